@@ -1,5 +1,5 @@
-// Prints [class, name, status] of each case of JUnit files, a list for each file, seen by the library that a GitHub reporter is made of, with
-// the fields that the reporter picks. usage: read.cjs FOLDER-WITH-node_modules LIBRARY FILE...
+// Prints [class, name, status] of each case of JUnit files, a list for each file, as the library of a GitHub reporter
+// reads them, with the fields that the reporter uses. usage: read.cjs FOLDER-WITH-node_modules LIBRARY FILE...
 const fs = require('fs');
 const path = require('path');
 const { createRequire } = require('module');
@@ -8,7 +8,7 @@ const load = createRequire(path.join(folder, 'package.json'));
 
 const word = (testcase) => ['failure', 'error', 'skipped'].find((mark) => testcase[mark] !== undefined) ?? 'passed';
 
-// dorny/test-reporter, java-junit: suites are read one level deep, and one without a name throws.
+// dorny/test-reporter, java-junit: reads suites one level deep, and throws on a suite without a name.
 async function xml2js(file) {
   const text = fs.readFileSync(file, 'utf8');
   const { testsuites } = await load('xml2js').parseStringPromise(text, { trim: true });

@@ -1,4 +1,4 @@
-"""Reads every file with every reader, and holds what they saw against each other and against results.json."""
+"""Reads every file with every reader, and compares their results with each other and with results.json."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def fail(text):
 
 
 def plain(file, group="classname"):
-    """[class, name, status] of each case, as Python's own parser (expat) sees them."""
+    """[class, name, status] of each case, as Python's own parser (expat) reads them."""
     rows = []
     for suite in ElementTree.parse(file).getroot():
         for case in suite.iter("testcase"):
@@ -72,7 +72,7 @@ def readers():
 
 
 def ascii_of(name):
-    """junit-to-ctrf takes DEL and everything beyond the first plane for illegal: a blank, or other characters."""
+    """junit-to-ctrf treats DEL and characters beyond the first plane as illegal: it writes a blank, or others."""
     return re.sub("[^!-~]", "", name)
 
 
@@ -81,12 +81,12 @@ def compare(found, files):
     for name, rows in found.items():
         try:
             all_seen = rows(files)
-        except Exception as error:  # whatever a reader breaks with is the finding
+        except Exception as error:  # any error of a reader is a finding
             fail(f"{name} breaks: {error}")
             continue
         for file, seen in zip(files, all_seen, strict=True):
             want = plain(file)
-            if name == "junit-to-ctrf":  # it knows suites instead of classes, and one word for failures and errors
+            if name == "junit-to-ctrf":  # it has suites instead of classes, and one word for failures and errors
                 want = [[a, ascii_of(b), "failure" if c == "error" else c] for a, b, c in plain(file, "suite")]
                 seen = [[a, ascii_of(b), c] for a, b, c in seen]
             cases += len(want)
@@ -101,17 +101,17 @@ def schemas(files):
     try:
         from lxml import etree
     except ImportError:
-        print("skipped: schemas, there is no lxml")
+        print("skipped: schemas, lxml is not installed")
         return
     for xsd in sorted((cache / "xsd").glob("*.xsd")):
         try:
             schema = etree.XMLSchema(etree.parse(str(xsd)))
         except etree.Error as error:
-            print(f"skipped: {xsd.name} is no schema for libxml2: {error}")
+            print(f"skipped: {xsd.name} is not a schema for libxml2: {error}")
             continue
         valid, first = 0, None
-        # Two schemas know no reason on <skipped>. Jenkins shows only that attribute, and TestGrid drops skips without a
-        # reason, so it stays; everything else is held to these schemas too.
+        # Two schemas do not allow a reason on <skipped>. Jenkins shows only that attribute, and TestGrid drops skips
+        # without a reason, so it stays; everything else must be valid by these schemas, too.
         without_reasons = not xsd.name.startswith("jenkins-")
         for file in files:
             tree = etree.parse(str(file), etree.XMLParser(huge_tree=True))
@@ -122,7 +122,7 @@ def schemas(files):
             else:
                 first = first or f"{file}: {schema.error_log[0].message}"
         print(f"schema {xsd.name}: {valid} of {len(files)} valid" + (f"; {first}" if first else ""))
-        # Without attributes at the root, and without skips: nobody's files but Ant's are valid by it.
+        # This schema allows no attributes at the root, and no skips: only Ant's files are valid by it.
         if first and "attribute 'name' is not allowed" not in first:
             fail(f"{xsd.name}: {first}")
 
@@ -131,7 +131,7 @@ def results(files):
     try:
         import jsonschema
     except ImportError:
-        print("skipped: results.json, there is no jsonschema")
+        print("skipped: results.json, jsonschema is not installed")
         return
     schema = json.loads((work / "schema.json").read_text())
     validator = jsonschema.validators.validator_for(schema)

@@ -1,4 +1,4 @@
-"""OpenStack's own client uses the cloud of our tests: what it cannot use is no OpenStack."""
+"""OpenStack's own client uses the fake cloud of the tests, to prove that the fake behaves like OpenStack."""
 
 import base64
 import importlib.metadata
@@ -34,7 +34,7 @@ def refuses(what, error, work):
 
 
 def main():
-    # What is set for another cloud is no concern of this one.
+    # Variables for another cloud must not affect this one.
     for name in [name for name in os.environ if name.startswith("OS_")]:
         del os.environ[name]
     fake = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -77,7 +77,7 @@ def use(auth_url):
     bad = {"image_id": newest.id, "flavor_id": flavor.id, "networks": "auto"}
     for what, change in [
         ("a flavor that does not exist", {"flavor_id": "f-huge"}),
-        ("user data that is no base64", {"user_data": "#cloud-config"}),
+        ("user data that is not base64", {"user_data": "#cloud-config"}),
         ("user data that is too long", {"user_data": "A" * 65536}),
         ("a long value of metadata", {"metadata": {"k": "v" * 256}}),
     ]:
@@ -91,7 +91,7 @@ def use(auth_url):
         cloud.compute.wait_for_delete(server, interval=0.1, wait=30)
     assert list(cloud.compute.servers()) == []
     refuses("a wrong secret", openstack.exceptions.SDKException, lambda: connect(auth_url, secret="no").authorize())
-    print("openstacksdk", importlib.metadata.version("openstacksdk"), "finds the cloud of the tests to be one")
+    print("openstacksdk", importlib.metadata.version("openstacksdk"), "works with the fake cloud of the tests")
 
 
 main()

@@ -1,5 +1,5 @@
 """Reads user data as a machine would: cloud-init's checker, systemd's, a shell; then runs its set-up with stand-ins for
-what changes a machine, and makes each step of it fail once.
+programs that change a machine, and lets each step fail once.
 
 usage: userdata.py CLOUD-INIT-TREE SECRET FILE..."""
 
@@ -17,7 +17,7 @@ STEPS = ["nft", "curl", "sha256sum", "tar", "chown"]
 
 
 def accepted(tree, file):
-    """What `cloud-init schema` of the package says."""
+    """Whether `cloud-init schema` of the package accepts the file, and its output."""
     python = [sys.executable, "-W", "ignore", "-m", "cloudinit.cmd.main", "schema", "--config-file", str(file)]
     environment = {**os.environ, "PYTHONPATH": str(tree / "usr/lib/python3/dist-packages")}
     done = subprocess.run(python, env=environment, capture_output=True, text=True)
@@ -30,16 +30,16 @@ def schema(tree, file):
 
 
 def violations(tree, work, file):
-    """A checker that takes everything would be none."""
+    """Checks the checker: it must not accept everything."""
     text = file.read_text()
     for what, bad in [
         ("another first line", text.replace("#cloud-config", "#cloud-init", 1)),
         ("a mode that is a number", text.replace("permissions: '0600'", "permissions: 384").replace('permissions: "0600"', "permissions: 384")),
         ("an unknown way to end", text.replace("mode: poweroff", "mode: explode")),
     ]:
-        assert bad != text, f"{file.name}: nothing to change for: {what}"
+        assert bad != text, f"{file.name}: found no text to change for: {what}"
         (work / "bad").write_text(bad)
-        assert not accepted(tree, work / "bad")[0], f"cloud-init takes {what}"
+        assert not accepted(tree, work / "bad")[0], f"cloud-init accepts {what}"
 
 
 def content(config, ending):
@@ -55,7 +55,7 @@ def unit(config, work):
     text = content(config, ".service")["content"]
     lines = []
     for line in text.splitlines():
-        # The programs are not on this machine, and neither is the user.
+        # This machine has neither the programs nor the user.
         name, _, value = line.partition("=")
         if name.startswith("Exec"):
             line = f"{name}={'+' if value.startswith('+') else ''}/bin/true"
@@ -64,13 +64,13 @@ def unit(config, work):
     file = work / "archproof-runner.service"
     file.write_text("\n".join(lines) + "\n")
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True)
-    # Whatever is wrong with units of this machine is named there, too.
+    # The output also names errors in units of this machine.
     complaints = [line for line in (done.stdout + done.stderr).splitlines() if "archproof" in line]
     assert not complaints, complaints
 
 
 def stand_ins(root, failing):
-    """Programs that write down that they were called, and do nothing else."""
+    """Programs that only log that they were called."""
     programs = root / "bin"
     programs.mkdir()
     for name in ["nft", "curl", "sha256sum", "tar", "chown", "systemctl", "install", "blkid", "umount", "chmod"]:
@@ -116,7 +116,7 @@ def runs(config):
     script = content(config, "-setup")["content"]
     code, called, log, rules, secret = set_up(script)
     assert code == 0, (code, log)
-    assert not secret, "the copy of the user data is still there"
+    assert not secret, "the copy of the user data still exists"
     assert 'skuid "runner"' in rules and "169.254.169.254" in rules, rules
     assert log[-1].startswith("systemctl start") and "systemctl poweroff" not in log, log
     assert called.index("nft") < called.index("curl") < called.index("sha256sum") < called.index("tar"), called
@@ -138,19 +138,19 @@ def main():
             assert text.startswith("#cloud-config\n") and len(text) <= 49149, file.name
             schema(tree, file)
             config = yaml.safe_load(text)
-            # The checker lets a misspelt one pass.
+            # The checker does not notice a misspelt key.
             assert set(config) == KEYS, sorted(config)
             assert text.count(secret) == 1, f"the configuration is {text.count(secret)} times in {file.name}"
             for entry in config["write_files"]:
                 if entry["content"].startswith("#!/bin/bash"):
                     subprocess.run(["bash", "-n"], input=entry["content"], text=True, check=True)
-            # Machines of one architecture and agent differ in nothing that is run.
+            # For the same architecture and agent, all machines run the same script.
             script = content(config, "-setup")["content"]
             if script not in seen:
                 seen.add(script)
                 unit(config, work)
                 runs(config)
-    print(f"{len(files)} machines were told what cloud-init, systemd and a shell understand")
+    print(f"{len(files)} user data files accepted by cloud-init, systemd and a shell")
 
 
 main()

@@ -1,5 +1,5 @@
-// Cuts from GitHub's published OpenAPI description what concerns runners, with everything that it refers to, so that a mock
-// of it starts in a second.
+// Extracts the paths for runners from GitHub's published OpenAPI description, with everything that they refer to, so
+// that a mock of it starts within a second.
 //
 // usage: node cut.cjs DESCRIPTION OUT
 'use strict';
@@ -24,7 +24,7 @@ for (const [path, item] of Object.entries(whole.paths)) {
   if (wanted.some((pattern) => pattern.test(path))) paths[path] = item;
 }
 
-// Since 2026-09-03, and not in the description yet.
+// Added on 2026-09-03, and not in the description yet.
 // https://docs.github.com/en/rest/actions/self-hosted-runners
 for (const base of ['/repos/{owner}/{repo}', '/orgs/{org}']) {
   const path = `${base}/actions/runners/deprecations/{version}`;
@@ -54,7 +54,7 @@ for (const base of ['/repos/{owner}/{repo}', '/orgs/{org}']) {
 
 const cut = { openapi: whole.openapi, info: whole.info, servers: [{ url: '/' }], paths, components: {} };
 
-// What is referred to, and what that refers to.
+// Everything that the paths refer to, recursively.
 const seen = new Set();
 function follow(value) {
   if (Array.isArray(value)) return value.forEach(follow);
@@ -70,7 +70,7 @@ function follow(value) {
 }
 follow(paths);
 
-// The example of a just-in-time configuration is the alphabet, which no runner can be started with.
+// The description's example of a just-in-time configuration is the alphabet, with which no runner can start.
 const file = (text) => Buffer.from(text).toString('base64');
 const config = file(JSON.stringify({ '.runner': file('{"AgentName":"x"}'), '.credentials': file('{}') }));
 let text = JSON.stringify(cut, null, 1);

@@ -1,7 +1,7 @@
-// Stands before the mock. Lets the mock answer with a certain status where the file PREFER says so (lines `METHOD PATH
-// STATUS`, the path by its beginning). Changes the content of an answer where CHANGE says so (lines `PATH JSON`, the path
-// without its query): fields of an object are replaced, a list is replaced as a whole. Writes down into SEEN what was asked and what came of it. A runner that is
-// registered gets the name that was asked for, as from GitHub; the mock knows only that of its example.
+// A proxy in front of the mock. PREFER makes the mock answer with a certain status (lines `METHOD PATH STATUS`; PATH is
+// a prefix). CHANGE modifies the content of an answer (lines `PATH JSON`, without the query): it replaces fields of an
+// object, or a whole list. The proxy logs each request and its result to SEEN. A registered runner gets the requested
+// name, as on GitHub; the mock returns only the name of its example.
 //
 // usage: node front.cjs MOCK_PORT PREFER SEEN CHANGE     prints its own port
 'use strict';
@@ -37,7 +37,7 @@ function named(body, asked) {
 
 const server = http.createServer((request, response) => {
   const headers = { ...request.headers };
-  // GitHub answers this type with application/json, which is the only one that its description names.
+  // GitHub answers this type with application/json, which is the only one in its description.
   if (headers.accept === 'application/vnd.github+json') headers.accept = 'application/json';
   const status = preferred(request);
   if (status) headers.prefer = `code=${status}`;
@@ -49,7 +49,7 @@ const server = http.createServer((request, response) => {
       const registered = request.url.endsWith('/generate-jitconfig') && answer.statusCode === 201;
       const whole = changed(request, Buffer.concat(parts));
       const body = registered ? named(whole, Buffer.concat(sent)) : whole;
-      // The mock's own words: a path, a body or a parameter that the description does not have.
+      // The mock's own report: a path, a body or a parameter that the description does not have.
       const violation = body.includes('stoplight.io/prism/errors') ? ` VIOLATION ${body}` : '';
       fs.appendFileSync(seen, `${request.method} ${request.url} ${answer.statusCode}${violation}\n`);
       response.writeHead(answer.statusCode, { ...answer.headers, 'content-length': body.length });

@@ -1,15 +1,15 @@
 //! Replays the corpus of each fuzz target in a unit test of the target's crate, with simple mutations of every file.
 //!
-//! A crate with a table of targets includes this file as the test module `replay` of its module `fuzzing`, so `cargo test`
-//! needs no fuzzer to repeat what a fuzzer has found.
+//! A crate with a table of targets includes this file as the test module `replay` of its module `fuzzing`, so that
+//! `cargo test` repeats the findings of a fuzzer without one.
 
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-/// Bytes of a file that are mutated; those of a longer file have equal distances.
+/// Number of bytes of a file to mutate; in a longer file they are evenly spaced.
 const POSITIONS: usize = 50;
-/// Numbers at the ends of the ranges, for a number in a text.
+/// Limits of the integer types, to replace numbers in texts.
 const EXTREMES: [&str; 5] = ["0", "-1", "9223372036854775807", "-9223372036854775808", "18446744073709551615"];
 
 #[test]
@@ -34,7 +34,7 @@ fn targets_accept_their_corpus_and_its_mutations() {
 
 /// The input, cut at each length, with each byte 0 and 0xff, and with each decimal number at an end of a range.
 fn mutations(seed: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let mut all = vec![("as it is".to_owned(), seed.to_vec())];
+    let mut all = vec![("unchanged".to_owned(), seed.to_vec())];
     for at in (0..seed.len()).step_by(seed.len().div_ceil(POSITIONS).max(1)) {
         all.push((format!("cut at {at}"), seed[..at].to_vec()));
         for byte in [0, 0xff] {
@@ -52,7 +52,7 @@ fn mutations(seed: &[u8]) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Begin and end of each run of digits.
+/// Start and end of each run of digits.
 fn numbers(seed: &[u8]) -> Vec<(usize, usize)> {
     let is_digit = |at: usize| seed.get(at).is_some_and(u8::is_ascii_digit);
     let begins = (0..seed.len()).filter(|at| is_digit(*at) && (*at == 0 || !is_digit(at - 1)));

@@ -58,33 +58,33 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask ci                                  build, boot, test and report on this machine's architecture
-  cargo xtask ci --arch ARCH --provider process   the same for another one (see `cargo xtask targets`), under qemu-user
+  cargo xtask ci --arch ARCH --provider process   another architecture under qemu-user; see `cargo xtask targets`
   cargo xtask ci --check watch. --seed 7          only the watch checks, with a given seed
-  cargo xtask explain watch.expired-410           what a check wants, and how to see it by hand
-  cargo xtask up && cargo xtask down              a control plane to play with
+  cargo xtask explain watch.expired-410           what a check requires, and how to reproduce it by hand
+  cargo xtask up && cargo xtask down              a control plane to experiment with
 
 Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 100 conformance failures,
-101 build failed, 102 boot or other infrastructure failed, 130 interrupted, 1 a bug of the harness.";
+101 build failed, 102 boot or other infrastructure failed, 130 interrupted, 1 a bug in the harness.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Build, boot, test, report: the whole pipeline
     Ci(CiOptions),
-    /// Test a cluster that somebody else runs, given by a kubeconfig
+    /// Test an external cluster through its kubeconfig
     Test(TestOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
-    /// Make OCI images of the components, or audit any image for programs of the wrong architecture
+    /// Build OCI images of the components, or audit an image for programs of the wrong architecture
     Images(ImagesOptions),
-    /// Download, verify and unpack what system VMs are started from
+    /// Download, verify and unpack the packages for system VMs
     Fetch(FetchOptions),
-    /// Tell what this machine has of what a run needs, and how to cure what is missing
+    /// Check whether this machine is ready for a run, and print fixes for the problems
     Doctor(DoctorOptions),
-    /// Tell what lies in the cache, or make it smaller
+    /// List, prune and verify the cache; print cache keys for CI
     Cache(CacheOptions),
     /// Start control planes and leave them running
     Up(UpOptions),
-    /// End what `up` started
+    /// Stop a cluster that `up` started
     Down(NameOptions),
     /// Print the log of a component that `up` started
     Logs(LogsOptions),
@@ -94,39 +94,39 @@ pub(crate) enum Command {
     Kubectl(KubectlOptions),
     /// List the checks
     List(ListOptions),
-    /// Tell what a check wants, where that comes from, and how to see it by hand
+    /// Explain a check: its requirement, the source, and how to reproduce it by hand
     Explain(ExplainOptions),
-    /// Print the architectures and the pinned releases, or what is wrong with their files
+    /// Print the architectures and the pinned releases, or the errors in their files
     Targets(JsonOptions),
-    /// Prove that the suite can fail: break the server's promises one by one
+    /// Prove that the checks can fail: run them against mutants, servers that each break one promise
     Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
-    /// Tell what differs between recorded runs: stored bytes, outcomes, times
+    /// Compare recorded runs: stored bytes, outcomes, times
     Compare(CompareOptions),
-    /// Make report files anew from recorded runs: a site and more
+    /// Create reports from recorded runs: JUnit, a site, badges, history and more
     Report(ReportOptions),
-    /// List and decode what lies in the store of a cluster that `up` started
+    /// List and decode the keys in the store of a cluster that `up` started
     Inspect(InspectOptions),
-    /// Print the jobs of CI for an event, as JSON
+    /// Print the CI jobs for an event, as JSON
     Matrix(MatrixOptions),
-    /// Render the workflows of CI, look at them, and tell how one has ended
+    /// Render and lint the CI workflows, and evaluate their results
     Workflows(WorkflowsOptions),
-    /// Machines of rare architectures as runners of CI: who gives them, registering, watching, deleting
+    /// Manage CI runners on machines of rare architectures: find, register, audit, delete
     Runner(RunnerOptions),
-    /// Measure the harness against floors taken in the same run
+    /// Measure the harness against baselines taken in the same run
     Bench(BenchOptions),
-    /// Run generated inputs through everything that reads foreign data
+    /// Run generated inputs through all parsers of external data
     Fuzz(FuzzOptions),
-    /// Carry a connection of a guest to this machine; for QEMU only
+    /// Forward a connection from a guest to this machine; only QEMU runs this
     #[command(hide = true)]
     WayOut(WayOutOptions),
-    /// Run a program and end it with everything that it has started; for `runner up --local` only
+    /// Run a program, and end it together with all its descendants; only `runner up --local` runs this
     #[command(hide = true)]
     Supervise(SuperviseOptions),
 }
 
-/// Folders, for all commands.
+/// Folders, and the environment of all commands.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Places {
     /// Cache for binaries and running clusters [default: archproof in the user's cache folder]
@@ -138,7 +138,7 @@ pub(crate) struct Places {
     /// Target data [default: targets/ of the checkout]
     #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub(crate) targets: Option<PathBuf>,
-    // These may be empty, which means that they are not set.
+    // An empty variable counts as unset.
     #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME", value_parser = OsStringValueParser::new())]
     pub(crate) xdg_cache: Option<OsString>,
     #[arg(long, global = true, hide = true, env = "HOME", value_parser = OsStringValueParser::new())]
@@ -153,40 +153,40 @@ pub(crate) struct Places {
     pub(crate) github: GithubPlaces,
 }
 
-/// What a step of GitHub Actions has in its environment.
+/// The environment of a step of GitHub Actions.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct GithubPlaces {
     #[arg(long, global = true, hide = true, env = "GITHUB_ACTIONS")]
     pub(crate) github_actions: Option<String>,
     #[arg(long, global = true, hide = true, env = "GITHUB_STEP_SUMMARY", value_parser = OsStringValueParser::new())]
     pub(crate) github_step_summary: Option<OsString>,
-    // `--github-output` of some commands is another thing.
+    // Not the option `--github-output` of some commands.
     #[arg(long, global = true, hide = true, env = "GITHUB_OUTPUT", value_parser = OsStringValueParser::new())]
     pub(crate) github_step_output: Option<OsString>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct SourceOptions {
-    /// Where Kubernetes comes from: VERSION (`targets` prints those that are pinned), module[:VERSION], checkout:PATH or
+    /// Source of Kubernetes: VERSION (`targets` prints the pinned ones), module[:VERSION], checkout:PATH or
     /// prebuilt:DIR
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) kubernetes: Source,
-    /// Where etcd comes from: the same
+    /// Source of etcd, in the same form
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) etcd: Source,
-    /// Where kine comes from, with a store of it
+    /// Source of kine, in the same form; only for the kine stores
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub(crate) kine: Source,
-    /// What keeps the data under the apiservers
+    /// Store under the apiservers
     #[arg(long, value_enum, value_name = "STORE", default_value = "etcd")]
     pub(crate) store: StoreArg,
-    /// Fail rather than download anything
+    /// Fail instead of downloading anything
     #[arg(long)]
     pub(crate) offline: bool,
 }
 
 impl SourceOptions {
-    /// Whether nothing else was asked for than what is pinned.
+    /// Whether only pinned sources and etcd are selected.
     pub(crate) fn are_usual(&self) -> bool {
         let pinned = [&self.kubernetes, &self.etcd, &self.kine].iter().all(|source| **source == Source::Module(None));
         pinned && self.store == StoreArg::Etcd
@@ -198,7 +198,7 @@ pub(crate) enum StoreArg {
     Etcd,
     /// kine on SQLite
     KineSqlite,
-    /// kine on a NATS server of its own
+    /// kine on its own NATS server
     KineNats,
 }
 
@@ -241,12 +241,12 @@ pub(crate) struct CiOptions {
     /// Architectures, separated by commas, or `all`; GOARCHes or other common names [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) arch: Vec<String>,
-    /// What a job of the matrix runs, by its id: see `cargo xtask matrix`
+    /// Run the same as this job of the matrix; see `cargo xtask matrix`
     #[arg(long, value_name = "ID", conflicts_with_all = ["arch", "provider", "checks", "level", "suites", "profiles", "shard", "durations"])]
     pub(crate) like_ci: Option<String>,
     #[command(flatten)]
     pub(crate) workflow_run: WorkflowRun,
-    /// The job of CI that this is; `--like-ci` sets it.
+    /// The CI job that this run represents; `--like-ci` sets it.
     #[arg(skip)]
     pub(crate) job: Option<CiJob>,
     #[command(flatten)]
@@ -260,28 +260,28 @@ pub(crate) struct CiOptions {
     /// Seed of all random choices [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Only this part of the selected checks: the second of four is 2/4
+    /// Only this shard of the selected checks; 2/4 is the second of four
     #[arg(long, value_name = "I/N")]
     pub(crate) shard: Option<Shard>,
-    /// Balance the shards by a run folder, or a file like targets/durations.yaml, instead of that file
+    /// Durations that balance the shards: a run folder or a YAML file [default: targets/durations.yaml]
     #[arg(long, value_name = "RUN|FILE", requires = "shard")]
     pub(crate) durations: Option<String>,
-    /// Architectures at the same time [default: what processors and memory allow]
+    /// Number of architectures to run at the same time [default: as many as processors and memory allow]
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
-    /// Checks at the same time, on each architecture
+    /// Number of checks to run at the same time, on each architecture
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) parallel_checks: NonZeroUsize,
-    /// Leave the private folder (keys, store data) in place until the next run; a VM stays up until Ctrl-C or `down`
+    /// Keep the private folder (keys, store data) until the next run; a VM stays up until Ctrl-C or `down`
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Open a root shell in the VM, before it is taken down, when something is not as expected
+    /// Open a root shell in the VM before its teardown if a result is unexpected
     #[arg(long, conflicts_with = "json")]
     pub(crate) shell_on_fail: bool,
     /// Print what would be built, started and checked, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Form of the JUnit files
+    /// Format of the JUnit files
     #[arg(long, value_enum, value_name = "FLAVOUR", default_value = "strict")]
     pub(crate) junit_flavour: FlavourArg,
     /// Print the run's record (run.json) on stdout
@@ -290,7 +290,7 @@ pub(crate) struct CiOptions {
     /// Show every pass
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Show only what went wrong
+    /// Show only problems
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }
@@ -309,25 +309,25 @@ pub(crate) struct CacheOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// What lies in it, with size and last use
+    /// List the entries, with size and last use
     List(JsonOptions),
-    /// Remove what was not used for long; never what is in use
+    /// Remove entries that have not been used for a long time; entries in use stay
     Prune(PruneOptions),
-    /// Under which keys a CI system keeps what is slow to make
+    /// Print the keys under which a CI system caches slow build results and downloads
     Keys(KeysOptions),
-    /// Look at the content of every download and unpacked file, and remove what is damaged
+    /// Verify every download and unpacked file, and remove damaged ones
     Verify,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct PruneOptions {
-    /// Keep what was used within so many days
+    /// Keep entries that were used within this many days
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) keep_days: u32,
-    /// Keep what was used last, up to this size together: 500M, 10G
+    /// Keep the most recently used entries, up to this total size: 500M, 10G
     #[arg(long, value_name = "SIZE", value_parser = size, conflicts_with = "keep_days")]
     pub(crate) max_size: Option<u64>,
-    /// Keep only what is in use
+    /// Keep only entries in use
     #[arg(long, conflicts_with_all = ["keep_days", "max_size"])]
     pub(crate) all: bool,
     /// Print what would be removed, and do nothing
@@ -339,7 +339,7 @@ pub(crate) struct PruneOptions {
 pub(crate) struct ListOptions {
     #[command(flatten)]
     pub(crate) selection: SelectionOptions,
-    /// Print targets/durations.yaml made anew from run folders; may be repeated
+    /// Print a new targets/durations.yaml, computed from this run folder; may be repeated
     #[arg(long, value_name = "RUN")]
     pub(crate) durations: Vec<String>,
     /// Print the table as JSON
@@ -349,7 +349,7 @@ pub(crate) struct ListOptions {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ExplainOptions {
-    /// The check's id, as `list` prints it
+    /// Id of the check, as `list` prints it
     pub(crate) id: String,
     /// Print it as JSON
     #[arg(long)]
@@ -370,7 +370,7 @@ pub(crate) struct RejudgeOptions {
     /// Print the verdicts as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
-    /// Read the files and judge nothing: the floor of a benchmark
+    /// Read the files without judging them: the baseline of a benchmark
     #[arg(long, hide = true)]
     pub(crate) only_read: bool,
 }
@@ -391,7 +391,8 @@ pub(crate) struct BenchOptions {
     /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
     #[arg(long, group = "machines")]
     pub(crate) boot: bool,
-    /// Measure whole clusters instead: nodes in VMs, cold and warm, until a Pod runs, and Kind where there is an engine
+    /// Measure whole clusters instead: nodes in VMs until a Pod runs, cold and warm, and Kind if a container engine
+    /// exists
     #[arg(long, group = "machines")]
     pub(crate) cluster: bool,
     /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
@@ -399,7 +400,7 @@ pub(crate) struct BenchOptions {
     pub(crate) arch: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
-    /// Runs of each; the median counts
+    /// Number of runs of each benchmark; the median counts
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) runs: usize,
     /// Print JSON instead of a table
@@ -407,7 +408,7 @@ pub(crate) struct BenchOptions {
     pub(crate) json: bool,
 }
 
-/// Bytes, with K, M, G or T for powers of 1024.
+/// Parses a number of bytes; K, M, G and T are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: u64 = match text[number.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
@@ -416,14 +417,16 @@ fn size(text: &str) -> Result<u64, String> {
         "M" => 1 << 20,
         "G" => 1 << 30,
         "T" => 1 << 40,
-        _ => return Err("a number of bytes, or with K, M, G or T: 500M, 10G".into()),
+        _ => return Err("expected a number of bytes, optionally with K, M, G or T: 500M, 10G".into()),
     };
-    let number = number.parse::<u64>().map_err(|_| "a whole number, with K, M, G or T: 500M, 10G".to_owned())?;
+    let number = number
+        .parse::<u64>()
+        .map_err(|_| "expected a whole number, optionally with K, M, G or T: 500M, 10G".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "too large".into())
 }
 
 impl SelectionOptions {
-    /// What a run takes: rare and expensive checks only where they are asked for.
+    /// The default selection of a run: `extra` checks only if `--level` or `--check` selects them.
     pub(crate) fn usual(&self) -> Selection {
         let level = if self.checks.is_empty() { Some(Level::Should) } else { None };
         let given = self.selection();
@@ -439,7 +442,7 @@ impl SelectionOptions {
         }
     }
 
-    /// The options as they are written.
+    /// The options as command-line arguments.
     pub(crate) fn words(&self) -> Vec<String> {
         let level = self.level.and_then(|level| level.to_possible_value()).map(|value| value.get_name().to_owned());
         let lists = [
@@ -464,7 +467,7 @@ impl From<LevelArg> for Level {
 }
 
 impl SourceOptions {
-    /// By the set's name in `components.yaml`; only the sets that are used.
+    /// The sources by the name of their set in `components.yaml`; only the sets in use.
     pub(crate) fn by_set(&self) -> std::collections::BTreeMap<String, Source> {
         let store = match self.store {
             StoreArg::Etcd => ("etcd", &self.etcd),

@@ -1,6 +1,6 @@
-//! How many architectures run at the same time: as many as the machine has processors and memory for.
+//! How many architectures run at the same time: as many as processors and memory of the machine allow.
 //!
-//! Pure functions of what is asked and what is there. Too many at once would not only be slow: deadlines would pass.
+//! Pure functions of the requested runs and the machine. Too many runs at once are not only slow: they miss deadlines.
 
 use model::Target;
 
@@ -8,22 +8,22 @@ use model::Target;
 const PROCESSORS: usize = 2;
 /// MiB of the harness itself for one run: clients and recorded histories.
 const HARNESS: u64 = 256;
-/// MiB of a control plane with its store, natively; measured, with some room.
+/// MiB of a native control plane with its store; measured, with some reserve.
 const CONTROL_PLANE: u64 = 448;
-/// The same under qemu-user, which keeps translated code.
+/// The same under qemu-user, which keeps translated code in memory.
 const EMULATED_CONTROL_PLANE: u64 = 768;
-/// MiB of QEMU beside the guest's memory.
+/// MiB of QEMU in addition to the guest's memory.
 const SYSTEM_EMULATOR: u64 = 256;
 
-/// What there is.
+/// The resources of this machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host {
     pub(crate) processors: usize,
-    /// MiB; none where it is unknown.
+    /// MiB; `None` if it is unknown.
     pub(crate) memory: Option<u64>,
 }
 
-/// How the components are run, as far as it costs memory.
+/// How the components run, as far as this affects memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Native,
@@ -38,7 +38,7 @@ impl Host {
     }
 }
 
-/// MiB that one run with so many apiservers takes.
+/// MiB that a run with this many apiservers takes.
 pub(crate) fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
     let apiservers = apiservers as u64;
     let components = match (way, &target.machine) {
@@ -52,7 +52,7 @@ pub(crate) fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
     HARNESS + components
 }
 
-/// How many of the runs that take so many MiB each may run at the same time, whichever they are; at least one.
+/// How many of these runs (MiB each) may run at the same time, in any combination; at least one.
 pub(crate) fn side_by_side(host: Host, runs: &[u64]) -> usize {
     let mut largest_first = runs.to_vec();
     largest_first.sort_unstable_by(|a, b| b.cmp(a));
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_and_memory_both_limit() {
+    fn processors_and_memory_limit_parallel_runs() {
         for (processors, memory, runs, expected) in [
             (2, Some(22_000), &[5_000, 5_000][..], 1),
             (3, Some(22_000), &[5_000, 5_000], 1),
@@ -81,7 +81,7 @@ mod tests {
             // Any two of these must fit, also the two largest.
             (64, Some(9_000), &[1_000, 8_000, 2_000], 1),
             (64, Some(10_000), &[1_000, 8_000, 2_000], 2),
-            // What does not fit at all is tried all the same: one at a time.
+            // Runs that do not fit at all still run, one at a time.
             (64, Some(100), &[5_000, 5_000], 1),
             (1, None, &[5_000, 5_000], 1),
             (64, Some(u64::MAX), &[u64::MAX, u64::MAX], 2),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn more_control_planes_take_more_and_a_machine_what_its_file_says() {
+    fn memory_grows_with_apiservers_and_follows_the_target_file() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let catalogue = targets::Catalogue::load(&folder).unwrap();
         let target = catalogue.target("riscv64").unwrap();

@@ -1,4 +1,4 @@
-//! Known failures applied to a run: which entries of `targets/expectations.yaml` speak of it, and how its cases count.
+//! Applies known failures to a run: which entries of `targets/expectations.yaml` match it, and how its cases count.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Expectations {
         Expectations { entries: entries.to_vec(), run }
     }
 
-    /// The event in the light of what is expected; only the ends of cases change.
+    /// Applies the expectations to an event; only the outcomes of finished cases change.
     pub(crate) fn weigh(&self, mut event: Event) -> Event {
         if let Event::CaseFinished { check, profile, outcome, .. } = &mut event {
             let entries: Vec<&Expectation> =
@@ -48,21 +48,22 @@ impl Expectations {
     }
 }
 
-/// Refuses an entry for a case that does not exist: nothing would ever match it.
+/// Refuses an entry for a case that does not exist, because it would never match.
 pub(crate) fn check(entries: &[Expectation]) -> Result<(), Failure> {
     let profiles: BTreeMap<&str, &[&str]> = checks::all().map(|check| (check.id, check.profiles)).collect();
-    // What upstream's suite has is known only where it runs.
+    // The cases of upstream's suite are known only when it runs.
     let ours = |entry: &&Expectation| !suite::upstream::is_case(&entry.check);
     for Expectation { check, profile: wanted, .. } in entries.iter().filter(ours) {
         let Some(known) = profiles.get(check.as_str()) else {
             return Err(Failure::target_data(format!(
-                "targets/expectations.yaml expects a failure of `{check}`, which is no check; `cargo xtask list` shows them"
+                "targets/expectations.yaml expects a failure of `{check}`, but no check has this id: see \
+                 `cargo xtask list`"
             )));
         };
         if let Some(profile) = wanted.iter().find(|profile| !known.contains(&profile.as_str())) {
             return Err(Failure::target_data(format!(
-                "targets/expectations.yaml expects a failure of `{check}` on the profile `{profile}`, where it does not \
-                 run; it runs on {}",
+                "targets/expectations.yaml expects a failure of `{check}` on the profile `{profile}`, but the check \
+                 runs only on {}",
                 known.join(", ")
             )));
         }

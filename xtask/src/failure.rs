@@ -1,4 +1,4 @@
-//! An error with the exit code it ends the command with.
+//! An error with the exit code of the command.
 
 use model::Exit;
 use proc::interrupt::Interrupted;
@@ -23,7 +23,7 @@ impl Failure {
     }
 }
 
-/// What nobody gave a code to is a bug of ours, unless it is an interrupt or a fault of the target data.
+/// An error without an exit code is a bug in the harness, unless it is an interrupt or an error in the target data.
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         Failure { exit: or_interrupted(&error, Exit::Internal), error }
@@ -48,7 +48,7 @@ impl From<suite::Unknown> for Failure {
     }
 }
 
-/// Says which code an error without one ends with.
+/// Gives an exit code to an error that has none.
 pub(crate) trait OrExit<T> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure>;
 }
@@ -59,7 +59,7 @@ impl<T> OrExit<T> for anyhow::Result<T> {
     }
 }
 
-/// An interrupt, wherever in the chain of causes or beside it, beats what the stage would say.
+/// The exit code of an error. An interrupt wins, whether it is in the chain of causes or was requested meanwhile.
 pub(crate) fn or_interrupted(error: &anyhow::Error, exit: Exit) -> Exit {
     let interrupted = error.chain().any(|cause| cause.is::<Interrupted>()) || proc::interrupt::requested();
     if interrupted { Exit::Interrupted } else { exit }

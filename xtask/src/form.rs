@@ -1,4 +1,4 @@
-//! How JUnit files are written: the flavour, and where in the checkout each check is.
+//! Options for JUnit files: the flavour, and the source location of each check.
 
 use report::{Flavour, Form, Places};
 

@@ -1,7 +1,7 @@
-//! A step of GitHub Actions: what it is told through its log and its files. The texts are made in `report::github`.
+//! Output for a step of GitHub Actions: log commands and step files. `report::github` creates the texts.
 //!
-//! Everything that a command prints may hold text of servers, compilers and kernels, and the runner would take a line of it
-//! for a command. So commands are switched off from beginning to end, and on only around our own.
+//! Any output may contain text from servers, compilers and kernels, and the runner would interpret a line of it as a
+//! command. So commands are disabled for the whole run, and enabled only around the commands of this module.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -19,10 +19,10 @@ use crate::commands::print;
 use crate::failure::{Failure, OrExit};
 use crate::form::places;
 
-/// Switches commands on again; nobody else knows it.
+/// Enables commands again; no other program knows it.
 static TOKEN: OnceLock<String> = OnceLock::new();
 
-/// Where the step's files are.
+/// The step's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Github {
     summary: Option<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Github {
 }
 
 impl Github {
-    /// None outside of Actions.
+    /// `None` outside of Actions.
     pub(crate) fn of(places: &GithubPlaces) -> Option<Github> {
         if places.github_actions.as_deref() != Some("true") {
             return None;
@@ -39,7 +39,7 @@ impl Github {
         Some(Github { summary: file(&places.github_step_summary), output: file(&places.github_step_output) })
     }
 
-    /// Annotations, the page of a run or of several, and the outputs `result`, `exit`, `run` and `junit`.
+    /// Writes annotations, the page of a run or of several, and the outputs `result`, `exit`, `run` and `junit`.
     pub(crate) fn ended(&self, children: &[Child], page: &str, folder: &Path, exit: Exit) -> Result<(), Failure> {
         self.tell(&github::annotations(children, &places()), page)?;
         let junit = folder.join("junit.xml");
@@ -52,7 +52,7 @@ impl Github {
         set(Some(self), &values)
     }
 
-    /// Annotations, and a page for the summary of the step.
+    /// Writes annotations, and a page for the step summary.
     pub(crate) fn tell(&self, annotations: &[String], page: &str) -> Result<(), Failure> {
         command(&annotations.concat());
         self.summarize(page)
@@ -64,7 +64,7 @@ impl Github {
     }
 }
 
-/// Gives outputs to later steps; outside of Actions they are printed.
+/// Sets outputs for later steps; outside of Actions, prints them.
 pub(crate) fn set(github: Option<&Github>, values: &[(&str, String)]) -> Result<(), Failure> {
     let text: String = values.iter().map(|(name, value)| github::output(name, value)).collect();
     match github.and_then(|github| github.output.as_deref()) {
@@ -76,35 +76,36 @@ pub(crate) fn set(github: Option<&Github>, values: &[(&str, String)]) -> Result<
     }
 }
 
-/// Switches commands off; does nothing outside of Actions.
+/// Disables commands; does nothing outside of Actions.
 pub(crate) fn begin(places: &GithubPlaces) {
     if Github::of(places).is_none() {
         return;
     }
     let mut bytes = [0; 16];
-    // Without randomness there is no secret, and without a secret no protection: then there are no commands at all.
+    // Without randomness there is no secret token, and without a token no protection: then no command is written at
+    // all.
     if SystemRandom::new().fill(&mut bytes).is_ok() {
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         progress::raw(&github::stop(&token));
-        // There is one beginning.
+        // `begin` is called once.
         let _ = TOKEN.set(token);
     }
 }
 
-/// Switches them on again, for what else the step does.
+/// Enables commands again, for the rest of the step.
 pub(crate) fn end() {
     if let Some(token) = TOKEN.get() {
         progress::raw(&github::resume(token));
     }
 }
 
-/// A line of the log that GitHub shows beside the change; outside of Actions, a line of stdout.
+/// Writes an annotation that GitHub shows next to the change; outside of Actions, prints it.
 pub(crate) fn annotate(kind: &str, text: &str) {
     let line = github::note(kind, text);
     if TOKEN.get().is_some() { command(&line) } else { print(&line) }
 }
 
-/// Gives the runner a command, in one piece; does nothing outside of Actions.
+/// Writes commands for the runner in one write; does nothing outside of Actions.
 pub(crate) fn command(text: &str) {
     if let Some(token) = TOKEN.get().filter(|_| !text.is_empty()) {
         progress::raw(&format!("{}{text}{}", github::resume(token), github::stop(token)));

@@ -1,4 +1,4 @@
-//! The image of a node of Kind: what has to be built for it, and the image made of that.
+//! The node image for Kind: the components to build for it, and the image built from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,37 +15,37 @@ use crate::commands::{self, fetch::options as fetch_options};
 use crate::node;
 use crate::paths::Paths;
 
-/// Changes when the same inputs make another image.
+/// Change this when the same inputs give another image.
 const RECIPE: &str = "1";
-/// The component that is the program Kind.
+/// The component that contains the program Kind.
 pub(crate) const KIND: &str = "kind";
-/// No registry has it.
+/// No registry has an image of this name.
 const NAME: &str = "archproof/node";
-/// Digits of the key in the tag.
+/// Number of key digits in the tag.
 const SHORT: usize = 12;
 
-/// What an image is to be made from.
+/// The request for an image.
 pub(crate) struct Order<'a> {
     pub(crate) paths: &'a Paths,
     pub(crate) catalogue: &'a Catalogue,
     pub(crate) target: &'a Target,
-    /// With all [`components`].
+    /// Contains all [`components`].
     pub(crate) artifacts: &'a Artifacts,
     pub(crate) machine: &'a MachineOptions,
     pub(crate) offline: bool,
 }
 
-/// Everything that goes into an image, at hand.
+/// All inputs of an image, fetched and built.
 pub(crate) struct Inputs<'a> {
     order: &'a Order<'a>,
     images: Vec<ImageOrder<'a>>,
     root: fetch::Root,
     base: PathBuf,
-    /// "archproof/node:TAG", another one for other inputs.
+    /// "archproof/node:TAG"; the tag depends on the inputs.
     pub(crate) reference: String,
 }
 
-/// The components that an image needs built, and Kind itself.
+/// The components to build for an image, and Kind itself.
 pub(crate) fn components(catalogue: &Catalogue) -> anyhow::Result<Vec<String>> {
     let of_images = Images::components(node::recipes(catalogue, &catalogue.kind.images)?);
     let of_node = catalogue.kind.components().map(str::to_owned);
@@ -68,7 +68,7 @@ impl<'a> Inputs<'a> {
         Ok(inputs)
     }
 
-    /// Digest over everything that goes into it.
+    /// Digest of all inputs.
     fn key(&self) -> anyhow::Result<String> {
         let mut sha = Sha::new(&SHA256);
         let mut field = |text: &str| {
@@ -76,8 +76,8 @@ impl<'a> Inputs<'a> {
             sha.update(text.as_bytes());
         };
         [RECIPE, &self.order.target.name, &self.root.digest].into_iter().for_each(&mut field);
-        // Go's module cache is read only, and its folders bear the version.
-        field(self.base.to_str().context("the module cache's path is no UTF-8")?);
+        // Go's module cache is read-only, and the names of its folders contain the version.
+        field(self.base.to_str().context("the path of the module cache is not UTF-8")?);
         field(&serde_json::to_string(&self.order.catalogue.kind)?);
         let of_images = self.images.iter().flat_map(|order| &order.recipe.files).map(|file| file.component.as_str());
         for name in self.order.catalogue.kind.components().chain(of_images) {
@@ -110,7 +110,7 @@ impl<'a> Inputs<'a> {
         Ok(built)
     }
 
-    /// Names of the images on it to their references.
+    /// The references of the images on the node, by image name.
     pub(crate) fn references(&self) -> BTreeMap<String, String> {
         let of = |order: &ImageOrder<'_>| (order.recipe.short_name().to_owned(), order.reference.clone());
         self.images.iter().map(of).collect()

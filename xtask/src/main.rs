@@ -48,14 +48,14 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// In one piece and above the live line, from whichever thread.
+/// Prints the panic as one message above the live line; any thread may call it.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let trace = if backtrace.status() == BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
-    proc::progress::say(&format!("a bug of the harness: {panic}{trace}"));
+    proc::progress::say(&format!("a bug in the harness: {panic}{trace}"));
 }
 
-/// Returns the exit code; that of a command in a guest is the command's own.
+/// Returns the exit code. `shell` passes on the exit code of the command in the guest.
 fn start(args: Args) -> Result<u8, Failure> {
     // A supervisor handles signals itself.
     if !matches!(args.command, Command::Supervise(_)) {
@@ -102,7 +102,7 @@ fn start(args: Args) -> Result<u8, Failure> {
 
 /// `--help` goes to stdout and is a success; everything else is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
-    // Nothing can be done about a closed stdout.
+    // A closed stdout cannot be reported anywhere.
     let _ = error.print();
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     ExitCode::from(exit.code())

@@ -1,4 +1,4 @@
-//! From `--cluster node` to what the provider boots: what has to be built, and the disk made of it.
+//! What `--cluster node` adds: the components to build, and the disk made from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::failure::{Failure, OrExit};
 use crate::kind_image;
 use crate::paths::Paths;
 
-/// The components of control planes, and those that a node needs beside them, where there is to be one.
+/// The components of the control planes, and those of a node if one was requested.
 pub(crate) fn with(
     options: &ProviderOptions,
     chosen: ProviderArg,
@@ -41,14 +41,14 @@ pub(crate) fn with(
     Ok(all.into_iter().collect())
 }
 
-/// Whether it is no program of Kubernetes or etcd, which somebody else's image has.
+/// Whether the component is needed in addition to a published image, which has all programs of Kubernetes and etcd.
 fn beside_an_image(component: &str, profiles: &[Profile]) -> bool {
     let plugins = profiles.iter().flat_map(|profile| &profile.plugins).map(|plugin| &plugin.component);
     let wrappers = profiles.iter().flat_map(|profile| &profile.stores).filter_map(|store| store.wrapper.as_ref());
     plugins.chain(wrappers.map(|wrapper| &wrapper.component)).any(|name| name == component) || component == boot::INIT
 }
 
-/// Makes the disk of what was built, unless the cache has it. The control planes of `profiles` run from it as well.
+/// Creates the disk from the built components, unless it is cached. The control planes of `profiles` also run from it.
 pub(crate) fn request(
     paths: &Paths,
     catalogue: &Catalogue,
@@ -58,7 +58,7 @@ pub(crate) fn request(
 ) -> anyhow::Result<NodeRequest> {
     let recipes = recipes(catalogue, &catalogue.node.disk.images)?;
     let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| order(catalogue, recipe, artifacts)).collect();
-    let packages = files.node.as_deref().context("the packages of the node were not fetched, a bug of ours")?;
+    let packages = files.node.as_deref().context("the packages of the node were not fetched: a bug in the harness")?;
     let of_planes = ProviderArg::Qemu.components(&catalogue.components, profiles);
     let mut disk = catalogue.node.disk.clone();
     disk.programs.extend(of_planes.into_iter().filter(|name| name != boot::INIT));
@@ -82,7 +82,7 @@ pub(crate) fn recipes<'a>(catalogue: &'a Catalogue, images: &[String]) -> anyhow
     Ok(images.iter().map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
 }
 
-/// The image as the Kubernetes that was built calls it.
+/// The image under the name that the built Kubernetes uses.
 pub(crate) fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifacts: &'a Artifacts) -> ImageOrder<'a> {
     let version = |component: &str| {
         let artifact = artifacts.by_component.get(component);
@@ -93,7 +93,7 @@ pub(crate) fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifact
     ImageOrder { recipe, reference, artifacts: vec![artifacts], env: env(catalogue, recipe, [artifacts.arch.as_str()]) }
 }
 
-/// What the programs of an image need in their environment, by architecture.
+/// The environment variables for the programs of an image, by architecture.
 pub(crate) fn env<'a>(
     catalogue: &Catalogue,
     recipe: &ImageRecipe,

@@ -1,4 +1,4 @@
-//! Where things lie: the checkout's data, the reports, the cache.
+//! The paths of the checkout's data, the reports and the cache.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ pub(crate) struct Paths {
     pub(crate) reports: PathBuf,
     /// `archproof` below the user's cache folder, or `--cache`.
     pub(crate) cache: PathBuf,
-    /// Whether colours are welcome where there is a terminal.
+    /// Whether output to a terminal may have colours.
     pub(crate) colour: bool,
-    /// Where Go modules come from, if the environment says.
+    /// `GOPROXY` from the environment.
     pub(crate) goproxy: Option<String>,
-    /// The step of GitHub Actions that this is, if it is one.
+    /// The current step of GitHub Actions, if any.
     pub(crate) github: Option<Github>,
     /// The terminal's type.
     pub(crate) term: String,
@@ -53,13 +53,13 @@ impl Paths {
         })
     }
 
-    /// What is known of clusters that `up` started.
+    /// The records of clusters that `up` started.
     pub(crate) fn clusters(&self) -> PathBuf {
         self.cache.join("clusters")
     }
 }
 
-/// `targets/` of the checkout, or `--targets`; all that a command without a cache needs.
+/// `targets/` of the checkout, or `--targets`. Commands that use no cache need only this path.
 pub(crate) fn targets(places: &Places) -> PathBuf {
     places.targets.clone().unwrap_or_else(|| root().join("targets"))
 }

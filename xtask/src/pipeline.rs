@@ -1,4 +1,5 @@
-//! The pipeline: build, boot, suite, teardown. Every way out takes the cluster down, and every end is an event.
+//! The pipeline: build, boot, suite, teardown. Every exit path takes the cluster down, and every phase ends with an
+//! event.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,48 +26,48 @@ use crate::provider::{Provider, Setup};
 use crate::timelines;
 use crate::turn::Turn;
 
-/// Where resources are stored, and what fixed objects are stored as, in the minor of an apiserver.
+/// The storage table and the golden values for the minor version of an apiserver.
 pub(crate) type Tables = (StorageTable, Vec<GoldenValue>);
 
-/// Everything a run is made from.
+/// All inputs of a run.
 pub(crate) struct Job<'a> {
     pub(crate) target: &'a Target,
     pub(crate) request: build::Request<'a>,
-    /// What is built for this machine as well, where it is of another architecture.
+    /// Components to build for this machine as well, if the target has another architecture.
     pub(crate) native: Option<build::Request<'a>>,
-    /// Upstream's own suite, where it is to run after ours.
+    /// Upstream's suite, if it runs after the project's checks.
     pub(crate) upstream: Option<Upstream<'a>>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
-    /// The storage table and the golden values for what runs, by the versions of the components.
+    /// Returns the storage table and the golden values for these versions of the components.
     pub(crate) tables: &'a (dyn Fn(&BTreeMap<String, String>) -> Tables + Sync),
     pub(crate) cases: Vec<suite::Case>,
-    /// Cases that the provider has no control plane for, with what they need.
+    /// Cases whose control plane the provider cannot create, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
     pub(crate) expectations: &'a [Expectation],
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
-    /// Taken while the components are built.
+    /// Held while the components are built.
     pub(crate) builds: &'a Turn,
-    /// What is done between the checks and the teardown, told whether all is as expected.
+    /// Runs between the checks and the teardown; the flag says whether all results are as expected.
     pub(crate) linger: &'a (dyn Fn(&Booted, bool) + Sync),
 }
 
-/// Upstream's own suite: what it is built from, and what is run of it.
+/// Upstream's suite: how to build it, and which specs to run.
 pub(crate) struct Upstream<'a> {
     pub(crate) program: build::Request<'a>,
     pub(crate) suite: &'a model::Upstream,
     pub(crate) focus: &'a [String],
     pub(crate) skip: &'a [String],
-    /// The command that repeats what a regular expression selects.
+    /// Returns the command that repeats the specs that match a regular expression.
     pub(crate) repeat: &'a dyn Fn(&str) -> String,
 }
 
-/// Runs all stages; the events in `log` say how each ended. Returns the exit code that the run asks for.
+/// Runs all stages; the events in `log` say how each ended. Returns the exit code of the run.
 pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
     let begin = Instant::now();
     let broke = stages(job, run, log).err().unwrap_or(Exit::Ok);
-    // Also when the interrupt came too late to stop anything: whoever pressed Ctrl-C expects 130.
+    // Also if the interrupt came too late to stop anything: after Ctrl-C the caller expects 130.
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
     let exit = [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse);
     log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
@@ -109,7 +110,7 @@ fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result
     })
 }
 
-/// Upstream's own suite on the same cluster.
+/// Runs upstream's suite on the same cluster.
 fn second_opinion(
     job: &Job<'_>,
     client: Option<&Artifact>,
@@ -119,7 +120,7 @@ fn second_opinion(
     sink: &Sink,
 ) -> Result<(), Exit> {
     let (Some(upstream), Some(client)) = (&job.upstream, client) else { return Ok(()) };
-    log.append(Event::Note { at: now(), text: format!("upstream's suite is that of {}", client.version) });
+    log.append(Event::Note { at: now(), text: format!("upstream's suite has version {}", client.version) });
     phase(log, upstream::SUITE, Exit::Infrastructure, || {
         let &Upstream { suite, focus, skip, repeat, .. } = upstream;
         let (program, seed, folder) = (&client.path, job.options.seed, run.upstream());
@@ -128,7 +129,7 @@ fn second_opinion(
     })
 }
 
-/// What is tested, and upstream's suite where it is to run.
+/// Builds the components under test, and upstream's suite if it runs.
 fn all_built(job: &Job<'_>) -> anyhow::Result<(Artifacts, Option<Artifact>)> {
     let mut artifacts = built(job.provider.paths, job.request.clone())?;
     if let Some(request) = &job.native {
@@ -138,14 +139,14 @@ fn all_built(job: &Job<'_>) -> anyhow::Result<(Artifacts, Option<Artifact>)> {
     let client = match &job.upstream {
         Some(upstream) => {
             let built = built(job.provider.paths, upstream.program.clone())?.by_component.into_values().next();
-            Some(built.context("upstream's suite was built and is not there, a bug of ours")?)
+            Some(built.context("upstream's suite was built but is missing: a bug in the harness")?)
         }
         None => None,
     };
     Ok((artifacts, client))
 }
 
-/// What the provider needs beside the components; a phase of its own where that may mean a download.
+/// Fetches what the provider needs in addition to the components; a separate phase if this may download something.
 fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Provider<'a>, Exit> {
     match job.provider.chosen {
         ProviderArg::Process => Ok(Provider::Process),
@@ -153,14 +154,14 @@ fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Provider<'a>, Exit> {
     }
 }
 
-/// Ends the components; keeps the stores as evidence unless everything is as expected.
+/// Stops the components; keeps the stores as evidence unless everything is as expected.
 fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
     let evidence = (!green || interrupt::requested()).then(|| run.stores());
     booted.end(evidence.as_deref())
 }
 
-/// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. So does a panic,
-/// which is a bug of ours: what runs is still taken down, and the reports are still written.
+/// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. A panic, which is a
+/// bug in the harness, is handled in the same way: the teardown still runs, and the reports are still written.
 pub(crate) fn phase<T>(
     log: &EventLog,
     name: &str,
@@ -171,7 +172,7 @@ pub(crate) fn phase<T>(
     let begin = Instant::now();
     let caught = catch_unwind(AssertUnwindSafe(stage));
     let exit = if caught.is_ok() { exit } else { Exit::Internal };
-    let result = caught.unwrap_or_else(|_| Err(anyhow!("it panicked, which is a bug of the harness; see stderr")));
+    let result = caught.unwrap_or_else(|_| Err(anyhow!("it panicked, which is a bug in the harness; see stderr")));
     let outcome = match &result {
         Ok(_) => Outcome::Passed,
         Err(error) => Outcome::errored(name, format!("{error:#}")),

@@ -1,4 +1,4 @@
-//! Which provider a command uses, and what has to be at hand before it can boot.
+//! Which provider a command uses, and what the provider needs before it can boot.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) enum Provider<'a> {
     Kind(Setup<'a>),
 }
 
-/// What the command line asks for; otherwise processes on a machine of the same architecture, and a VM elsewhere.
+/// The provider on the command line; by default, processes on a machine of the same architecture, otherwise a VM.
 pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
     let usual = || match options.cluster {
         ClusterArg::Planes => usual(host, target),
@@ -35,27 +35,27 @@ pub(crate) fn choose(options: &ProviderOptions, host: Option<&Target>, target: &
     options.provider.unwrap_or_else(usual)
 }
 
-/// Refuses a node on this machine itself: it would need root, and change how the machine routes and counts.
-/// So are an image where no node has one, and other components beside those of an image.
+/// Refuses a node on this machine itself: it would need root, and change routing and resource accounting of the
+/// machine. Also refuses an image for a provider without one, and other components together with an image.
 pub(crate) fn known(options: &ProviderOptions, sources: &SourceOptions) -> Result<(), Failure> {
     if options.image.is_some() && options.provider != Some(ProviderArg::Kind) {
-        return Err(Failure::usage(anyhow!("--image is that of a node of Kind: add --provider kind")));
+        return Err(Failure::usage(anyhow!("--image is a node image of Kind: add --provider kind")));
     }
     if options.image.is_some() && !sources.are_usual() {
         return Err(Failure::usage(anyhow!(
-            "an image has a Kubernetes and an etcd of its own: leave out --image, or --kubernetes, --etcd, --kine, --store"
+            "an image contains its own Kubernetes and etcd: leave out --image, or --kubernetes, --etcd, --kine, --store"
         )));
     }
     if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Kind) {
         return Err(Failure::usage(anyhow!("a cluster of Kind always has a node: leave out --cluster node")));
     }
     if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Process) {
-        return Err(Failure::usage(anyhow!("--cluster node needs a machine of its own: leave out --provider process")));
+        return Err(Failure::usage(anyhow!("--cluster node needs a separate machine: leave out --provider process")));
     }
     Ok(())
 }
 
-/// The profiles with their data in another kind of store. Only etcd has members, and only beside it there is another one.
+/// Moves the profiles to another kind of store. Only etcd can have several members, and only etcd has a spare etcd.
 pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
     profiles.iter_mut().for_each(|profile| profile.spare &= kind == StoreKind::Etcd);
     for store in profiles.iter_mut().flat_map(|profile| &mut profile.stores) {
@@ -67,7 +67,7 @@ pub(crate) fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profi
     profiles
 }
 
-/// The cases for which the provider can make a control plane, and the others with what they need.
+/// Splits the cases: those whose control plane the provider can create, and the others with what they need.
 pub(crate) fn divide(
     options: &ProviderOptions,
     profiles: &[Profile],
@@ -82,7 +82,7 @@ pub(crate) fn divide(
     (fit, unfit.collect())
 }
 
-/// The components beside control planes that run on this machine as well, where it is of another architecture.
+/// The components of spare etcds and their tools; they are also built for this machine if the target differs from it.
 pub(crate) fn beside(profiles: &[Profile]) -> Vec<String> {
     let with_a_spare = || profiles.iter().filter(|profile| profile.spare);
     let etcd = with_a_spare().map(|_| StoreKind::Etcd.component().to_owned());
@@ -90,14 +90,14 @@ pub(crate) fn beside(profiles: &[Profile]) -> Vec<String> {
     names.into_iter().collect()
 }
 
-/// What is used unless the command line asks for something else.
+/// The default provider.
 pub(crate) fn usual(host: Option<&Target>, target: &Target) -> ProviderArg {
     let native = host.is_some_and(|host| host.name == target.name);
     if native { ProviderArg::Process } else { ProviderArg::Qemu }
 }
 
 impl ProviderArg {
-    /// As it is written on the command line and in the record.
+    /// The name on the command line and in the record.
     pub(crate) fn name(self) -> &'static str {
         match self {
             ProviderArg::Process => "process",
@@ -106,7 +106,7 @@ impl ProviderArg {
         }
     }
 
-    /// The components that must be built: those under test, and what profiles and the provider itself need.
+    /// The components to build: those under test, and those that profiles and the provider itself need.
     pub(crate) fn components(self, components: &Components, profiles: &[Profile]) -> Vec<String> {
         let all = components.sets.iter().flat_map(|set| &set.components);
         let plugs = |name: &str| profiles.iter().flat_map(|p| &p.plugins).any(|plugin| plugin.component == name);
@@ -128,7 +128,7 @@ impl ProviderArg {
 }
 
 impl Provider<'_> {
-    /// What makes a control plane a whole cluster, where that was asked for.
+    /// The node that makes a control plane a whole cluster, if one was requested.
     pub(crate) fn node(
         &self,
         paths: &Paths,
@@ -164,7 +164,7 @@ impl Provider<'_> {
     }
 }
 
-/// Everything that decides how a target is run.
+/// Everything that decides how a target runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup<'a> {
     pub(crate) chosen: ProviderArg,
@@ -178,7 +178,7 @@ pub(crate) struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// Makes the provider ready; fetches what it needs.
+    /// Makes the provider ready, and fetches what it needs.
     pub(crate) fn prepare(&self) -> anyhow::Result<Provider<'a>> {
         match self.chosen {
             ProviderArg::Process => Ok(Provider::Process),
@@ -190,7 +190,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// What clusters of Kind are made from, for as long as `then` needs it.
+    /// Calls `then` with the inputs of Kind clusters, and keeps these inputs until it returns.
     pub(crate) fn kind<T>(
         &self,
         artifacts: &Artifacts,
@@ -212,7 +212,7 @@ impl<'a> Setup<'a> {
     }
 
     fn machine(&self) -> anyhow::Result<Provider<'a>> {
-        let host = self.host.context("the packages of QEMU are for a host that no target file describes")?;
+        let host = self.host.context("QEMU's packages are not known for this machine: no target file describes it")?;
         let node = (self.options.cluster == ClusterArg::Node).then(|| self.catalogue.node.clone());
         let options = fetch::Options { node, ..fetch_options(self.paths, &self.options.machine, self.offline) };
         let files = Box::new(fetch::machine(host, self.target, &options)?);

@@ -1,4 +1,4 @@
-//! Pictures of the watch streams of failed cases, beside the other files of the run.
+//! Pictures of the watch streams of failed cases, in the run folder.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use model::{Event, Outcome};
 use proc::{RunDir, progress};
 use suite::upstream;
 
-/// Under whose name the streams were opened that the whole-run judges look at.
+/// The name under which the suite opens the streams that the whole-run judges read.
 const TRAFFIC: &str = "suite.traffic";
 
-/// Draws what can be drawn and says where it is. A picture that cannot be made is no reason to lose the verdict.
+/// Draws the pictures and notes their paths. A picture that cannot be drawn must not lose the verdict.
 pub(crate) fn draw(events: &[Event], run: &RunDir) -> Vec<Event> {
-    // Nobody records what upstream's suite does.
+    // Upstream's suite is not recorded.
     let recorded = |check: &str| !upstream::is_case(check);
     let failed = events.iter().filter_map(|event| match event {
         Event::CaseFinished { case, check, profile, outcome: Outcome::Failed { .. }, .. } if recorded(check) => {
@@ -22,9 +22,9 @@ pub(crate) fn draw(events: &[Event], run: &RunDir) -> Vec<Event> {
     });
     let drawn = failed.filter_map(|(case, check, profile)| {
         let text = match one(&run.histories(), &run.timelines(), case, check, profile) {
-            Ok(Some(file)) => format!("the streams of {case}: {file}"),
+            Ok(Some(file)) => format!("watch streams of {case}: {file}"),
             Ok(None) => return None,
-            Err(error) => format!("no picture of the streams of {case}: {error:#}"),
+            Err(error) => format!("failed to draw the watch streams of {case}: {error:#}"),
         };
         Some(Event::Note { at: progress::timestamp(), text })
     });

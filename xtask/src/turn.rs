@@ -1,4 +1,4 @@
-//! Work that only one architecture may do at a time.
+//! A lock for work that only one architecture may do at a time.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -6,21 +6,22 @@ use std::time::Duration;
 use proc::deadline::{OnInterrupt, Probe, WaitError, until};
 use proc::progress;
 
-/// Whoever holds the guard has the turn.
+/// The owner of the guard may work.
 #[derive(Default)]
 pub(crate) struct Turn(Mutex<()>);
 
 impl Turn {
-    /// Waits for the turn, or for Ctrl-C. Whoever has it is bound by deadlines of its own, so there is none here.
+    /// Waits for the lock, or for Ctrl-C. There is no timeout here, because the work of the owner has its own
+    /// deadlines.
     pub(crate) fn take(&self, what: &str) -> Result<MutexGuard<'_, ()>, WaitError> {
         let waits = format!("waits for {what}");
         until(what, Duration::MAX, Duration::from_millis(100), OnInterrupt::Stop, || match self.0.try_lock() {
             Ok(guard) => Probe::Ready(guard),
-            // There is nothing behind the lock that a panic could have left half done.
+            // The lock protects no data that a panic could have left incomplete.
             Err(TryLockError::Poisoned(poisoned)) => Probe::Ready(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => {
                 progress::live(&waits);
-                Probe::NotYet("another architecture has it".into())
+                Probe::NotYet("another architecture holds the lock".into())
             }
         })
     }
@@ -32,13 +33,13 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn one_at_a_time_also_after_a_panic() {
+    fn lock_is_exclusive_and_survives_a_panic() {
         let turn = Turn::default();
         let inside = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| {
                 let _turn = turn.take("the turn").unwrap();
-                panic!("with the turn");
+                panic!("while the lock is held");
             });
             assert!(panics.join().is_err());
             for _ in 0..3 {

@@ -1,6 +1,6 @@
-//! Exit codes and messages of the command line, as far as no server is needed for them.
+//! Exit codes and messages of the command line that need no server.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use harness::{Place, architectures, catalogue, edit, targets_copy};
 use serde_json::Value;
 
 #[test]
-fn what_does_not_exist_is_answered_with_what_does() {
+fn unknown_names_are_refused_with_the_valid_ones() {
     let place = Place::new();
     let table: &[(&[&str], &[&str])] = &[
         (&["ci", "--arch", "mips"], &["`mips`", "amd64", "x86_64", "riscv64"]),
@@ -25,7 +25,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (&["images", "list", "--image", "pauze"], &["`pauze`", "did you mean `pause`"]),
         (&["images", "build", "--format", "aci"], &["'aci'", "docker"]),
         (&["images", "audit", "example.org/a:1"], &["does not exist", "skopeo copy --all docker://example.org/a:1"]),
-        (&["images", "audit", "/etc/hostname"], &["/etc/hostname holds no image", "docker archive"]),
+        (&["images", "audit", "/etc/hostname"], &["/etc/hostname contains no image", "docker archive"]),
         (&["up", "--profile", "nope"], &["`nope`", "default", "encrypted"]),
         (&["ci", "--profile", "nope"], &["`nope`", "default"]),
         (&["ci", "--check", "nope."], &["`nope.`", "cc.update-conflict"]),
@@ -100,7 +100,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
 }
 
 #[test]
-fn a_selection_that_matches_nothing_is_not_green() {
+fn empty_selection_exits_with_4() {
     let place = Place::new();
     for command in ["list", "ci"] {
         place.run(&[command, "--suite", "cc", "--check", "storage."]).expect(4, &["matches no check"]);
@@ -121,7 +121,7 @@ fn planned(place: &Place, args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn shards_divide_the_selection_and_an_empty_one_is_not_green() {
+fn shards_divide_the_selection_and_an_empty_shard_exits_with_4() {
     let place = Place::new();
     for selection in [&["--profile", "default"][..], &["--suite", "storage"], &[]] {
         let mut divided: Vec<String> = Vec::new();
@@ -165,9 +165,9 @@ fn recorded_durations_decide_how_shards_are_divided() {
     place.run(&refused).expect(96, &["mine.yaml:1", "control_plane: required"]);
 }
 
-/// Nothing is started: no architecture's binaries are there.
+/// No component starts, because no architecture has binaries here.
 #[test]
-fn each_of_several_architectures_ends_by_itself_and_the_worst_verdict_counts() {
+fn architectures_fail_independently_and_the_worst_verdict_counts() {
     let place = Place::new();
     let binaries = place.root.join("binaries");
     std::fs::create_dir(&binaries).unwrap();
@@ -198,7 +198,7 @@ fn each_of_several_architectures_ends_by_itself_and_the_worst_verdict_counts() {
 }
 
 #[test]
-fn broken_target_data_is_told_line_by_line_by_every_command_that_reads_it() {
+fn every_command_reports_each_error_in_the_target_data() {
     let place = Place::new();
     let data = place.root.join("data");
     targets_copy(&data);
@@ -215,7 +215,7 @@ fn broken_target_data_is_told_line_by_line_by_every_command_that_reads_it() {
 }
 
 #[test]
-fn a_build_that_cannot_be_is_a_build_error() {
+fn impossible_build_is_a_build_error() {
     let place = Place::new();
     let mut command = place.command(&["build", "--offline"]);
     command.env("PATH", &place.root);
@@ -231,15 +231,15 @@ fn a_build_that_cannot_be_is_a_build_error() {
     let foreign = if std::env::consts::ARCH == "riscv64" { "amd64" } else { "riscv64" };
     prebuilt(foreign).expect(101, &["ELF machine", foreign, "expected"]);
 
-    // The pipeline says the same, and its report too.
+    // The pipeline and its report give the same error.
     place.run(&["ci", "--arch", foreign, "--kubernetes", &spec, "--etcd", &spec]).expect(101, &["build errored"]);
     let junit = std::fs::read_to_string(place.the_run().join("junit.xml")).unwrap();
     assert!(junit.contains("neither") || junit.contains("ELF machine"), "{junit}");
 }
 
-/// The binaries are no more than what the audits look at.
+/// The binaries contain only what the audits check.
 #[test]
-fn images_are_made_of_binaries_and_audited() {
+fn images_are_built_from_binaries_and_audited() {
     let place = Place::new();
     for program in ["etcd", "etcdctl", "etcdutl"] {
         let file = place.root.join("riscv64").join(program);
@@ -258,7 +258,7 @@ fn images_are_made_of_binaries_and_audited() {
         place.run(&["images", "audit", file]).expect(0, &[reference, "3 ELF files, 0 findings"]);
     }
 
-    // The same image is held against other facts.
+    // Audits the same image with other facts about the architecture.
     let data = place.root.join("data");
     targets_copy(&data);
     edit(&data.join("riscv64.yaml"), "machine: 243", "machine: 62");
@@ -274,24 +274,24 @@ fn images_are_made_of_binaries_and_audited() {
     place.run(&allowed).expect(0, &["0 findings"]);
 }
 
-/// The header of a static program of 64 bit, and its only segment.
+/// The header of a static 64-bit program, and its only segment.
 fn program_for(machine: u16) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(16, 0);
     let halves = |bytes: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
     let longs = |bytes: &mut Vec<u8>, values: &[u64]| values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
     halves(&mut bytes, &[2, machine, 1, 0]);
-    // Entry, where the segments are listed, no sections.
+    // Entry point, offset of the program headers, no sections.
     longs(&mut bytes, &[0x1000, 64, 0]);
     halves(&mut bytes, &[0, 0, 64, 56, 1, 0, 0, 0]);
-    // PT_LOAD, to be read and written: the file itself.
+    // PT_LOAD, read and write: the file itself.
     halves(&mut bytes, &[1, 0, 6, 0]);
     longs(&mut bytes, &[0, 0x1000, 0x1000, 120, 120, 0x1000]);
     bytes
 }
 
 #[test]
-fn what_is_missing_offline_is_listed_at_once() {
+fn offline_fetch_lists_all_missing_files() {
     let place = Place::new();
     for (arch, parts) in [
         ("riscv64", &["linux-image", "qemu-system-riscv", "busybox-static", "opensbi", " packages, ", "MiB together"]),
@@ -327,7 +327,7 @@ fn the_cache_is_listed_and_pruned_by_age_and_size() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_named() {
+fn unwritable_folder_is_named() {
     let place = Place::new();
     std::fs::write(place.root.join("file"), "").unwrap();
     for (flag, needs) in [("--reports", &["ci"][..]), ("--cache", &["ci"]), ("--cache", &["up"])] {
@@ -338,7 +338,7 @@ fn a_place_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn without_a_home_only_what_needs_the_cache_fails() {
+fn without_home_only_commands_that_need_the_cache_fail() {
     let place = Place::new();
     for home in [None, Some("")] {
         let run = |args: &[&str]| {
@@ -355,7 +355,7 @@ fn without_a_home_only_what_needs_the_cache_fails() {
 }
 
 #[test]
-fn output_that_nobody_wants_is_no_error_and_output_that_is_lost_is_one() {
+fn closed_stdout_is_no_error_but_a_full_disk_is() {
     let place = Place::new();
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -369,7 +369,7 @@ fn output_that_nobody_wants_is_no_error_and_output_that_is_lost_is_one() {
 }
 
 #[test]
-fn doctor_tells_for_each_architecture_whether_a_run_can_begin() {
+fn doctor_reports_the_readiness_of_each_architecture() {
     let place = Place::new();
     let run = |args: &[&str]| -> (Value, Vec<String>) {
         let ended = place.run(&[&["doctor", "--offline", "--json"], args].concat());
@@ -390,7 +390,7 @@ fn doctor_tells_for_each_architecture_whether_a_run_can_begin() {
     let (told, unready) = run(&["--arch", "all"]);
     let host = told["host"].as_str().unwrap();
     for arch in architectures().into_iter().filter(|arch| arch != host) {
-        // The cache is empty, and nothing may be asked.
+        // The cache is empty, and `--offline` allows no request.
         assert!(unready.contains(&arch), "{arch} is ready without QEMU: {told}");
     }
     let checks = told["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap());
@@ -410,7 +410,7 @@ fn doctor_tells_for_each_architecture_whether_a_run_can_begin() {
 }
 
 #[test]
-fn what_is_printed_for_scripts_is_json() {
+fn json_output_is_valid() {
     let place = Place::new();
     for args in [&["list", "--json"][..], &["targets", "--json"], &["explain", "cc.update-conflict", "--json"]] {
         let ended = place.run(args).expect(0, &[]);

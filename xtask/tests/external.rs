@@ -1,10 +1,10 @@
-//! `cargo xtask test` against endpoints of external clusters that a proxy or load changes: HTTP/1.1 only, overloaded.
+//! `cargo xtask test` against endpoints of external clusters behind a proxy or under load: HTTP/1.1 only, overloaded.
 //!
-//! The endpoint is a TLS server in this process that answers as much of the API as the named checks ask for.
+//! The endpoint is a TLS server in this process, which implements as much of the API as the named checks need.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
-#[expect(dead_code, reason = "the other half is for tests of clients")]
+#[expect(dead_code, reason = "the rest is for tests of clients")]
 mod pem;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,16 +17,16 @@ use model::TlsFiles;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-/// How an endpoint behaves.
+/// The behaviour of an endpoint.
 #[derive(Clone, Copy)]
 struct Behaviour {
-    /// The protocols that it chooses from; empty: it knows nothing of ALPN.
+    /// The ALPN protocols that it offers; without any, it does not support ALPN.
     alpn: &'static [&'static str],
-    /// The status of its answers to requests for objects in a namespace, instead of proper ones.
+    /// The status of its responses to requests for namespaced objects, instead of proper responses.
     status: Option<u16>,
 }
 
-/// Answers until the process ends; returns the address.
+/// Serves until the process ends; returns the address.
 fn serve(tls: &TlsFiles, behaviour: Behaviour) -> String {
     let mut config: ServerConfig = tls::server(tls).unwrap();
     config.alpn_protocols = behaviour.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -36,7 +36,7 @@ fn serve(tls: &TlsFiles, behaviour: Behaviour) -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let config = Arc::clone(&config);
-            // What ends a connection is no concern of the server.
+            // Ignore errors of a connection.
             std::thread::spawn(move || connection(config, stream, behaviour).ok());
         }
     });
@@ -68,7 +68,7 @@ fn connection(config: Arc<ServerConfig>, stream: TcpStream, behaviour: Behaviour
     }
 }
 
-/// Everything that is created succeeds, and nothing is there afterwards.
+/// Every creation succeeds, but stores nothing.
 fn answer(method: &str, target: &str, body: &[u8], instead: Option<u16>) -> (u16, Value) {
     let failure = |code: u16, reason: &str, message: &str| {
         let status = json!({"kind": "Status", "code": code, "reason": reason, "message": message});
@@ -131,7 +131,7 @@ fn outcome_of<'a>(outcomes: &'a [(String, Value)], check: &str) -> &'a Value {
 }
 
 #[test]
-fn an_endpoint_without_http2_runs_over_http1_and_skips_what_compares_both() {
+fn endpoint_without_http2_runs_over_http1_and_skips_comparisons() {
     for alpn in [&["http/1.1"][..], &[]] {
         let checks = ["rv.invalid-list", "watch.http-framing"];
         let (_place, outcomes) = test(Behaviour { alpn, status: None }, &checks, 0);
@@ -143,7 +143,7 @@ fn an_endpoint_without_http2_runs_over_http1_and_skips_what_compares_both() {
 }
 
 #[test]
-fn a_permanently_overloaded_server_is_an_infrastructure_error() {
+fn permanently_overloaded_server_is_an_infrastructure_error() {
     for status in [503, 504, 429] {
         let (_place, outcomes) =
             test(Behaviour { alpn: &["http/1.1"], status: Some(status) }, &["rv.invalid-list"], 102);

@@ -1,7 +1,7 @@
-//! A rehearsal of the gate: the steps of the job `gate` of `.github/workflows/ci.yml`, run one after the other on results
-//! laid out as `actions/download-artifact` unpacks them.
+//! A rehearsal of the gate: runs the steps of the job `gate` of `.github/workflows/ci.yml` one after the other, on
+//! results that are laid out as `actions/download-artifact` unpacks them.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::collections::BTreeMap;
@@ -11,20 +11,20 @@ use harness::Place;
 use serde_json::{Value, json};
 use serde_yaml::Value as Yaml;
 
-/// What `ci` of one job ended with: the case `rv.a` and its outcome.
+/// The result of one `ci` job: the case `rv.a` and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Passed,
     Failed,
     Errored,
-    /// The record is no list of events.
+    /// The record is not a list of events.
     Unreadable,
 }
 
 /// The id of the rehearsed workflow run.
 const WORKFLOW_RUN: &str = "4711";
 
-/// An artifact, with the claims of the run in it.
+/// An artifact, with the claims of the run that it contains.
 #[derive(Clone, Debug)]
 struct Artifact {
     name: String,
@@ -37,19 +37,19 @@ struct Artifact {
     end: End,
 }
 
-/// A workflow run whose jobs have ended.
+/// A workflow run whose jobs have finished.
 struct Workflow {
     place: Place,
     outputs: BTreeMap<String, String>,
     jobs: Vec<Value>,
     artifacts: Vec<Artifact>,
-    /// Of the gate.
+    /// The attempt of the gate.
     attempt: u32,
-    /// GitHub's word for the jobs that the gate requires.
+    /// GitHub's result for the jobs that the gate requires.
     arch: &'static str,
 }
 
-/// How the gate ended.
+/// The result of the gate.
 struct Ended {
     passed: bool,
     transcript: String,
@@ -57,7 +57,7 @@ struct Ended {
 }
 
 impl Workflow {
-    /// A plan of these architectures at night, with the machines that the variable of the repository names.
+    /// A nightly plan of these architectures, with the machines in the repository's variable.
     fn planned(only: &str, runners: &str) -> Workflow {
         let place = Place::new();
         let output = place.root.join("plan-outputs");
@@ -72,7 +72,7 @@ impl Workflow {
         Workflow { place, outputs, jobs, artifacts: Vec::new(), attempt: 1, arch: "success" }
     }
 
-    /// The plan's only job of this architecture and mode, or its first shard.
+    /// The only job of the plan for this architecture and mode, or its first shard.
     fn job(&self, arch: &str, mode: &str) -> Value {
         let wanted = |job: &&Value| job["arch"] == arch && job["mode"] == mode;
         self.jobs.iter().find(wanted).unwrap_or_else(|| panic!("no {mode} job of {arch} in {:?}", self.jobs)).clone()
@@ -93,15 +93,16 @@ impl Workflow {
         self.artifacts.push(artifact);
     }
 
-    /// Every job of the plan leaves a result of the first attempt.
+    /// Every job of the plan has a result from the first attempt.
     fn upload_all(&mut self, end: impl Fn(&Value) -> End) {
         for job in self.jobs.clone() {
             self.upload(&job, 1, end(&job));
         }
     }
 
-    /// As `download-artifact` 8.0.1 does it: a folder for each artifact, but none for one that is alone; of several with
-    /// one name it keeps one. <https://github.com/actions/download-artifact/blob/v8.0.1/src/download-artifact.ts>
+    /// Like `download-artifact` 8.0.1: a folder for each artifact, but none for a single artifact; of several artifacts
+    /// with the same name it keeps one.
+    /// <https://github.com/actions/download-artifact/blob/v8.0.1/src/download-artifact.ts>
     fn download(&self) {
         let results = self.place.root.join("results");
         let kept: BTreeMap<&str, &Artifact> = self.artifacts.iter().map(|a| (a.name.as_str(), a)).collect();
@@ -111,7 +112,7 @@ impl Workflow {
         }
     }
 
-    /// Downloads, and runs the steps.
+    /// Downloads the artifacts and runs the steps.
     fn gate(&self) -> Ended {
         self.download();
         let workflow = ci();
@@ -229,7 +230,7 @@ fn ci() -> Yaml {
     rendered("ci.yml")
 }
 
-/// As `arch.yml` names it.
+/// The artifact's name, as `arch.yml` sets it.
 fn artifact_name(id: &str, attempt: u32) -> String {
     let workflow = rendered("arch.yml");
     let steps = workflow["jobs"]["run"]["steps"].as_sequence().unwrap();
@@ -238,7 +239,7 @@ fn artifact_name(id: &str, attempt: u32) -> String {
     name.replace("${{ inputs.id }}", id).replace("${{ github.run_attempt }}", &attempt.to_string())
 }
 
-/// What a record claims wrongly, and how.
+/// The wrong claim of a record, and how to make it.
 type Change = (&'static str, fn(&mut Artifact));
 
 const PASSED: fn(&Value) -> End = |_| End::Passed;
@@ -253,7 +254,7 @@ fn many_artifacts_open_the_gate() {
 }
 
 #[test]
-fn one_artifact_which_is_unpacked_without_its_name_opens_the_gate() {
+fn single_artifact_unpacked_without_its_folder_opens_the_gate() {
     let mut workflow = Workflow::planned("amd64", "");
     workflow.upload_all(PASSED);
     assert_eq!(workflow.artifacts.len(), 1);
@@ -292,7 +293,7 @@ fn a_failure_closes_the_gate_and_its_repetition_does_not_open_it() {
         (&[End::Failed][..], false),
         (&[End::Errored], false),
         (&[End::Unreadable], false),
-        // It may have been a failure.
+        // The unreadable result may have been a failure.
         (&[End::Unreadable, End::Passed], false),
         (&[End::Errored, End::Passed], true),
         (&[End::Failed, End::Passed], false),
@@ -307,7 +308,7 @@ fn a_failure_closes_the_gate_and_its_repetition_does_not_open_it() {
             workflow.upload(&job, attempt, *end);
             workflow.attempt = attempt;
         }
-        // GitHub knows only the newest attempt.
+        // GitHub reports only the newest attempt.
         workflow.arch = if ends.last() == Some(&End::Passed) { "success" } else { "failure" };
         let ended = workflow.gate();
         assert_eq!(ended.passed, opens, "{ends:?}:\n{}", ended.transcript);
@@ -318,8 +319,8 @@ fn a_failure_closes_the_gate_and_its_repetition_does_not_open_it() {
 }
 
 #[test]
-fn earlier_result_does_not_replace_that_of_a_lost_repetition() {
-    // The artifact of the first attempt is there; the job of the second one has failed and left nothing.
+fn earlier_result_does_not_replace_a_lost_repetition() {
+    // The artifact of the first attempt exists; the job of the second attempt failed without a result.
     let mut workflow = Workflow::planned("amd64,arm64", "");
     workflow.upload_all(PASSED);
     (workflow.attempt, workflow.arch) = (2, "failure");
@@ -334,7 +335,7 @@ fn earlier_result_does_not_replace_that_of_a_lost_repetition() {
 }
 
 #[test]
-fn a_result_that_claims_another_job_than_its_artifact_is_refused() {
+fn result_that_claims_another_job_than_its_artifact_is_refused() {
     let changes: [Change; 7] = [
         ("another job", |a| a.id = "arm64-native".into()),
         ("another attempt", |a| a.attempt = 2),
@@ -356,7 +357,7 @@ fn a_result_that_claims_another_job_than_its_artifact_is_refused() {
 }
 
 #[test]
-fn an_artifact_that_no_job_of_the_plan_can_have_left_closes_the_gate() {
+fn artifact_of_no_planned_job_closes_the_gate() {
     for (id, attempt) in [("amd64-vm-quick", 1), ("amd64-native", 2), ("amd64-native", 0)] {
         let mut workflow = Workflow::planned("amd64,arm64", "");
         workflow.upload_all(PASSED);
@@ -367,7 +368,7 @@ fn an_artifact_that_no_job_of_the_plan_can_have_left_closes_the_gate() {
         workflow.artifacts.push(more);
         workflow.gate().closed("refused");
     }
-    // Alone, it has no name but that of the run in it.
+    // A single artifact has no name except that of the run in it.
     let mut workflow = Workflow::planned("amd64", "");
     let job = workflow.job("amd64", "native");
     let foreign = Artifact { id: "arm64-native".into(), ..workflow.artifact(&job, 1, End::Passed) };
@@ -376,7 +377,7 @@ fn an_artifact_that_no_job_of_the_plan_can_have_left_closes_the_gate() {
 }
 
 #[test]
-fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() {
+fn offline_machine_does_not_close_the_gate_but_its_failure_does() {
     for (end, opens, line) in [
         (None, true, "riscv64-native has left no results yet"),
         (Some(End::Passed), true, "the gate is passed"),
@@ -393,14 +394,14 @@ fn a_machine_that_is_offline_does_not_close_the_gate_and_a_failure_on_it_does() 
         }
         let ended = workflow.gate().says(line);
         assert_eq!(ended.passed, opens, "{end:?}:\n{}", ended.transcript);
-        // The VM of the same architecture has run all the same.
+        // The VM of the same architecture has still run.
         assert!(workflow.jobs.iter().any(|job| job["arch"] == "riscv64" && job["mode"] == "vm"));
     }
 }
 
 /// The last job of `self-hosted.yml`.
 #[test]
-fn self_hosted_results_have_a_gate_of_their_own() {
+fn self_hosted_results_have_a_separate_gate() {
     for (end, hosted, code, line) in [
         (Some(End::Passed), Some(End::Passed), 0, "the gate is passed"),
         (Some(End::Passed), None, 0, "the gate is passed"),

@@ -1,7 +1,8 @@
-//! The command line on real components of this machine's architecture: green runs, interrupts, deaths, kept clusters.
+//! The command line with real components of this machine's architecture: passing runs, interrupts, crashes, kept
+//! clusters.
 //!
-//! The components come through the normal cache, and are built if they are not there. Everything else lies in folders
-//! of the test's own.
+//! The components come from the normal cache, and are built if they are missing. Everything else is in separate folders
+//! of the test.
 
 mod harness;
 
@@ -17,10 +18,10 @@ use proc::deadline::Probe;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// A first build of Kubernetes takes four minutes on two processors that nothing else uses, and an hour on slow boards.
+/// A first build of Kubernetes takes four minutes on two idle processors, and an hour on slow boards.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
-/// `--kubernetes` and `--etcd` with the folders of what the normal cache holds.
+/// `--kubernetes` and `--etcd` with the folders of the components in the normal cache.
 fn sources() -> [&'static str; 4] {
     static SPECS: OnceLock<(String, String)> = OnceLock::new();
     let (kubernetes, etcd) = SPECS.get_or_init(|| {
@@ -43,7 +44,7 @@ fn with_sources<'a>(args: &[&'a str]) -> Vec<&'a str> {
     [args, &sources()].concat()
 }
 
-/// A run with enough to do that it does not end before something is done to it.
+/// A run that takes long enough for the test to act on it.
 fn busy() -> Vec<&'static str> {
     with_sources(&["ci", "--seed", "1", "--suite", "storage", "--profile", "default"])
 }
@@ -56,7 +57,7 @@ fn json(file: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Name of each case of junit.xml, with the type of its error or failure.
+/// The cases in junit.xml by name, with the type of their error or failure.
 fn junit(run: &Path) -> Vec<(String, Option<String>)> {
     let text = std::fs::read_to_string(run.join("junit.xml")).unwrap();
     let document = roxmltree::Document::parse(&text).unwrap();
@@ -79,11 +80,11 @@ fn assert_file(file: PathBuf) {
     assert!(length > 0, "{} is empty", file.display());
 }
 
-/// Judges whose cases the green run includes, once they exist.
+/// Judges whose cases a passing run must include.
 const JUDGED: [&str; 3] = ["watch.ordered", "watch.unique", "rv.list-is-store-revision"];
 
 #[test]
-fn a_green_run_writes_every_report_and_can_be_judged_again() {
+fn passing_run_writes_every_report_and_can_be_judged_again() {
     let place = Place::new();
     let known: Value = serde_json::from_str(&place.run(&["list", "--json"]).stdout).unwrap();
     let known: Vec<&str> = known.as_array().unwrap().iter().map(|row| row["check"].as_str().unwrap()).collect();
@@ -114,7 +115,7 @@ fn a_green_run_writes_every_report_and_can_be_judged_again() {
         assert_file(run.join(file));
     }
     assert_file(run.join("history/default.main/meta.json"));
-    assert!(!run.join("stores").exists(), "stores are evidence, and a green run needs none");
+    assert!(!run.join("stores").exists(), "stores are evidence, and a passing run needs none");
 
     judge_again(&place, &run, &judged);
     let folder = run.display().to_string();
@@ -126,7 +127,7 @@ fn a_green_run_writes_every_report_and_can_be_judged_again() {
 fn judge_again(place: &Place, run: &Path, judged: &[&str]) {
     let ended = place.run(&["rejudge", &run.display().to_string(), "--json"]);
     if judged.is_empty() {
-        ended.expect(4, &["nothing that a judge decides"]);
+        ended.expect(4, &["no case that a judge decides"]);
         return;
     }
     let verdicts: Vec<Value> = serde_json::from_str(&ended.expect(0, &[]).stdout).unwrap();
@@ -138,11 +139,11 @@ fn judge_again(place: &Place, run: &Path, judged: &[&str]) {
 }
 
 #[test]
-fn an_interrupt_in_the_suite_keeps_the_evidence_and_leaves_nothing() {
+fn interrupt_in_the_suite_keeps_evidence_and_leaves_no_processes() {
     let place = Place::new();
     let mut running = place.start(&busy());
     place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
-    // With a stopped apiserver the suite cannot end before the interrupt.
+    // With a suspended apiserver the suite cannot end before the interrupt.
     send(place.process("--secure-port"), Signal::STOP);
     running.signal(Signal::INT);
     running.end().expect(130, &["interrupted: collecting evidence", "interrupted (exit 130)"]);
@@ -171,9 +172,9 @@ fn host_and_foreign() -> (&'static str, &'static str) {
     (host.leak(), foreign.leak())
 }
 
-/// The other architecture's build refuses this machine's binaries.
+/// The build for the other architecture refuses this machine's binaries.
 #[test]
-fn what_one_architecture_ends_with_does_not_stop_another() {
+fn failure_of_one_architecture_does_not_stop_another() {
     let place = Place::new();
     let (host, foreign) = host_and_foreign();
     let both = format!("{foreign},{host},{foreign}");
@@ -188,11 +189,11 @@ fn what_one_architecture_ends_with_does_not_stop_another() {
     assert_eq!(codes, [101, 0]);
     assert_eq!(json(&run.join(host).join("run.json"))["counts"]["passed"], 1);
     assert_eq!(kind_of(&junit(&run), "build"), Some("infrastructure"));
-    place.run(&["rejudge"]).expect(4, &[host, "nothing that a judge decides"]);
+    place.run(&["rejudge"]).expect(4, &[host, "no case that a judge decides"]);
 }
 
 #[test]
-fn an_interrupt_ends_all_architectures_and_keeps_the_evidence_of_those_that_ran() {
+fn interrupt_ends_all_architectures_and_keeps_evidence_of_those_that_ran() {
     let place = Place::new();
     let (host, foreign) = host_and_foreign();
     let both = format!("{host},{foreign}");
@@ -201,7 +202,7 @@ fn an_interrupt_ends_all_architectures_and_keeps_the_evidence_of_those_that_ran(
     place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
     send(place.process("--secure-port"), Signal::STOP);
     running.signal(Signal::INT);
-    running.end().expect(130, &["interrupted: collecting evidence", &format!("{foreign}: error: it was not begun")]);
+    running.end().expect(130, &["interrupted: collecting evidence", &format!("{foreign}: error: it was not started")]);
     place.assert_nothing_runs();
     assert_eq!(place.private(), Vec::<PathBuf>::new());
     let run = place.the_run();
@@ -210,11 +211,11 @@ fn an_interrupt_ends_all_architectures_and_keeps_the_evidence_of_those_that_ran(
     for file in ["junit.xml", "stores/default.main.db", "history/default.main/meta.json"] {
         assert_file(run.join(host).join(file));
     }
-    assert_eq!(kind_of(&junit(&run), "harness"), Some("interrupted"), "what was not begun is an error");
+    assert_eq!(kind_of(&junit(&run), "harness"), Some("interrupted"), "a run that was not started is an error");
 }
 
 #[test]
-fn an_interrupt_in_boot_and_in_teardown_ends_with_130_too() {
+fn interrupt_in_boot_or_teardown_exits_with_130() {
     for phase in ["boot", "teardown"] {
         let place = Place::new();
         let mut running = place.start(&with_sources(&["ci", "--check", "cc.update-conflict", "--profile", "default"]));
@@ -228,10 +229,10 @@ fn an_interrupt_in_boot_and_in_teardown_ends_with_130_too() {
 }
 
 #[test]
-fn an_interrupt_during_a_go_build_ends_the_compilers() {
+fn interrupt_during_a_go_build_ends_the_compilers() {
     let place = Place::new();
     let mut command = place.command(&["build", "--component", "etcd"]);
-    // With a cold cache there is more to do than can be done before the interrupt.
+    // With a cold cache, the build takes longer than the time until the interrupt.
     command.env("GOCACHE", place.root.join("go-cache"));
     let running = place.start_command(command);
     wait("go build", || {
@@ -253,14 +254,14 @@ fn kill_9_leaves_no_process_and_the_next_run_removes_the_rest() {
     running.signal(Signal::KILL);
     assert!(running.end().status.code().is_none());
     place.assert_nothing_runs();
-    assert_eq!(place.private().len(), 1, "a run that was killed cannot remove its folder");
+    assert_eq!(place.private().len(), 1, "a killed run cannot remove its folder");
 
     place.run(&["ci", "--etcd", "prebuilt:/nonexistent"]).expect(101, &["neither"]);
     assert_eq!(place.private(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_component_that_dies_in_the_suite_is_named_and_nothing_after_it_is_green() {
+fn dead_component_is_named_and_no_later_case_passes() {
     for (part, name) in [("--secure-port", "kube-apiserver"), ("--listen-peer-urls", "etcd-main")] {
         let place = Place::new();
         let mut running = place.start(&busy());
@@ -284,7 +285,7 @@ fn a_component_that_dies_in_the_suite_is_named_and_nothing_after_it_is_green() {
 }
 
 #[test]
-fn a_component_that_does_not_start_shows_what_it_said() {
+fn component_that_does_not_start_shows_its_log() {
     let place = Place::new();
     let data = place.root.join("data");
     targets_copy(&data);
@@ -298,7 +299,7 @@ fn a_component_that_does_not_start_shows_what_it_said() {
 }
 
 #[test]
-fn a_kept_cluster_is_found_by_its_name_until_it_ends() {
+fn kept_cluster_is_found_by_name_until_it_stops() {
     let place = Place::new();
     let up = with_sources(&["up", "--json", "--name", "kept"]);
     let info: Value = serde_json::from_str(&place.run(&up).expect(0, &[]).stdout).unwrap();
@@ -310,14 +311,14 @@ fn a_kept_cluster_is_found_by_its_name_until_it_ends() {
     assert!(log.stdout.contains("ready to serve client requests"), "{}", log.stdout);
     place.run(&["logs", "--name", "kept", "default/kubelet"]).expect(2, &["default/kube-apiserver"]);
     place.run(&["shell", "--name", "kept", "--", "true"]).expect(2, &["no guest", "--provider qemu"]);
-    place.run(&["down", "--name", "other"]).expect(2, &["there are: kept"]);
-    place.run(&["down", "--name", "kept"]).expect(0, &["has ended"]);
+    place.run(&["down", "--name", "other"]).expect(2, &["running clusters: kept"]);
+    place.run(&["down", "--name", "kept"]).expect(0, &["stopped"]);
     place.assert_nothing_runs();
     assert_eq!(place.private(), Vec::<PathBuf>::new());
 }
 
 #[test]
-fn a_keeper_that_is_killed_takes_its_cluster_along_and_of_two_only_one_gets_the_name() {
+fn killed_keeper_takes_its_cluster_down_and_a_name_has_one_keeper() {
     let place = Place::new();
     let up = with_sources(&["up"]);
     let both = [place.start(&up), place.start(&up)].map(|running| running.end());
@@ -328,20 +329,20 @@ fn a_keeper_that_is_killed_takes_its_cluster_along_and_of_two_only_one_gets_the_
     send(place.process("--foreground"), Signal::KILL);
     place.assert_nothing_runs();
     place.run(&["logs"]).expect(2, &["no cluster `default`"]);
-    place.run(&["down"]).expect(0, &["had ended already", "killed"]);
+    place.run(&["down"]).expect(0, &["had already stopped", "killed"]);
     assert_eq!(place.private(), Vec::<PathBuf>::new());
     place.run(&["down"]).expect(2, &["no cluster `default`"]);
 }
 
 #[test]
-fn a_keeper_that_cannot_start_its_cluster_says_why_and_with_which_code() {
+fn failed_keeper_passes_on_its_error_and_exit_code() {
     let place = Place::new();
     place.run(&["up", "--etcd", "prebuilt:/nonexistent"]).expect(101, &["did not start", "neither /nonexistent"]);
     place.assert_nothing_runs();
 }
 
 #[test]
-fn the_compilers_own_words_are_shown() {
+fn compiler_errors_are_shown() {
     let place = Place::new();
     let server = place.root.join("etcd/server");
     std::fs::create_dir_all(&server).unwrap();
@@ -352,9 +353,9 @@ fn the_compilers_own_words_are_shown() {
     place.run(&["build", "--component", "etcd", "--etcd", &spec]).expect(101, &parts);
 }
 
-/// The listeners take, one after the other, the store's client port, its peer port and the apiserver's port.
+/// The listeners occupy, one after the other, the store's client port, its peer port and the apiserver's port.
 #[test]
-fn a_port_that_is_taken_meanwhile_costs_an_attempt_and_no_more() {
+fn port_conflict_costs_one_attempt() {
     let place = Place::new();
     let catalogue = targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap();
     let machine = rustix::system::uname().machine().to_string_lossy().into_owned();

@@ -1,6 +1,6 @@
-//! The command line of the matrix and the workflows, as a workflow calls it: with files and variables of GitHub.
+//! The commands `matrix`, `workflows` and `cache keys`, called as a workflow does: with GitHub's files and variables.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use harness::{Ended, Place, architectures, catalogue, edit, targets_copy};
 use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
 
-/// Everything that GitHub or a workflow may have set where these tests run.
+/// Every variable that GitHub or a workflow may have set for these tests.
 const VARIABLES: [&str; 16] = [
     "GITHUB_ACTIONS",
     "GITHUB_EVENT_NAME",
@@ -56,7 +56,7 @@ fn payload(place: &Place, head: &Value) -> PathBuf {
 }
 
 #[test]
-fn a_fork_gets_no_machine_but_githubs_even_where_there_are_others() {
+fn fork_jobs_run_only_on_github_hosted_machines() {
     let place = Place::new();
     let data = place.root.join("targets");
     targets_copy(&data);
@@ -69,9 +69,9 @@ fn a_fork_gets_no_machine_but_githubs_even_where_there_are_others() {
     for head in [json!({"id": 2, "full_name": "them/archproof"}), Value::Null] {
         let theirs = payload(&place, &head).display().to_string();
         let event = [("GITHUB_EVENT_NAME", "pull_request"), ("GITHUB_EVENT_PATH", &theirs)];
-        hosted_only(&run(&place, &event, &args).expect(0, &["a fork gets no self-hosted runner"]));
+        hosted_only(&run(&place, &event, &args).expect(0, &["forks never run on self-hosted runners"]));
     }
-    // Without a payload it may be anybody's.
+    // Without a payload, the pull request may come from any fork.
     hosted_only(&run(&place, &[("GITHUB_EVENT_NAME", "pull_request")], &args).expect(0, &[]));
     let all = "ibm-ppc64le,osuosl-ppc64le,rise-riscv64,own-loong64,osuosl-arm64";
     let event = [("GITHUB_EVENT_NAME", "pull_request"), ("ARCHPROOF_RUNNERS", all)];
@@ -81,7 +81,7 @@ fn a_fork_gets_no_machine_but_githubs_even_where_there_are_others() {
     }
 }
 
-/// The jobs of a schedule: the shards of each target's first way whose runner is available.
+/// The number of jobs of a schedule: the shards of each target's first way that has an available runner.
 fn scheduled_jobs() -> usize {
     let catalogue = catalogue();
     let available = |name: &str| catalogue.matrix.runners.iter().any(|runner| runner.name == name && runner.available);
@@ -100,7 +100,7 @@ fn hosted_only(ended: &Ended) {
 }
 
 #[test]
-fn outputs_go_to_githubs_files_and_empty_variables_mean_nothing() {
+fn outputs_go_to_github_files_and_empty_variables_are_ignored() {
     let place = Place::new();
     let (output, summary) = (place.root.join("output"), place.root.join("summary"));
     std::fs::write(&output, "before=1\n").unwrap();
@@ -140,7 +140,7 @@ fn outputs_go_to_githubs_files_and_empty_variables_mean_nothing() {
 }
 
 #[test]
-fn what_is_asked_for_decides_the_jobs() {
+fn options_select_the_jobs() {
     let place = Place::new();
     let of = |args: &[&str]| ids(&run(&place, &[], &[&["matrix"], args].concat()).expect(0, &[]));
     assert_eq!(of(&["--only", "x86_64,riscv64"]), ["amd64-native", "riscv64-vm-quick"]);
@@ -158,7 +158,7 @@ fn what_is_asked_for_decides_the_jobs() {
         (&["--runners", "rise"], &["`rise`", "rise-riscv64"]),
         (&["--mode", "fast"], &["fast", "native, vm, user, build"]),
         (&["--since", "no-such-revision"], &["no-such-revision"]),
-        (&["--since=--output=x"], &["is no revision"]),
+        (&["--since=--output=x"], &["is not a revision"]),
         (&["--event-file", "nowhere.json"], &["nowhere.json"]),
     ] {
         run(&place, &[], &[&["matrix"], args].concat()).expect(2, parts);
@@ -166,7 +166,7 @@ fn what_is_asked_for_decides_the_jobs() {
 }
 
 #[test]
-fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
+fn like_ci_runs_the_command_of_a_job() {
     let place = Place::new();
     let binaries = place.root.join("binaries");
     std::fs::create_dir(&binaries).unwrap();
@@ -187,8 +187,9 @@ fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
     run(&place, &[], &["ci", "--like-ci", "riscv64-vm-quick", "--level", "must"]).expect(2, &["cannot be used with"]);
     let foreign = if std::env::consts::ARCH == "riscv64" { "ppc64le" } else { "riscv64" };
     let id = format!("{foreign}-native");
-    run(&place, &[], &["ci", "--like-ci", &id]).expect(2, &["needs a machine that is", &format!("{foreign}-vm-quick")]);
-    // A job that only builds and cannot leaves no record of it.
+    run(&place, &[], &["ci", "--like-ci", &id])
+        .expect(2, &["needs a machine of the architecture", &format!("{foreign}-vm-quick")]);
+    // A job that only builds leaves no record if the build fails.
     let id = format!("{foreign}-build");
     std::fs::create_dir(place.root.join("empty")).unwrap();
     let source = format!("prebuilt:{}", place.root.join("empty").display());
@@ -196,7 +197,7 @@ fn a_job_of_the_matrix_runs_on_a_laptop_as_the_command_that_it_stands_for() {
     assert!(place.runs().is_empty());
 }
 
-/// The gate compares these with the plan.
+/// The gate compares these fields with the plan.
 #[test]
 fn run_of_a_job_names_the_job_and_the_attempt() {
     let place = Place::new();
@@ -210,7 +211,7 @@ fn run_of_a_job_names_the_job_and_the_attempt() {
 }
 
 #[test]
-fn the_end_of_a_workflow_is_told_from_what_its_jobs_have_left() {
+fn workflow_verdict_depends_on_the_results_of_its_jobs() {
     let place = Place::new();
     let output = place.root.join("output");
     let output_name = output.display().to_string();
@@ -248,17 +249,17 @@ fn the_end_of_a_workflow_is_told_from_what_its_jobs_have_left() {
 }
 
 #[test]
-fn rendered_files_are_current_and_keep_our_rules() {
+fn rendered_files_are_current_and_follow_the_rules() {
     let place = Place::new();
-    run(&place, &[], &["workflows", "render", "--check"]).expect(0, &["files are as they should be"]);
-    // Without the linters of others, which may not be here.
+    run(&place, &[], &["workflows", "render", "--check"]).expect(0, &["files are up to date"]);
+    // Without third-party linters, which may not be installed.
     run(&place, &[("PATH", "")], &["workflows", "lint"])
-        .expect(0, &["our own rules: 0 faults", "zizmor: not installed"]);
+        .expect(0, &["project rules: 0 faults", "zizmor: not installed"]);
     run(&place, &[("PATH", "")], &["workflows", "lint", "--all-tools"]).expect(102, &["actionlint is not installed"]);
 }
 
 #[test]
-fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
+fn stale_or_foreign_file_is_shown_with_the_command_to_fix_it() {
     let place = Place::new();
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     copy(&checkout.join("workflows"), &place.root.join("workflows"));
@@ -270,7 +271,7 @@ fn a_stale_or_foreign_file_is_shown_with_the_command_that_mends_it() {
     render(true).expect(0, &[]);
     edit(&place.root.join("workflows/ci.yml"), "name: ci", "name: seaside");
     std::fs::write(place.root.join(".github/workflows/mine.yml"), "on: push\n").unwrap();
-    let stale = render(true).expect(96, &["2 files are not", "run `cargo xtask workflows render`"]);
+    let stale = render(true).expect(96, &["2 files differ", "run `cargo xtask workflows render`"]);
     assert!(stale.stdout.contains("-name: ci\n+name: seaside\n"), "{}", stale.stdout);
     assert!(stale.stdout.contains("mine.yml: has no source"), "{}", stale.stdout);
     render(false).expect(0, &["rendered .github/workflows/ci.yml", "removed .github/workflows/mine.yml"]);
@@ -300,7 +301,7 @@ fn keys_of_caches_differ_by_architecture() {
 }
 
 #[test]
-fn caches_of_ci_stay_below_what_github_keeps() {
+fn ci_caches_stay_below_githubs_limit() {
     let place = Place::new();
     let sizes = run(&place, &[], &["cache", "keys", "--sizes"]).expect(0, &[]).stdout;
     assert!(sizes.contains("total") && sizes.lines().count() == 6, "{sizes}");
@@ -309,10 +310,10 @@ fn caches_of_ci_stay_below_what_github_keeps() {
     edit(&data.join("matrix.yaml"), "limit: 10240", "limit: 1024");
     let data = data.display().to_string();
     run(&place, &[], &["cache", "keys", "--sizes", "--targets", &data])
-        .expect(96, &["the caches of CI take", "GitHub keeps 1024 MiB", "`caches` in targets/matrix.yaml"]);
+        .expect(96, &["the CI caches take", "GitHub keeps only 1024 MiB", "`caches` in targets/matrix.yaml"]);
 }
 
-/// A cache of another compiler would be unpacked in vain, and grow with each compiler.
+/// A cache from another compiler would be useless, and would grow with each compiler.
 #[test]
 fn keys_of_compiled_caches_name_the_compiler() {
     for name in ["ci.yml", "arch.yml", "lint.yml", "runner-audit.yml"] {
@@ -325,7 +326,7 @@ fn keys_of_compiled_caches_name_the_compiler() {
 }
 
 #[test]
-fn a_branch_of_data_begins_empty_and_grows() {
+fn data_branch_starts_empty_and_grows() {
     let place = Place::new();
     let (remote, token) = (place.root.join("remote.git"), "secret-of-a-job");
     let shell = Shell::new().unwrap();
@@ -335,14 +336,14 @@ fn a_branch_of_data_begins_empty_and_grows() {
         let args = ["workflows", command, "--branch", "results-data", "--dir", dir, "--remote", &remote];
         run(&place, &[("GITHUB_TOKEN", token)], &args)
     };
-    data("fetch-data", "one").expect(0, &["there is no branch results-data yet"]);
-    data("push-data", "one").expect(0, &["nothing has changed"]);
+    data("fetch-data", "one").expect(0, &["branch results-data does not exist yet"]);
+    data("push-data", "one").expect(0, &["no changes"]);
     std::fs::write(place.root.join("one/history"), "a\n").unwrap();
     data("push-data", "one").expect(0, &["pushed results-data"]);
     data("fetch-data", "two").expect(0, &["fetched results-data"]);
     std::fs::write(place.root.join("two/history"), "a\nb\n").unwrap();
     data("push-data", "two").expect(0, &["pushed results-data"]);
-    // Lines of somebody else are never lost.
+    // Lines from other jobs are never lost.
     std::fs::write(place.root.join("one/history"), "a\nc\n").unwrap();
     let late = data("push-data", "one").expect(102, &["rejected"]);
     assert!(!late.stderr.contains(token));

@@ -1,6 +1,6 @@
-//! `cargo xtask report` on recorded runs: exit codes, files, and what GitHub Actions is told.
+//! `cargo xtask report` on recorded runs: exit codes, files, and output for GitHub Actions.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const AT: &str = "2026-11-21T10:00:00.000Z";
 
-/// A recorded run with the outcome of each case, below the place's reports.
+/// Writes a recorded run with these outcomes below the test's reports folder.
 fn run(place: &Place, name: &str, arch: &str, shard: Option<&str>, cases: &[(&str, &str)]) {
     let folder = place.reports().join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -49,7 +49,7 @@ fn json_of(file: &Path) -> Value {
 }
 
 #[test]
-fn a_gate_wants_every_architecture_and_every_shard() {
+fn gate_requires_every_architecture_and_shard() {
     let place = Place::new();
     run(&place, "a", "amd64", Some("1/2"), &[("rv.a", "passed")]);
     run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
@@ -72,7 +72,7 @@ fn merged_runs_have_files_that_are_valid() {
     let place = Place::new();
     run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
     run(&place, "b", "riscv64", None, &[("rv.a", "failed")]);
-    // A folder above runs stands for all of them.
+    // A folder above runs includes all of them.
     let out = place.root.join("merged");
     let reports = place.reports();
     let merged = place.run(&["report", "merge", reports.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]);
@@ -90,7 +90,7 @@ fn merged_runs_have_files_that_are_valid() {
 }
 
 #[test]
-fn a_diff_ends_with_what_is_new() {
+fn diff_exits_with_the_worst_new_result() {
     let place = Place::new();
     run(&place, "a", "amd64", None, &[("rv.a", "passed"), ("rv.b", "errored")]);
     run(&place, "b", "amd64", None, &[("rv.a", "failed"), ("rv.b", "passed")]);
@@ -100,16 +100,16 @@ fn a_diff_ends_with_what_is_new() {
 }
 
 #[test]
-fn history_takes_a_run_once_and_badges_are_for_all() {
+fn history_adds_a_run_once_and_badges_cover_all_architectures() {
     let place = Place::new();
     run(&place, "a", "amd64", None, &[("rv.a", "passed")]);
     let dir = place.root.join("history");
     let append = ["report", "history", "append", "a", "--commit", "abc", "--dir", dir.to_str().unwrap()];
     place.run(&append).expect(0, &["1 added"]);
-    place.run(&append).expect(0, &["0 added, 1 there already"]);
+    place.run(&append).expect(0, &["0 added, 1 already present"]);
     let line = json_of(&dir.join("amd64/2026-11.ndjson"));
     assert_eq!((&line["sha"], &line["tests"], &line["verdict"]), (&"abc".into(), &1.into(), &"ok".into()));
-    // Two of one architecture are attempts, unless they are said not to be.
+    // Two runs of one architecture count as attempts, unless --separate is given.
     run(&place, "b", "amd64", None, &[("rv.a", "passed")]);
     let both = ["report", "history", "append", "a", "b", "--dir"];
     for (more, added) in [(&[][..], "1 added"), (&["--separate"][..], "2 added")] {
@@ -122,9 +122,9 @@ fn history_takes_a_run_once_and_badges_are_for_all() {
     assert_eq!(json_of(&badges.join("loong64.json"))["message"], "no result");
 }
 
-/// Between beginning and end the runner takes commands only from us: whatever a server says is between the marks.
+/// The runner accepts commands only from the harness: text from servers is between the stop and resume commands.
 #[test]
-fn actions_is_told_and_takes_no_command_from_anybody_else() {
+fn actions_commands_come_only_from_the_harness() {
     let place = Place::new();
     run(&place, "a", "amd64", None, &[("rv.a", "failed")]);
     let [summary, output] = ["summary", "output"].map(|name| place.root.join(name));
@@ -149,14 +149,14 @@ fn actions_is_told_and_takes_no_command_from_anybody_else() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_inputs_are_named() {
     let place = Place::new();
     let table: &[(&[&str], u8, &[&str])] = &[
         (&["report", "merge", "nope"], 2, &["no run `nope`", "reports"]),
         (&["report", "merge", "."], 4, &["no recorded run"]),
         (&["report", "gate", "--arch", "mips"], 2, &["`mips`", "riscv64"]),
         (&["report", "diff", "."], 2, &["HEAD"]),
-        (&["report", "diff", ".", ".", "--slower", "0.5"], 2, &["from 1 on"]),
+        (&["report", "diff", ".", ".", "--slower", "0.5"], 2, &["at least 1"]),
         (&["report", "validate", "nope.xml"], 2, &["failed to read nope.xml"]),
         (&["report", "history", "append", ".", "--dir", "x"], 4, &["no recorded run"]),
         (&["report"], 2, &["merge", "gate", "validate"]),

@@ -1,6 +1,7 @@
-//! `cargo xtask report site`, `support`, `prow` and `gcs`, on a run folder made here; uploads go to a server of the test.
+//! `cargo xtask report site`, `support`, `prow` and `gcs` on a generated run folder; uploads go to a server in the
+//! test.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::collections::BTreeMap;
@@ -52,7 +53,7 @@ fn events() -> Vec<Event> {
     ]
 }
 
-/// A place with one run in its reports.
+/// Test folders with one run in the reports folder.
 fn place() -> Place {
     let place = Place::new();
     let folder = place.reports().join(ID);
@@ -68,31 +69,31 @@ fn read(folder: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_site_is_written_anew_and_over_nothing_else() {
+fn site_replaces_only_an_older_site() {
     let place = place();
     let site = place.reports().join("site");
     for _ in 0..2 {
         place.run(&["report", "site", ID]).expect(0, &["1 runs", "index.html"]);
         std::fs::write(site.join("old.html"), "").unwrap();
     }
-    place.run(&["report", "site", ID, "no-such-run"]).expect(0, &["left out", "no-such-run"]);
-    assert!(!site.join("old.html").exists(), "what an older site left is still there");
+    place.run(&["report", "site", ID, "no-such-run"]).expect(0, &["skipped", "no-such-run"]);
+    assert!(!site.join("old.html").exists(), "a file of the older site still exists");
     assert!(read(&site, "index.html").contains("storage."));
     assert!(read(&site, "checks/storage.key-layout.html").contains("By hand"));
     assert!(read(&site, &format!("runs/{ID}/logs/default.etcd-main.txt")).contains("ready"));
     std::fs::create_dir(place.root.join("mine")).unwrap();
     std::fs::write(place.root.join("mine/notes"), "").unwrap();
-    place.run(&["report", "site", ID, "--out", "mine"]).expect(102, &["mine", "no site of ours"]);
+    place.run(&["report", "site", ID, "--out", "mine"]).expect(102, &["mine", "not a generated site"]);
     assert!(place.root.join("mine/notes").exists());
     place.run(&["report", "site", "no-such-run"]).expect(2, &["no run `no-such-run`"]);
 }
 
 #[test]
-fn the_support_table_names_every_architecture() {
+fn support_table_names_every_architecture() {
     let place = place();
     let ended = place.run(&["report", "support", ID]).expect(0, &[]);
     for part in
-        ["| program | amd64 | arm64 |", "kube-apiserver v1.36.3", "no evidence", "## Criteria of etcd", "not named"]
+        ["| program | amd64 | arm64 |", "kube-apiserver v1.36.3", "no evidence", "## Criteria of etcd", "not listed"]
     {
         assert!(ended.stdout.contains(part), "`{part}` is missing in {}", ended.stdout);
     }
@@ -101,7 +102,7 @@ fn the_support_table_names_every_architecture() {
 }
 
 #[test]
-fn prow_gets_its_folder() {
+fn prow_writes_the_layout_of_a_build() {
     let place = place();
     place.run(&["report", "prow", ID, "--out", "bucket"]).expect(0, &["bucket"]);
     let job = place.root.join("bucket/logs/archproof-amd64-process");
@@ -119,23 +120,23 @@ fn prow_gets_its_folder() {
     }
 }
 
-/// What the server of a test has seen.
+/// The requests that the test's server has received.
 #[derive(Default)]
 struct Bucket {
-    /// Names in the order of their arrival.
+    /// Names in the order of arrival.
     order: Vec<String>,
     objects: BTreeMap<String, Vec<u8>>,
-    /// Lines of the first request.
+    /// Header lines of the first request.
     head: Vec<String>,
-    /// Status codes for the next requests, before any is served.
+    /// Status codes for the next requests; afterwards the server accepts every request.
     faults: Vec<u16>,
 }
 
-/// As much of the JSON API as an upload needs; its address.
+/// Implements as much of the JSON API as an upload needs; returns its address.
 fn serve(bucket: Arc<Mutex<Bucket>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (stream, bucket) = (stream.unwrap(), bucket.clone());
@@ -145,7 +146,7 @@ fn serve(bucket: Arc<Mutex<Bucket>>) -> String {
     address
 }
 
-/// One request; None when the client has gone.
+/// Reads one request; `None` if the client has closed the connection.
 fn answer(stream: &TcpStream, bucket: &Mutex<Bucket>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
@@ -197,7 +198,7 @@ fn upload(place: &Place, endpoint: &str) -> harness::Ended {
 }
 
 #[test]
-fn uploads_come_in_order_and_say_who_they_are() {
+fn uploads_are_ordered_and_authenticated() {
     let place = place();
     let bucket = Arc::new(Mutex::new(Bucket { faults: vec![503, 429], ..Bucket::default() }));
     let endpoint = serve(bucket.clone());
@@ -209,7 +210,7 @@ fn uploads_come_in_order_and_say_who_they_are() {
     let last = [format!("{build}/finished.json"), "k8s/logs/archproof-amd64-process/latest-build.txt".into()];
     assert!(seen.order.ends_with(&last), "{:?}", seen.order);
     assert!(seen.head.iter().any(|line| line.to_lowercase() == "authorization: bearer hush"), "{:?}", seen.head);
-    // The dry run says the same, and needs no token.
+    // The dry run prints the same objects, and needs no token.
     let dry = place.run(&["report", "gcs", ID, "--bucket", "gs://evidence/k8s", "--dry-run"]).expect(0, &[]);
     let names: Vec<&str> = dry.stdout.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
     let wanted: Vec<String> = seen.order.iter().map(|name| format!("gs://evidence/{name}")).collect();
@@ -217,7 +218,7 @@ fn uploads_come_in_order_and_say_who_they_are() {
 }
 
 #[test]
-fn a_build_is_never_finished_in_half_nor_replaced() {
+fn build_is_neither_finished_incompletely_nor_replaced() {
     let place = place();
     let bucket = Arc::new(Mutex::new(Bucket::default()));
     let endpoint = serve(bucket.clone());
@@ -225,7 +226,7 @@ fn a_build_is_never_finished_in_half_nor_replaced() {
     upload(&place, &endpoint).expect(102, &["started.json", "403"]);
     assert!(bucket.lock().unwrap().order.is_empty(), "something was uploaded after a refusal");
     upload(&place, &endpoint).expect(0, &[]);
-    upload(&place, &endpoint).expect(102, &["this build is there already"]);
+    upload(&place, &endpoint).expect(102, &["this build exists already"]);
     place
         .run(&["report", "gcs", ID, "--bucket", "gs://b", "--endpoint", "http://192.0.2.1"])
         .expect(2, &["plain http"]);

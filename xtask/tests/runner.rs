@@ -1,9 +1,9 @@
-//! `cargo xtask runner` from the outside, against a GitHub and a GitLab that keep what they are told.
+//! `cargo xtask runner` from the outside, against fakes of GitHub and GitLab that keep their state.
 
-#[expect(dead_code, reason = "the other half is for the tests of the crate")]
+#[expect(dead_code, reason = "the rest is for the tests of the crate")]
 #[path = "../crates/runner/tests/fake/mod.rs"]
 mod fake;
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const RUNNERS: &str = "/repos/o/r/actions/runners";
 
-/// A public repository whose settings are as they should be.
+/// A public repository with correct settings.
 fn public() -> Fake {
     let fake = Fake::start();
     fake.set("", json!({ "full_name": "o/r", "private": false }));
@@ -28,7 +28,7 @@ fn public() -> Fake {
     fake
 }
 
-/// A private repository: no stranger sends pull requests to it.
+/// A private repository: strangers cannot send pull requests to it.
 fn private() -> Fake {
     let fake = public();
     fake.set("", json!({ "full_name": "o/r", "private": true }));
@@ -57,7 +57,7 @@ fn json_of(ended: &Ended) -> Value {
 }
 
 #[test]
-fn options_that_cannot_be_meant_are_refused_before_anybody_is_asked() {
+fn invalid_options_are_refused_before_any_request() {
     let (place, fake) = (Place::new(), Fake::start());
     let table: &[(&[&str], &[&str])] = &[
         (&["runner"], &["providers", "jit", "audit"]),
@@ -102,17 +102,17 @@ fn options_that_cannot_be_meant_are_refused_before_anybody_is_asked() {
         assert!(!ended.stderr.contains("geheim"), "{}", ended.stderr);
     }
     assert_eq!(fake.count(""), 0, "{:?}", fake.state().requests);
-    // Labels that lie are refused by our own rules.
+    // The project's rules refuse labels of another architecture.
     let lie = ["jit", "--arch", "riscv64", "--labels", "self-hosted,X64", "--out", "x"];
     run(&place, &fake, &lie).expect(6, &["X64", "riscv64"]);
     let open = place.root.join("open");
     std::fs::write(&open, TOKEN).unwrap();
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o644)).unwrap();
-    run(&place, &fake, &["list", "--token-file", "open"]).expect(2, &["others can read", "chmod 600"]);
+    run(&place, &fake, &["list", "--token-file", "open"]).expect(2, &["other users can read", "chmod 600"]);
 }
 
 #[test]
-fn who_gives_machines_is_known_without_asking() {
+fn providers_are_listed_without_requests() {
     let place = Place::new();
     let ended = place.run(&["runner", "providers"]).expect(0, &[]);
     for part in ["osuosl-power", "IBM/actionspz", "rise-risc-v-runners", "ubuntu-24.04-riscv", "github-act-runner"] {
@@ -127,19 +127,19 @@ fn who_gives_machines_is_known_without_asking() {
 }
 
 #[test]
-fn a_configuration_is_written_for_its_owner_alone() {
+fn configuration_is_readable_only_by_its_owner() {
     let (place, fake) = (Place::new(), private());
     let out = place.root.join("jit.config");
     let jit =
         |more: &[&str]| run(&place, &fake, &[&["jit", "--arch", "ppc64el", "--out", "jit.config"], more].concat());
     let mode = |file| std::fs::symlink_metadata(file).unwrap().permissions().mode() & 0o7777;
-    let ended = jit(&["--json"]).expect(0, &["registered for one job", "jit.config"]);
+    let ended = jit(&["--json"]).expect(0, &["for one job", "jit.config"]);
     let told = json_of(&ended);
     assert_eq!(told["labels"], json!(["self-hosted", "linux", "ppc64le", "osuosl"]));
     assert!(told["name"].as_str().unwrap().starts_with("archproof-ppc64le-"), "{told}");
     assert_eq!(mode(&out), 0o600);
     let first = std::fs::read_to_string(&out).unwrap();
-    // An older file that everybody could read, and a link to somewhere else, are replaced.
+    // Replaces an older file that other users could read, and a symbolic link.
     std::fs::set_permissions(&out, PermissionsExt::from_mode(0o666)).unwrap();
     assert_eq!(jit(&[]).expect(0, &[]).stdout, "102\n");
     assert_eq!(mode(&out), 0o600);
@@ -151,7 +151,7 @@ fn a_configuration_is_written_for_its_owner_alone() {
     assert_eq!((mode(&out), std::fs::read_to_string(&elsewhere).unwrap().as_str()), (0o600, ""));
     assert_ne!(std::fs::read_to_string(&out).unwrap(), first);
     assert_eq!(fake.names().len(), 3);
-    // Nothing is registered that cannot be kept, and nothing is left of what was not made.
+    // If the file cannot be written, nothing is registered, and no partial file remains.
     let before = fake.count("POST ");
     std::fs::create_dir(place.root.join("folder")).unwrap();
     let args = ["jit", "--arch", "riscv64", "--out", "folder"];
@@ -164,12 +164,12 @@ fn a_configuration_is_written_for_its_owner_alone() {
 }
 
 #[test]
-fn a_token_is_not_given_for_what_would_stay_on_a_public_repository() {
+fn token_for_persistent_runners_of_a_public_repository_is_refused() {
     let (place, fake) = (Place::new(), public());
     let token = |more: &[&str]| run(&place, &fake, &[&["token", "--kind", "register"], more].concat());
     token(&[]).expect(6, &["public", "runner jit", "--allow-persistent-public"]);
     assert_eq!(fake.count("POST "), 0);
-    assert_eq!(token(&["--allow-persistent-public"]).expect(0, &["good until"]).stdout, format!("{REGISTRATION}\n"));
+    assert_eq!(token(&["--allow-persistent-public"]).expect(0, &["valid until"]).stdout, format!("{REGISTRATION}\n"));
     assert_eq!(run(&place, &fake, &["token", "--kind", "remove"]).expect(0, &[]).stdout, format!("{REGISTRATION}\n"));
     fake.set("", json!({ "full_name": "o/r", "private": true }));
     let told = json_of(&token(&["--json"]).expect(0, &[]));
@@ -203,7 +203,7 @@ fn runners_are_listed_labelled_and_deleted() {
 }
 
 #[test]
-fn only_what_was_made_here_and_is_old_is_cleaned_up() {
+fn gc_deletes_only_old_offline_runners_of_the_project() {
     let (place, fake) = (Place::new(), public());
     let offline = |runner: &mut Value| runner["status"] = "offline".into();
     let now = jiff::Timestamp::now();
@@ -225,14 +225,15 @@ fn only_what_was_made_here_and_is_old_is_cleaned_up() {
 }
 
 #[test]
-fn waiting_jobs_say_what_is_missing() {
+fn scale_plans_machines_for_waiting_jobs() {
     let (place, fake) = (Place::new(), private());
     let ours = json!({"id": 7, "full_name": "o/r"});
     fake.set("runs/queued", json!([{"id": 1, "event": "push", "repository": ours, "head_repository": ours}]));
     let job = |id, labels: Value| json!({"id": id, "name": "j", "status": "queued", "labels": labels});
     let ours = json!(["self-hosted", "linux", "ppc64le", "osuosl"]);
     fake.set("jobs/1", json!([job(10, ours), job(11, json!(["gpu"]))]));
-    let ended = run(&place, &fake, &["scale", "--once", "--json"]).expect(2, &["no osuosl-ppc64le", "j (gpu)"]);
+    let ended =
+        run(&place, &fake, &["scale", "--once", "--json"]).expect(2, &["failed to start osuosl-ppc64le", "j (gpu)"]);
     let plan = json_of(&ended)["plan"].clone();
     let power = plan["starts"].as_array().unwrap().iter().find(|start| start["arch"] == "ppc64le").unwrap();
     assert_eq!((&power["waiting"], &power["start"]), (&json!(1), &json!(1)), "{plan}");
@@ -293,10 +294,10 @@ fn a_runner_that_forks_can_reach_is_not_registered() {
     refused(&group(&scale, jobs_of), &["gh api orgs/org/actions/runner-groups/5"]);
 
     // These settings keep forks away.
-    run(&place, &fake, &anyway(&jit)).expect(0, &["registered for one job"]);
+    run(&place, &fake, &anyway(&jit)).expect(0, &["for one job"]);
     for (open, restricted) in [(true, true), (false, false)] {
         fake.set("runner-groups", groups(open, restricted));
-        run(&place, &fake, &group(&jit, &[])).expect(0, &["registered for one job"]);
+        run(&place, &fake, &group(&jit, &[])).expect(0, &["for one job"]);
     }
     run(&place, &fake, &group(&scale, &["--jobs-of", "other/r"])).expect(2, &["other/r is not a repository of org"]);
     let last = fake.state().requests.iter().rev().find(|request| request.method == "POST").cloned().unwrap();
@@ -307,7 +308,7 @@ fn a_runner_that_forks_can_reach_is_not_registered() {
 }
 
 #[test]
-fn an_audit_ends_with_what_it_found() {
+fn audit_exit_code_follows_its_findings() {
     let (place, fake) = (Place::new(), public());
     fake.add("board-riscv64", |_| {});
     assert!(run(&place, &fake, &["audit"]).expect(6, &[]).stdout.contains("any workflow can reach these runners"));
@@ -321,7 +322,7 @@ fn an_audit_ends_with_what_it_found() {
     let dates = json!({ "runner_version": "2.300.0", "runtime_deprecates_at": "2024-01-01T00:00:00Z" });
     fake.set("actions/runners/deprecations/2.300.0", dates);
     let text = run(&place, &fake, &["audit"]).expect(6, &[]).stdout;
-    for part in ["it stays after a job", "has the label X64", "since 2024-01-01"] {
+    for part in ["it is persistent", "has the label X64", "stopped accepting jobs for this version on 2024-01-01"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = run(&place, &fake, &["audit", "--format", "markdown"]).expect(6, &[]).stdout;
@@ -330,15 +331,15 @@ fn an_audit_ends_with_what_it_found() {
     let by_form = json_of(&run(&place, &fake, &["audit", "--format", "json"]));
     assert_eq!(by_flag["findings"], by_form["findings"]);
     assert!(by_flag["days_left"]["2.300.0"].as_i64().unwrap() < 0, "{by_flag}");
-    // What may not be looked at is not fine.
+    // A setting that cannot be read does not count as good.
     let fake = private();
     fake.answer("GET /repos/o/r/actions/permissions", 403, &[], r#"{"message": "Resource not accessible"}"#);
     let text = run(&place, &fake, &["audit"]).expect(3, &[]).stdout;
-    assert!(text.contains("could not be looked at"), "{text}");
+    assert!(text.contains("could not be read"), "{text}");
 }
 
 #[test]
-fn gitlab_gets_a_runner_with_tags_and_its_owner_a_file() {
+fn gitlab_runner_has_tags_and_a_private_config_file() {
     let (place, fake) = (Place::new(), Fake::start());
     let create =
         ["gitlab", "create", "--project", "17", "--arch", "loongarch64", "--tags", "board", "--out", "config.toml"];
@@ -352,16 +353,16 @@ fn gitlab_gets_a_runner_with_tags_and_its_owner_a_file() {
     let group = ["gitlab", "create", "--group", "3", "--arch", "loong64", "--out", "config.toml"];
     run(&place, &fake, &group).expect(3, &["insufficient_scope", "create_runner"]);
     run(&place, &fake, &["gitlab", "rm", "4711"]).expect(0, &["deleted"]);
-    run(&place, &fake, &["gitlab", "rm", "1"]).expect(0, &["gone already"]);
+    run(&place, &fake, &["gitlab", "rm", "1"]).expect(0, &["already gone"]);
 }
 
 #[test]
-fn a_wait_for_a_limit_is_told_and_ends_with_an_interrupt() {
+fn rate_limit_wait_is_reported_and_interruptible() {
     let (place, fake) = (Place::new(), public());
     (0..4).for_each(|_| fake.answer("GET ", 429, &[("retry-after", "600")], r#"{"message": "slow down"}"#));
     run(&place, &fake, &["list", "--max-wait", "5"]).expect(5, &["429", "slow down", "limit"]);
     let running = place.start_command(command(&place, &fake, &["list"]));
-    wait("the wait to be told", || match running.stderr() {
+    wait("the wait to be reported", || match running.stderr() {
         told if told.contains("10 m 00 s") => Probe::Ready(()),
         told => Probe::NotYet(told),
     });
@@ -370,7 +371,7 @@ fn a_wait_for_a_limit_is_told_and_ends_with_an_interrupt() {
 }
 
 #[test]
-fn an_interrupt_while_something_is_registered_leaves_nothing() {
+fn interrupt_during_a_registration_leaves_no_runner() {
     let (place, fake) = (Place::new(), private());
     let post = format!("POST {RUNNERS}/generate-jitconfig");
     fake.hold(&post);
@@ -383,9 +384,9 @@ fn an_interrupt_while_something_is_registered_leaves_nothing() {
         told => Probe::NotYet(told),
     });
     fake.state().held = false;
-    running.end().expect(130, &["deleted again"]);
+    running.end().expect(130, &["deleted"]);
     assert!(fake.names().is_empty() && !place.root.join("a.jit").exists());
-    // What only reads ends at once, whether or not there is an answer.
+    // A read request ends at once, even without a response.
     fake.hold("GET ");
     let before = fake.count("GET ");
     let running = place.start_command(command(&place, &fake, &["list"]));
@@ -399,7 +400,7 @@ fn an_interrupt_while_something_is_registered_leaves_nothing() {
 }
 
 #[test]
-fn a_github_app_asks_with_a_token_of_its_own() {
+fn github_app_uses_an_installation_token() {
     let (place, fake) = (Place::new(), public());
     let key = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/runner/tests/app-key.pem");
     let pem = std::fs::read_to_string(key).unwrap();
@@ -428,9 +429,9 @@ fn public_key(pem: &str) -> Vec<u8> {
     key.public_key().as_ref().to_vec()
 }
 
-/// Every secret that there is, and every command: none of them shows one, except where that is its purpose.
+/// Every secret and every command: no output contains a secret, unless this is its purpose.
 #[test]
-fn no_secret_appears_in_what_is_captured() {
+fn no_secret_appears_in_any_output() {
     let (place, fake) = (Place::new(), public());
     fake.add("board-1", |_| {});
     let secrets = [TOKEN, REGISTRATION, KEY, GLRT, "PlantedTokenOfAnApp"];
@@ -475,7 +476,7 @@ fn no_secret_appears_in_what_is_captured() {
             }
         }
     }
-    // In Actions secrets are masked: they stand in a command to the job's runner, and nowhere else.
+    // In Actions, a secret is only in the command that masks it.
     fake.set("", json!({ "full_name": "o/r", "private": true }));
     let mut in_actions = command(&place, &fake, &["jit", "--arch", "riscv64", "--out", "b.jit"]);
     in_actions.env("GITHUB_ACTIONS", "true");

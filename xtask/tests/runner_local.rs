@@ -1,9 +1,9 @@
-//! `runner up --local`: which runners it refuses on this machine, what the agent gets, and that nothing of it stays.
+//! `runner up --local`: which runners it refuses, what the agent's environment contains, and that no process remains.
 
-#[expect(dead_code, reason = "the other half is for the tests of the crate")]
+#[expect(dead_code, reason = "the rest is for the tests of the crate")]
 #[path = "../crates/runner/tests/fake/mod.rs"]
 mod fake;
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ use serde_json::json;
 
 const SHA256: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 
-/// A GitHub with one repository, and a configuration of a runner of it.
+/// A GitHub with one repository, and the configuration of one of its runners.
 struct World {
     place: Place,
     fake: Fake,
@@ -32,7 +32,7 @@ impl World {
         World { place: Place::new(), fake }
     }
 
-    /// A configuration as GitHub makes it, in a file; and its text.
+    /// A configuration as GitHub creates it, as a file and as text.
     fn jit(&self, settings: serde_json::Value) -> (PathBuf, String) {
         let file = |text: String| STANDARD.encode(text);
         let files = json!({
@@ -45,12 +45,12 @@ impl World {
         (path, text)
     }
 
-    /// For a runner of the repository.
+    /// The configuration of a runner of the repository.
     fn usual(&self) -> (PathBuf, String) {
         self.jit(json!({"AgentName": "x", "GitHubUrl": format!("{}/o/r", self.fake.url())}))
     }
 
-    /// Starts `up --local` as a user without rights; None where this machine has no way to it.
+    /// Starts `up --local` as an unprivileged user; `None` if this machine does not allow that.
     fn start(&self, token: Option<&str>, args: &[&str]) -> Option<Running> {
         let mut command = self.place.command(&["runner", "up", "--local"]);
         if is_root() {
@@ -79,7 +79,7 @@ impl World {
 }
 
 #[test]
-fn an_agent_of_root_or_for_another_machine_is_refused() {
+fn agent_as_root_or_for_another_architecture_is_refused() {
     let world = World::new(true);
     let run = |args: &[&str]| {
         let mut command = world.place.command(&["runner", "up"]);
@@ -89,24 +89,24 @@ fn an_agent_of_root_or_for_another_machine_is_refused() {
     let (file, _) = world.usual();
     let args = ["--local", "--jit", file.to_str().unwrap()];
     if is_root() {
-        run(&args).expect(6, &["root", "user without rights"]);
+        run(&args).expect(6, &["root", "unprivileged user"]);
     }
     let other = if cfg!(target_arch = "riscv64") { "ppc64le" } else { "riscv64" };
     run(&[&args[..], &["--arch", other]].concat()).expect(2, &["--local is this machine", other]);
     run(&["--arch", "riscv64", "--jit", "x"]).expect(2, &["--local"]);
     run(&[]).expect(2, &["--arch"]);
-    // No cloud makes this one.
+    // This architecture has no cloud servers.
     run(&["--arch", "loong64", "--repo", "o/r"]).expect(2, &["up --local"]);
 }
 
-/// The whole of `up --local`, as a user without rights: an archive with a script as its agent, whose digest is known.
+/// `up --local` as an unprivileged user, with an archive that contains a script as its agent.
 #[test]
-fn an_agent_has_its_configuration_in_its_environment_and_nothing_else_of_ours() {
+fn agent_environment_contains_only_its_configuration() {
     let world = World::new(true);
     let (file, secret) = world.usual();
     let script = "#!/bin/sh\nenv | sort\necho \"args: $*\"\nid -u\n";
     let Some(running) = world.agent(script, &file, Some(TOKEN), &[]) else { return };
-    let ended = running.end().expect(0, &["has had its job"]);
+    let ended = running.end().expect(0, &["has finished its job"]);
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert!(lines.contains(&format!("ACTIONS_RUNNER_INPUT_JITCONFIG={secret}").as_str()), "{ended:?}");
     assert!(lines.contains(&"args: "), "{ended:?}");
@@ -118,16 +118,16 @@ fn an_agent_has_its_configuration_in_its_environment_and_nothing_else_of_ours() 
     let wrong = [&wrong[..], &["--agent-sha256", SHA256]].concat();
     world.start(Some(TOKEN), &wrong).unwrap().end().expect(5, &[SHA256]);
     let old = "#!/bin/sh\necho no more >&2\nexit 7\n";
-    world.agent(old, &file, Some(TOKEN), &[]).unwrap().end().expect(5, &["takes no jobs for version"]);
+    world.agent(old, &file, Some(TOKEN), &[]).unwrap().end().expect(5, &["accepts no jobs for version"]);
 }
 
-/// Without a token, anonymous callers of GitHub see only that a repository is public, or nothing.
+/// Without a token, GitHub shows only that a repository is public, or nothing.
 #[test]
-fn a_configuration_is_refused_unless_it_is_known_that_no_stranger_reaches_the_machine() {
+fn configuration_is_refused_unless_strangers_are_known_to_be_kept_out() {
     const AGENT: &str = "#!/bin/sh\necho started\n";
     let (private, public) = (World::new(true), World::new(false));
     let Some(running) = private.agent(AGENT, &private.usual().0, None, &[]) else { return };
-    running.end().expect(0, &["has had its job"]);
+    running.end().expect(0, &["has finished its job"]);
 
     let refused = |world: &World, settings, token, more: &[&str], code, parts: &[&str]| {
         let (file, _) = world.jit(settings);
@@ -151,10 +151,10 @@ fn a_configuration_is_refused_unless_it_is_known_that_no_stranger_reaches_the_ma
     refused(&public, of(&public, "o/r"), Some(TOKEN), &stays, 6, &["any workflow"]);
     let both = [&stays[..], &["--allow-any-workflow"]].concat();
     let (file, _) = public.jit(of(&public, "o/r"));
-    public.agent(AGENT, &file, Some(TOKEN), &both).unwrap().end().expect(0, &["has had its job"]);
+    public.agent(AGENT, &file, Some(TOKEN), &both).unwrap().end().expect(0, &["has finished its job"]);
 }
 
-/// An agent that leaves its session and its process group, and whose orphans have lost their parent.
+/// An agent that leaves its session and its process group, and whose orphans have no parent in the session.
 fn leaving(last: &str) -> String {
     format!(
         "#!/bin/sh\ncp \"$(command -v sleep)\" \"$TMPDIR/sleeper\"\nsetsid \"$TMPDIR/sleeper\" 1000 &\n\
@@ -172,7 +172,7 @@ fn wait_for_sleepers(world: &World) {
     });
 }
 
-/// Starts an agent whose job leaves its session, and waits until it has; `last` is what the agent does then.
+/// Starts an agent whose job leaves its session, and waits until it has; `last` is the agent's next command.
 fn with_sleepers(world: &World, last: &str) -> Option<Running> {
     let running = world.agent(&leaving(last), &world.usual().0, None, &[])?;
     wait_for_sleepers(world);
@@ -185,7 +185,7 @@ fn a_job_that_leaves_its_session_ends_with_the_agent() {
     let last = "while ! [ -e \"$TMPDIR/go\" ]; do sleep 0.05; done";
     let Some(running) = with_sleepers(&world, last) else { return };
     std::fs::write(world.place.private()[0].join("tmp/go"), "").unwrap();
-    running.end().expect(0, &["has had its job"]);
+    running.end().expect(0, &["has finished its job"]);
     assert_eq!(world.place.processes(), [], "processes outlived the command");
 }
 
@@ -211,7 +211,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the command line is what is tested")]
+#[expect(clippy::disallowed_methods, reason = "the test runs the command line itself")]
 fn rebuilt(setpriv: &Path, xtask: &Path, inner: &std::process::Command) -> std::process::Command {
     let copy = xtask.with_file_name("targets");
     if !copy.exists() {
@@ -236,7 +236,7 @@ fn open_to_all(folder: &Path) {
     }
 }
 
-/// An agent's archive behind a server on this machine: its address and its digest.
+/// Serves an agent's archive from this machine: returns its address and its digest.
 fn archive(folder: &Path, script: &str) -> (String, String) {
     let place = folder.join(format!("agent-{}", fastrand::u32(..)));
     std::fs::create_dir(&place).unwrap();
@@ -256,7 +256,7 @@ fn serve(bytes: Vec<u8>) -> String {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(&stream).lines();

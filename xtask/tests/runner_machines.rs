@@ -1,6 +1,6 @@
-//! `runner userdata`, `request` and `doctor`: what they print, what they refuse, and with which code.
+//! `runner userdata`, `request` and `doctor`: their output, refusals and exit codes.
 
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use std::os::unix::fs::PermissionsExt;
@@ -19,7 +19,7 @@ fn runner(place: &Place, args: &[&str]) -> Ended {
     place.start_command(command).end()
 }
 
-/// A configuration as GitHub makes it, in a file; and its text.
+/// A configuration as GitHub creates it, as a file and as text.
 fn jit(place: &Place) -> (PathBuf, String) {
     let file = |text: String| STANDARD.encode(text);
     let files = json!({
@@ -33,7 +33,7 @@ fn jit(place: &Place) -> (PathBuf, String) {
 }
 
 #[test]
-fn user_data_is_for_its_owner_alone_and_tells_its_name() {
+fn user_data_file_is_private_and_contains_the_runner_name() {
     let place = Place::new();
     let (file, secret) = jit(&place);
     let out = place.root.join("user-data");
@@ -49,7 +49,7 @@ fn user_data_is_for_its_owner_alone_and_tells_its_name() {
     assert_eq!(printed["bytes"], json!(text.trim_end().len()));
     assert!(text.starts_with("#cloud-config\nhostname: archproof-riscv64-6afd4ec0-12ab\n"), "{text}");
     assert!(text.contains(&secret) && !made.stdout.contains(&secret) && !made.stderr.contains(&secret), "{made:?}");
-    // Where it goes to a pipe, somebody has asked for it.
+    // Output to a pipe is allowed.
     let piped = runner(&place, &["userdata", "--arch", "riscv64", "--jit", file]).expect(0, &[]);
     assert_eq!(piped.stdout, text);
     let dry = runner(&place, &["userdata", "--arch", "riscv64", "--jit", file, "--dry-run"]).expect(0, &[]);
@@ -57,7 +57,7 @@ fn user_data_is_for_its_owner_alone_and_tells_its_name() {
 }
 
 #[test]
-fn user_data_that_could_not_work_is_refused() {
+fn unusable_user_data_is_refused() {
     let place = Place::new();
     let (file, _) = jit(&place);
     let file = file.to_str().unwrap().to_owned();
@@ -73,9 +73,9 @@ fn user_data_that_could_not_work_is_refused() {
         (&["--arch", "riscv64", "--jit", bad], &["not base64", "runner jit"]),
         (&["--arch", "riscv64", "--jit", large], &["49149", "60000"]),
         (&["--arch", "riscv64", "--jit", &file, "--provider", "nobody"], &["`nobody`", "osuosl-power"]),
-        (&["--arch", "ppc64le", "--jit", &file, "--provider", "ibm"], &["brings its own runners"]),
+        (&["--arch", "ppc64le", "--jit", &file, "--provider", "ibm"], &["has its own runners"]),
         (&["--arch", "riscv64", "--jit", &file, "--agent", "smith"], &["`smith`", "actions-runner"]),
-        // The official agent has no build for it.
+        // The official agent has no build for this architecture.
         (&["--arch", "riscv64", "--jit", &file, "--agent", "actions-runner"], &["is pinned", "--agent-sha256"]),
         (&["--arch", "riscv64", "--jit", &file, "--agent-url", "https://example.org/x"], &["--agent-sha256"]),
         (
@@ -95,7 +95,7 @@ fn user_data_that_could_not_work_is_refused() {
 }
 
 #[test]
-fn an_application_is_filled_in_and_looked_at_and_never_sent() {
+fn application_is_validated_and_never_sent() {
     let place = Place::new();
     let template = runner(&place, &["request", "--provider", "osuosl-power"]).expect(0, &[]).stdout;
     let file = place.root.join("answers.yaml");
@@ -130,13 +130,13 @@ fn an_application_is_filled_in_and_looked_at_and_never_sent() {
     assert_eq!((&fields["flavor"], &fields["number_of_nodes"]), (&json!("large"), &json!("1")));
     let dry = runner(&place, &[&args[..], &["--dry-run"]].concat()).expect(0, &["fit the form"]);
     assert_eq!(dry.stdout, "");
-    for (provider, parts) in [("github", ["wants no application", "ibm"]), ("nobody", ["`nobody`", "rise"])] {
+    for (provider, parts) in [("github", ["needs no application", "ibm"]), ("nobody", ["`nobody`", "rise"])] {
         runner(&place, &["request", "--provider", provider]).expect(2, &parts);
     }
 }
 
 #[test]
-fn the_doctor_of_a_machine_says_what_it_can_serve() {
+fn runner_doctor_reports_kinds_of_jobs() {
     let place = Place::new();
     let ended = runner(&place, &["doctor", "--json"]);
     let report: Value = serde_json::from_str(&ended.stdout).unwrap();

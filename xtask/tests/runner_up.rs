@@ -1,10 +1,10 @@
-//! `runner up` against a cloud and a GitHub in memory: it ends with a server whose runner is online, or with nothing; and
-//! wherever it is killed, `runner gc` finds what is left.
+//! `runner up` against a cloud and a GitHub in memory: it ends with a server whose runner is online, or with nothing.
+//! After a kill at any point, `runner gc` finds the leftovers.
 
 #[path = "../crates/cloud/tests/fake/mod.rs"]
-#[expect(dead_code, reason = "parts of the fake are for other tests")]
+#[expect(dead_code, reason = "the rest of the fake is for other tests")]
 mod fake;
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 mod hub;
 
@@ -56,7 +56,7 @@ impl World {
         ended
     }
 
-    /// Nothing that was planted anywhere is in what people and scripts read.
+    /// No output contains any of the test's secrets.
     fn tells_no_secret(&self, ended: &Ended) {
         let mut secrets = vec!["planted".to_owned(), STANDARD.encode("planted")[..8].to_owned()];
         secrets.extend(self.hub.state().runners.iter().map(|runner| runner.config.clone()));
@@ -75,7 +75,7 @@ impl World {
 fn a_server_comes_up_with_a_runner_for_one_job() {
     let world = World::new();
     world.hub.state().conflicts = 1;
-    let ended = world.up(&["--json"]).expect(0, &["is registered", "is online"]);
+    let ended = world.up(&["--json"]).expect(0, &["registered", "is online"]);
     assert_eq!(world.left(), (1, 1));
     let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
     let (runner, server) = (world.hub.state().runners[0].clone(), world.cloud.state().servers[0].clone());
@@ -90,16 +90,16 @@ fn a_server_comes_up_with_a_runner_for_one_job() {
 }
 
 #[test]
-fn whatever_goes_wrong_leaves_nothing() {
+fn every_failure_leaves_no_server_and_no_runner() {
     let silent = || Reply { silent: true, ..Reply::new(0, Value::Null) };
     let quota = || Reply::new(403, json!({"forbidden": {"message": "Quota exceeded for instances"}}));
     type Change = Box<dyn Fn(&World) + Send>;
     let cloud = |change: fn(&mut fake::State)| -> Change { Box::new(move |world| change(&mut world.cloud.state())) };
-    // What happens, further options, the exit code, a part of the message.
+    // The failure, further options, the exit code, a part of the message.
     let cases: Vec<(Change, &[&str], i32, &str)> = vec![
         (cloud(|state| state.becomes = "ERROR".into()), &[], 5, "No valid host was found"),
         (cloud(|state| state.becomes = "SHUTOFF".into()), &[], 5, "powered itself off"),
-        (cloud(|state| state.becomes = "DELETED".into()), &[], 5, "deleted it"),
+        (cloud(|state| state.becomes = "DELETED".into()), &[], 5, "it was deleted"),
         (Box::new(|world| world.hub.state().deaf = true), &["--wait", "0.05"], 5, "gave up waiting for the runner"),
         (Box::new(move |world| world.cloud.state().rule(CREATE, 1, quota())), &[], 5, "Quota exceeded"),
         (
@@ -119,7 +119,7 @@ fn whatever_goes_wrong_leaves_nothing() {
         (cloud(|_| {}), &["--security-group", "open"], 2, "no security group `open`"),
         (cloud(|_| {}), &["--os-cloud", "nope"], 2, "`nope`"),
         (cloud(|_| {}), &["--runner", "rise-riscv64"], 2, "osuosl-ppc64le"),
-        (cloud(|_| {}), &["--provider", "ibm"], 2, "brings its own runners"),
+        (cloud(|_| {}), &["--provider", "ibm"], 2, "has its own runners"),
         (
             Box::new(|world| {
                 let no = Reply::new(401, json!({"error": {"message": "who?"}}));
@@ -131,7 +131,7 @@ fn whatever_goes_wrong_leaves_nothing() {
         ),
     ];
     for group in cases.into_iter().collect::<Vec<_>>().chunks_mut(4) {
-        // Some at a time: most of it is waiting.
+        // In parallel, because most of the time is waiting.
         std::thread::scope(|scope| {
             for (change, options, code, part) in group {
                 scope.spawn(move || {
@@ -148,7 +148,7 @@ fn whatever_goes_wrong_leaves_nothing() {
 }
 
 #[test]
-fn no_machine_is_made_that_forks_can_reach() {
+fn no_server_is_created_that_forks_can_reach() {
     let world = World::new();
     world.hub.state().public = true;
     for (approval, options, parts) in [
@@ -165,16 +165,16 @@ fn no_machine_is_made_that_forks_can_reach() {
 }
 
 #[test]
-fn a_runner_that_has_a_job_in_the_last_moment_keeps_its_machine() {
+fn runner_with_a_late_job_keeps_its_server() {
     let world = World::new();
     world.hub.state().deaf = true;
     world.hub.state().busy_at_last = true;
-    world.up(&["--wait", "0.02"]).expect(0, &["has come after all", "it stays"]);
+    world.up(&["--wait", "0.02"]).expect(0, &["came online late", "it stays"]);
     assert_eq!(world.left(), (1, 1));
 }
 
 #[test]
-fn an_interrupt_takes_both_back() {
+fn interrupt_deletes_server_and_runner() {
     let world = World::new();
     world.hub.state().deaf = true;
     let running = world.place.start_command(world.command(&["up", "--arch", "ppc64le"]));
@@ -183,13 +183,13 @@ fn an_interrupt_takes_both_back() {
         left => Probe::NotYet(format!("{left:?}: {}", running.stderr())),
     });
     running.signal(Signal::INT);
-    let ended = running.end().expect(130, &["taking back"]);
+    let ended = running.end().expect(130, &["removing the runner"]);
     world.tells_no_secret(&ended);
     assert_eq!(world.left(), (0, 0), "{}", ended.stderr);
 }
 
 #[test]
-fn a_dry_run_shows_what_would_be_sent_and_sends_nothing() {
+fn dry_run_shows_all_requests_and_sends_none() {
     let world = World::new();
     let ended = world.up(&["--dry-run"]).expect(0, &[]);
     for part in ["generate-jitconfig", "auth/tokens", "\"secret\":\"***\"", "\"user_data\":\"***\"", "archproof-scope"]
@@ -205,9 +205,9 @@ fn a_dry_run_shows_what_would_be_sent_and_sends_nothing() {
     assert_eq!(changes, Vec::<String>::new());
 }
 
-/// A hook that kills the command at the request with this number, at this moment.
+/// A hook that kills the command at the request with this number, before or after the server handles it.
 fn killer(number: usize, moment: Moment, pid: Arc<AtomicI32>, seen: Arc<AtomicUsize>) -> Hook {
-    // Requests come one after the other, but from two servers.
+    // Requests are sequential, but go to two servers.
     let gate = Mutex::new(());
     Arc::new(move |_, at| {
         let _one = gate.lock().unwrap();
@@ -215,7 +215,7 @@ fn killer(number: usize, moment: Moment, pid: Arc<AtomicI32>, seen: Arc<AtomicUs
             seen.fetch_add(1, Ordering::SeqCst);
         }
         if at == moment && seen.load(Ordering::SeqCst) == number + 1 {
-            let pid = wait("the command's number", || match pid.load(Ordering::SeqCst) {
+            let pid = wait("the command's process id", || match pid.load(Ordering::SeqCst) {
                 0 => Probe::NotYet(String::new()),
                 pid => Probe::Ready(pid),
             });
@@ -224,7 +224,7 @@ fn killer(number: usize, moment: Moment, pid: Arc<AtomicI32>, seen: Arc<AtomicUs
     })
 }
 
-/// Starts `up`, kills it there, and cleans up; returns whether it had come that far.
+/// Starts `up`, kills it at this request, and runs `gc`; returns whether the request was reached.
 fn killed(number: usize, moment: Moment) -> bool {
     let world = World::new();
     let (pid, seen) = (Arc::new(AtomicI32::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -237,7 +237,7 @@ fn killed(number: usize, moment: Moment) -> bool {
     world.tells_no_secret(&ended);
     world.hub.state().hook = None;
     world.cloud.state().hook = None;
-    // The machine dies, or never comes: what is offline is left over.
+    // The server dies or never comes online, so an offline runner is a leftover.
     world.hub.state().deaf = true;
     world.hub.state().runners.iter_mut().for_each(|runner| runner.online = false);
     let before = world.left();
@@ -249,8 +249,8 @@ fn killed(number: usize, moment: Moment) -> bool {
 }
 
 #[test]
-fn wherever_it_is_killed_nothing_stays_that_gc_does_not_find() {
-    // Side by side, because each waits for some seconds.
+fn gc_finds_everything_after_a_kill_at_any_request() {
+    // In parallel, because each attempt waits for some seconds.
     let mut reached = 0;
     for first in (0..40).step_by(4) {
         let steps: Vec<(usize, Moment)> =
@@ -265,6 +265,6 @@ fn wherever_it_is_killed_nothing_stays_that_gc_does_not_find() {
             break;
         }
     }
-    // Log-in, versions, image, flavor, registration, creation, looks.
+    // Login, versions, image, flavor, registration, creation, status requests.
     assert!(reached >= 12, "only {reached} moments were reached");
 }

@@ -1,5 +1,5 @@
-//! One TLS provider in the process: kube's client built before reqwest's. The other order is a test of its own, because a
-//! provider is chosen once per process; with two of them rustls panics at the first client.
+//! One TLS provider in the process: builds kube's client before reqwest's. The other order is in another test program,
+//! because a provider is chosen once per process; with two providers, rustls panics at the first client.
 
 mod pem;
 

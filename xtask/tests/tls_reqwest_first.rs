@@ -1,5 +1,5 @@
-//! One TLS provider in the process: reqwest's client built before kube's. The other order is a test of its own, because a
-//! provider is chosen once per process; with two of them rustls panics at the first client.
+//! One TLS provider in the process: builds reqwest's client before kube's. The other order is in another test program,
+//! because a provider is chosen once per process; with two providers, rustls panics at the first client.
 
 mod pem;
 

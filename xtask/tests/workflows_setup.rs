@@ -1,9 +1,9 @@
-//! `workflows setup --check` against a GitHub that keeps its settings: what is missing is named with its command.
+//! `workflows setup --check` against a fake of GitHub's settings: each missing setting is named with its command.
 
-#[expect(dead_code, reason = "the other half is for the tests of the crate")]
+#[expect(dead_code, reason = "the rest is for the tests of the crate")]
 #[path = "../crates/runner/tests/fake/mod.rs"]
 mod fake;
-#[expect(dead_code, reason = "the other half is for live.rs")]
+#[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
 
 use fake::{Fake, TOKEN};
@@ -30,7 +30,7 @@ fn statuses(ended: &Ended) -> Vec<(String, String)> {
     all.map(|setting| (text(&setting["setting"]), text(&setting["status"]))).collect()
 }
 
-/// A repository that has what these workflows need, except for its required checks.
+/// A repository with all settings that these workflows need, except for the required checks.
 fn prepared() -> Fake {
     let fake = Fake::start();
     fake.set("", json!({ "full_name": "o/r", "private": false, "default_branch": "main" }));
@@ -47,7 +47,7 @@ fn prepared() -> Fake {
     fake
 }
 
-/// Makes the ruleset that the command of `setup` makes.
+/// Creates the ruleset that the command of `setup` creates.
 fn follow(fake: &Fake, ended: &Ended) {
     let fix = ended.stdout.lines().find(|line| line.contains("/rulesets")).unwrap();
     let ruleset: Value = serde_json::from_str(fix.split('\'').nth(3).unwrap()).unwrap();
@@ -55,7 +55,7 @@ fn follow(fake: &Fake, ended: &Ended) {
 }
 
 #[test]
-fn a_new_repository_lacks_everything_and_each_line_has_its_command() {
+fn new_repository_lacks_every_setting_and_each_line_has_its_command() {
     let (place, fake) = (Place::new(), Fake::start());
     fake.set("", json!({ "full_name": "o/r", "private": false, "default_branch": "main" }));
     fake.set("actions/permissions", json!({ "enabled": false }));
@@ -68,18 +68,18 @@ fn a_new_repository_lacks_everything_and_each_line_has_its_command() {
     for setting in ["actions", "token", "approval", "pages", "checks"] {
         assert!(ended.stdout.contains(&format!("missing  {setting}: ")), "{setting}: {}", ended.stdout);
     }
-    // The variables may not be read here.
+    // This token cannot read the variables.
     assert!(ended.stdout.contains("unknown  variable: "), "{}", ended.stdout);
     let (findings, fixes) = (ended.stdout.lines().count(), ended.stdout.matches("         -> ").count());
     assert_eq!(findings, 2 * fixes, "{}", ended.stdout);
-    assert!(fake.state().requests.iter().all(|request| request.method == "GET"), "it has changed something");
+    assert!(fake.state().requests.iter().all(|request| request.method == "GET"), "the command changed a setting");
 }
 
 #[test]
 fn a_repository_that_followed_the_commands_is_ready() {
     let (place, fake) = (Place::new(), prepared());
     let before = check(&place, &fake).expect(6, &[]);
-    // The tests are required as well as the gate over the architectures.
+    // The tests are required, in addition to the gate over the architectures.
     let line = before.stdout.lines().find(|line| line.contains("checks: ")).unwrap();
     assert!(line.starts_with("missing") && line.contains("main does not require") && line.contains("gate"), "{line}");
     follow(&fake, &before);
@@ -90,7 +90,7 @@ fn a_repository_that_followed_the_commands_is_ready() {
 }
 
 #[test]
-fn what_may_not_be_read_is_unknown_and_wrong_options_are_refused() {
+fn unreadable_settings_are_unknown_and_wrong_options_are_refused() {
     let (place, fake) = (Place::new(), prepared());
     let before = check(&place, &fake);
     follow(&fake, &before);

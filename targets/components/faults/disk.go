@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A disk is slow where fsync and fdatasync take long. The kernel stops these two in the program (seccomp, user
-// notification), and lets them go on when a second process says so: nothing else in the program is touched, and neither
-// root nor ptrace is needed. The program keeps the process that it was started as.
+// On a slow disk, fsync and fdatasync take long. The kernel suspends these two calls of the program (seccomp, user
+// notification), and continues them when a second process allows it. Nothing else of the program is changed, and
+// neither root nor ptrace is needed. The program keeps the process ID with which it was started.
 
-// slowDisk becomes the program. Where that cannot be it says so, and the program has the disk that it has.
+// slowDisk executes the program. If the filter cannot be installed, it prints why, and the program gets a normal disk.
 func slowDisk(control string, program []string) error {
 	if err := filtered(control); err != nil {
 		fmt.Println("slow-disk: not here:", err)
@@ -31,7 +31,7 @@ func slowDisk(control string, program []string) error {
 	return fmt.Errorf("exec of %s: %w", program[0], unix.Exec(path, program, os.Environ()))
 }
 
-// filtered starts the process that decides, and puts this thread, which becomes the program, under it.
+// filtered starts the deciding process, and installs the filter on this thread, which then executes the program.
 func filtered(control string) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -54,12 +54,12 @@ func filtered(control string) error {
 	if err := unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(listener), nil, 0); err != nil {
 		return err
 	}
-	// From here on an fsync that nobody decides about would fail.
+	// From here on an fsync without a deciding process would fail.
 	_, err = ours.Read(make([]byte, 1))
 	return err
 }
 
-// filter stops fsync and fdatasync of this thread, and of what it becomes; gives where they are told.
+// filter suspends fsync and fdatasync of this thread and of the program that it executes; returns the notification fd.
 func filter() (int, error) {
 	program := []unix.SockFilter{
 		// The number of the system call.
@@ -69,12 +69,12 @@ func filter() (int, error) {
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 	}
-	// What a process without privileges has to promise.
+	// The kernel requires this of an unprivileged process.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("no_new_privs: %w", err)
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// Where the kernel can (5.19), a signal of the Go runtime does not begin the waiting anew.
+	// If the kernel supports it (5.19), a signal of the Go runtime does not restart the wait.
 	for _, more := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} {
 		flags := unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | more
 		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&filter)))
@@ -98,10 +98,10 @@ type disk struct {
 	count   *syncs
 }
 
-// syncs are what was stopped while a delay lasted.
+// syncs counts the suspended calls during one delay.
 type syncs struct{ all, delayed atomic.Int64 }
 
-// supervise lets each fsync of the program go on after the file's delay; ends with the program.
+// supervise continues each fsync of the program after the delay in the file; it ends with the program.
 func supervise(control string) error {
 	listener, answer, err := receive()
 	if err != nil {
@@ -119,7 +119,7 @@ func supervise(control string) error {
 	return <-failed
 }
 
-// receive gets what filter has made.
+// receive gets the notification fd that filter returned.
 func receive() (int, *os.File, error) {
 	const socket = 3
 	space := make([]byte, unix.CmsgSpace(4))
@@ -132,7 +132,7 @@ func receive() (int, *os.File, error) {
 		return 0, nil, err
 	}
 	if len(messages) != 1 {
-		return 0, nil, errors.New("the program was not put under a filter")
+		return 0, nil, errors.New("the program did not send its seccomp listener")
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
@@ -141,10 +141,10 @@ func receive() (int, *os.File, error) {
 	return fds[0], os.NewFile(socket, "program"), nil
 }
 
-// read takes a line `TOKEN MILLISECONDS`.
+// read parses a line `TOKEN MILLISECONDS`.
 func (d *disk) read(words []string) error {
 	if len(words) != 2 {
-		return fmt.Errorf("%q is no token and delay", words)
+		return fmt.Errorf("%q is not a token and a delay", words)
 	}
 	milliseconds, err := strconv.Atoi(words[1])
 	if err != nil {
@@ -203,14 +203,14 @@ func (d *disk) serve(listener int) error {
 		case 0:
 			d.decide(listener, seen.id)
 		case unix.EINTR, unix.ENOENT:
-			// The thread has died meanwhile.
+			// The thread has died in the meantime.
 		default:
 			return fmt.Errorf("receive: %w", err)
 		}
 	}
 }
 
-// decide lets one go on, now or later. The kernel does the fsync itself, as if nothing had been.
+// decide continues one call, now or later. The kernel then does the fsync normally.
 func (d *disk) decide(listener int, id uint64) {
 	proceed := func() {
 		allowed := verdict{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}

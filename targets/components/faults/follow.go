@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// follow tells the words of a file, and again whenever it has been replaced. The first is a token that comes back in the
-// log, so that whoever wrote the file knows from when on it counts.
+// follow passes the words of a file to tell, and again whenever the file is replaced. The first word is a token that is
+// printed to the log, so that the writer of the file knows from when on the content applies.
 func follow(file string, tell func(words []string) error, failed chan<- error) error {
-	// Before the first look, so that nothing is missed.
+	// Watch before the first read, so that no replacement is missed.
 	notes, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("inotify: %w", err)

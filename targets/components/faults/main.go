@@ -1,12 +1,12 @@
-// What stands between a store and the others, for tests of faults.
+// Faults between a store and an apiserver, or between a store and its disk, for tests.
 //
-// `faults --listen=… --to=… --control=…` is a TCP relay between an apiserver and its store. It passes bytes on as they are:
-// TLS goes through it from end to end, so that it needs no keys, and its own readiness is the store's.
+// `faults --listen=… --to=… --control=…` is a TCP relay between an apiserver and its store. It passes bytes unchanged:
+// TLS is end to end, so the relay needs no keys, and it is ready when the store is.
 //
-// `faults slow-disk CONTROL PROGRAM ARGUMENT…` becomes that program, whose disk can be made slow.
+// `faults slow-disk CONTROL PROGRAM ARGUMENT…` executes that program with a disk that can be made slow.
 //
-// Both do nothing by themselves: what happens is said by a file, which is read again whenever it is replaced. See relay.go
-// and disk.go.
+// Both do nothing on their own: a control file selects the fault, and is read again whenever it is replaced. See
+// relay.go and disk.go.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 func init() {
-	// The kernel kills this process when its parent dies (PR_SET_PDEATHSIG), which is a property of its first thread: if
-	// another one became the program, nobody would kill that.
+	// The kernel kills this process when its parent dies (PR_SET_PDEATHSIG). That is a property of its first thread: if
+	// another thread executed the program, the program would not be killed.
 	runtime.LockOSThread()
 }
 
@@ -39,10 +39,10 @@ func run(args []string) error {
 	case len(args) == 2 && args[0] == "supervise":
 		return supervise(args[1])
 	}
-	listen := flag.String("listen", "", "address on which the apiserver is served")
+	listen := flag.String("listen", "", "address for the apiserver")
 	to := flag.String("to", "", "URL of the store")
-	control := flag.String("control", "", "file that says what happens to the connections, see relay.go")
-	version := flag.Bool("version", false, "print the version and end")
+	control := flag.String("control", "", "file that selects what happens to the connections, see relay.go")
+	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *version {
 		if info, ok := debug.ReadBuildInfo(); ok {
@@ -53,7 +53,7 @@ func run(args []string) error {
 	return serve(*listen, *to, *control)
 }
 
-// serve relays for ever.
+// serve relays until it fails.
 func serve(listen, to, control string) error {
 	store, err := url.Parse(to)
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// mode is what happens to connections. The file has one line `TOKEN MODE` or `TOKEN delay MILLISECONDS`.
+// mode selects what happens to connections. The file has one line `TOKEN MODE` or `TOKEN delay MILLISECONDS`.
 //
 //	pass   bytes pass
 //	cut    all connections are reset, new ones as soon as they are made
-//	hold   connections stay, new ones are made, and nothing passes
-//	half   what the apiserver says passes, what the store says is held
-//	delay  bytes pass each way after so many milliseconds
+//	hold   connections stay, new ones are made, and no bytes pass
+//	half   bytes from the apiserver pass, bytes from the store are held
+//	delay  bytes pass in each direction after this number of milliseconds
 type mode struct {
 	token string
 	name  string
@@ -30,10 +30,10 @@ func parse(words []string) (mode, error) {
 		milliseconds, err := strconv.Atoi(words[2])
 		return mode{words[0], words[1], time.Duration(milliseconds) * time.Millisecond}, err
 	}
-	return mode{}, fmt.Errorf("%q is no token and mode", words)
+	return mode{}, fmt.Errorf("%q is not a token and a mode", words)
 }
 
-// holds says whether bytes of that direction have to wait for another mode.
+// holds reports whether bytes of that direction have to wait for another mode.
 func (m mode) holds(direction int) bool {
 	return m.name == "hold" || m.name == "half" && direction == down
 }

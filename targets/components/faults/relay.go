@@ -20,13 +20,13 @@ type relay struct {
 
 	lock sync.Mutex
 	mode mode
-	// changed is closed with the mode that it came with.
+	// changed is closed when the mode is replaced.
 	changed chan struct{}
 	open    map[*connection]struct{}
 	count   *counters
 }
 
-// counters are what has happened under one mode.
+// counters counts what happened during one mode.
 type counters struct {
 	accepted, refused, reset atomic.Int64
 	// By direction.
@@ -45,7 +45,7 @@ func (r *relay) read(words []string) error {
 	return err
 }
 
-// set changes the mode and tells what happened under the last one.
+// set changes the mode and prints the counters of the last one.
 func (r *relay) set(next mode) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -77,7 +77,7 @@ func (r *relay) set(next mode) {
 	fmt.Println()
 }
 
-// now is the mode, its counters, and what is closed when it changes.
+// now returns the mode, its counters, and a channel that is closed when the mode changes.
 func (r *relay) now() (mode, *counters, <-chan struct{}) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -94,7 +94,7 @@ func (r *relay) serve(listener net.Listener) error {
 	}
 }
 
-// connect has a connection until its end.
+// connect serves a connection until its end.
 func (r *relay) connect(client *net.TCPConn) {
 	store, err := net.Dial("tcp", r.store)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *relay) connect(client *net.TCPConn) {
 	r.leave(c)
 }
 
-// enter notes a connection, unless there must be none now.
+// enter registers a connection, unless the mode allows none.
 func (r *relay) enter(c *connection) bool {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -134,9 +134,9 @@ func (r *relay) leave(c *connection) {
 	delete(r.open, c)
 }
 
-// connection is one of the apiserver and the one to the store that belongs to it.
+// connection is a connection of the apiserver together with the relay's connection to the store.
 type connection struct {
-	// The apiserver's and the store's: what comes from ends[up] goes up.
+	// The apiserver's and the store's end: bytes that come from ends[up] go up.
 	ends [2]*net.TCPConn
 	once sync.Once
 	done chan struct{}
@@ -150,7 +150,7 @@ func (c *connection) close() {
 	})
 }
 
-// reset ends both sides as a broken network does, without a farewell.
+// reset ends both sides as a broken network does, without an orderly shutdown.
 func (c *connection) reset() {
 	c.ends[up].SetLinger(0)
 	c.ends[down].SetLinger(0)
@@ -162,16 +162,16 @@ func refuse(client *net.TCPConn) {
 	client.Close()
 }
 
-// piece is what was read at once.
+// piece is the result of one read.
 type piece struct {
 	bytes []byte
 	at    time.Time
 }
 
-// Pieces that wait for their time; beyond that nothing more is read, and TCP makes the sender wait.
+// The maximum number of waiting pieces; beyond it the relay stops reading, and TCP makes the sender wait.
 const waiting = 256
 
-// pass moves bytes of one direction until there are no more.
+// pass moves bytes of one direction until the connection ends.
 func (r *relay) pass(c *connection, direction int) {
 	from, to := c.ends[direction], c.ends[1-direction]
 	pieces := make(chan piece, waiting)
@@ -203,13 +203,13 @@ func (r *relay) pass(c *connection, direction int) {
 		_, count, _ := r.now()
 		count.bytes[direction].Add(int64(len(p.bytes)))
 	}
-	// The end passes as everything else does.
+	// The end of the stream is delayed or held like its bytes.
 	if r.await(c, direction, time.Now()) {
 		to.CloseWrite()
 	}
 }
 
-// await returns when what was read at that time may pass; no if the connection has ended.
+// await returns true when bytes read at that time may pass; false if the connection has ended.
 func (r *relay) await(c *connection, direction int, at time.Time) bool {
 	for {
 		mode, count, changed := r.now()

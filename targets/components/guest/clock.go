@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// How far each processor's timer is ahead of the clock; to set them all must take less.
+	// How far each processor's timer is ahead of the clock; setting all of them must take less time.
 	ahead = time.Second
-	// How far the clock is set ahead, at least: more than ahead and the time since the guest was restored.
+	// The minimum by which the clock is set ahead: more than ahead and the time since the guest was restored.
 	leap = time.Minute
 )
 
-// rearm sets the clock in a way that makes the kernel program the timer of every processor anew.
+// rearm sets the clock so that the kernel programs the timer of every processor again.
 //
-// QEMU does not save the timers of loong64: a restored kernel waits for interrupts that never come, and programs no timer
-// that it takes for programmed already. When the clock is set, it evaluates the timers of those other processors anew
-// where that makes one expire. So each gets a timer, and the clock is set on each.
+// QEMU does not save the timers of loong64: a restored kernel waits for interrupts that never come, and does not
+// program a timer that it believes to be programmed. When the clock is set on one processor, the kernel evaluates the
+// timers of the other processors again if the change makes one of them expire. So each processor gets a timer, and the
+// clock is set on each processor.
 //
-// The caller must be the goroutine that a system call has just woken, and nothing here may need another one: Go hands work
-// over with the help of threads that sleep for microseconds, and such a sleep does not end before this has succeeded.
+// The caller must be the goroutine that a system call has just woken, and nothing here may need another goroutine: Go
+// schedules goroutines with the help of threads that sleep for microseconds, and such a sleep does not end before this
+// function has succeeded.
 func rearm(nanos int64) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -32,14 +34,14 @@ func rearm(nanos int64) error {
 	if err := unix.SchedGetaffinity(0, &everywhere); err != nil {
 		return fmt.Errorf("ask for this thread's processors: %w", err)
 	}
-	// Ahead of processes that nothing interrupts as long as no timer does.
+	// A realtime policy, to run before processes that cannot be preempted as long as no timer fires.
 	if err := schedule(unix.SCHED_FIFO, 1); err != nil {
 		return err
 	}
 	return errors.Join(leaps(nanos), unix.SchedSetaffinity(0, &everywhere), schedule(unix.SCHED_NORMAL, 0))
 }
 
-// schedule gives this thread a policy and a priority.
+// schedule sets the policy and priority of this thread.
 func schedule(policy uintptr, priority int32) error {
 	_, _, errno := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, policy, uintptr(unsafe.Pointer(&priority)))
 	if errno != 0 {
@@ -78,7 +80,7 @@ func setTime(nanos int64) error {
 	return nil
 }
 
-// expireAfterLeap sets a timer of this processor. The thread is pinned to it.
+// expireAfterLeap sets a timer of this processor. It pins the thread to the processor.
 func expireAfterLeap(cpu int) (int, error) {
 	if err := pin(cpu); err != nil {
 		return 0, err

@@ -16,21 +16,21 @@ import (
 
 // components are the supervised processes, by name.
 type components struct {
-	// How they ended, and what they print, is told here.
+	// Receives the output of the components, and how they ended.
 	tell func(message, ...byte)
-	// Of all of them, before their own.
+	// The environment of all components, before their own variables.
 	environment []string
 
 	mutex sync.Mutex
-	// Of a process that has ended the entry stays until the next start.
+	// The entry of a process that has ended stays until the next start.
 	byName map[string]*process
-	// Of what is started from now on.
+	// The patience of components that are started from now on.
 	patience patience
 }
 
-// patience is how a component treats the others and itself; the zero value is the kernel's own measure.
+// patience is how long a component runs and how late its timers are; the zero value means the kernel's defaults.
 type patience struct {
-	// How long it runs before it makes room for another.
+	// How long it runs before the scheduler may run another process.
 	slice time.Duration
 	// How late its timers may fire.
 	late time.Duration
@@ -39,7 +39,7 @@ type patience struct {
 type process struct {
 	pid    int
 	status string // how it ended; empty while it runs
-	code   byte   // as a shell tells it
+	code   byte   // the exit code, as a shell reports it
 	ended  chan struct{}
 }
 
@@ -63,7 +63,7 @@ func (c *components) start(name, program string, args []string, env map[string]s
 	return p.pid, nil
 }
 
-// spawn starts a program and gives its output.
+// spawn starts a program and returns its output.
 func (c *components) spawn(name, program string, args []string, env map[string]string) (*process, *os.File, error) {
 	program, err := exec.LookPath(program)
 	if err != nil {
@@ -95,12 +95,12 @@ func (c *components) spawn(name, program string, args []string, env map[string]s
 	return p, reader, nil
 }
 
-// withPatience forks a process whose timers may fire so late, and that runs for so long before it makes room for another;
-// its children inherit that.
+// withPatience forks a process with this timer slack and time slice; its children inherit both.
 //
-// Go's own monitor thread asks for sleeps of 20 µs in a process that has work now and then. On an emulated processor
-// each of these wake-ups costs more than the sleep: a third of the time of an idle control plane. And at each change to
-// another process it forgets all translated addresses, so nobody who wakes up (SCHED_BATCH) takes it from who runs.
+// The monitor thread of Go requests sleeps of 20 µs in a process that works now and then. On an emulated processor each
+// of these wake-ups costs more than the sleep: a third of the time of an idle control plane. At each switch to another
+// process the emulated processor also forgets all translated addresses, so a process that wakes up does not preempt the
+// running one (SCHED_BATCH).
 func withPatience(patience patience, fork func() (int, error)) (int, error) {
 	if patience.late == 0 && patience.slice == 0 {
 		return fork()
@@ -110,9 +110,9 @@ func withPatience(patience patience, fork func() (int, error)) (int, error) {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(patience.late.Nanoseconds()), 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("set the timer slack: %w", err)
 	}
-	// 0 restores what the thread had.
+	// 0 restores the thread's former value.
 	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
-	// Kernels before 6.12 have no slices of one's own, and take no notice.
+	// Kernels before 6.12 have no slices per process, and ignore the value.
 	batch := unix.SchedAttr{Policy: unix.SCHED_BATCH, Runtime: uint64(patience.slice.Nanoseconds())}
 	if err := unix.SchedSetAttr(0, &batch, 0); err != nil {
 		return 0, fmt.Errorf("set the policy: %w", err)
@@ -121,10 +121,10 @@ func withPatience(patience patience, fork func() (int, error)) (int, error) {
 	return fork()
 }
 
-// register takes a new process into the table.
+// register adds a new process to the table.
 //
-// Not exec.Cmd: it waits for its own children, and this process has to wait for everybody's. The reaper waits for the
-// lock, so a process that ends at once is found in the table.
+// It does not use exec.Cmd, which waits for its own children only: this process has to wait for all children. The
+// reaper waits for the lock, so it finds a process that ends at once in the table.
 func (c *components) register(name string, fork func() (int, error)) (*process, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -140,7 +140,7 @@ func (c *components) register(name string, fork func() (int, error)) (*process, 
 	return p, nil
 }
 
-// exitCode is that of a process that has ended.
+// exitCode returns the exit code of a process that has ended.
 func (c *components) exitCode(name string) byte {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -168,7 +168,7 @@ func (c *components) signal(name string, number int) error {
 	return unix.Kill(-p.pid, unix.Signal(number))
 }
 
-// running gives the names of those that have not ended.
+// running returns the names of the components that have not ended.
 func (c *components) running() []string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -181,7 +181,7 @@ func (c *components) running() []string {
 	return names
 }
 
-// state tells how a component ended; empty while it runs.
+// state returns how a component ended; the status is empty while it runs.
 func (c *components) state(name string) (*process, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -192,14 +192,14 @@ func (c *components) state(name string) (*process, error) {
 	return &process{pid: p.pid, status: p.status, ended: p.ended}, nil
 }
 
-// reap waits for all children for ever: orphans become children of the first process too.
+// reap waits for all children, without end: orphans become children of the first process, too.
 func (c *components) reap() {
 	children := make(chan os.Signal, 1)
 	notifyChildren(children)
 	for range children {
 		for {
 			var status unix.WaitStatus
-			// Under the lock, so that no start is between its fork and its entry.
+			// Take the lock, so that a starting process is in the table before it is reaped.
 			c.mutex.Lock()
 			pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
 			if err == unix.EINTR {
@@ -250,7 +250,7 @@ func describe(status unix.WaitStatus) string {
 	return fmt.Sprintf("exit status: %d", status.ExitStatus())
 }
 
-// code is what a shell makes of it.
+// code returns the exit code, as a shell reports it.
 func code(status unix.WaitStatus) byte {
 	if status.Signaled() {
 		return byte(128 + int(status.Signal()))
@@ -258,7 +258,7 @@ func code(status unix.WaitStatus) byte {
 	return byte(status.ExitStatus())
 }
 
-// devNull gives the standard input of every component.
+// devNull is the standard input of every component.
 var devNull = sync.OnceValue(func() uintptr {
 	fd, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {

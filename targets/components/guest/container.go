@@ -15,22 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A container is no machine: nothing is mounted here, and the harness comes through a socket, after the begin and before
-// the end. What components print goes into files, and to the own output, where people look for it, until it is to be quiet.
+// In a container nothing is mounted here, and the harness connects through a socket, after the start and before the end
+// of the container. The output of components goes into files, and also to this process's own output, where users look
+// for it, until a request makes that quiet.
 //
-// It may stand in for a program, under whose name it is found on the PATH before that one, because kubeadm wants to see its
-// own command. Then that program runs from the begin, with the same arguments. While no harness is connected the container
-// ends with it, as it would if this process were not there; then whoever runs the container starts it again.
+// This process may replace a program: it is found under the program's name earlier on the PATH, because kubeadm expects
+// its own command. Then it runs that program from the start, with the same arguments. If that program ends while no
+// harness is connected, the container ends too, as it would without this process; then the manager of the container,
+// such as kubelet, restarts it.
 //
-// Where it serves is in a variable, words with a space between: the socket, the folder of the logs, and where it stands in
-// for a program the component's name and what is to become the program.
+// A variable configures it, with words separated by spaces: the socket, the folder of the logs, and if it replaces a
+// program, the component's name and the command of the program.
 const ordersVariable = "ARCHPROOF_AGENT"
 
-// container tells the harness what happens, while there is one.
+// container sends events to the harness while one is connected.
 type container struct {
-	// The folder of the files.
+	// The folder of the log files.
 	logs string
-	// The component that runs from the begin; empty where none does.
+	// The component that runs from the start; empty if there is none.
 	first string
 
 	mutex   sync.Mutex
@@ -41,7 +43,7 @@ type container struct {
 // inContainer serves on a socket until the container ends.
 func inContainer(orders []string) error {
 	if len(orders) < 2 {
-		return fmt.Errorf("%s names no socket and folder", ordersVariable)
+		return fmt.Errorf("%s does not contain a socket and a folder", ordersVariable)
 	}
 	socket := orders[0]
 	c := &container{logs: orders[1], files: map[string]*os.File{}}
@@ -64,7 +66,7 @@ func inContainer(orders []string) error {
 			return err
 		}
 	}
-	// Of an earlier life of the container.
+	// The socket of an earlier start of the container.
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -72,7 +74,7 @@ func inContainer(orders []string) error {
 	if err != nil {
 		return err
 	}
-	// The folder that it is in decides who may come.
+	// The permissions of the socket's folder decide who may connect.
 	if err := os.Chmod(socket, 0o666); err != nil {
 		return err
 	}
@@ -83,18 +85,18 @@ func inContainer(orders []string) error {
 		}
 		harness := newSender(connection)
 		c.connect(harness)
-		fmt.Println("archproof: the harness has left:", serve(connection, harness, all))
+		fmt.Println("archproof: the harness has disconnected:", serve(connection, harness, all))
 		connection.Close()
 		c.connect(nil)
 		if c.first != "" {
 			if p, err := all.state(c.first); err != nil || p.status != "" {
-				return fmt.Errorf("%s does not run, and nobody is there who would start it", c.first)
+				return fmt.Errorf("%s does not run, and no harness is connected that would start it", c.first)
 			}
 		}
 	}
 }
 
-// standAside changes the environment to what it would be without this process.
+// standAside restores the environment to what it would be without this process.
 func standAside() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -114,7 +116,7 @@ func (c *container) connect(harness *sender) {
 	c.harness = harness
 }
 
-// tell writes down what a component prints, and passes on how it ended.
+// tell logs the output of a component, and passes on how it ended.
 func (c *container) tell(m message, bytes ...byte) {
 	name, _ := m["component"].(string)
 	c.mutex.Lock()
@@ -135,7 +137,7 @@ func (c *container) tell(m message, bytes ...byte) {
 	}
 }
 
-// file is that of a component; nil where it cannot be written.
+// file returns the log file of a component; nil if it cannot be written.
 func (c *container) file(name string) *os.File {
 	if file, known := c.files[name]; known {
 		return file
@@ -149,7 +151,7 @@ func (c *container) file(name string) *os.File {
 	return file
 }
 
-// end lets all components end, whatever state they are in, and returns when they have.
+// end terminates all components, even suspended ones, and returns when they have ended.
 func (c *components) end() {
 	for _, name := range c.running() {
 		c.signal(name, int(unix.SIGTERM))

@@ -42,7 +42,7 @@ type request struct {
 	Late       int64 `json:"late_millis"`
 }
 
-// longestRead is the most bytes of a file that one answer holds; the harness takes no longer answer.
+// longestRead is the maximum number of bytes of a file in one answer; the harness accepts no longer answer.
 const longestRead = 4 << 20
 
 // message is a line of JSON to the harness.
@@ -56,8 +56,8 @@ type sender struct {
 
 func newSender(to io.Writer) *sender { return &sender{to: to} }
 
-// send writes a message, and behind its line the bytes that it announces: output is passed on as it is, because to quote
-// it is work that an emulated processor feels.
+// send writes a message, followed after its line by the bytes that it announces. Output is sent without quoting,
+// because quoting takes noticeable time on an emulated processor.
 func (s *sender) send(m message, bytes ...byte) {
 	line, err := json.Marshal(m)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *sender) send(m message, bytes ...byte) {
 	}
 }
 
-// serve answers requests until nobody can ask any more.
+// serve answers requests until the connection ends.
 func serve(control io.Reader, answers *sender, all *components) error {
 	answers.send(message{"hello": true, "cpus": runtime.NumCPU(), "release": release()})
 	lines := bufio.NewReaderSize(control, 1<<20)
@@ -86,7 +86,7 @@ func serve(control io.Reader, answers *sender, all *components) error {
 			continue
 		}
 		if r.LostTimers {
-			// Not on another goroutine: see rearm.
+			// This must stay on this goroutine: see rearm.
 			all.answer(&r, answers)
 			continue
 		}
@@ -137,7 +137,7 @@ func (c *components) do(r *request) (message, error) {
 		})
 		return nil, nil
 	case "quiet":
-		// What is printed goes into files alone from now on; nobody need read the other end any more.
+		// From now on output goes into files only; the other end of the output need not be read any more.
 		return nil, unix.Dup3(int(devNull()), int(os.Stdout.Fd()), 0)
 	case "trim":
 		return nil, trim()
@@ -145,7 +145,7 @@ func (c *components) do(r *request) (message, error) {
 	return nil, fmt.Errorf("unknown request %q", r.Do)
 }
 
-// wait tells how a component ended, as soon as it has or when the time is up.
+// wait returns how a component ended, as soon as it has ended or when the time is up.
 func (c *components) wait(name string, limit time.Duration) (message, error) {
 	p, err := c.state(name)
 	if err != nil {
@@ -181,7 +181,7 @@ func setClock(nanos int64, lostTimers bool, random string) error {
 	return reseed(bytes)
 }
 
-// timers sleeps a short while on each processor at the same time and tells how long that took, in milliseconds.
+// timers sleeps for a short time on each processor at the same time and returns how long that took, in milliseconds.
 //
 // In a badly restored guest the timer of a processor never fires, and a sleep there never ends: then its entry is -1.
 func timers(limit time.Duration) (message, error) {
@@ -194,7 +194,7 @@ func timers(limit time.Duration) (message, error) {
 	done := make(chan slept, cpus)
 	for cpu := range cpus {
 		go func() {
-			// Never unlocked: the thread ends with the goroutine, and its affinity with it.
+			// The thread is never unlocked: it ends with the goroutine, together with its affinity.
 			runtime.LockOSThread()
 			var set unix.CPUSet
 			set.Set(cpu)
@@ -223,7 +223,7 @@ func timers(limit time.Duration) (message, error) {
 	return message{"millis": millis}, nil
 }
 
-// measure runs a program to its end and tells its output, its time in seconds, and how it ended.
+// measure runs a program to its end and returns its output, its time in seconds, and how it ended.
 func (c *components) measure(name, program string, args []string, env map[string]string) (message, error) {
 	begin := time.Now()
 	p, output, err := c.spawn(name, program, args, env)
@@ -248,7 +248,7 @@ func writeFile(path string, mode os.FileMode, data string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// All at once: an apiserver may be reading the file.
+	// Replace the file atomically: an apiserver may be reading it.
 	draft := path + ".new"
 	if err := os.WriteFile(draft, bytes, mode); err != nil {
 		return err
@@ -256,10 +256,10 @@ func writeFile(path string, mode os.FileMode, data string) error {
 	return os.Rename(draft, path)
 }
 
-// readFile gives the next bytes of a file from an offset on, at most length: where they are, after a hole, and the size of
-// the whole. Behind the last ones it gives none.
+// readFile returns the next bytes of a file from an offset on, at most length, together with their offset (after a
+// hole) and the size of the whole file. At the end of the file it returns no bytes.
 func readFile(path string, offset, length int64) (message, []byte, error) {
-	// A panic here is a panic of the first process, and with it the end of the machine.
+	// A panic here would be a panic of the first process, and would end the machine.
 	if offset < 0 || length < 0 {
 		return nil, nil, fmt.Errorf("read %s: the offset %d and the length %d must not be negative", path, offset, length)
 	}
@@ -291,8 +291,8 @@ func readFile(path string, offset, length int64) (message, []byte, error) {
 	return message{"size": size, "offset": begin, "bytes": n}, buffer[:n], nil
 }
 
-// trim gives memory back that a snapshot would otherwise carry: garbage, and caches of files that can be read again. A
-// collection of garbage must not begin in a restored guest before its timers fire, either: see rearm.
+// trim frees memory that a snapshot would otherwise contain: garbage, and caches of files that can be read again. It
+// also prevents a garbage collection in a restored guest before its timers fire: see rearm.
 func trim() error {
 	debug.FreeOSMemory()
 	unix.Sync()

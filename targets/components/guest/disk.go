@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diskParameter is what the kernel's command line names the disk with.
+// diskParameter is the kernel parameter that names the disk.
 const diskParameter = "archproof.disk="
 
-// Where the disk is for a moment, before it is everything.
+// The temporary mount point of the disk, before it becomes the root.
 const diskFolder = "/disk"
 
-// enterDisk makes the file system of a disk the root, read-only, where the kernel's command line names one.
+// enterDisk makes the file system of a disk the root, read-only, if the kernel's command line names a disk.
 //
-// Not by chroot: a container's runtime calls pivot_root, which the kernel refuses below the first file system of all.
-// What was mounted before moves along; modules have to be loaded before, because they stay behind.
+// It does not use chroot: a container runtime calls pivot_root, which the kernel refuses below the initial file system.
+// Existing mounts are moved along. Modules have to be loaded before, because their files stay behind.
 func enterDisk() error {
 	device, err := diskDevice()
 	if err != nil || device == "" {
@@ -27,7 +27,7 @@ func enterDisk() error {
 	if err := os.MkdirAll(diskFolder, 0o755); err != nil {
 		return err
 	}
-	// noload: it has no journal, and nobody could write one.
+	// noload: the file system has no journal, and the disk is read-only.
 	if err := unix.Mount(device, diskFolder, "ext4", unix.MS_RDONLY, "noload"); err != nil {
 		return fmt.Errorf("mount %s: %w", device, err)
 	}

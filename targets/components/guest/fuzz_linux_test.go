@@ -12,9 +12,10 @@ import (
 	"testing"
 )
 
-// answered gives the answers to the requests of a control channel: their lines, and the bytes behind each line.
+// answered returns the answers to the requests of a control channel: their lines, and the bytes after each line.
 //
-// Only requests that change nothing are answered, and they read one file: a fuzzer must not write files or send signals.
+// Only requests that change nothing are answered, and they read one file: a fuzzer must not write files or send
+// signals.
 func answered(t *testing.T, path string, control []byte) (answers []map[string]any, contents [][]byte) {
 	var output bytes.Buffer
 	sender := newSender(&output)

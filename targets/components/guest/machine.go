@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network of QEMU's user mode: the guest's fixed address there. https://www.qemu.org/docs/master/system/devices/net.html
+// The guest's fixed address in QEMU's user mode network. https://www.qemu.org/docs/master/system/devices/net.html
 const (
 	guestAddress = "10.0.2.15"
 	guestMask    = "255.255.255.0"
 )
 
-// How long a device may take to appear after its driver was loaded; emulated machines are slow, not that slow.
+// How long a device may take to appear after its driver was loaded. Even emulated machines are faster than that.
 const deviceWait = 60 * time.Second
 
 func mount() error {
@@ -42,7 +42,7 @@ func mount() error {
 	return nil
 }
 
-// loadModules loads the files of a folder in the order of their names.
+// loadModules loads the files of a folder, sorted by name.
 func loadModules(folder string) error {
 	files, err := filepath.Glob(filepath.Join(folder, "*.ko"))
 	if err != nil {
@@ -122,7 +122,8 @@ func ethernet() (string, error) {
 
 // openPort opens the virtio-serial port that QEMU calls name.
 //
-// The file is blocking and unknown to Go's poller: a port whose other end is away reads as end of file.
+// The file is blocking and not registered with Go's poller: a port whose other end is disconnected reads as end of
+// file.
 func openPort(name string) (*port, error) {
 	for begin := time.Now(); time.Since(begin) < deviceWait; time.Sleep(5 * time.Millisecond) {
 		names, _ := filepath.Glob("/sys/class/virtio-ports/*/name")
@@ -145,7 +146,7 @@ func openPort(name string) (*port, error) {
 // port is one end of a virtio-serial connection.
 type port struct{ fd int }
 
-// Read waits for the harness: while nobody is connected the kernel reports end of file again and again.
+// Read waits for the harness: while it is not connected, the kernel reports end of file again and again.
 func (p *port) Read(into []byte) (int, error) {
 	for {
 		n, err := p.readOnce(into)

@@ -1,8 +1,8 @@
 // The first process of a system VM, or of a container.
 //
-// In a VM it mounts, loads modules, brings up the network, and then does what the harness asks through a virtio-serial
-// port: start and signal components, set the clock, read files. It decides nothing by itself; what runs, with which flags
-// and when, is the harness's business. The protocol is in control.go; what is different in a container in container.go.
+// In a VM it mounts file systems, loads modules, brings up the network, and then executes the harness's requests from a
+// virtio-serial port: start and signal components, set the clock, read files. The harness decides what runs, with which
+// flags and when. The protocol is in control.go; container.go has the differences of a container.
 package main
 
 import (
@@ -20,12 +20,12 @@ func main() {
 		os.Exit(1)
 	}
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "init: this program is the first process of a virtual machine and does nothing elsewhere\n"+
-			"in a container it finds its orders in the variable "+ordersVariable)
+		fmt.Fprintln(os.Stderr, "init: this program is the first process of a virtual machine and does nothing elsewhere; "+
+			"in a container it reads its configuration from the variable "+ordersVariable)
 		os.Exit(2)
 	}
 	if err := boot(); err != nil {
-		// The harness reads the console: the cause must stand there before the kernel panics over its lost init.
+		// The harness reads the console: the cause must be printed before the kernel panics because init exited.
 		fmt.Printf("archproof: fatal: %v\n", err)
 		time.Sleep(100 * time.Millisecond)
 		unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
@@ -37,8 +37,8 @@ func boot() error {
 	if err := mount(); err != nil {
 		return err
 	}
-	// Without a name an apiserver tries for ever to make its own lease: `(none)` is no value for its label
-	// kubernetes.io/hostname.
+	// Without a host name an apiserver fails to create its own lease, and retries without end: `(none)` is not a valid
+	// value of its label kubernetes.io/hostname.
 	if err := unix.Sethostname([]byte("guest")); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func boot() error {
 		return err
 	}
 	fmt.Println("archproof: up")
-	// /sbin is there on a disk only: kube-proxy looks for nft.
+	// /sbin exists only on a disk: kube-proxy searches nft there.
 	components := newComponents(newSender(logs).send, []string{"PATH=/sbin:/bin", "HOME=/root"})
 	go components.reap()
 	go shell(components)

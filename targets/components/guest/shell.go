@@ -16,29 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kinds of frames on the shell port. A frame is its kind, the length of its payload in two bytes, and the payload;
-// numbers are big-endian. Between frames the harness may send zeroes, which end what is left of a broken one.
+// Kinds of frames on the shell port. A frame consists of its kind, the length of its payload in two bytes, and the
+// payload; numbers are big-endian. Between frames the harness may send zeroes, which complete the rest of a broken
+// frame.
 const (
 	// To the guest.
 	frameNew   = 'N' // a wish as JSON; ends the session before
-	frameInput = 'I' // an empty one is the end of the input; at most inputRoom that were not yet taken
+	frameInput = 'I' // empty at the end of the input; at most inputRoom frames may be sent ahead of frameTaken
 	frameSize  = 'W' // rows and columns, two bytes each
 	// To the harness.
-	frameBegun  = 'S' // the wish's token; whatever comes before belongs to an earlier session
+	frameBegun  = 'S' // the wish's token; frames before it belong to an earlier session
 	frameOutput = 'O'
 	frameErrors = 'E'
 	frameTaken  = 'T' // the program has taken a frame of input
 	frameExit   = 'X' // the exit status in one byte: the last frame of a session
-	frameFailed = 'F' // why the session could not begin, likewise the last
+	frameFailed = 'F' // why the session could not begin: also the last frame
 )
 
-// inputRoom bounds what waits for a program that does not read, so that the port is always read.
+// inputRoom limits the input that waits for a program that does not read, so that the port is always read.
 const inputRoom = 8
 
-// wish is what a session is to be.
+// wish describes a requested session.
 type wish struct {
 	Token string `json:"token"`
-	// Nothing: a shell. One word: a line of shell. Several: a program and its arguments.
+	// Empty: a shell. One word: a shell command line. Several: a program and its arguments.
 	Command []string `json:"command"`
 	// The terminal's type; empty for pipes.
 	Terminal string `json:"terminal"`
@@ -46,7 +47,7 @@ type wish struct {
 	Columns  uint16 `json:"columns"`
 }
 
-// session is a shell or another program that somebody at the other end of the port is connected to.
+// session is a shell or another program that is connected to the other end of the port.
 type session struct {
 	all     *components
 	name    string
@@ -71,7 +72,7 @@ func shell(all *components) {
 	for number := 1; ; {
 		kind, payload, err := readFrame(from)
 		switch {
-		case err != nil: // nobody is connected
+		case err != nil: // the harness is not connected
 			current.end()
 			from.Reset(connection{port})
 			time.Sleep(50 * time.Millisecond)
@@ -96,7 +97,7 @@ func shell(all *components) {
 	}
 }
 
-// arguments gives the words that the shell is started with.
+// arguments returns the arguments with which the shell is started.
 func (w *wish) arguments() []string {
 	switch len(w.Command) {
 	case 0:
@@ -104,7 +105,7 @@ func (w *wish) arguments() []string {
 	case 1:
 		return []string{"sh", "-c", w.Command[0]}
 	default:
-		// Through the shell, which knows the programs that are all in one.
+		// busybox's shell runs the command, because it knows the programs that busybox contains.
 		return append([]string{"sh", "-c", `"$@"`, "sh"}, w.Command...)
 	}
 }
@@ -148,7 +149,7 @@ func begin(all *components, to *frames, name string, w *wish) (*session, error) 
 	return s, nil
 }
 
-// follow forwards the output, and tells how the program has ended when there is no more.
+// follow forwards the output, and at its end reports how the program has ended.
 func (s *session) follow(ends *streams) {
 	var copies sync.WaitGroup
 	for kind, from := range ends.outputs {
@@ -161,7 +162,7 @@ func (s *session) follow(ends *streams) {
 				if n > 0 && !s.isOver() {
 					s.to.send(kind, buffer[:n])
 				}
-				// EIO when the last process has closed a terminal.
+				// EIO occurs when the last process has closed a terminal.
 				if err != nil {
 					from.Close()
 					return
@@ -178,7 +179,7 @@ func (s *session) follow(ends *streams) {
 	s.all.forget(s.name)
 }
 
-// feed writes what was typed to the program.
+// feed writes the input to the program.
 func (s *session) feed(to *os.File) {
 	defer to.Close()
 	for {
@@ -189,7 +190,7 @@ func (s *session) feed(to *os.File) {
 			if len(bytes) == 0 {
 				return
 			}
-			// An error means that nobody reads any more; how the program ends says the rest.
+			// An error means that the program no longer reads; its exit status is reported separately.
 			to.Write(bytes)
 			if !s.isOver() {
 				s.to.send(frameTaken, nil)
@@ -214,7 +215,7 @@ func (s *session) isOver() bool {
 	}
 }
 
-// end hangs up, as a terminal does; what has not ended a second later is killed.
+// end hangs up, as a terminal does; processes that have not ended a second later are killed.
 func (s *session) end() {
 	if s == nil {
 		return
@@ -232,9 +233,9 @@ func (s *session) end() {
 	})
 }
 
-// streams are the ends of what connects a program.
+// streams are the ends of the pipes, or of the terminal, of a program.
 type streams struct {
-	// Descriptors that the program gets; blocking, unlike those of Go's own files.
+	// The program's descriptors; blocking, unlike those of Go's own files.
 	inside  [3]int
 	input   *os.File
 	outputs map[byte]*os.File
@@ -257,7 +258,7 @@ func pipes() (*streams, error) {
 		}
 		readers[n], writers[n] = ends[0], ends[1]
 	}
-	// Not blocking, so that closing one ends the wait for it.
+	// Non-blocking, so that closing one ends a pending read or write.
 	near := func(fd int) *os.File {
 		unix.SetNonblock(fd, true)
 		return os.NewFile(uintptr(fd), "pipe")
@@ -271,7 +272,7 @@ func pipes() (*streams, error) {
 }
 
 func terminal(rows, columns uint16) (*streams, error) {
-	// Two descriptors of the master, because input and output are closed each at its own time.
+	// Two descriptors of the master, because input and output are closed independently.
 	master, name, err := openTerminal()
 	if err != nil {
 		return nil, err
@@ -299,7 +300,7 @@ func terminal(rows, columns uint16) (*streams, error) {
 	return s, nil
 }
 
-// openTerminal gives the master of a new pseudo terminal and the name of its slave.
+// openTerminal returns the master of a new pseudo terminal and the name of its slave.
 func openTerminal() (int, string, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -326,7 +327,7 @@ func (f *frames) send(kind byte, payload []byte) {
 	frame := append([]byte{kind, byte(len(payload) >> 8), byte(len(payload))}, payload...)
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	// Waits while nobody is connected; who comes next skips what is not his.
+	// This blocks while the harness is not connected; the next connection skips frames of earlier sessions.
 	f.to.Write(frame)
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ring are the keys of the file. Its lines are `ID KEY`, with 32 bytes in base64, and one `current ID`.
+// ring contains the keys of the file. Its lines are `ID KEY`, with 32 bytes in base64, and one `current ID`.
 type ring struct {
 	current string
 	keys    map[string]cipher.AEAD
@@ -36,7 +36,7 @@ func readRing(file string) (*ring, error) {
 		}
 	}
 	if r.keys[r.current] == nil {
-		return nil, fmt.Errorf("%s: the current key %q is not there", file, r.current)
+		return nil, fmt.Errorf("%s: the current key %q is missing", file, r.current)
 	}
 	return r, nil
 }

@@ -1,8 +1,8 @@
 // A KMS v2 plugin for tests of encryption at rest.
 //
-// It wraps what an apiserver gives it with AES-256-GCM, under a key of a file, and says which one by its key ID. The file
-// is read again for every request, so that keys are added, made current and taken away by writing it anew. It keeps no
-// state, and nothing it protects is worth protecting: the keys lie beside it.
+// It wraps the input of an apiserver with AES-256-GCM under a key of a file, and names the key by its key ID. The file
+// is read again for every request, so keys are added, made current and removed by rewriting it. The plugin keeps no
+// state. It is not secure: the keys are stored next to it in plain text.
 package main
 
 import (
@@ -21,11 +21,11 @@ import (
 
 func main() {
 	keys := flag.String("keys", "", "file with the keys, see keys.go")
-	socket := flag.String("socket", "", "unix socket on which an apiserver is served")
+	socket := flag.String("socket", "", "unix socket for the apiserver")
 	listen := flag.String("listen", "", "address that answers /readyz over HTTPS")
 	certificate := flag.String("cert-file", "", "certificate of that address")
 	key := flag.String("key-file", "", "its key")
-	version := flag.Bool("version", false, "print the version and end")
+	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *version {
 		if info, ok := debug.ReadBuildInfo(); ok {
@@ -45,11 +45,11 @@ func run(keys, socket, listen, certificate, key string) error {
 	if _, err := readRing(keys); err != nil {
 		return err
 	}
-	// Linux has room for 107 bytes and a NUL; "invalid argument" is all it says of more.
+	// Linux allows 107 bytes and a NUL; for a longer path it only returns "invalid argument".
 	if len(socket) > 107 {
-		return fmt.Errorf("%s is %d bytes long, and a socket's path at most 107; see --cache", socket, len(socket))
+		return fmt.Errorf("the path %s has %d bytes, but a socket's path has at most 107; see --cache", socket, len(socket))
 	}
-	// What was killed has left its socket behind.
+	// A killed plugin leaves its socket behind.
 	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
 		return err
 	}
@@ -70,7 +70,7 @@ func run(keys, socket, listen, certificate, key string) error {
 	return <-failed
 }
 
-// serveReadiness answers /readyz with 200 as long as the keys can be read. It comes after the socket is open.
+// serveReadiness answers /readyz with 200 as long as the keys can be read. It starts after the socket is open.
 func serveReadiness(on net.Listener, plugin *plugin, certificate, key string) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/readyz", func(to http.ResponseWriter, _ *http.Request) {

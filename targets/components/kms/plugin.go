@@ -10,7 +10,7 @@ import (
 	kms "k8s.io/kms/apis/v2"
 )
 
-// annotation is what the server must keep and hand back: without it nothing is unwrapped.
+// annotation is data that the server must store and send back: without it Decrypt fails.
 const annotation = "label.kms.archproof.example"
 
 type plugin struct {
@@ -18,7 +18,7 @@ type plugin struct {
 	keys string
 }
 
-// Status says which key is current.
+// Status names the current key.
 func (p *plugin) Status(context.Context, *kms.StatusRequest) (*kms.StatusResponse, error) {
 	r, err := readRing(p.keys)
 	if err != nil {
@@ -27,7 +27,7 @@ func (p *plugin) Status(context.Context, *kms.StatusRequest) (*kms.StatusRespons
 	return &kms.StatusResponse{Version: "v2", Healthz: "ok", KeyId: r.current}, nil
 }
 
-// Encrypt gives a nonce of 12 bytes and what AES-GCM makes of the plain text, with key ID and label as authenticated data.
+// Encrypt returns a nonce of 12 bytes and the AES-GCM ciphertext, with key ID and label as authenticated data.
 func (p *plugin) Encrypt(_ context.Context, request *kms.EncryptRequest) (*kms.EncryptResponse, error) {
 	r, err := readRing(p.keys)
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *plugin) Encrypt(_ context.Context, request *kms.EncryptRequest) (*kms.E
 	}, nil
 }
 
-// Decrypt undoes Encrypt, with whichever key of the file is named.
+// Decrypt reverses Encrypt, with the key of the file that the request names.
 func (p *plugin) Decrypt(_ context.Context, request *kms.DecryptRequest) (*kms.DecryptResponse, error) {
 	r, err := readRing(p.keys)
 	if err != nil {
@@ -54,11 +54,11 @@ func (p *plugin) Decrypt(_ context.Context, request *kms.DecryptRequest) (*kms.D
 	}
 	key := r.keys[request.KeyId]
 	if key == nil {
-		return nil, status.Errorf(codes.NotFound, "there is no key %q", request.KeyId)
+		return nil, status.Errorf(codes.NotFound, "the key %q is missing", request.KeyId)
 	}
 	sealed := request.Ciphertext
 	if len(sealed) < key.NonceSize() {
-		return nil, status.Error(codes.InvalidArgument, "shorter than a nonce")
+		return nil, status.Error(codes.InvalidArgument, "the ciphertext is shorter than a nonce")
 	}
 	nonce, sealed := sealed[:key.NonceSize()], sealed[key.NonceSize():]
 	plain, err := key.Open(nil, nonce, sealed, bound(request.KeyId, request.Annotations[annotation]))

@@ -1,5 +1,5 @@
-// pause holds the namespaces of a Pod until it is told to end. It is the first process of the sandbox; where containers
-// share the sandbox's process namespace, orphans become its children, and it reaps them.
+// pause holds the namespaces of a Pod until it gets a signal to exit. It is the first process of the sandbox; if
+// containers share the sandbox's process namespace, orphans become its children, and it reaps them.
 package main
 
 import (
@@ -12,7 +12,7 @@ func main() {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
 	for {
-		// A child may have ended before this process listened, and one signal may stand for many.
+		// A child may have exited before this process registered for signals, and one signal may stand for several.
 		reap()
 		if next := <-signals; next != syscall.SIGCHLD {
 			os.Stdout.WriteString("Shutting down, got signal: " + next.String() + "\n")

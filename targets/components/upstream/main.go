@@ -1,8 +1,8 @@
-// Upstream's own end-to-end suite (k8s.io/kubernetes/test/e2e) as one program, which tells what becomes of each spec.
+// Upstream's end-to-end suite (k8s.io/kubernetes/test/e2e) as one program, which reports the result of each spec.
 //
 // It takes the flags of upstream's program, `--ginkgo.focus` and the others, and two more: see report.go.
-// Upstream has no package to import for this: its `main` is a test, and a test of another module cannot be built from
-// here. So this file does what test/e2e/e2e_test.go does.
+// Upstream has no package to import for this: its `main` is a test, and a test of another module cannot be built here.
+// So this file repeats the content of test/e2e/e2e_test.go.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/framework/testfiles"
 	e2etestingmanifests "k8s.io/kubernetes/test/e2e/testing-manifests"
 	testfixtures "k8s.io/kubernetes/test/fixtures"
-	_ "k8s.io/kubernetes/test/utils/format" // how objects look in failures
+	_ "k8s.io/kubernetes/test/utils/format" // the format of objects in failures
 
 	// Specs register themselves.
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"

@@ -18,17 +18,17 @@ import (
 type line struct {
 	// "planned", "started" or "finished".
 	Event string `json:"event"`
-	// How many specs will be run, or skipped for a need.
+	// The number of specs that will be run, or skipped for a need.
 	Specs int `json:"specs,omitempty"`
-	// The whole text of a spec, its labels included.
+	// The whole text of a spec, including its labels.
 	Spec string `json:"spec,omitempty"`
 	// A regular expression that selects this spec.
 	Focus string `json:"focus,omitempty"`
 	// Ginkgo's word: passed, failed, skipped, panicked, timedout, interrupted, aborted.
 	State string `json:"state,omitempty"`
-	// Why, if it did not pass.
+	// The reason, if it did not pass.
 	Message string `json:"message,omitempty"`
-	// The last lines of what the spec said.
+	// The last lines of the spec's output.
 	Output []string `json:"output,omitempty"`
 	// File and line of the spec.
 	Location string  `json:"location,omitempty"`
@@ -39,7 +39,7 @@ type line struct {
 type need struct {
 	// A regular expression.
 	Specs string `json:"specs"`
-	// What they need.
+	// The requirement that the cluster does not fulfil.
 	Need string `json:"need"`
 
 	pattern *regexp.Regexp
@@ -53,19 +53,20 @@ type report struct {
 	lacking []need
 }
 
-// The lines of a spec's output that are told.
+// The number of lines of a spec's output that are reported.
 const lastLines = 40
 
-// flags registers our own flags.
+// flags registers the two flags of this program.
 func (r *report) flags(flags *flag.FlagSet) {
 	flags.StringVar(&r.results, "archproof.results", "", "file for a line of JSON at each spec's start and end")
 	flags.StringVar(&r.needs, "archproof.needs", "", "file with a JSON list of specs that cannot run, and what they need")
 }
 
-// begin reads and opens the files, and registers what Ginkgo calls around each spec.
+// begin reads and opens the files, and registers the functions that Ginkgo calls around each spec.
 //
-// It must come after the framework has read its flags: then it runs all specs dry, each of which passes, and what was
-// registered before sees that instead of what follows (ginkgo's PreviewSpecs, which forgets nodes outside containers).
+// It must be called after the framework has read its flags: the framework then runs all specs dry, each of which
+// passes, and functions registered before would see that run instead of the real one (ginkgo's PreviewSpecs, which
+// forgets nodes outside containers).
 func (r *report) begin() error {
 	if r.needs != "" {
 		if err := r.readNeeds(); err != nil {
@@ -92,7 +93,7 @@ func (r *report) register() {
 			r.tell(line{Event: "started", Spec: spec.FullText()})
 		}
 	})
-	// Before the framework makes a namespace for it.
+	// This runs before the framework creates a namespace for the spec.
 	ginkgo.BeforeEach(func() {
 		text := ginkgo.CurrentSpecReport().FullText()
 		for _, lacking := range r.lacking {
@@ -112,7 +113,7 @@ func (r *report) readNeeds() error {
 	if err := json.Unmarshal(content, &r.lacking); err != nil {
 		return err
 	}
-	// All of them, whichever are selected.
+	// All specs, whether selected or not.
 	specs := ginkgo.PreviewSpecs("all specs").SpecReports
 	for i := range r.lacking {
 		pattern, err := regexp.Compile(r.lacking[i].Specs)
@@ -121,7 +122,7 @@ func (r *report) readNeeds() error {
 		}
 		matches := func(spec types.SpecReport) bool { return pattern.MatchString(spec.FullText()) }
 		if !slices.ContainsFunc(specs, matches) {
-			return fmt.Errorf("no spec matches %q, which %q is said to be needed for", r.lacking[i].Specs, r.lacking[i].Need)
+			return fmt.Errorf("no spec matches %q, although %q is needed for it", r.lacking[i].Specs, r.lacking[i].Need)
 		}
 		r.lacking[i].pattern = pattern
 	}
@@ -130,7 +131,7 @@ func (r *report) readNeeds() error {
 
 func (r *report) ended(spec types.SpecReport) {
 	message := spec.Failure.Message
-	// Not selected: Ginkgo calls this for them as well, and they have no message.
+	// Ginkgo calls this for specs that are not selected as well; they have no message.
 	if spec.State == types.SpecStatePending || spec.State == types.SpecStateSkipped && message == "" {
 		return
 	}
@@ -153,7 +154,7 @@ func (r *report) ended(spec types.SpecReport) {
 	r.tell(ended)
 }
 
-// A line that cannot be written ends the program: who reads them would take the spec for one that never ended.
+// tell writes a line. If that fails, the program exits: a reader would otherwise assume that the spec never ended.
 func (r *report) tell(told line) {
 	if r.file == nil {
 		return

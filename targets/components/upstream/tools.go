@@ -1,6 +1,6 @@
 //go:build tools
 
-// Keeps what is built from this module, and imported by nothing in it, in go.mod.
+// Keeps packages in go.mod that are built from this module, although no package of it imports them.
 package main
 
 import (

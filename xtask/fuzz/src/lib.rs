@@ -1,4 +1,4 @@
-//! The table of all fuzz targets, and what replays an input through one of them.
+//! The table of all fuzz targets, and a function that replays an input through one of them.
 //!
 //! A target is a function that panics on a defect and returns otherwise. Each area keeps its targets in a module
 //! `fuzzing`; this crate only joins their tables. The corpora are in `corpus/`, one folder for each target.
@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Takes any bytes and panics on a defect.
+/// A function that accepts any bytes and panics on a defect.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The tables of the areas.
@@ -30,10 +30,10 @@ pub fn targets() -> impl Iterator<Item = Target> {
     AREAS.iter().copied().flatten().copied()
 }
 
-/// The target of that name.
+/// The target with this name.
 ///
 /// # Errors
-/// There is no such target; the message names all.
+/// No target has this name; the message lists all names.
 pub fn find(name: &str) -> Result<Target, String> {
     let names: Vec<&str> = targets().map(|(name, _)| name).collect();
     targets()
@@ -41,12 +41,12 @@ pub fn find(name: &str) -> Result<Target, String> {
         .ok_or_else(|| format!("unknown fuzz target `{name}`; the targets are {}", names.join(", ")))
 }
 
-/// The folder that holds a corpus for each target.
+/// The folder with one corpus per target.
 pub fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// The files of a path in the order of their names: the path itself, or all files in the folder.
+/// The files of a path, sorted by name: the path itself, or all files in the folder.
 ///
 /// # Errors
 /// The path cannot be read.

@@ -3,14 +3,14 @@
 //! `cargo xtask fuzz` builds and starts both forms.
 #![cfg_attr(fuzzing, no_main)]
 
-/// Names the target of the instrumented program, whose command line belongs to libFuzzer.
+/// The environment variable with the name of the target, because libFuzzer owns the command line.
 #[cfg(fuzzing)]
 const VARIABLE: &str = "ARCHPROOF_FUZZ_TARGET";
 
 #[cfg(fuzzing)]
 libfuzzer_sys::fuzz_target!(|data: &[u8]| selected()(data));
 
-/// Reads the variable at the first input only: this runs for every input.
+/// Reads the variable only at the first input, because this function runs for every input.
 #[cfg(fuzzing)]
 fn selected() -> fn(&[u8]) {
     static SELECTED: std::sync::OnceLock<fn(&[u8])> = std::sync::OnceLock::new();
@@ -58,7 +58,7 @@ mod replay {
         }
     }
 
-    /// Says the name of each file first: a panic, a hang or a crash must show its input.
+    /// Prints the name of each file before it runs, so that a panic, a hang or a crash shows its input.
     #[cfg(not(fuzzing))]
     fn all(target: &str, paths: &[String]) -> Result<usize, String> {
         let (_, run) = fuzz::find(target)?;

@@ -47,7 +47,7 @@ fn corpora_stay_small() {
 }
 
 #[test]
-fn an_unknown_target_is_refused_with_all_names() {
+fn unknown_target_is_refused_with_all_names() {
     let error = fuzz::find("no-such-target").unwrap_err();
     assert!(error.contains("`no-such-target`") && error.contains("fetch-lock"), "{error}");
 }

@@ -21,7 +21,7 @@ pub(crate) struct BuildOptions {
     /// Only these components; may be repeated
     #[arg(long = "component", value_name = "NAME", value_delimiter = ',')]
     pub(crate) components: Vec<String>,
-    /// All components of a set or a group of targets/components.yaml, `node` for one; may be repeated
+    /// All components of a set or a group of targets/components.yaml, for example `node`; may be repeated
     #[arg(long = "set", value_name = "NAME", value_delimiter = ',')]
     pub(crate) sets: Vec<String>,
     #[command(flatten)]

@@ -13,22 +13,22 @@ Examples:
 
 Every finding has a status:
   ok       as it should be
-  warning  slow, to be downloaded, or missing for what is not the default
-  problem  `cargo xtask ci --arch ARCH`, with its default provider, would fail
+  warning  slow, to be downloaded, or missing but not needed by default
+  problem  `cargo xtask ci --arch ARCH` would fail with its default provider
 
 Exit codes: 0 no problem, 102 a problem, 2 usage, 96 invalid target data, 130 interrupted.
 
 JSON:
   {\"host\", \"ready\", \"targets\": [{\"arch\", \"provider\", \"ready\"}],
    \"findings\": [{\"check\", \"arch\", \"status\", \"text\", \"fix\"}]}
-`arch` is null where a finding is about the machine as a whole, `fix` where there is none.")]
+`arch` is null if a finding is about the whole machine; `fix` is null if there is nothing to fix.")]
 pub(crate) struct DoctorOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) arch: Vec<String>,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
-    /// Ask no mirror
+    /// Do not contact a mirror
     #[arg(long)]
     pub(crate) offline: bool,
     /// Print the findings as JSON

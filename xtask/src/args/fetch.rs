@@ -18,24 +18,24 @@ pub(crate) struct FetchOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub(crate) arch: Vec<String>,
-    /// What the VMs are to run; locks always have both
+    /// What the VMs run; a lock always covers both
     #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
     pub(crate) cluster: ClusterArg,
-    /// With what node images of Kind are made from
+    /// Also fetch the packages for Kind's node images
     #[arg(long)]
     pub(crate) kind: bool,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
-    /// Fail rather than download anything, with the list of what is missing
+    /// Fail with a list of the missing files instead of downloading anything
     #[arg(long)]
     pub(crate) offline: bool,
     /// Resolve the packages again and write targets/<ARCH>.lock
     #[arg(long, conflicts_with_all = ["cluster", "kind", "offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
-    /// Write everything that is needed into one archive, for a machine without network
+    /// Write all needed packages into one archive, for a machine without network
     #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
     pub(crate) bundle: Option<PathBuf>,
-    /// Take what a bundle holds into the cache; it must be what the locks name
+    /// Import a bundle into the cache; the locks must name everything in it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bundle", "arch", "cluster", "kind", "update_lock", "dry_run", "json"])]
     pub(crate) import: Option<PathBuf>,
     /// Print what would be downloaded, and do nothing

@@ -11,21 +11,21 @@ use clap::builder::OsStringValueParser;
 #[command(after_help = "\
 The first run compiles an instrumented program, which needs a C++ compiler and takes minutes. New inputs are kept in the
 cache and read again by the next run. An input that crashes, hangs or takes too much memory goes to fuzz/ in the reports
-folder; fix the defect, and add the input to xtask/fuzz/corpus/TARGET under a name that tells the defect.
+folder: fix the defect, and add the input to xtask/fuzz/corpus/TARGET under a name that describes the defect.
 
 Examples:
   cargo xtask fuzz --list
   cargo xtask fuzz fetch-lock --seconds 600
-  cargo xtask fuzz fetch- images- --jobs 2         all targets whose names begin like this
+  cargo xtask fuzz fetch- images- --jobs 2         all targets whose names start with these prefixes
   cargo xtask fuzz --replay                        the committed corpora, without the instrumented program
-  cargo xtask fuzz fetch-lock --input FILE         one input, for example that of a finding
-  cargo xtask fuzz --totals                        what all runs together have done
+  cargo xtask fuzz fetch-lock --input FILE         one input, for example of a finding
+  cargo xtask fuzz --totals                        the totals of all runs
 
-Exit codes: 0 no findings, 1 a finding, 2 no such target, 101 the program cannot be built, 102 the fuzzer broke,
+Exit codes: 0 no findings, 1 a finding, 2 no such target, 101 the program cannot be built, 102 the fuzzer failed,
 130 interrupted.")]
 pub(crate) struct FuzzOptions {
     // Not `targets`: clap knows the global option by that name.
-    /// Targets, by name or by the beginning of their names [default: all]
+    /// Targets, by name or by a prefix of their names [default: all]
     #[arg(value_name = "TARGET")]
     pub(crate) names: Vec<String>,
     /// Seconds for each target
@@ -49,7 +49,7 @@ pub(crate) struct FuzzOptions {
     /// Print the result as JSON on stdout
     #[arg(long, conflicts_with_all = ["replay", "input"])]
     pub(crate) json: bool,
-    /// The C++ compiler, as the build of libFuzzer reads it.
+    /// The C++ compiler, from the variable that the build of libFuzzer reads.
     #[arg(long, hide = true, env = "CXX", value_parser = OsStringValueParser::new())]
     pub(crate) cxx: Option<OsString>,
 }

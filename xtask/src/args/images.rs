@@ -22,13 +22,13 @@ pub(crate) struct ImagesOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ImagesCommand {
-    /// Make OCI images of the components, FROM scratch; the same binaries always make the same image
+    /// Build OCI images of the components, FROM scratch; the same binaries always give the same image
     Build(ImagesBuildOptions),
-    /// Make the image of a node of Kind: Debian, systemd, containerd and the components, with the images of the control plane
+    /// Build a node image for Kind: Debian, systemd, containerd, the components and the images of the control plane
     Node(ImagesNodeOptions),
-    /// Tell which images there are, under which names, and of what
+    /// List the images, with their names and components
     List(ImagesListOptions),
-    /// Find the ELF files in any image archive that its claimed architecture could not run
+    /// Find the ELF files in an image archive that the image's architecture cannot run
     Audit(ImagesAuditOptions),
 }
 
@@ -54,14 +54,14 @@ Examples:
   cargo xtask images build --arch ARCH --format docker && docker load -i DIR/docker/ARCH/pause.tar
   cargo xtask images build --arch all --kubernetes 1.35 --output DIR && skopeo inspect oci:DIR/oci:REFERENCE
 
-The OCI layout is one folder for all images; one of several architectures is an index of one manifest for each.")]
+The OCI layout is one folder for all images. An image for several architectures is an index of one manifest for each.")]
 pub(crate) struct ImagesBuildOptions {
     #[command(flatten)]
     pub(crate) selection: ImageSelection,
     /// An OCI layout, docker archives, or both
     #[arg(long = "format", value_enum, value_name = "FORMAT", value_delimiter = ',', default_value = "oci")]
     pub(crate) formats: Vec<FormatArg>,
-    /// Where they are written [default: images/ in the cache]
+    /// Output folder [default: images/ in the cache]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Print what would be written, and do nothing
@@ -77,20 +77,20 @@ Examples:
   cargo xtask images node --arch ARCH --kubernetes checkout:PATH --output node.tar
   cargo xtask images audit node.tar
 
-In FILE: `networking: {kubeProxyMode: none}`, because kube-proxy is a service of the node; and one node, because its Pod
-network is. No registry, no container engine (but for --load) and no root are needed.")]
+FILE needs `networking: {kubeProxyMode: none}`, because kube-proxy is a service of the node, and exactly one node,
+because the Pod network covers one node. The command needs no registry and no root; --load needs a container engine.")]
 pub(crate) struct ImagesNodeOptions {
-    /// Its architecture [default: this machine's]
+    /// Architecture of the image [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     #[command(flatten)]
     pub(crate) machine: MachineOptions,
-    /// The docker archive [default: images/docker/ARCH/node.tar in the cache]
+    /// Output file, a docker archive [default: images/docker/ARCH/node.tar in the cache]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Let the container engine have it: `docker load`
+    /// Load the image into the container engine with `docker load`
     #[arg(long)]
     pub(crate) load: bool,
     /// Print JSON on stdout
@@ -100,7 +100,7 @@ pub(crate) struct ImagesNodeOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FormatArg {
-    /// One OCI layout for all: DIR/oci
+    /// One OCI layout for all images: DIR/oci
     Oci,
     /// A file for each image and architecture, for `docker load` and `ctr images import`: DIR/docker/ARCH/NAME.tar
     Docker,
@@ -119,20 +119,19 @@ Examples:
   cargo xtask images audit LAYOUT --json
   cargo xtask images audit image.tar.gz --allow '/usr/lib/firmware/*'
 
-Every image of the archive is looked at, for every architecture. What a later layer hides or replaces is not judged.
-Exit codes: 0 nothing was found, 4 there is no ELF file at all, 100 something was found.")]
+The audit covers every image and architecture in the archive. It ignores files that a later layer hides or replaces.
+Exit codes: 0 no findings, 4 the archive contains no ELF file, 100 findings.")]
 pub(crate) struct ImagesAuditOptions {
     /// An OCI layout (folder or tar) or a docker archive; compressed by gzip or zstd, or not
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// The path of an ELF file that is meant to be for another machine, or the beginning of such paths and `*`; may be
-    /// repeated
+    /// Path of an ELF file that is meant for another machine, or a prefix of such paths and `*`; may be repeated
     #[arg(long = "allow", value_name = "PATH")]
     pub(crate) allowed: Vec<String>,
-    /// What the layers of the archive may unpack to, together: 500M, 10G. It limits the number of entries as well
+    /// Limit for the total unpacked size of the layers: 500M, 10G; it also limits the number of entries
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64G")]
     pub(crate) max_size: u64,
-    /// Print what was found as JSON on stdout
+    /// Print the findings as JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
 }

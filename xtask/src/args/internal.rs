@@ -1,11 +1,11 @@
-//! Options of the commands that the harness starts itself.
+//! Options of the internal commands that the harness runs itself.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-/// The words of `proc::supervisor::Order`.
+/// The arguments that `proc::supervisor::Order` writes.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct SuperviseOptions {
     #[arg(long, value_name = "PID")]
@@ -20,7 +20,7 @@ pub(crate) struct SuperviseOptions {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct WayOutOptions {
-    /// Holds the port
+    /// File with the port
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Options of the commands that look at data: `compare` at recorded runs, `inspect` at a living store.
+//! Options of the commands that show data: `compare` of recorded runs, `inspect` of a live store.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::cluster::cluster_name;
 #[command(after_help = "\
 Examples:
   cargo xtask compare RUN RUN
-  cargo xtask compare 20261121T120558Z-all          a folder of several architectures stands for all of them
+  cargo xtask compare 20261121T120558Z-all          a folder of several architectures includes all of them
   cargo xtask compare RUN RUN --json | jq .values
   cargo xtask compare RUN --golden >targets/golden/1.36.yaml
 
@@ -36,22 +36,22 @@ Examples:
   cargo xtask inspect                                   every key with its revisions
   cargo xtask inspect /registry/configmaps/default/     the keys below a prefix
   cargo xtask inspect configmaps/default/a              one value, decoded; the profile's prefix is added
-  cargo xtask inspect configmaps/default/a --hex        with the bytes beside their meaning
+  cargo xtask inspect configmaps/default/a --hex        with the bytes next to the decoded fields
   cargo xtask inspect --profile encrypted secrets/      another control plane of the same cluster")]
 pub(crate) struct InspectOptions {
-    /// A key, whose value is decoded, or a prefix, whose keys are listed; without a leading slash below the profile's prefix
+    /// Key to decode, or prefix whose keys to list; without a leading slash, it is relative to the profile's prefix
     #[arg(value_name = "KEY|PREFIX")]
     pub(crate) key: Option<String>,
-    /// Name given to `up`, or of a run that `ci --keep` left
+    /// Name given to `up`, or of a run that `ci --keep` left running
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
     pub(crate) name: String,
-    /// Which of its control planes [default: the only one, or `default`]
+    /// Profile of the control plane [default: the only one, or `default`]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// The store as it was at this revision
+    /// Read the store at this revision
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) revision: i64,
-    /// Show the bytes, each field beside its own
+    /// Show the bytes next to each field
     #[arg(long)]
     pub(crate) hex: bool,
     /// Print JSON on stdout

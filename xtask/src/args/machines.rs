@@ -1,5 +1,5 @@
-//! Options of the commands of `runner` that are about machines: `userdata`, `request`, `up` and `doctor`. What OpenStack's
-//! own clients read from the environment is read here.
+//! Options of the `runner` commands for machines: `userdata`, `request`, `up` and `doctor`. They also come from the
+//! environment variables of OpenStack's own clients.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,9 +17,9 @@ Examples:
   cargo xtask runner userdata --arch ARCH --jit jit --out user-data
   cargo xtask runner userdata --arch ARCH --jit jit --dry-run
 
-What comes out holds what the configuration does: the key of one runner for one job. It is written to a file that only
-its owner can read, or printed where stdout is no terminal, or with --reveal.
-A cloud reads it as user data; Nova takes at most 65,535 characters of its base64, so it has at most 49,149 bytes.")]
+The user data contains the just-in-time configuration: the key of one runner for one job. The command writes it to a
+file that only the owner can read, or prints it if stdout is not a terminal or with --reveal.
+Nova accepts at most 65,535 characters of base64, so the user data has at most 49,149 bytes.")]
 pub(crate) struct UserdataOptions {
     /// The architecture of the machine
     #[arg(long, value_name = "ARCH")]
@@ -32,16 +32,16 @@ pub(crate) struct UserdataOptions {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) worker: WorkerOptions,
-    /// Write it to this file, for its owner alone
+    /// Write the user data to this file, readable only by its owner
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Print it even where stdout is a terminal
+    /// Print the user data even if stdout is a terminal
     #[arg(long, conflicts_with = "out")]
     pub(crate) reveal: bool,
-    /// Print it with the configuration masked, and write nothing
+    /// Print the user data with the configuration masked, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Print what it consists of as JSON; with --out
+    /// Print the parts of the user data as JSON; with --out
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -53,86 +53,86 @@ Examples:
   cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME --dry-run
   cargo xtask runner up --local --jit jit.config
 
-It registers a runner for one job, makes a server that starts its agent, and waits until the runner is online. If that
-does not come about, or on Ctrl-C, both are taken back; after a kill `cargo xtask runner gc` finds both.
-With --local the agent is started here instead, as this user, who must not be root, and ends with its job.
-A runner that pull requests from forks can reach, or of which that is unknown, is refused with exit code 6.")]
+The command registers a runner for one job, creates a server that starts its agent, and waits until the runner is
+online. After a failure or Ctrl-C it removes both; after a kill, `cargo xtask runner gc` finds both.
+With --local, the agent runs on this machine as this user, who must not be root, and exits after its job.
+A runner that pull requests from forks can reach, or may be able to reach, is refused with exit code 6.")]
 pub(crate) struct RunnerUpOptions {
     #[command(flatten)]
     pub(crate) access: Access,
-    /// The architecture of the machine; with --local that of this one
+    /// Architecture of the machine; with --local, of this machine
     #[arg(long, value_name = "ARCH", required_unless_present = "local")]
     pub(crate) arch: Option<String>,
-    /// Which of the architecture's runners in targets/matrix.yaml it is [default: the project's own]
+    /// Name of the architecture's runner in targets/matrix.yaml [default: the project's own]
     #[arg(long, value_name = "RUNNER")]
     pub(crate) runner: Option<String>,
     #[command(flatten)]
     pub(crate) reach: ReachOptions,
     #[command(flatten)]
     pub(crate) make: MakeOptions,
-    /// Start the agent here
+    /// Start the agent on this machine
     #[arg(long, conflicts_with_all = ["flavor", "image", "network", "security_groups", "key_name", "keep_default_user"])]
     pub(crate) local: bool,
-    /// The agent's configuration, made elsewhere by `runner jit`; for a repository that is not public no token is needed
-    /// here
+    /// Configuration of the agent, made elsewhere by `runner jit`; if the repository is not public, this machine needs
+    /// no token
     #[arg(long, value_name = "FILE", requires = "local")]
     pub(crate) jit: Option<PathBuf>,
-    /// Although the repository is public, and what a job leaves on this machine is there for the next one
+    /// Allow a public repository, although the next job can read what a job leaves on this machine
     #[arg(long, requires = "local")]
     pub(crate) allow_persistent_public: bool,
 }
 
-/// A server that becomes a runner.
+/// Options for a server that becomes a runner.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct MakeOptions {
     #[command(flatten)]
     pub(crate) worker: WorkerOptions,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Another size than targets/runners.yaml says, by its name in the cloud
+    /// Flavor (size) in the cloud, instead of the one in targets/runners.yaml
     #[arg(long, value_name = "NAME")]
     pub(crate) flavor: Option<String>,
-    /// Another image
+    /// Image, instead of the one in targets/runners.yaml
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
-    /// Another network
+    /// Network, instead of the one in targets/runners.yaml
     #[arg(long, value_name = "NAME")]
     pub(crate) network: Option<String>,
-    /// Another security group; may be repeated
+    /// Security group, instead of those in targets/runners.yaml; may be repeated
     #[arg(long = "security-group", value_name = "NAME")]
     pub(crate) security_groups: Vec<String>,
-    /// A key pair of the cloud, for people who want to look at the machine
+    /// Key pair of the cloud, to log in to the machine
     #[arg(long, value_name = "NAME")]
     pub(crate) key_name: Option<String>,
-    /// Minutes until the runner must be online
+    /// Minutes to wait until the runner is online
     #[arg(long = "wait", value_name = "MINUTES", default_value = "20", value_parser = minutes)]
     pub(crate) wait: Duration,
 }
 
-/// What a machine is told at its first start.
+/// The contents of the cloud-init user data.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct WorkerOptions {
-    /// A provider of targets/runners.yaml [default: the one that has machines of the architecture to be made]
+    /// Provider from targets/runners.yaml [default: the one that can create machines of the architecture]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
-    /// The program that talks to GitHub, of targets/runners.yaml [default: what the machine there has]
+    /// Agent from targets/runners.yaml, the program that talks to GitHub [default: the agent of that machine]
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
-    /// An archive of the agent instead of the pinned one, with its digest
+    /// URL of an agent archive to use instead of the pinned one; needs its digest
     #[arg(long, value_name = "URL", requires = "agent_sha256")]
     pub(crate) agent_url: Option<String>,
     #[arg(long, value_name = "SHA256", requires = "agent_url")]
     pub(crate) agent_sha256: Option<String>,
-    /// The size of that archive in bytes [default: at most `agent_limit` of targets/runners.yaml]
+    /// Size of that archive in bytes [default: at most `agent_limit` of targets/runners.yaml]
     #[arg(long, value_name = "BYTES", requires = "agent_url", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) agent_size: Option<u64>,
-    /// A package of the machine's distribution beside the usual ones; may be repeated
+    /// Additional package of the machine's distribution; may be repeated
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
-    /// The machine powers itself off after so many minutes, whatever it does
+    /// Minutes after which the machine powers off, even during a job
     #[arg(long, value_name = "N", default_value_t = 360, value_parser = clap::value_parser!(u32).range(5..=7200))]
     pub(crate) minutes: u32,
-    /// Keep the image's own user, who may become root, for people with a key
+    /// Keep the image's default user, who can become root, for people with a key
     #[arg(long)]
     pub(crate) keep_default_user: bool,
 }
@@ -143,22 +143,22 @@ Examples:
   cargo xtask runner request --provider osuosl-power > answers.yaml
   cargo xtask runner request --provider osuosl-power --answers answers.yaml
 
-The first prints a file to fill in; the second looks at every answer and prints the application. Nothing is sent: the
-forms are behind tests for robots, and a person answers for what they say.")]
+The first command prints a file to fill in. The second validates every answer and prints the application. Nothing is
+sent: the forms are behind CAPTCHAs, and a person is responsible for the answers.")]
 pub(crate) struct RequestOptions {
-    /// A provider that wants an application: see `cargo xtask runner providers`
+    /// Provider that requires an application; see `cargo xtask runner providers`
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: String,
     /// The filled-in file
     #[arg(long, value_name = "FILE")]
     pub(crate) answers: Option<PathBuf>,
-    /// Write it to this file instead of stdout
+    /// Write the output to this file instead of stdout
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// Only look at the answers
+    /// Only validate the answers
     #[arg(long, requires = "answers")]
     pub(crate) dry_run: bool,
-    /// Print the form, or what goes into each field, as JSON
+    /// Print the form, or the value of each field, as JSON
     #[arg(long, conflicts_with = "out")]
     pub(crate) json: bool,
 }
@@ -169,9 +169,9 @@ Examples:
   cargo xtask runner doctor
   cargo xtask runner doctor --json | jq -r '.ways[] | select(.works) | .way'
 
-Run it on the machine that is to become a runner. Exit codes: 0 it can serve more than unit tests, 4 it can not.")]
+Run it on the future runner. Exit codes: 0 the machine can run more than unit tests, 4 it cannot.")]
 pub(crate) struct RunnerDoctorOptions {
-    /// Say what would be looked at, and look at nothing
+    /// Print the planned probes, without running them
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Print the findings as JSON
@@ -179,20 +179,21 @@ pub(crate) struct RunnerDoctorOptions {
     pub(crate) json: bool,
 }
 
-/// Which cloud, and who asks. The variables are those of OpenStack's own clients.
+/// The cloud and its credentials. The variables are those of OpenStack's own clients.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct CloudOptions {
-    /// An entry of clouds.yaml [default: OS_CLOUD, or what the other OS_* variables say]
+    /// Entry of clouds.yaml [default: OS_CLOUD, or the other OS_* variables]
     #[arg(long, value_name = "NAME", env = "OS_CLOUD")]
     pub(crate) os_cloud: Option<String>,
-    /// A clouds.yaml [default: ./clouds.yaml, then that of the user]
+    /// Path of clouds.yaml [default: ./clouds.yaml, then the user's]
     #[arg(long, value_name = "FILE", env = "OS_CLIENT_CONFIG_FILE")]
     pub(crate) clouds_file: Option<PathBuf>,
     #[command(flatten)]
     variables: CloudVariables,
 }
 
-/// Hidden: the command line is no place for secrets, and the rest has its place in a file made by the dashboard.
+/// Hidden: secrets do not belong on the command line, and the other settings belong in the file that the dashboard
+/// creates.
 #[derive(Clone, Debug, Default, ClapArgs)]
 struct CloudVariables {
     #[arg(long, hide = true, env = "OS_AUTH_URL")]
@@ -232,7 +233,7 @@ struct CloudVariables {
 }
 
 impl CloudOptions {
-    /// What the variables say; none without the one that says where the cloud is.
+    /// The cloud that the variables describe; `None` without `OS_AUTH_URL`.
     pub(crate) fn environment(&self) -> Option<Entry> {
         let set = self.variables.clone();
         let auth_url = set.os_auth_url.filter(|url| !url.is_empty())?;
@@ -265,7 +266,7 @@ impl CloudOptions {
 }
 
 impl MakeOptions {
-    /// What the data say, unless something else was asked for.
+    /// The server from the target data, with the options applied.
     pub(crate) fn shape(&self, base: &ServerShape) -> ServerShape {
         let groups = if self.security_groups.is_empty() { &base.security_groups } else { &self.security_groups };
         ServerShape {

@@ -1,4 +1,4 @@
-//! Options that say how components are run, and what system VMs are made from.
+//! Options for the provider, and for the sources of system VMs.
 
 use clap::{Args as ClapArgs, ValueEnum};
 
@@ -6,25 +6,25 @@ use clap::{Args as ClapArgs, ValueEnum};
 pub(crate) enum ProviderArg {
     /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
     Process,
-    /// A system VM of the architecture; KVM where that works, else emulated
+    /// A system VM of the architecture; with KVM if it works, otherwise emulated
     Qemu,
-    /// Clusters of Kind in containers, of this machine's architecture; a control plane each, and one with a whole node
+    /// Kind clusters in containers, for this machine's architecture: one per control plane, and one with a full node
     Kind,
 }
 
-/// How the components are run.
+/// How to run the components.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ProviderOptions {
-    /// How the components are run [default: process for this machine's architecture, qemu for others]
+    /// How to run the components [default: process for this machine's architecture, qemu for others]
     #[arg(long, value_enum, value_name = "PROVIDER")]
     pub(crate) provider: Option<ProviderArg>,
-    /// What is started
+    /// What to start
     #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
     pub(crate) cluster: ClusterArg,
-    /// The nodes of Kind are of this image, with the Kubernetes that is on it [default: one that is made of the components]
+    /// Node image for Kind; its Kubernetes is tested [default: an image built from the components]
     #[arg(long, value_name = "REF")]
     pub(crate) image: Option<String>,
-    /// Boot the VM from power-on, and make no memory snapshot
+    /// Boot the VM from power-on, and create no memory snapshot
     #[arg(long)]
     pub(crate) cold: bool,
     #[command(flatten)]
@@ -35,40 +35,41 @@ pub(crate) struct ProviderOptions {
 pub(crate) enum QemuArg {
     /// Debian's packages, fetched and verified; nothing is installed
     Debian,
-    /// The one on PATH
+    /// The QEMU on PATH
     System,
 }
 
-/// What is started.
+/// What to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterArg {
     /// Control planes alone: etcd and kube-apiserver
     Planes,
-    /// A node with kubelet and containers beside them
+    /// Control planes, and a node with kubelet and containers
     Node,
 }
 
-/// What system VMs are made from.
+/// The sources of system VMs.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct MachineOptions {
-    /// Whose QEMU runs a system VM
+    /// QEMU that runs the system VMs
     #[arg(long, value_enum, default_value = "debian")]
     pub(crate) qemu: QemuArg,
-    /// Take the Debian packages that the lock names, or fail
+    /// Use exactly the Debian packages in the lock, or fail
     #[arg(long)]
     pub(crate) locked: bool,
-    /// Root of a Debian mirror [default: the one in this machine's apt sources, else deb.debian.org with the snapshot archive behind it]
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else deb.debian.org, then the snapshot
+    /// archive]
     #[arg(long, value_name = "URL")]
     pub(crate) debian_mirror: Option<String>,
 }
 
 impl ProviderOptions {
-    /// Whether there is to be a whole cluster, with a node.
+    /// Whether the cluster has a node.
     pub(crate) fn has_node(&self) -> bool {
         self.cluster == ClusterArg::Node || self.provider == Some(ProviderArg::Kind)
     }
 
-    /// The options as they are written.
+    /// The options as command-line arguments.
     pub(crate) fn words(&self) -> Vec<String> {
         let MachineOptions { qemu, locked, debian_mirror } = &self.machine;
         let mut words = Vec::new();
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_options_are_those_that_were_written() {
+    fn words_are_the_arguments_as_given() {
         for line in [
             "",
             "--provider process",

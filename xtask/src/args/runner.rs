@@ -25,8 +25,8 @@ Examples:
   cargo xtask runner audit --repo OWNER/NAME --format markdown
   cargo xtask runner gc --repo OWNER/NAME --dry-run
 
-Exit codes: 0 ok, 2 usage or configuration, 3 no access, 4 conflict or busy, 5 the other side or one of its limits,
-6 refused by our own rules, 96 invalid target data, 130 interrupted.")]
+Exit codes: 0 ok, 2 usage or configuration, 3 no access, 4 conflict or busy, 5 a remote error or limit,
+6 refused by a rule, 96 invalid target data, 130 interrupted.")]
 pub(crate) struct RunnerOptions {
     #[command(subcommand)]
     pub(crate) command: RunnerCommand,
@@ -34,11 +34,11 @@ pub(crate) struct RunnerOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RunnerCommand {
-    /// Tell who gives machines of which architecture, and how one comes to them
+    /// List who provides machines of which architecture, and how to get one
     Providers(ProvidersOptions),
     /// Get a token that registers or removes runners by hand
     Token(TokenOptions),
-    /// Register a runner for one job, and write what its agent is started with
+    /// Register a runner for one job, and write the configuration of its agent
     Jit(JitOptions),
     /// List the runners
     List(RunnerListOptions),
@@ -46,21 +46,21 @@ pub(crate) enum RunnerCommand {
     Labels(LabelsOptions),
     /// Delete a runner
     Rm(RmOptions),
-    /// Delete what earlier runs have left: offline runners that were made here
+    /// Delete leftovers of earlier runs: offline runners and servers that this command made
     Gc(Box<RunnerGcOptions>),
-    /// Tell for which waiting jobs machines are missing
+    /// Start machines for waiting jobs
     Scale(Box<ScaleOptions>),
-    /// Tell how safe and how current the runners are
+    /// Check how safe and how current the runners are
     Audit(AuditOptions),
-    /// Print an application for machines, from answers
+    /// Print an application for machines from a file of answers
     Request(RequestOptions),
-    /// Print what a new machine is told at its first start, so that it becomes a runner for one job
+    /// Print the cloud-init user data that turns a new server into a runner for one job
     Userdata(UserdataOptions),
-    /// Make a server of a cloud that is a runner for one job, or start one here
+    /// Start a runner for one job, on a new cloud server or on this machine
     #[command(name = "up")]
     Start(Box<RunnerUpOptions>),
-    /// Tell, on the machine that is to become a runner, which kinds of jobs it can serve
+    /// Check which kinds of jobs this machine can run as a runner
     Doctor(RunnerDoctorOptions),
-    /// Runners for GitLab
+    /// Manage runners for GitLab
     Gitlab(GitlabOptions),
 }

@@ -6,9 +6,9 @@ use super::{ProviderOptions, SourceOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
-Each mutant is the real server behind a proxy that breaks one promise, or started with wrong flags; the check that is
-named for it must fail. The same checks must pass where the proxy breaks nothing. The exit code is 1 if a mutant survives:
-that is a hole in the suite.
+Each mutant is the real server behind a proxy that breaks one promise, or with wrong flags. The check that the mutant
+names must fail on it. The same check must pass behind a proxy that breaks nothing. The exit code is 1 if a mutant
+survives: the suite has a gap.
 
 Examples:
   cargo xtask selftest
@@ -18,7 +18,7 @@ pub(crate) struct SelftestOptions {
     /// Architecture [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
-    /// Mutants whose id begins like this; may be repeated
+    /// Mutants whose id starts with this prefix; may be repeated
     #[arg(long = "mutant", value_name = "PREFIX")]
     pub(crate) mutants: Vec<String>,
     /// Seed of all random choices [default: a new one, which is printed]

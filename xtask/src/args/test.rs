@@ -9,11 +9,11 @@ use super::SelectionOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
-Nothing is built, started or stopped. A run works in namespaces and custom resources with names of its own, ap-*-MARK,
-labelled archproof.example/run=MARK, and removes them at the end, also after a failure and Ctrl-C. Checks that need more
-are skipped, and the report says what they need. --store-endpoint lets those run that look into the store, and the judges
-of the whole run; it is read only, and of what is not of the run only digests of keys are recorded. Where the endpoint
-speaks HTTP/1.1 only, checks that compare it with HTTP/2 are skipped, and the others run over HTTP/1.1.
+The command builds, starts and stops nothing. A run creates namespaces and custom resources named ap-*-MARK, labelled
+archproof.example/run=MARK, and removes them at the end, also after a failure and Ctrl-C. Checks that need more are
+skipped, and the report says what they need. --store-endpoint enables the checks that read the store, and the judges of
+the whole run. The store is only read; of keys outside the run, only digests are recorded. If the endpoint speaks only
+HTTP/1.1, checks that compare it with HTTP/2 are skipped, and the others run over HTTP/1.1.
 
 Examples:
   cargo xtask test --kubeconfig ~/.kube/config --dry-run
@@ -21,18 +21,18 @@ Examples:
   cargo xtask test --kubeconfig admin.conf --store-endpoint https://10.0.0.5:2379 \\
       --store-ca etcd/ca.crt --store-cert etcd/client.crt --store-key etcd/client.key
   cargo xtask test --kubeconfig admin.conf --check cc. --seed 7
-  cargo xtask test --kubeconfig admin.conf --clean-up all    what killed runs have left; ends no living one gently
+  cargo xtask test --kubeconfig admin.conf --clean-up all    the leftovers of killed runs; breaks runs in progress
 
-Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 100 conformance failures, 102 the cluster cannot be used, is of
-another architecture than --arch, or something was left behind, 130 interrupted.")]
+Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 100 conformance failures, 102 the cluster cannot be used or is
+not of the architecture --arch, or the run left something behind, 130 interrupted.")]
 pub(crate) struct TestOptions {
-    /// Which cluster, and as whom; a certificate or a token in it, no exec plugin
+    /// Kubeconfig of the cluster, with a certificate or a token; exec plugins are not supported
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: PathBuf,
-    /// A context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-    /// The architecture that the cluster must have; an error if it says something else
+    /// Expected architecture; fail if the cluster has another one
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
     #[command(flatten)]
@@ -42,16 +42,16 @@ pub(crate) struct TestOptions {
     /// Seed of all random choices [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Checks at the same time
+    /// Number of checks to run at the same time
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) parallel_checks: NonZeroUsize,
-    /// What deadlines are multiplied by [default: measured]
+    /// Factor for all deadlines [default: measured]
     #[arg(long, value_name = "X", value_parser = factor)]
     pub(crate) factor: Option<f64>,
-    /// Print what would run and what is skipped, and ask the cluster nothing
+    /// Print which checks would run and which are skipped, without contacting the cluster
     #[arg(long, conflicts_with_all = ["json", "clean_up"])]
     pub(crate) dry_run: bool,
-    /// Remove what a killed run has left, by its mark, or what all have: also what a living one works with
+    /// Remove the leftovers of a killed run, by its mark, or of all runs, including those in progress
     #[arg(long, value_name = "MARK|all")]
     pub(crate) clean_up: Option<String>,
     /// Print the run's record (run.json) on stdout
@@ -60,7 +60,7 @@ pub(crate) struct TestOptions {
     /// Show every pass
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Show only what went wrong
+    /// Show only problems
     #[arg(short, long, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 }
@@ -77,10 +77,10 @@ pub(crate) struct StoreOptions {
     /// A client certificate that etcd accepts
     #[arg(long, value_name = "FILE", requires = "store_endpoint")]
     pub(crate) store_cert: Option<PathBuf>,
-    /// Its key
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "store_endpoint")]
     pub(crate) store_key: Option<PathBuf>,
-    /// --etcd-prefix of the apiserver
+    /// Value of the apiserver's flag --etcd-prefix
     #[arg(long, value_name = "PREFIX", default_value = "/registry", value_parser = prefix)]
     pub(crate) prefix: String,
 }
@@ -92,11 +92,11 @@ fn https(text: &str) -> Result<String, String> {
     }
 }
 
-/// With a leading slash and without a trailing one, as the apiserver makes it.
+/// Normalizes the prefix like the apiserver: with a leading slash, without a trailing one.
 fn prefix(text: &str) -> Result<String, String> {
     let middle = text.trim_matches('/');
     if middle.is_empty() {
-        Err("the part of all keys before the resource, as /registry".into())
+        Err("expected the part of all keys before the resource, for example /registry".into())
     } else {
         Ok(format!("/{middle}"))
     }
@@ -105,7 +105,7 @@ fn prefix(text: &str) -> Result<String, String> {
 fn factor(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(factor) if (1.0..=1000.0).contains(&factor) => Ok(factor),
-        _ => Err("a number from 1 to 1000".into()),
+        _ => Err("expected a number from 1 to 1000".into()),
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_given_whole_or_not_at_all() {
+    fn store_options_are_complete_or_absent() {
         let whole =
             "--kubeconfig k --store-endpoint https://h:1/ --store-ca a --store-cert b --store-key c --prefix x/y/";
         let options = parse(whole).unwrap();

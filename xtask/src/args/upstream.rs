@@ -4,17 +4,17 @@ use clap::Args as ClapArgs;
 
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct UpstreamOptions {
-    /// With --suite upstream: specs whose text matches, a regular expression of Go; may be repeated [default:
+    /// With --suite upstream: run specs whose text matches this Go regular expression; may be repeated [default:
     /// conformance of sig-api-machinery]
     #[arg(long, value_name = "REGEX")]
     pub(crate) focus: Vec<String>,
-    /// With --suite upstream: no spec whose text matches; may be repeated
+    /// With --suite upstream: skip specs whose text matches this Go regular expression; may be repeated
     #[arg(long, value_name = "REGEX")]
     pub(crate) skip: Vec<String>,
 }
 
 impl UpstreamOptions {
-    /// The options as they are written.
+    /// The options as command-line arguments.
     pub(crate) fn words(&self) -> Vec<String> {
         let lists = [("--focus", &self.focus), ("--skip", &self.skip)];
         lists.iter().flat_map(|(name, all)| all.iter().flat_map(|one| [(*name).to_owned(), one.clone()])).collect()

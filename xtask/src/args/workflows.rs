@@ -1,4 +1,4 @@
-//! Options of `matrix`, `workflows` and `cache keys`. What GitHub says through the environment is read here.
+//! Options of `matrix`, `workflows` and `cache keys`. They also come from GitHub's environment variables.
 
 use std::path::PathBuf;
 
@@ -19,31 +19,31 @@ pub(crate) struct MatrixOptions {
     /// push, pull_request, merge_group, schedule or workflow_dispatch
     #[arg(long, value_name = "EVENT", default_value = "push", env = "GITHUB_EVENT_NAME", value_parser = event)]
     pub(crate) event: Event,
-    /// What came with the event; a pull request without it counts as one from a fork
+    /// Payload of the event; without it a pull request counts as one from a fork
     #[arg(long, value_name = "FILE", env = "GITHUB_EVENT_PATH")]
     pub(crate) event_file: Option<PathBuf>,
     /// Only these architectures, separated by commas
     #[arg(long, value_name = "ARCH", value_delimiter = ',', env = "ARCHPROOF_ONLY")]
     pub(crate) only: Vec<String>,
-    /// The files of the change, separated by commas, or `@FILE` with one on each line
+    /// Changed files, separated by commas, or `@FILE` with one per line
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     pub(crate) changed: Vec<String>,
-    /// The files that differ from this revision of git
+    /// Git revision; the files that differ from it are the changed files
     #[arg(long, value_name = "REV", env = "ARCHPROOF_SINCE", conflicts_with = "changed")]
     pub(crate) since: Option<String>,
-    /// A job for each kind of machine instead, to look at the machine
+    /// Print a job for each kind of machine instead, to inspect the machines
     #[arg(long, conflicts_with_all = ["changed", "only"])]
     pub(crate) machines: bool,
-    /// Only GitHub's own machines
+    /// Only GitHub-hosted machines
     #[arg(long)]
     pub(crate) no_self_hosted: bool,
-    /// Runners of targets/matrix.yaml that are available beside those that it says, separated by commas
+    /// Additional runners of targets/matrix.yaml that are available, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', env = "ARCHPROOF_RUNNERS")]
     pub(crate) runners: Vec<String>,
-    /// At most this: native, vm, user or build
+    /// Strongest mode: native, vm, user or build
     #[arg(long, value_name = "MODE", default_value = "native", env = "ARCHPROOF_MODE", value_parser = mode)]
     pub(crate) mode: Mode,
-    /// Also write the plan, the matrix of each role, has_jobs, count and reason to GitHub's outputs, with a summary
+    /// Also write the plan, the matrix of each role, has_jobs, count and reason to GITHUB_OUTPUT, with a summary
     #[arg(long)]
     pub(crate) github_output: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ Examples:
 pub(crate) struct WorkflowsOptions {
     #[command(subcommand)]
     pub(crate) command: WorkflowsCommand,
-    /// The checkout [default: that of this program]
+    /// The checkout [default: the one that this program was built from]
     #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub(crate) root: Option<PathBuf>,
 }
@@ -79,17 +79,17 @@ pub(crate) struct WorkflowsOptions {
 pub(crate) enum WorkflowsCommand {
     /// Write .github/workflows and the examples from workflows/ and the target data
     Render(RenderOptions),
-    /// Hold the rendered files against our rules, and against the linters that are installed
+    /// Check the rendered files with the project's rules and the installed linters
     Lint(LintOptions),
-    /// Fetch a branch that holds data into a new folder
+    /// Fetch a data branch into a new folder
     FetchData(DataOptions),
-    /// Commit what has changed in that folder and push it
+    /// Commit the changes in the folder of a data branch, and push them
     PushData(DataOptions),
-    /// Ask GitHub which settings the workflows need that the repository does not have
+    /// List the GitHub settings that the workflows need and the repository does not have
     Setup(Box<SetupOptions>),
-    /// Tell from GitHub's `needs` and the results of the jobs how a workflow has ended
+    /// Decide from GitHub's `needs` and the results of the jobs how a workflow ended
     Verdict(VerdictOptions),
-    /// Move the records of a workflow run that its plan accepts into another folder, to be published
+    /// Move the records that the plan of a workflow run accepts into another folder, for publication
     Accept(AcceptOptions),
 }
 
@@ -99,29 +99,29 @@ Examples:
   GITHUB_RUNNER_TOKEN=… cargo xtask workflows setup --check --repo OWNER/NAME
   cargo xtask workflows setup --check --repo OWNER/NAME --json
 
-Exit codes: 0 nothing is missing, 2 usage, 3 no access, 5 the other side or one of its limits, 6 something is missing,
-130 interrupted. Nothing is changed: each line has the command that sets what is missing.")]
+Exit codes: 0 nothing is missing, 2 usage, 3 no access, 5 a remote error or limit, 6 a setting is missing,
+130 interrupted. The command changes nothing: each line contains the command for a missing setting.")]
 pub(crate) struct SetupOptions {
     #[command(flatten)]
     pub(crate) access: Access,
-    /// Look and change nothing
+    /// Check the settings without changing them
     #[arg(long, required = true)]
     pub(crate) check: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct RenderOptions {
-    /// Write nothing; fail with a diff if a file is not as it would be rendered
+    /// Write nothing; fail with a diff if a file differs from its rendered form
     #[arg(long)]
     pub(crate) check: bool,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct LintOptions {
-    /// A folder with actionlint, check-jsonschema or zizmor, beside those on PATH
+    /// Folder with actionlint, check-jsonschema or zizmor, in addition to PATH
     #[arg(long, value_name = "DIR")]
     pub(crate) tools: Option<PathBuf>,
-    /// Fail if one of them is not installed
+    /// Fail if one of these linters is not installed
     #[arg(long)]
     pub(crate) all_tools: bool,
     #[arg(long, hide = true, env = "PATH", default_value = "")]
@@ -141,7 +141,7 @@ pub(crate) struct DataOptions {
     pub(crate) server: String,
     #[arg(long, value_name = "OWNER/NAME", env = "GITHUB_REPOSITORY")]
     pub(crate) repository: Option<String>,
-    /// The command line is no place for it
+    /// From the variable, because other users can read the command line
     #[arg(long, hide = true, env = "GITHUB_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<Secret>,
 }
@@ -151,7 +151,7 @@ pub(crate) struct VerdictOptions {
     /// `toJSON(needs)`
     #[arg(long, value_name = "JSON", env = "ARCHPROOF_NEEDS", hide_env_values = true, default_value = "")]
     pub(crate) needs: String,
-    /// Where the artifacts `results-ID-ATTEMPT` were unpacked
+    /// Folder of the unpacked artifacts `results-ID-ATTEMPT`
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
     /// The attempt of the workflow run
@@ -164,10 +164,10 @@ pub(crate) struct AcceptOptions {
     /// The output `plan` of `cargo xtask matrix --github-output`
     #[arg(long, value_name = "JSON", env = "ARCHPROOF_PLAN", hide_env_values = true, default_value = "")]
     pub(crate) plan: String,
-    /// Where the artifacts `results-ID-ATTEMPT` were unpacked
+    /// Folder of the unpacked artifacts `results-ID-ATTEMPT`
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(crate) results: PathBuf,
-    /// A new folder for the accepted records
+    /// New folder for the accepted records
     #[arg(long, value_name = "DIR", default_value = "accepted")]
     pub(crate) out: PathBuf,
     /// The attempt of the workflow run
@@ -183,10 +183,10 @@ pub(crate) struct KeysOptions {
     /// Print JSON instead of lines
     #[arg(long)]
     pub(crate) json: bool,
-    /// Give NAME and NAME_restore of each key to GitHub instead
+    /// Write NAME and NAME_restore of each key to GITHUB_OUTPUT instead
     #[arg(long, conflicts_with = "json")]
     pub(crate) github_output: bool,
-    /// Print how much all caches of CI take instead; exit 96 if GitHub keeps less
+    /// Print the total size of all CI caches instead; exit with 96 if it exceeds GitHub's limit
     #[arg(long, conflicts_with_all = ["json", "github_output", "arch"])]
     pub(crate) sizes: bool,
 }
@@ -196,14 +196,14 @@ fn event(text: &str) -> Result<Event, String> {
     Event::ALL.into_iter().find(|event| event.name() == text).ok_or_else(|| format!("valid: {}", names()))
 }
 
-/// Nothing is what a workflow says that was not asked.
+/// An empty text is the default: a workflow passes it for an input that is not set.
 fn mode(text: &str) -> Result<Mode, String> {
     let names = || Mode::ALL.map(Mode::name).join(", ");
     let text = if text.is_empty() { Mode::Native.name() } else { text };
     Mode::ALL.into_iter().find(|mode| mode.name() == text).ok_or_else(|| format!("valid: {}", names()))
 }
 
-/// Without what is empty: a variable that a workflow has not set.
+/// Drops empty values: a workflow passes them for a variable that is not set.
 pub(crate) fn given(values: &[String]) -> Vec<String> {
     values.iter().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty()).collect()
 }

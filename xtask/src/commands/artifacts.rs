@@ -1,6 +1,6 @@
-//! The results of a workflow run, as `actions/download-artifact` unpacks them.
+//! Reads the results of a workflow run, as `actions/download-artifact` unpacks them.
 //!
-//! Each artifact is in a folder of its name, except that one which is alone is unpacked without it.
+//! Each artifact is in a folder of its name. But a single artifact is unpacked without that folder.
 //! <https://github.com/actions/download-artifact/blob/v8.0.1/src/download-artifact.ts>
 
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use workflows::{Artifact, Claim, Plan};
 
 use crate::failure::Failure;
 
-/// Artifacts of jobs begin with this.
+/// Prefix of the names of jobs' artifacts.
 const PREFIX: &str = "results-";
-/// Below an artifact: common folder, run, and one to spare.
+/// Folder levels below an artifact: common folder, run, and one in reserve.
 const DEPTH: usize = 3;
 
-/// What a job leaves that only builds.
+/// The record of a job that only builds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BuildRecord {
     pub(crate) job: CiJob,
@@ -30,13 +30,13 @@ impl BuildRecord {
     pub(crate) const FILE: &str = "build.json";
 }
 
-/// The plan of a workflow run, from its text.
+/// Parses the plan of a workflow run.
 pub(crate) fn plan(text: &str) -> Result<Plan, Failure> {
     serde_json::from_str(text)
         .map_err(|error| Failure::usage(anyhow!("--plan is not the output `plan` of `cargo xtask matrix`: {error}")))
 }
 
-/// The artifacts in a folder; none without the folder.
+/// The artifacts in a folder; empty if the folder does not exist.
 pub(crate) fn downloaded(results: &Path) -> anyhow::Result<Vec<Artifact>> {
     if !results.is_dir() {
         return Ok(Vec::new());
@@ -74,7 +74,7 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<Claim>) -> anyhow::Result
     Ok(())
 }
 
-/// One claim for each beginning in the record. A record that cannot be read claims nothing, and is refused for that.
+/// One claim for each `RunStarted` event of the record. An unreadable record claims no job, and so it is refused.
 fn of_run(folder: &Path, events: &Path) -> Vec<Claim> {
     let Ok(events) = report::read(events) else { return vec![unknown(folder)] };
     let started = events.iter().filter_map(|event| match event {
@@ -102,7 +102,7 @@ fn unknown(folder: &Path) -> Claim {
     Claim { folder: folder.display().to_string(), job: None, arch: String::new(), provider: None, shard: None }
 }
 
-/// The folders in a folder, without links, by name.
+/// The folders in a folder, without symbolic links, sorted by name.
 fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let entries = entries.with_context(|| format!("failed to read {}", folder.display()))?;
@@ -127,7 +127,7 @@ mod tests {
     );
     const BUILD: &str = r#"{"job":{"id":"a-build","attempt":1},"arch":"a","exit":0}"#;
 
-    /// The ids of the jobs that the records of one artifact with these files claim.
+    /// The ids of the jobs that the records in these files of one artifact claim.
     fn claimed(files: &[(&str, &str)]) -> Vec<Option<String>> {
         let folder = std::env::temp_dir().join(format!("archproof-artifacts-{}", std::process::id()));
         for (name, text) in files {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_of_an_artifact_is_found_and_unreadable_ones_claim_no_job() {
+    fn every_record_of_an_artifact_is_found_and_unreadable_records_claim_no_job() {
         let (run, build) = (Some("a-native".to_owned()), Some("a-build".to_owned()));
         let twice = format!("{STARTED}\n{STARTED}\n");
         let failed = BUILD.replace("\"exit\":0", "\"exit\":101");

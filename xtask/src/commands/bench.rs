@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: speed as ratios against floors that are measured in the same run, never as a test.
+//! `cargo xtask bench`: speed as ratios against baselines that are measured in the same run; not a test.
 //!
-//! Other load on the machine moves a figure and its floor alike, so read the ratio; each row is a median. What concerns
-//! system VMs (`--boot`) is in `boot`, whole clusters (`--cluster`) in `cluster`, recorded runs in `rejudge`.
+//! Other load on the machine changes a value and its baseline alike, so read the ratio; each row is a median.
+//! Benchmarks of system VMs (`--boot`) are in `boot`, of whole clusters (`--cluster`) in `cluster`, of recorded runs in
+//! `rejudge`.
 
 mod boot;
 mod cluster;
@@ -27,9 +28,9 @@ use crate::args::BenchOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// For one command of a benchmark.
+/// Deadline for one command of a benchmark.
 const LIMIT: Duration = Duration::from_secs(1800);
-/// Revisions, and as many events on streams, of the generated history.
+/// Number of revisions, and of watch events, in the generated history.
 const EVENTS: usize = 1_000_000;
 
 /// One line of the table.
@@ -39,15 +40,15 @@ struct Row {
     /// Median, in `unit`.
     value: f64,
     unit: &'static str,
-    /// The floor in the same unit, and what it is.
+    /// The baseline in the same unit, and its description.
     floor: Option<f64>,
     floor_is: &'static str,
-    /// Empty where there is none.
+    /// Empty if the benchmark has no goal.
     goal: &'static str,
     met: Option<bool>,
 }
 
-/// What benchmarks share.
+/// The inputs of all benchmarks.
 struct Bench<'a> {
     paths: &'a Paths,
     target: &'a Target,
@@ -58,12 +59,12 @@ struct Bench<'a> {
 
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Row>;
 
-/// In the order of the table; `cold-build` compiles the harness from nothing, so it runs only when asked for.
+/// In the order of the table. `cold-build` compiles the harness from scratch, so it runs only on request.
 const MEASURES: &[(&str, Measure)] = &[
     ("ready", ready),
     ("no-op-build", no_op_build),
     ("start-up", start_up),
-    // First: memory that an earlier history has left to the allocator would hide what this one needs.
+    // First: memory that an earlier history has left in the allocator would hide the memory that this benchmark needs.
     ("judge-memory", judge_memory),
     ("judge", judge),
     ("rejudge", rejudge::time),
@@ -106,7 +107,8 @@ pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// From nothing to an apiserver that answers `/readyz`: ours, and a bare shell script with the same commands, in turn.
+/// Time from nothing to a ready `/readyz` of the apiserver: the harness and a shell script with the same commands, in
+/// turn.
 fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
@@ -126,7 +128,7 @@ fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
         unit: "s",
         floor: Some(floor),
         floor_is: "the same commands from a shell script",
-        goal: "at most 1.15 times the floor",
+        goal: "at most 1.15 times the baseline",
         met: Some(value <= 1.15 * floor),
     })
 }
@@ -199,7 +201,7 @@ fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
         let begin = Instant::now();
-        // black_box: nobody uses the results, and the optimiser must not notice.
+        // Keeps the optimiser from removing the call, because its result is unused.
         black_box(history.streams.iter().all(|s| s.frames.windows(2).all(|w| w[0].rv <= w[1].rv)));
         black_box(history.revisions.iter().fold(0usize, |sum, r| sum.wrapping_add(r.key.len() + r.value.len())));
         floors.push(begin.elapsed().as_secs_f64());
@@ -218,13 +220,14 @@ fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
         value,
         unit: "events/s",
         floor: Some(per_second(median(floors))),
-        floor_is: "one look at every event",
+        floor_is: "reading every event once",
         goal: "over 1,000,000 events/s, all judges together",
         met: Some(value > 1e6),
     })
 }
 
-/// The peak of making a history and letting all judges decide over it, and whether it grows with its length only.
+/// Peak memory of generating a history and running all judges on it. It must grow linearly with the length of the
+/// history.
 fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
     const PARTS: usize = 4;
     let before = memory::reset_peak()?;
@@ -238,19 +241,19 @@ fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
         unit: "MiB",
         floor: Some(floor),
         floor_is: "four times the peak with a quarter of the history",
-        goal: "at most 1.1 times the floor: linear",
+        goal: "at most 1.1 times the baseline: linear",
         met: Some(value <= 1.1 * floor),
     })
 }
 
-/// MiB in use at the peak, the history included.
+/// MiB in use at the peak, including the history.
 fn peak_of(events: usize) -> anyhow::Result<f64> {
     memory::reset_peak()?;
     drop(judge::judge_all(&judge::generate::of_events(1, events)));
     memory::peak("self")
 }
 
-/// A whole warm `cargo xtask ci` on this machine.
+/// A complete warm `cargo xtask ci` on this machine.
 fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let value = once(bench, &["ci", "--quiet", "--seed", "1"])?;
     Ok(Row {
@@ -264,7 +267,7 @@ fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
     })
 }
 
-/// `cargo build` of the harness from nothing; the number of crates is said beside it.
+/// `cargo build` of the harness from scratch; also prints the number of crates.
 fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");
@@ -289,7 +292,7 @@ fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     })
 }
 
-/// The median time of one of our own commands.
+/// The median time of a command of the harness.
 fn command(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
     let times: anyhow::Result<Vec<f64>> = (0..bench.runs).map(|_| once(bench, args)).collect();
     Ok(median(times?))
@@ -297,7 +300,7 @@ fn command(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
 
 fn once(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
     let shell = Shell::new()?;
-    let program = std::env::current_exe().context("the harness does not know where it lies")?;
+    let program = std::env::current_exe().context("failed to find the path of the harness")?;
     let (cache, targets) = (&bench.paths.cache, &bench.paths.targets);
     let reports = bench.paths.cache.join("bench");
     let begin = Instant::now();
@@ -316,7 +319,7 @@ fn command_floor(bench: &Bench<'_>) -> anyhow::Result<f64> {
     Ok(median(times))
 }
 
-/// The folder of a benchmark's run is of no use to anybody.
+/// Removes the run folder of a benchmark, which has no further use.
 fn discard(run: &RunDir) {
     let _ = std::fs::remove_dir_all(run.public());
 }
@@ -328,7 +331,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).fold("benchmark".len(), usize::max);
-    let mut text = format!("{:width$} {:>14} {:>14} {:>7}  goal\n", "benchmark", "median", "floor", "ratio");
+    let mut text = format!("{:width$} {:>14} {:>14} {:>7}  goal\n", "benchmark", "median", "baseline", "ratio");
     for row in rows {
         let floor = row.floor.map_or(String::new(), |floor| format!("{floor:.2} {}", row.unit));
         let ratio = row.floor.map_or(String::new(), |floor| format!("{:.2}", row.value / floor));
@@ -337,7 +340,7 @@ fn table(rows: &[Row]) -> String {
             Some(met) => format!("{} ({})", row.goal, if met { "met" } else { "NOT MET" }),
             None => "none".into(),
         };
-        let of = if row.floor_is.is_empty() { String::new() } else { format!("; floor: {}", row.floor_is) };
+        let of = if row.floor_is.is_empty() { String::new() } else { format!("; baseline: {}", row.floor_is) };
         text.push_str(&format!("{:width$} {value:>14} {floor:>14} {ratio:>7}  {goal}{of}\n", row.name));
     }
     text

@@ -36,7 +36,7 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// Those that are named, by themselves or by the set or group they are in.
+/// The components that are named directly, or through their set or group.
 fn components(catalogue: &Catalogue, options: &BuildOptions) -> Result<Vec<String>, Failure> {
     let mut components = options.components.clone();
     for name in &options.components {
@@ -65,13 +65,13 @@ fn dry_run<'a>(
     Ok(Exit::Ok)
 }
 
-/// A step in one line: what, and why or how.
+/// A build step in one line: the component, and the reason or the command.
 pub(crate) fn describe(step: &build::Step) -> String {
     let what = format!("{} {} {}", step.arch, step.component, step.version);
     match &step.plan {
         build::Plan::Hit { path, .. } => format!("{what}: in the cache at {}", path.display()),
         build::Plan::Build { why, command, .. } => format!("{what}: to be built ({why}): {command}"),
         build::Plan::Resolve { why } => format!("{what}: to be resolved ({why})"),
-        build::Plan::Take { path } => format!("{what}: to be audited and used as it is: {}", path.display()),
+        build::Plan::Take { path } => format!("{what}: to be audited and used without a build: {}", path.display()),
     }
 }

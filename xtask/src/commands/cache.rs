@@ -1,4 +1,4 @@
-//! `cargo xtask cache`: what lies in the cache, and making it smaller.
+//! `cargo xtask cache`: lists, prunes and verifies the cache.
 
 mod keys;
 
@@ -13,7 +13,7 @@ use crate::args::{CacheCommand, CacheOptions, PruneOptions};
 use crate::failure::{Failure, OrExit};
 use crate::paths::{self, Paths};
 
-/// Kinds of which there are too many to list each.
+/// Kinds with too many entries for a line each.
 const COUNTED: [&str; 2] = ["debian/pool", "debian/index"];
 
 pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure> {
@@ -28,13 +28,13 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             }
         }
         CacheCommand::Prune(options) => {
-            // What killed runs have left is nobody's.
+            // The leftovers of killed runs have no owner.
             proc::run_dir::sweep(&paths.cache);
             let gone = cache::prune(&paths.cache, keep(options), options.dry_run).or_exit(Exit::Infrastructure)?;
             progress::say(table(&gone).trim_end());
             let done = if options.dry_run { "would be removed" } else { "removed" };
             let left = size(&cache::list(&paths.cache));
-            let there = if options.dry_run { "there are" } else { "left are" };
+            let there = if options.dry_run { "present:" } else { "left:" };
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
         CacheCommand::Keys(options) => {
@@ -61,7 +61,7 @@ fn keep(options: &PruneOptions) -> Keep {
     }
 }
 
-/// A line for each entry, or for all entries of a kind with many.
+/// A line for each entry, or one line for all entries of a kind that has many.
 fn table(entries: &[Entry]) -> String {
     let mut lines = Vec::new();
     let mut counted: BTreeMap<&str, Vec<Entry>> = BTreeMap::new();
@@ -81,7 +81,7 @@ fn table(entries: &[Entry]) -> String {
     lines.concat()
 }
 
-/// "1.2 GiB".
+/// For example "1.2 GiB".
 fn size(entries: &[Entry]) -> String {
     let bytes: u64 = entries.iter().map(|entry| entry.size).sum();
     let mib = bytes.div_ceil(1 << 20);

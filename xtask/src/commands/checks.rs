@@ -1,4 +1,4 @@
-//! `cargo xtask list` and `explain`: the table of checks, which the suite and the reports read as well.
+//! `cargo xtask list` and `explain`: print the table of checks, which the suite and the reports also read.
 
 use model::{Exit, Level};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::args::{ExplainOptions, ListOptions};
 use crate::failure::Failure;
 use crate::paths::Paths;
 
-/// `paths` are only asked for where they are needed: the table itself is in the program.
+/// Calls `paths` only if it needs them: the table itself is compiled into the program.
 pub(crate) fn list(paths: impl FnOnce() -> Result<Paths, Failure>, options: &ListOptions) -> Result<Exit, Failure> {
     if !options.durations.is_empty() {
         return super::ci::print_durations(&paths()?, &options.durations);

@@ -1,7 +1,7 @@
-//! `cargo xtask ci`: the whole pipeline with a run folder and an honest exit code, for one architecture or several.
+//! `cargo xtask ci`: the whole pipeline, with a run folder and an exit code, for one architecture or several.
 //!
-//! What concerns several at once is in `all`, how a cluster stays beyond the checks in `linger`, which part of the checks
-//! a run takes in `shard`, the command lines that reports name in `repeat`.
+//! Code for several architectures is in `all`, for clusters that outlive the checks in `linger`, for the selection of a
+//! shard in `shard`, for the command lines in reports in `repeat`.
 
 mod all;
 mod like;
@@ -38,7 +38,7 @@ pub(super) use repeat::quoted;
 use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
 
-/// Everything that runs of several architectures have in common.
+/// The inputs that the runs of all architectures share.
 struct Setting<'a> {
     paths: &'a Paths,
     catalogue: &'a Catalogue,
@@ -48,22 +48,22 @@ struct Setting<'a> {
     builds: Turn,
 }
 
-/// What is done on each architecture.
+/// What to run on each architecture.
 struct Work {
     cases: Vec<Case>,
-    /// Those for which the provider has no control plane, with what they need.
+    /// Cases whose control plane the provider cannot create, with what they need.
     unfit: Vec<(Case, String)>,
     profiles: Vec<Profile>,
-    /// Whether upstream's own suite runs as well.
+    /// Whether upstream's suite also runs.
     upstream: bool,
     seed: u64,
 }
 
-/// A run that came to an end and was recorded, whatever the end was.
+/// A run that ended and was recorded, with any result.
 struct Ended {
     exit: Exit,
     events: Vec<Event>,
-    /// Why its files are not whole.
+    /// Why its files are incomplete.
     broken: Option<Failure>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Runs one architecture in a folder of its own below `reports/`.
+/// Runs one architecture in a new folder below `reports/`.
 fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
     let label = match &setting.options.job {
         Some(job) => job.id.clone(),
@@ -108,7 +108,7 @@ fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
     }
 }
 
-/// Runs one architecture in this folder, in the lane of this thread.
+/// Runs one architecture in this folder; output goes to the lane of this thread.
 fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended, Failure> {
     let Setting { paths, catalogue, options, work, builds } = setting;
     if options.keep {
@@ -122,7 +122,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let host = host_target(catalogue).ok();
     let beside = provider::beside(&work.profiles);
     let wanted = work.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
-    // Binaries of the user are for the architecture under test alone.
+    // The user's prebuilt binaries are only for the architecture under test.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
     let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
     let client = [catalogue.upstream.component.clone()];
@@ -172,7 +172,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
     let events = log.events();
-    // The reports are written from memory, so one does not wait for the other.
+    // The reports are written from memory, so they do not depend on the record.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
     let written = report::write(run.public(), &events, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     if options.keep {
@@ -185,18 +185,18 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     Ok(Ended { exit, events, broken })
 }
 
-/// What has to be built.
+/// The components to build.
 fn components(setting: &Setting<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
     let Setting { catalogue, options, work, .. } = setting;
     node::with(&options.provider, chosen, catalogue, &work.profiles)
 }
 
-/// How the components of this architecture are run, as the option says it.
+/// The provider for this architecture, from the options or by default.
 fn provider(setting: &Setting<'_>, target: &Target) -> ProviderArg {
     provider::choose(&setting.options.provider, host_target(setting.catalogue).ok(), target)
 }
 
-/// The same, as far as it costs memory.
+/// How the components run, as far as this affects memory.
 fn way(setting: &Setting<'_>, target: &Target) -> Way {
     let native = || host_target(setting.catalogue).is_ok_and(|host| host.name == target.name);
     match provider(setting, target) {
@@ -242,12 +242,12 @@ fn own_cases(
 ) -> Result<Vec<Case>, Failure> {
     let cases = selection.cases(checks::all())?;
     if cases.is_empty() {
-        return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+        return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
     shard::cases(paths, catalogue, options, node_cases(options, cases)?)
 }
 
-/// Without a node, those that need one are not part of the run.
+/// Without a node, drops the cases that need one.
 fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
     provider::known(&options.provider, &options.sources)?;
     let needs_node = |case: &Case| case.check.requires.list().contains(&Requirement::Node);
@@ -257,7 +257,9 @@ fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failur
     if options.provider.cluster == ClusterArg::Node {
         return match cases.iter().any(needs_node) {
             true => Ok(cases),
-            false => Err(Failure::usage(anyhow!("--cluster node, but no selected check needs one: `--suite cluster`"))),
+            false => Err(Failure::usage(anyhow!(
+                "--cluster node, but no selected check needs a node: add `--suite cluster`"
+            ))),
         };
     }
     let (of_node, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(needs_node);
@@ -267,7 +269,7 @@ fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failur
     }
 }
 
-/// The profiles that the cases need, in the order of the data.
+/// The profiles that the cases need, in the order of the target data.
 fn profiles(catalogue: &Catalogue, cases: &[Case], also: Option<&str>) -> Result<Vec<Profile>, Failure> {
     let wanted: BTreeSet<&str> = cases.iter().map(|case| case.profile).chain(also).collect();
     for name in &wanted {
@@ -297,7 +299,7 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
     }
 }
 
-/// The machine that the harness runs on.
+/// Kernel name, release and machine of the host.
 pub(super) fn host() -> String {
     let uname = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -321,11 +323,11 @@ pub(super) fn console(paths: &Paths, quiet_verbose: (bool, bool), run: &RunDir) 
     Console::on(Box::new(Stderr(Lane::current())), options)
 }
 
-/// The console draws through `progress`, which also draws the live line of a build or boot. Events come from any thread.
+/// Draws through `progress`, which also draws the live line of a build or boot. Any thread may send events.
 struct Stderr(Lane);
 
 impl report::Screen for Stderr {
-    /// Where several run side by side, the groups of one would hold lines of another.
+    /// Skips groups if several architectures run at the same time: a group would contain lines of another one.
     fn phase(&mut self, name: Option<&str>) {
         if self.0.name().is_empty() {
             github::command(&name.map_or_else(|| report::github::END_GROUP.to_owned(), report::github::group));
@@ -338,7 +340,7 @@ impl report::Screen for Stderr {
     }
 }
 
-/// Lets the live line's clock advance while nothing happens.
+/// Updates the clock in the live line while no event arrives.
 pub(super) struct Ticker(Arc<std::sync::atomic::AtomicBool>);
 
 impl Ticker {

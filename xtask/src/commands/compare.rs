@@ -1,7 +1,7 @@
-//! `cargo xtask compare`: what differs between recorded runs, of different architectures or versions.
+//! `cargo xtask compare`: compares recorded runs of different architectures or versions.
 //!
-//! Compared are the masked stored values that `storage.arch-bytes-identical` wrote, and how each case ended. Times are
-//! told and never make runs different. Reading a run is in `recorded`, the comparison itself in `differ`.
+//! It compares the masked stored values from `storage.arch-bytes-identical`, and the outcome of each case. It reports
+//! times, but a difference in times does not make runs different. `recorded` reads a run, `differ` compares.
 
 mod differ;
 mod recorded;
@@ -30,7 +30,7 @@ pub(crate) fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failu
         return golden(&runs);
     }
     if runs.len() < 2 {
-        return Err(Failure::usage(anyhow::anyhow!("one run alone cannot be compared; give two, or a common folder")));
+        return Err(Failure::usage(anyhow::anyhow!("one run cannot be compared: give two runs, or a common folder")));
     }
     let comparison = Comparison::of(&runs);
     let out = out(paths, options, &folders).or_exit(Exit::Infrastructure)?;
@@ -43,29 +43,29 @@ pub(crate) fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failu
     Ok(comparison.exit())
 }
 
-/// Compares the runs of one command in their common folder; says only what differs, and how it ended.
+/// Compares the runs of one command in their common folder; prints only differences and the result.
 pub(crate) fn together(common: &Path, folders: &[PathBuf]) -> Result<Exit, Failure> {
     let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
     let comparison = Comparison::of(&runs.or_exit(Exit::Infrastructure)?);
     write(common, &comparison).or_exit(Exit::Infrastructure)?;
     comparison.lines().iter().for_each(|line| progress::say(line));
-    // Without anything in common each run still has its own verdict.
+    // If the runs have nothing in common, each run still has its own verdict.
     Ok(if comparison.exit() == Exit::NothingRan { Exit::Ok } else { comparison.exit() })
 }
 
-/// Prints the file that holds one architecture alone to the bytes of this run.
+/// Prints a golden file from this run: later runs of a single architecture are compared with it.
 fn golden(runs: &[Recorded]) -> Result<Exit, Failure> {
     let [run] = runs else { return Err(Failure::usage(anyhow::anyhow!("--golden takes one run"))) };
     let rows = run.golden().or_exit(Exit::Usage)?;
     if rows.is_empty() {
         let check = "cargo xtask ci --check storage.arch-bytes-identical";
-        return Err(Failure::nothing_ran(format!("{} holds no stored values; make some: {check}", run.label)));
+        return Err(Failure::nothing_ran(format!("{} has no stored values: run `{check}`", run.label)));
     }
     print(&recorded::golden_file(&rows));
     Ok(Exit::Ok)
 }
 
-/// Given, or the folder in which all runs lie that were started together, or a new one.
+/// The given folder, or the common folder of runs that were started together, or a new one.
 fn out(paths: &Paths, options: &CompareOptions, folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
     if let Some(out) = &options.out {
         std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;

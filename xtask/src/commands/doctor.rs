@@ -1,7 +1,8 @@
-//! `cargo xtask doctor`: what a run needs and this machine has, each finding with its cure.
+//! `cargo xtask doctor`: checks whether this machine has what a run needs; each finding has a fix.
 //!
-//! Each check is a function that returns findings, mostly one that looks and a pure one that judges: those of the
-//! machine are in `host`, those of an architecture in `target`. All run side by side, each with a deadline.
+//! Each check is a function that returns findings; mostly one function collects facts and a pure one judges them.
+//! Checks of the machine are in `host`, checks of an architecture in `target`. All run in parallel, each with a
+//! deadline.
 
 pub(crate) mod finding;
 mod host;
@@ -25,25 +26,25 @@ use crate::provider;
 
 use finding::{Finding, Status};
 
-/// Whatever does not answer in this time hangs.
+/// A check that needs longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(5);
-/// A guest may be tried, see `boot::qemu`.
+/// For checks that may boot a guest, see `boot::qemu`.
 const GUEST_LIMIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What all checks look at.
+/// The inputs of all checks.
 pub(crate) struct Patient {
     paths: Paths,
     catalogue: Catalogue,
     host: Option<Target>,
-    /// Those that were asked for, with the provider that `ci` would use.
+    /// The requested architectures, with the provider that `ci` would use.
     targets: Vec<(Target, ProviderArg)>,
     fetch: ::fetch::Options,
 }
 
 type Work = fn(&Patient, Option<&Target>) -> Vec<Finding>;
 
-/// One check, of the machine or of one of the architectures.
+/// A check of the machine, or of one architecture.
 struct Check {
     name: &'static str,
     target: Option<usize>,
@@ -54,7 +55,7 @@ struct Check {
 /// The keys of `--json`.
 #[derive(Serialize)]
 pub(crate) struct Diagnosis {
-    /// None: no target file describes this machine.
+    /// `None`: no target file describes this machine.
     pub(crate) host: Option<String>,
     ready: bool,
     targets: Vec<Readiness>,
@@ -64,7 +65,7 @@ pub(crate) struct Diagnosis {
 #[derive(Serialize)]
 struct Readiness {
     arch: String,
-    /// What `ci` would use.
+    /// The provider that `ci` would use.
     provider: &'static str,
     ready: bool,
 }
@@ -79,7 +80,7 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
     Ok(if diagnosis.ready { Exit::Ok } else { Exit::Infrastructure })
 }
 
-/// All findings; also for `runner doctor`, which asks what the machine is good for.
+/// Collects all findings; `runner doctor` also uses it, to find out which jobs the machine can run.
 pub(crate) fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Result<Diagnosis, Failure> {
     let host = host_target(&catalogue).ok().cloned();
     let targets = chosen(&catalogue, &options.arch)?.into_iter().cloned();
@@ -97,7 +98,7 @@ pub(crate) fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalo
     Ok(Diagnosis::of(&patient, findings))
 }
 
-/// In the order in which they are printed.
+/// In the order of the output.
 fn checks(targets: usize) -> Vec<Check> {
     let of_host: [(&'static str, Work); 9] = [
         ("go", host::go),
@@ -119,7 +120,7 @@ fn checks(targets: usize) -> Vec<Check> {
     host.chain(target).collect()
 }
 
-/// Runs all checks at the same time; what does not end in time is a finding too, and is left behind.
+/// Runs all checks in parallel. A check that misses its deadline becomes a finding; its thread is abandoned.
 fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, Failure> {
     let begin = Instant::now();
     let mut found: Vec<Option<Vec<Finding>>> = checks.iter().map(|_| None).collect();
@@ -128,23 +129,23 @@ fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, F
         let (patient, sender, target, work) = (Arc::clone(patient), sender.clone(), check.target, check.work);
         std::thread::spawn(move || {
             let target = target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
-            // Nobody waits for it any more when it comes too late.
+            // The receiver may be gone if this check is late.
             let _ = sender.send((index, work(&patient, target)));
         });
     }
     drop(sender);
-    // A guest notices Ctrl-C by itself, and is waited for: it has something to clean up.
+    // A check with a guest notices Ctrl-C itself; wait for it, because it has to clean up.
     let ended = |check: &Check| interrupt::requested() && check.limit < GUEST_LIMIT;
     let late = |check: &Check| begin.elapsed() > check.limit || ended(check);
     while checks.iter().zip(&found).any(|(check, found)| found.is_none() && !late(check)) {
         match answers.recv_timeout(LOOK_EVERY) {
             Ok((index, findings)) => found[index] = Some(findings),
             Err(RecvTimeoutError::Timeout) => {}
-            // A check that panicked has said so.
+            // A check that panicked has already printed its panic.
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    // A check that an interrupt has ended says nothing.
+    // Do not report checks that an interrupt ended.
     interrupt::check().map_err(anyhow::Error::from)?;
     let arch = |check: &Check| check.target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
     let all = checks.iter().zip(found).flat_map(|(check, found)| {
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_problems_stand_in_the_way_and_only_of_their_architecture() {
+    fn only_problems_of_the_architecture_or_the_machine_block_it() {
         let patient = patient(&["amd64", "riscv64"]);
         let finding =
             |status, arch: Option<&str>| Finding { arch: arch.map(str::to_owned), ..Finding::new("x", status, "text") };
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_the_subject_and_the_cure() {
+    fn table_names_the_subject_and_the_fix() {
         let findings = vec![
             Finding::new("go", Status::Ok, "fine"),
             Finding::new("kvm", Status::Warning, "not used")
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_hangs_or_panics_is_a_finding_and_holds_up_nobody() {
+    fn hanging_or_panicking_check_is_a_finding_and_does_not_block_the_others() {
         let hangs: Work = |_, _| {
             std::thread::park();
             Vec::new()

@@ -1,4 +1,4 @@
-//! `cargo xtask fetch`: downloads, verifies and unpacks what system VMs are started from.
+//! `cargo xtask fetch`: downloads, verifies and unpacks the packages for system VMs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::args::{ClusterArg, FetchOptions, MachineOptions, QemuArg};
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Packages that a note names before it only counts.
+/// Number of packages that a note names before it only counts them.
 const NAMED: usize = 4;
 
 pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let host = target(&catalogue, None)?;
     let targets = chosen(&catalogue, &given.arch)?;
-    // A lock without the node's packages would be taken for one that is too old.
+    // A lock without the node's packages would look like an outdated one.
     let node = (given.update_lock || given.cluster == ClusterArg::Node).then(|| catalogue.node.clone());
     let container = (given.update_lock || given.kind).then(|| catalogue.kind.clone());
     let options = Options { node, container, ..options(paths, &given.machine, given.offline) };
@@ -33,7 +33,7 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     }
     if given.update_lock {
         let problems = ::fetch::update_lock(&targets, &catalogue.targets, &options).or_exit(Exit::Infrastructure)?;
-        problems.iter().for_each(|problem| progress::say(&format!("not resolved, left as it was: {problem}")));
+        problems.iter().for_each(|problem| progress::say(&format!("not resolved, left unchanged: {problem}")));
         return Ok(if problems.is_empty() { Exit::Ok } else { Exit::Infrastructure });
     }
     if given.dry_run {
@@ -64,7 +64,7 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     Ok(Exit::Ok)
 }
 
-/// Why packages are not those of the lock; one line for all with the same reason.
+/// Prints why packages differ from the lock; one line for all packages with the same reason.
 fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
     let mut by_note: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for package in fetched.flat_map(|files| &files.packages) {
@@ -81,7 +81,7 @@ fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
     }
 }
 
-/// The fetch stage's own options.
+/// The options of the fetch stage.
 pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> Options {
     Options {
         locked: given.locked,
@@ -94,7 +94,7 @@ pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> O
     }
 }
 
-/// Where everything lies; what concerns Debian's packages is left at its defaults.
+/// The same with all paths; the options for Debian's packages stay at their defaults.
 pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
     Options {
         cache: paths.cache.clone(),

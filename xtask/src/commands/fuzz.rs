@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: generated inputs for everything that reads foreign data. The targets are in the crate `fuzz`.
+//! `cargo xtask fuzz`: generated inputs for all parsers of external data. The targets are in the crate `fuzz`.
 //!
 //! Coverage needs no nightly compiler: rustc passes LLVM's options through. The engine, libFuzzer, is in the instrumented
 //! program; `engine` starts it and reads its output, `totals` adds up all runs.
@@ -25,7 +25,7 @@ use totals::Totals;
 
 /// Below the cache.
 const FOLDER: &str = "fuzz";
-/// Committed inputs: a folder for each target, which the tests of the crate `fuzz` make sure of.
+/// Committed inputs, one folder for each target; the tests of the crate `fuzz` check this.
 const CORPORA: &str = "xtask/fuzz/corpus";
 
 /// One line of the table.
@@ -36,7 +36,7 @@ struct Row {
     outcome: Outcome,
 }
 
-/// Where everything of fuzzing is.
+/// The folders for fuzzing.
 struct Folders {
     cache: PathBuf,
     committed: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure>
     if let Some(input) = &options.input {
         let [target] = chosen.as_slice() else {
             let names = chosen.join(", ");
-            return Err(Failure::usage(anyhow!("--input is for one target, and these match: {names}")));
+            return Err(Failure::usage(anyhow!("--input needs exactly one target, but the names match: {names}")));
         };
         return replay(&[(target, input.clone())]);
     }
@@ -79,7 +79,7 @@ fn names(committed: &Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// A word that is a whole name means that target alone, even if other names begin with it.
+/// A full name selects only that target, even if other names start with it.
 fn chosen<'a>(known: &'a [String], words: &[String]) -> Result<Vec<&'a str>, Failure> {
     let mut wanted = vec![words.is_empty(); known.len()];
     for word in words {
@@ -87,7 +87,7 @@ fn chosen<'a>(known: &'a [String], words: &[String]) -> Result<Vec<&'a str>, Fai
         let fits = |name: &String| if whole { name == word } else { name.starts_with(word.as_str()) };
         if !known.iter().any(fits) {
             let all = known.join(", ");
-            return Err(Failure::usage(anyhow!("no fuzz target is called `{word}` or begins with it; they are {all}")));
+            return Err(Failure::usage(anyhow!("no fuzz target is called `{word}` or starts with it; valid: {all}")));
         }
         wanted.iter_mut().zip(known).for_each(|(wanted, name)| *wanted |= fits(name));
     }
@@ -113,7 +113,7 @@ fn show_totals(folders: &Folders, chosen: &[&str], json: bool) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// Runs inputs through the program that is not instrumented, which needs no C++ compiler.
+/// Runs inputs through the program without instrumentation, which needs no C++ compiler.
 fn replay(inputs: &[(&str, PathBuf)]) -> Result<Exit, Failure> {
     let program = program::plain().or_exit(Exit::Build)?;
     let mut findings = 0;
@@ -133,10 +133,10 @@ fn fuzz(paths: &Paths, folders: &Folders, chosen: &[&str], options: &FuzzOptions
     let built = folders.cache.join("target");
     let corpora = folders.cache.join("corpus");
     for folder in [&built, &corpora, &folders.findings] {
-        let made = fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()));
+        let made = fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()));
         made.or_exit(Exit::Infrastructure)?;
     }
-    // So that `cache prune` leaves them alone.
+    // Protects them from `cache prune`.
     hold::hold(&built);
     hold::hold(&corpora);
     let program = program::instrumented(&built, options.cxx.as_deref()).or_exit(Exit::Build)?;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_chosen_by_name_or_by_its_beginning() {
+    fn targets_are_selected_by_name_or_prefix() {
         let known = ["a", "a-b", "a-c", "d"].map(str::to_owned);
         let of = |words: &[&str]| chosen(&known, &words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[]).unwrap(), ["a", "a-b", "a-c", "d"]);

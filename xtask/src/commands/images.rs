@@ -1,4 +1,4 @@
-//! `cargo xtask images`: OCI images of the components, and the audit of anybody's.
+//! `cargo xtask images`: builds OCI images of the components, and audits any image.
 
 mod node;
 
@@ -103,13 +103,13 @@ fn audit(paths: &Paths, options: &ImagesAuditOptions) -> Result<Exit, Failure> {
     })
 }
 
-/// What a selection means.
+/// The images, components and architectures that a selection names.
 struct Chosen<'a> {
     targets: Vec<&'a Target>,
     recipes: Vec<&'a ImageRecipe>,
     components: Vec<String>,
     selection: &'a ImageSelection,
-    /// The Kubernetes version whose kubeadm names the tags, as far as it is known before a build.
+    /// The Kubernetes version whose kubeadm defines the tags, if it is known before a build.
     kubernetes: String,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Chosen<'a> {
         ::build::Request { only: Some(&self.components), ..request }
     }
 
-    /// The images with their binaries; a checkout of Kubernetes tells its version only now.
+    /// The images with their binaries. The version of a Kubernetes checkout is known only here, after the build.
     fn orders<'b>(&'b self, catalogue: &Catalogue, artifacts: &'b [Artifacts]) -> Vec<ImageOrder<'b>> {
         let version = |component: &str| Some(artifacts.first()?.by_component.get(component)?.version.clone());
         let kubernetes = version("kube-apiserver").unwrap_or_else(|| self.kubernetes.clone());
@@ -172,12 +172,12 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// An image that could be built.
+/// An image of the list.
 #[derive(Serialize)]
 struct Listed {
     reference: String,
     arch: String,
-    /// Versions of the programs by path; empty where they are not known before a build.
+    /// Versions of the programs by path; empty if they are not known before a build.
     files: BTreeMap<String, String>,
     /// Components that are not in the cache.
     not_built: Vec<String>,
@@ -212,7 +212,7 @@ fn lines(built: &[Built]) -> String {
     built.iter().map(line).collect()
 }
 
-/// What programs of each architecture look like: of the targets and of those that are only audited.
+/// The expected ELF header for each architecture: of the targets, and of architectures that are only audited.
 fn elf_facts(catalogue: &Catalogue) -> BTreeMap<String, ElfFacts> {
     let targets = catalogue.targets.iter().map(|target| (target.name.clone(), target.elf.clone()));
     let foreign = catalogue.images.foreign.iter().map(|foreign| (foreign.architecture.clone(), foreign.elf.clone()));
@@ -229,7 +229,7 @@ fn found(audit: &Audit) -> String {
     audit.images.iter().map(of).collect()
 }
 
-/// What was looked at, for people.
+/// Prints a summary of the audit for people.
 fn tell(audit: &Audit) {
     for image in &audit.images {
         let name = if image.reference.is_empty() { &image.digest } else { &image.reference };
@@ -241,15 +241,15 @@ fn tell(audit: &Audit) {
     }
     audit.notes.iter().for_each(|note| progress::say(&format!("note: {note}")));
     if audit.findings() == 0 && audit.elf_files() == 0 {
-        progress::say("there is no ELF file in any image: nothing was judged");
+        progress::say("no image contains an ELF file: nothing was audited");
     }
 }
 
 fn no_file(file: &Path) -> anyhow::Error {
     let file = file.display();
     anyhow!(
-        "{file} does not exist. Images are not pulled from registries here: what was audited should be a file that can be \
-         kept. `skopeo copy --all docker://{file} oci-archive:image.tar` writes one with every architecture, `docker save \
-         {file} -o image.tar` one that is there"
+        "{file} does not exist. This command does not pull images from registries; save the image to a file, so that \
+         the audited image can be kept. `skopeo copy --all docker://{file} oci-archive:image.tar` writes one with \
+         every architecture, `docker save {file} -o image.tar` writes one from the local engine"
     )
 }

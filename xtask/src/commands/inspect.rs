@@ -1,6 +1,6 @@
-//! `cargo xtask inspect`: what lies in the store of a kept cluster, as keys or as one decoded value.
+//! `cargo xtask inspect`: shows the store of a kept cluster, as a list of keys or as one decoded value.
 //!
-//! What is asked of the store and how it is shown is here; what the bytes mean is in `judge::pieces`.
+//! This module queries the store and prints; `judge::pieces` decodes the bytes.
 
 mod value;
 
@@ -18,7 +18,7 @@ use crate::paths::Paths;
 
 use value::Shown;
 
-/// For one request to a store that is awake.
+/// Deadline for one request to a store that is not suspended.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A key without its value.
@@ -29,7 +29,7 @@ struct Row {
     create_revision: i64,
     mod_revision: i64,
     version: i64,
-    /// Hexadecimal, as etcdctl writes it; empty without one.
+    /// Hexadecimal, as etcdctl prints it; empty without a lease.
     lease: String,
 }
 
@@ -58,13 +58,13 @@ pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failu
     let (found, rows) = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
     match found {
         Some(found) => show(&found, profile, options)?,
-        None if rows.is_empty() => return Err(Failure::nothing_ran(format!("no key is or begins with `{key}`"))),
+        None if rows.is_empty() => return Err(Failure::nothing_ran(format!("no key is or starts with `{key}`"))),
         None => list(&rows, options)?,
     }
     Ok(Exit::Ok)
 }
 
-/// The one that is named, or the only one, or `default`.
+/// The named profile, or the only one, or `default`.
 fn profile<'a>(kept: &'a Kept, name: Option<&str>) -> Result<&'a ProfileInfo, Failure> {
     let profiles = &kept.info.profiles;
     let names = || profiles.keys().cloned().collect::<Vec<String>>().join(", ");
@@ -74,12 +74,13 @@ fn profile<'a>(kept: &'a Kept, name: Option<&str>) -> Result<&'a ProfileInfo, Fa
         None => profiles.get("default"),
     };
     chosen.ok_or_else(|| {
-        let asked = name.map_or_else(|| "say which with --profile".to_owned(), |name| format!("no profile `{name}`"));
+        let asked =
+            name.map_or_else(|| "no profile given: add --profile".to_owned(), |name| format!("no profile `{name}`"));
         Failure::usage(anyhow!("{asked}; the cluster has {}", names()))
     })
 }
 
-/// Keys are written with a leading slash; anything else stands below the profile's prefix. Without a key all are meant.
+/// A key with a leading slash is absolute; another key is below the profile's prefix. An empty key selects all keys.
 fn absolute(profile: &ProfileInfo, key: &str) -> String {
     match key {
         "" => String::new(),
@@ -88,7 +89,7 @@ fn absolute(profile: &ProfileInfo, key: &str) -> String {
     }
 }
 
-/// The key in whichever store has it.
+/// Finds the key in one of the stores.
 async fn found(
     profile: &ProfileInfo,
     key: &str,
@@ -101,7 +102,7 @@ async fn found(
     for info in &profile.stores {
         let store = Store::connect(info, limit).await?;
         if let Some(kv) = store.get(key, revision).await? {
-            // An expired lease is gone, as is the key by now.
+            // The lease may have expired in the meantime; then the key is gone, too.
             let lease = if kv.lease == 0 { None } else { store.lease(kv.lease).await.ok() };
             return Ok(Some(Found { store: info.name.clone(), kv, lease }));
         }
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_without_a_slash_is_below_the_prefix() {
+    fn key_without_a_leading_slash_is_below_the_prefix() {
         let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
         let profile = ProfileInfo {
             name: "p".into(),

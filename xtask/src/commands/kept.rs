@@ -1,6 +1,6 @@
-//! What is known of clusters that outlive the command which started them, and who keeps them.
+//! The records of clusters that outlive the command that started them, and the processes that keep them.
 //!
-//! A cluster's keeper is a living process (`up --foreground`, or a `ci --keep`); with it dies all that it keeps.
+//! A cluster's keeper is a live process (`up --foreground`, or `ci --keep`); when it exits, the cluster ends, too.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) const KEEPER: &str = "keeper";
 const DOWN_LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// `<cache>/clusters/<name>.json`: what other commands know of a kept cluster.
+/// `<cache>/clusters/<name>.json`: the record of a kept cluster for other commands.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A cluster that this process keeps.
+    /// The record of a cluster that this process keeps.
     pub(crate) fn here(name: &str, run: &RunDir, info: &ClusterInfo, claim: &Owner) -> Kept {
         Kept {
             name: name.to_owned(),
@@ -57,11 +57,11 @@ impl Kept {
         std::fs::rename(&temporary, &file).with_context(|| format!("failed to write {}", file.display()))
     }
 
-    /// The cluster of that name, if its keeper is alive.
+    /// The cluster with this name, if its keeper is alive.
     pub(crate) fn alive(paths: &Paths, name: &str) -> Option<Kept> {
         let text = std::fs::read(Kept::file(paths, name)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
-        // The claim may be of a later keeper that is still preparing its cluster.
+        // The claim may belong to a later keeper that is still preparing its cluster.
         (keeper(paths, name)?.to_string() == kept.keeper).then_some(kept)
     }
 
@@ -76,23 +76,23 @@ impl Kept {
     }
 }
 
-/// The command that ends it.
+/// The command that stops the cluster.
 pub(crate) fn down_command(name: &str) -> String {
     with_name("down", name)
 }
 
-/// A command on this cluster, as it is written.
+/// A command line for this cluster.
 pub(crate) fn with_name(command: &str, name: &str) -> String {
     if name == "default" { format!("cargo xtask {command}") } else { format!("cargo xtask {command} --name {name}") }
 }
 
-/// Reserves a name for this process, as long as the returned value lives.
+/// Reserves a name for this process, until the returned value is dropped.
 pub(crate) fn claim(paths: &Paths, name: &str, role: &str) -> Result<Owner, Failure> {
     let claimed = Owner::try_create(&claim_file(paths, name, role)).or_exit(Exit::Infrastructure)?;
     claimed.ok_or_else(|| Failure::usage(running(name)))
 }
 
-/// Removes the file of a name that is not used again.
+/// Removes the claim file of a name that is not used again.
 pub(crate) fn unclaim(paths: &Paths, name: &str, role: &str) {
     let _ = std::fs::remove_file(claim_file(paths, name, role));
 }
@@ -101,7 +101,7 @@ fn claim_file(paths: &Paths, name: &str, role: &str) -> PathBuf {
     paths.clusters().join(format!("{name}.{role}"))
 }
 
-/// The living keeper of that name, also while it is still preparing its cluster.
+/// The live keeper with this name, also if it is still preparing its cluster.
 pub(crate) fn keeper(paths: &Paths, name: &str) -> Option<Origin> {
     match status(&claim_file(paths, name, KEEPER)) {
         Status::Alive(keeper) => keeper,
@@ -116,7 +116,7 @@ pub(crate) fn stop(keeper: Identity, on_interrupt: OnInterrupt) -> anyhow::Resul
     })?)
 }
 
-/// The keeper cannot be stopped from here.
+/// The error for a keeper that cannot be stopped from here.
 pub(crate) fn elsewhere(name: &str, keeper: &Origin) -> anyhow::Error {
     anyhow!(
         "cluster `{name}` cannot be stopped: its keeper runs on another machine or in another container ({}); run `{}` \
@@ -128,7 +128,7 @@ pub(crate) fn elsewhere(name: &str, keeper: &Origin) -> anyhow::Error {
 
 pub(crate) fn running(name: &str) -> anyhow::Error {
     let down = down_command(name);
-    anyhow!("a cluster `{name}` is running or being started; end it with `{down}`, or give another --name")
+    anyhow!("a cluster `{name}` is running or starting: stop it with `{down}`, or give another --name")
 }
 
 pub(crate) fn not_running(paths: &Paths, name: &str) -> anyhow::Error {
@@ -137,8 +137,8 @@ pub(crate) fn not_running(paths: &Paths, name: &str) -> anyhow::Error {
     let mut alive: Vec<String> = names.filter(|name| keeper(paths, name).is_some()).collect();
     alive.sort();
     let others =
-        if alive.is_empty() { "no other either".to_owned() } else { format!("there are: {}", alive.join(", ")) };
+        if alive.is_empty() { "no other either".to_owned() } else { format!("running clusters: {}", alive.join(", ")) };
     let log = paths.clusters().join(format!("{name}.log"));
-    let last = if log.exists() { format!("; the last one said: {}", log.display()) } else { String::new() };
-    anyhow!("no cluster `{name}` is running, {others}; `cargo xtask up --name {name}` starts one{last}")
+    let last = if log.exists() { format!("; log of the last one: {}", log.display()) } else { String::new() };
+    anyhow!("no cluster `{name}` is running ({others}); start it with `cargo xtask up --name {name}`{last}")
 }

@@ -16,7 +16,7 @@ use crate::paths::Paths;
 
 const KUBECTL: &str = "kubectl";
 
-/// Becomes kubectl, so that signals, terminal and exit code are its own; returns only where it does not come to that.
+/// Replaces this process with kubectl, which then owns signals, terminal and exit code. Returns only if this fails.
 pub(crate) fn run(paths: &Paths, options: &KubectlOptions) -> Result<Exit, Failure> {
     let Some(kept) = Kept::alive(paths, &options.name) else {
         return Err(Failure::usage(not_running(paths, &options.name)));
@@ -30,19 +30,20 @@ pub(crate) fn run(paths: &Paths, options: &KubectlOptions) -> Result<Exit, Failu
     Err(exec::replace(&program, &options.arguments, &[("KUBECONFIG", kubeconfig)])).or_exit(Exit::Infrastructure)
 }
 
-/// Built at the first use; later nothing is said of it before what kubectl itself says.
+/// Builds kubectl at the first use. If it is cached, prints nothing before kubectl's own output.
 fn program(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Result<PathBuf> {
-    // Where it does not show without building what would be done, building says why.
+    // A plan may fail without a build; then the build reports the reason.
     let steps = ::build::plan(&request).unwrap_or_default();
     if let [Step { plan: Plan::Hit { path, .. }, .. }] = steps.as_slice() {
         return Ok(path.clone());
     }
     let artifacts = built(paths, request)?;
-    let kubectl = artifacts.by_component.get(KUBECTL).context("kubectl was built and is not there, a bug of ours")?;
+    let kubectl =
+        artifacts.by_component.get(KUBECTL).context("kubectl was built but is missing: a bug in the harness")?;
     Ok(kubectl.path.clone())
 }
 
-/// That of the profile; where nothing is said and there are several, one has to be named.
+/// The kubeconfig of the profile; without a name, the cluster must have exactly one.
 fn kubeconfig<'a>(kept: &'a Kept, profile: Option<&str>) -> Result<&'a Path, Failure> {
     let profiles = &kept.info.profiles;
     let found = match profile {

@@ -1,4 +1,4 @@
-//! `cargo xtask matrix`: the jobs of CI for an event, as GitHub's `strategy.matrix` takes them.
+//! `cargo xtask matrix`: prints the CI jobs for an event, in the form of GitHub's `strategy.matrix`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,19 +72,19 @@ fn json(plan: &Plan) -> Result<String, Failure> {
     serde_json::to_string(plan).map_err(|error| anyhow::Error::from(error).into())
 }
 
-/// What came with the event. That it is not there is for the event to judge; that it cannot be read is an error.
+/// The payload of the event. A missing payload is allowed here, and the event decides; an unreadable one is an error.
 fn payload(options: &MatrixOptions) -> anyhow::Result<Option<Value>> {
     let Some(file) = options.event_file.as_deref().filter(|file| !file.as_os_str().is_empty()) else { return Ok(None) };
     let text =
-        std::fs::read_to_string(file).with_context(|| format!("failed to read the event's {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))
+        std::fs::read_to_string(file).with_context(|| format!("failed to read the payload {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))
 }
 
-/// The files of the change, if it was asked for.
+/// The changed files, if the options ask for them.
 fn changed(root: &Path, options: &MatrixOptions) -> anyhow::Result<Option<Vec<String>>> {
     if let Some(since) = options.since.as_deref().filter(|since| !since.is_empty()) {
         if since.starts_with('-') {
-            return Err(anyhow!("`{since}` is no revision"));
+            return Err(anyhow!("`{since}` is not a revision"));
         }
         let shell = Shell::new()?;
         shell.change_dir(root);

@@ -1,4 +1,4 @@
-//! How much memory a process has used at most, as the kernel counts it.
+//! The peak memory of a process, as the kernel counts it.
 
 use anyhow::Context;
 
@@ -12,7 +12,7 @@ pub(crate) fn peak(process: &str) -> anyhow::Result<f64> {
     Ok(kib / 1024.0)
 }
 
-/// Makes what is in use now the peak, and returns it.
+/// Resets the peak to the memory in use now, and returns it.
 pub(crate) fn reset_peak() -> anyhow::Result<f64> {
     // 5 resets VmHWM, see proc(5).
     std::fs::write("/proc/self/clear_refs", "5").context("failed to reset the peak in /proc/self/clear_refs")?;

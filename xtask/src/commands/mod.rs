@@ -1,4 +1,4 @@
-//! The commands, one file each. They put stages together; what a stage does is in its crate.
+//! The commands, one file each. They combine stages; the crate of a stage implements it.
 
 pub(crate) mod artifacts;
 pub(crate) mod bench;
@@ -46,24 +46,24 @@ use crate::paths::Paths;
 use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
 
-/// What Go itself uses where none is set.
+/// Go's own default for GOPROXY.
 const PUBLIC_GO_PROXY: &str = "https://proxy.golang.org";
 
-/// Why something could not be printed; see [`printed`].
+/// The first error of stdout; see [`printed`].
 static LOST: OnceLock<std::io::Error> = OnceLock::new();
 
-/// Prints for scripts. A closed pipe (`| head`) is not an error; anything else is, see [`printed`].
+/// Prints to stdout for scripts. A closed pipe (`| head`) is not an error; any other failure is, see [`printed`].
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
         && error.kind() != ErrorKind::BrokenPipe
     {
-        // The first one is enough.
+        // Keep only the first error.
         let _ = LOST.set(error);
     }
 }
 
-/// Fails if something that was printed is lost: a script would take the rest for the whole.
+/// Fails if output was lost: a script would take the incomplete output for the whole.
 pub(crate) fn printed() -> Result<(), Failure> {
     match LOST.get() {
         None => Ok(()),
@@ -91,7 +91,8 @@ pub(crate) fn host_target(catalogue: &Catalogue) -> Result<&Target, Failure> {
     Ok(catalogue.host_target(&machine)?)
 }
 
-/// The architectures of a list in its order, each once; `all` is all of them, and an empty list this machine's.
+/// The architectures of a list in its order, without duplicates. `all` selects all; an empty list selects this
+/// machine's.
 pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
     if names.is_empty() {
         return Ok(vec![host_target(catalogue)?]);
@@ -108,9 +109,9 @@ pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<V
     Ok(targets)
 }
 
-/// Asks for all components that a boot needs; from the pinned modules unless `sources` says otherwise.
+/// A request to build all components that a boot needs, from the pinned modules unless `sources` says otherwise.
 ///
-/// It is to be built by [`built`].
+/// Pass it to [`built`].
 pub(crate) fn request<'a>(
     paths: &'a Paths,
     catalogue: &'a Catalogue,
@@ -129,7 +130,7 @@ pub(crate) fn request<'a>(
     }
 }
 
-/// Refuses a minor release that nothing pins, before anything is done.
+/// Refuses a minor release that is not pinned, before any work starts.
 pub(crate) fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
     for (set, source) in sources.by_set() {
         if let Source::Module(Some(version)) = source {
@@ -139,7 +140,7 @@ pub(crate) fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> 
     Ok(())
 }
 
-/// Refuses a release of Kubernetes that the checks have no storage table for.
+/// Refuses a release of Kubernetes for which the checks have no storage table.
 pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
     known_releases(catalogue, sources)?;
     if let Source::Module(Some(version)) = &sources.kubernetes {
@@ -148,8 +149,8 @@ pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Resu
     Ok(())
 }
 
-/// The storage table and the golden values for the apiserver among these versions. Where its release has no table the rows
-/// are those of the default release: a tree of one's own, a published image and a cluster of somebody else may have any.
+/// The storage table and the golden values for the apiserver among these versions. If its release has no table, the
+/// rows are those of the default release: a checkout, a published image and an external cluster may have any release.
 pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> Tables {
     let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
     let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
@@ -164,7 +165,7 @@ pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>)
     (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
 }
 
-/// What is booted, and by whom.
+/// Everything that a boot needs.
 pub(crate) struct Ready<'a> {
     pub(crate) chosen: ProviderArg,
     pub(crate) provider: Provider<'a>,
@@ -194,18 +195,18 @@ pub(crate) fn ready<'a>(
     Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
 }
 
-/// Builds.
+/// Builds the request, with a Go toolchain that is new enough.
 pub(crate) fn built(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Result<Artifacts> {
     ::build::build(&with_go(paths, request)?)
 }
 
-/// The GOPROXY of the environment, that of an older Go, or Go's own default. The lock has the hash of the toolchain, so
-/// the proxy need not be trusted.
+/// The GOPROXY of the environment, or the setting of an older Go on PATH, or Go's default. The lock contains the digest
+/// of the toolchain, so the proxy need not be trusted.
 fn go_proxy<'a>(environment: Option<&'a str>, older_go: Option<&'a str>) -> &'a str {
     environment.or(older_go).unwrap_or(PUBLIC_GO_PROXY)
 }
 
-/// With a Go toolchain, fetched where there is none on PATH that is new enough.
+/// Adds a Go toolchain to the request; fetches one if no `go` on PATH is new enough.
 pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> anyhow::Result<::build::Request<'a>> {
     if let Some(missing) = ::build::go_missing(&request)? {
         let host = rustix::system::uname().machine().to_string_lossy().into_owned();
@@ -214,7 +215,7 @@ pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> a
         let options = fetch::options_for_go(paths, request.offline);
         let go = ::fetch::go_toolchain(&host, &missing.version, Some(proxy), &options).with_context(|| {
             let version = &missing.version;
-            format!("there is no `go` on PATH that is {version} or newer; install it from https://go.dev/dl/")
+            format!("no `go` on PATH is {version} or newer; install one from https://go.dev/dl/")
         })?;
         request.go = Some(go);
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_has_tables_of_its_own_or_none_that_it_is_judged_by() {
+    fn release_without_tables_falls_back_to_the_default_release() {
         let (known, golden) = tables_of("v1.36.3");
         assert_eq!(known.lacks, None);
         assert!(!golden.is_empty());

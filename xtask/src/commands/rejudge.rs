@@ -1,6 +1,6 @@
-//! `cargo xtask rejudge`: repeats the verdicts of the judges from a run's recorded files alone.
+//! `cargo xtask rejudge`: repeats the judges' verdicts from the recorded files of a run.
 //!
-//! Scenario checks asked a live server; their verdicts stand as they were recorded and are only counted here.
+//! Scenario checks need a live server; their recorded verdicts do not change, and are only counted here.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::args::RejudgeOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Stands before the number in the last line, where the benchmark looks for it.
+/// Precedes the number in the last line; the benchmark searches for it.
 pub(crate) const PEAK: &str = "peak memory ";
 
 #[derive(Serialize)]
@@ -24,7 +24,7 @@ struct Verdict {
     case: String,
     #[serde(flatten)]
     outcome: Outcome,
-    /// What the run itself said; none if the case did not end in it.
+    /// The verdict of the run itself; `None` if the case did not end.
     recorded: Option<Outcome>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
     }
     let verdicts = verdicts(&events, &histories);
     if verdicts.is_empty() {
-        return Err(Failure::nothing_ran(format!("{} holds nothing that a judge decides", folder.display())));
+        return Err(Failure::nothing_ran(format!("{} contains no case that a judge decides", folder.display())));
     }
     if options.json {
         print_json(&verdicts)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
     Ok(tell(&folder, &events, &verdicts))
 }
 
-/// Every judged case of the run, judged again.
+/// Runs the judges again for every judged case of the run.
 fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
     let court = judge::Court::new(histories);
     let mut verdicts = Vec::new();
@@ -66,7 +66,7 @@ fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
     verdicts
 }
 
-/// What the run said about a case: outer none if it was not planned, inner none if it did not end.
+/// The recorded outcome of a case: the outer `None` if it was not planned, the inner `None` if it did not end.
 fn recorded(events: &[Event], name: &str) -> Option<Option<Outcome>> {
     let mut found = None;
     for event in events {
@@ -84,7 +84,7 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
     for verdict in verdicts {
         let before = verdict.recorded.as_ref().map_or("unfinished", Outcome::word);
         let word = verdict.outcome.word();
-        let note = if before == word { String::new() } else { format!(" (the run said {before})") };
+        let note = if before == word { String::new() } else { format!(" (recorded: {before})") };
         changed += usize::from(before != word);
         let message = verdict.outcome.message();
         let colon = if message.is_empty() { "" } else { ": " };
@@ -92,7 +92,7 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
     }
     let finished = events.iter().filter(|event| matches!(event, Event::CaseFinished { .. })).count();
     progress::say(&format!(
-        "{}: {} cases judged again, {changed} differ; {} verdicts of scenarios stand as recorded{}",
+        "{}: {} cases judged again, {changed} differ; {} verdicts of scenarios kept as recorded{}",
         folder.display(),
         verdicts.len(),
         finished.saturating_sub(verdicts.len()),
@@ -101,19 +101,19 @@ fn tell(folder: &Path, events: &[Event], verdicts: &[Verdict]) -> Exit {
     verdicts.iter().map(|verdict| verdict.outcome.exit()).max().unwrap_or(Exit::NothingRan)
 }
 
-/// What it took, for the last line; nothing where the kernel does not tell.
+/// The peak memory for the last line; empty if the kernel does not report it.
 fn peak() -> String {
     memory::peak("self").map_or_else(|_| String::new(), |peak| format!("; {PEAK}{peak:.0} MiB"))
 }
 
-/// A folder, a name below `reports/`, or the newest run that has histories; runs that were started together lie in a
-/// common folder.
+/// The given folder, a name below `reports/`, or the newest run with histories. Runs that were started together are in
+/// a common folder.
 fn folder(paths: &Paths, given: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         let candidates = [PathBuf::from(given), paths.reports.join(given)];
         return match candidates.iter().find(|folder| folder.is_dir()) {
             Some(folder) => Ok(folder.clone()),
-            None => bail!("there is no run `{given}`, neither as a path nor in {}", paths.reports.display()),
+            None => bail!("no run `{given}`: it is neither a path nor in {}", paths.reports.display()),
         };
     }
     let entries =

@@ -1,4 +1,4 @@
-//! `cargo xtask report`: files and decisions that are made from recorded runs, a subcommand each. Nothing is run.
+//! `cargo xtask report`: creates files and decisions from recorded runs, one subcommand each. It runs no checks.
 
 mod badge;
 mod diff;

@@ -1,4 +1,4 @@
-//! The run folders that words on the command line stand for.
+//! Finds the run folders that command-line arguments name.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use proc::run_dir;
 
 use crate::paths::Paths;
 
-/// Below a named folder: artifact, common folder, architecture, and one to spare.
+/// Folder levels below a named folder: artifact, common folder, architecture, and one in reserve.
 const DEPTH: usize = 4;
 
-/// Every run that the words stand for, once, in the order of the words and then of the folders' names. A word is a path or a
-/// name below `reports/`, and a folder above runs is all of them; in one without any there are none.
+/// Every run that the arguments name, without duplicates, in the order of the arguments and then of the folder names.
+/// An argument is a path or a name below `reports/`. A folder above runs names all of them; without runs it names none.
 pub(super) fn folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     each(paths, words, |_, _| Ok(()))
 }
 
-/// The same, where each word must stand for a run.
+/// The same, but each argument must name at least one run.
 pub(super) fn some_folders(paths: &Paths, words: &[String]) -> anyhow::Result<Vec<PathBuf>> {
     each(paths, words, |folder, found| {
-        ensure!(!found.is_empty(), "{} is no run folder, and has none in it: none has events", folder.display());
+        ensure!(!found.is_empty(), "{} is not a run folder and contains none: no events found", folder.display());
         Ok(())
     })
 }
@@ -33,7 +33,7 @@ fn each(
     for word in words {
         let candidates = [PathBuf::from(word), paths.reports.join(word)];
         let Some(folder) = candidates.into_iter().find(|folder| folder.is_dir()) else {
-            bail!("there is no run `{word}`, neither as a path nor in {}", paths.reports.display());
+            bail!("no run `{word}`: it is neither a path nor in {}", paths.reports.display());
         };
         let folder = folder.canonicalize().with_context(|| format!("failed to resolve {}", folder.display()))?;
         let mut found = Vec::new();

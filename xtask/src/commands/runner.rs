@@ -1,7 +1,7 @@
-//! `cargo xtask runner`: machines of rare architectures as runners of CI. What is decided is in the crate `runner`; here are
-//! options, files and output.
+//! `cargo xtask runner`: machines of rare architectures as CI runners. The crate `runner` makes the decisions; this
+//! module has options, files and output.
 //!
-//! It has exit codes of its own: 0 ok, 2 usage, 3 no access, 4 conflict or busy, 5 the other side, 6 refused by a rule.
+//! Its exit codes: 0 ok, 2 usage, 3 no access, 4 conflict or busy, 5 a remote error or limit, 6 refused by a rule.
 
 mod audit;
 mod clouds;
@@ -42,17 +42,17 @@ use crate::failure::Failure;
 use crate::github;
 use crate::paths;
 
-/// Before a call that failed is repeated.
+/// Pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a subcommand has to say in the end.
+/// The result of a subcommand.
 pub(super) struct Shown {
     pub(super) code: u8,
     pub(super) text: String,
     pub(super) json: Value,
 }
 
-/// How it can end badly: with a code of its own, or as other commands do.
+/// The error of a subcommand: with an exit code of `runner`, or an ordinary failure.
 pub(super) enum Ended {
     Own(Error),
     Other(Failure),
@@ -81,7 +81,7 @@ pub(crate) fn run(places: &Places, options: &RunnerOptions) -> Result<u8, Failur
     self::ended(ended)
 }
 
-/// The exit code; an end with a code of its own is reported here.
+/// The exit code. Reports an error that has an exit code of `runner`.
 pub(super) fn ended(ended: Result<u8, Ended>) -> Result<u8, Failure> {
     match ended {
         Ok(code) => Ok(code),
@@ -93,7 +93,7 @@ pub(super) fn ended(ended: Result<u8, Ended>) -> Result<u8, Failure> {
     }
 }
 
-/// Asks GitHub, and prints what came of it: in a dry run the requests, and otherwise the result.
+/// Calls GitHub and prints the result, or in a dry run the requests.
 pub(super) fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
     let github = open(access)?;
     finish(access.output, work(&github), || github.planned())
@@ -139,7 +139,7 @@ fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Ended> {
         return Ok(print_json(&json!({ "requests": planned }))?);
     }
     for request in planned {
-        let sent = if request.sent { "  (sent: it only reads)" } else { "" };
+        let sent = if request.sent { "  (sent, because it only reads)" } else { "" };
         let mut text = format!("{} {}{sent}\n", request.method, request.url);
         text.extend(request.headers.iter().map(|(name, value)| format!("  {name}: {value}\n")));
         text.extend(request.body.iter().map(|body| format!("  {body}\n")));
@@ -148,26 +148,26 @@ fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Ended> {
     Ok(())
 }
 
-/// In Actions the runner of the job replaces it wherever it appears.
+/// Makes GitHub Actions replace the secret in the log of the current job.
 fn mask(secret: &Secret) {
     for line in secret.expose().lines().filter(|line| !line.is_empty()) {
         github::command(&report::github::mask(line));
     }
 }
 
-/// The id of the runner group for a new runner, once it is known that pull requests from forks cannot reach it.
+/// The id of the runner group for a new runner. An error if pull requests from forks can reach the group.
 fn admitted_group(github: &Github, options: &ReachOptions) -> Result<u64, Error> {
     let group = github.group(options.group.as_deref())?;
     match Exposure::ask(github, group) {
         Ok(exposure) => exposure.check(options.allow_any_workflow)?,
-        // Without credentials nothing is known, and nothing is registered.
+        // A dry run without credentials can check nothing, and registers nothing.
         Err(Error::DryRun) => {}
         Err(error) => return Err(error),
     }
     Ok(group)
 }
 
-/// The runner with this id or name. A name may be a number, but ids come first.
+/// The runner with this id or name. A name may look like a number, but ids come first.
 fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
     if let Ok(id) = given.parse()
         && let Some(runner) = github.runner(id)?
@@ -181,7 +181,7 @@ fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
             Err(Error::Config(format!("several runners are called {}: give the id", plain(given))).into())
         }
         (None, _) => {
-            let text = format!("{} has no runner {}; `runner list` shows them", github.scope(), plain(given));
+            let text = format!("{} has no runner {}: see `runner list`", github.scope(), plain(given));
             Err(Error::Config(text).into())
         }
     }
@@ -219,7 +219,7 @@ impl From<targets::Unknown> for Ended {
     }
 }
 
-/// Plain data is always JSON; were it not, that would be a bug of ours.
+/// Converts plain data to JSON. A failure would be a bug in the harness.
 pub(super) fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
     serde_json::to_value(data).map_err(|error| Ended::Other(Failure::from(anyhow::Error::from(error))))
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask selftest`: proves that the suite can fail.
+//! `cargo xtask selftest`: proves that the checks can fail.
 //!
-//! One cluster is booted; each mutant is a proxy in front of it (crate `mutate`), and the check that is named for it runs
-//! against that. An error or a time-out of the check is no proof: the mutant is killed by a failure alone.
+//! It boots one cluster. Each mutant is a proxy in front of it (crate `mutate`), and the check that the mutant names
+//! runs against that proxy. An error or a timeout of the check proves nothing: only a failure kills the mutant.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,21 +22,21 @@ use crate::args::SelftestOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Checks of one profile at the same time.
+/// Checks of one profile that run at the same time.
 const JOBS: usize = 6;
-/// Profiles at the same time where none of them rests, and mutants of one profile; most checks wait more than they work.
+/// Profiles that run at the same time if none is suspended, and mutants of one profile; most checks mostly wait.
 const WIDTH: usize = 4;
-/// The name of what runs without a mutant.
+/// The name of runs without a mutant.
 const CONTROL: &str = "control";
 
-/// How one mutant ended, or the control without one.
+/// The result for one mutant, or for a control run without a mutant.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     mutant: String,
     breaks: String,
     caught_by: String,
     verdict: Verdict,
-    /// What the check said.
+    /// The message of the check.
     said: String,
     seconds: f64,
 }
@@ -46,17 +46,17 @@ struct Row {
 enum Verdict {
     /// The check failed on the mutant.
     Killed,
-    /// The check passed on it.
+    /// The check passed on the mutant.
     Survived,
-    /// The check came to no verdict: no proof of anything.
+    /// The check came to no verdict, which proves nothing.
     Undecided,
-    /// Without a mutant the check passed, as it must.
+    /// Without a mutant the check passed, as required.
     Sound,
     /// Without a mutant the check did not pass.
     Unsound,
 }
 
-/// What all runs of the suite have in common.
+/// The inputs that all runs of the suite share.
 struct Field<'a> {
     booted: &'a Booted,
     table: &'a StorageTable,
@@ -91,19 +91,19 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed };
     let ended = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
-    // Until here, because an apiserver without its store does not end before its grace has passed.
+    // Keep it until here, because an apiserver without its store does not exit before its grace period ends.
     let (rows, _owed) = ended.or_exit(Exit::Infrastructure)?;
     taken_down.or_exit(Exit::Infrastructure)?;
     tell(&rows, options, run.public())
 }
 
-/// Those whose id begins with one of the words; all without a word.
+/// The mutants whose id starts with one of these prefixes; without prefixes, all mutants.
 fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
     let named = |mutant: &&Mutant| words.is_empty() || words.iter().any(|word| mutant.id.starts_with(word.as_str()));
     let mutants: Vec<&Mutant> = mutate::all().filter(named).collect();
     if mutants.is_empty() {
         return Err(Failure::nothing_ran(
-            "no mutant's id begins like that; `cargo xtask selftest --dry-run` shows them",
+            "no id of a mutant starts with this prefix; see `cargo xtask selftest --dry-run`",
         ));
     }
     Ok(mutants)
@@ -112,25 +112,25 @@ fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
 /// The mutants of one profile.
 struct Leg {
     profile: &'static str,
-    /// Those that disturb nobody: side by side.
+    /// Mutants that do not disturb others; they run in parallel.
     gentle: Vec<&'static Mutant>,
-    /// Those that want it for themselves or judge everything that was written, one after the other, and then those that
-    /// start its apiserver again.
+    /// Mutants whose checks need the profile exclusively or judge everything that was written, one after the other;
+    /// then the mutants that restart the profile's apiserver.
     chain: Vec<&'static Mutant>,
 }
 
-/// What is to be set right when an apiserver is started for the next mutant. An emulated one takes half a minute for it, so
-/// there is no start in between.
+/// Changes to undo at the next start of the apiserver, for the next mutant. A start takes half a minute in emulation,
+/// so there is no separate start to undo them.
 #[derive(Default)]
 struct Owed {
     flags: BTreeMap<String, String>,
-    /// A file of the profile and what was in it.
+    /// A file of the profile and its original content.
     file: Option<(&'static str, Vec<u8>)>,
-    /// The apiserver needs its store until it ends.
+    /// The apiserver needs its store until it exits.
     proxy: Option<StoreProxy>,
 }
 
-/// The longest first.
+/// The mutants by profile; profiles with most mutants first.
 fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
     let gentle = |mutant: &Mutant| {
         let check = checks::find(mutant.caught_by);
@@ -152,33 +152,33 @@ fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
 }
 
 impl Field<'_> {
-    /// A proxy before the store is of use only to components that can reach it.
+    /// Drops mutants of the store if the components cannot reach a proxy for it.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
         let reached = self.booted.way_out.is_some();
         let (left, out): (Vec<&Mutant>, Vec<&Mutant>) =
             mutants.into_iter().partition(|mutant| reached || !matches!(mutant.means, Means::Store(_)));
         if !out.is_empty() {
             let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
-            progress::say(&format!("left out, the components cannot reach a store's proxy: {}", names.join(", ")));
+            progress::say(&format!("skipped, the components cannot reach a proxy for the store: {}", names.join(", ")));
         }
         left
     }
 
-    /// Also gives what is still owed to the apiservers.
+    /// Runs all mutants; also returns the changes that are not undone yet.
     fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<Owed>)> {
         let width = self.booted.cluster.info.awake.unwrap_or(WIDTH);
         let ended = proc::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
         let (rows, owed): (Vec<Vec<Row>>, Vec<Owed>) = ended.into_iter().unzip();
         let mut rows = rows.concat();
-        // The checks without a mutant come first.
+        // Checks without a mutant come first.
         let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
         rows.sort_by_key(place);
         Ok((rows, owed))
     }
 
-    /// First the checks behind a proxy that breaks nothing, then each mutant. The profile is awake from the first to the
-    /// last: one that slept for long has so much to catch up with that its store does not answer. In the end its
-    /// apiserver is left as the last mutant wanted it, because nobody comes after.
+    /// First runs the checks behind a proxy that breaks nothing, then each mutant. The profile is resumed once for all
+    /// of them: after a long suspension it has so much to catch up with that its store does not answer. At the end, its
+    /// apiserver keeps the last mutant's configuration, because nothing follows.
     fn leg(&self, leg: &Leg) -> anyhow::Result<(Vec<Row>, Owed)> {
         self.power()?.wake(leg.profile)?;
         let mut rows = self.control(leg)?;
@@ -192,7 +192,7 @@ impl Field<'_> {
         Ok((rows, owed))
     }
 
-    /// The leg's checks on the real server, through the same proxy.
+    /// Runs the checks of the profile on the real server, through the same kind of proxy.
     fn control(&self, leg: &Leg) -> anyhow::Result<Vec<Row>> {
         let named: BTreeSet<&str> = leg.gentle.iter().chain(&leg.chain).map(|mutant| mutant.caught_by).collect();
         let cases = named.iter().map(|check| case(check, leg.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
@@ -212,7 +212,7 @@ impl Field<'_> {
         )
     }
 
-    /// The mutant's check behind the mutant's proxy.
+    /// Runs the mutant's check behind the mutant's proxy.
     fn mutant(&self, mutant: &'static Mutant) -> anyhow::Result<Row> {
         interrupt::check()?;
         let cases = [case(mutant.caught_by, mutant.profile)?];
@@ -232,10 +232,10 @@ impl Field<'_> {
             said: outcome.message(),
             seconds,
         })?;
-        rows.into_iter().next().context("a mutant without a row")
+        rows.into_iter().next().context("the suite returned no result for the mutant")
     }
 
-    /// Starts the apiserver of the mutant's profile again, with what is wrong with it and otherwise as it was.
+    /// Restarts the apiserver of the mutant's profile with the mutant's change, and undoes the previous one.
     fn start_broken(&self, mutant: &Mutant, before: Owed) -> anyhow::Result<Owed> {
         let mut owed = Owed::default();
         if let Some((name, own)) = &before.file {
@@ -245,7 +245,8 @@ impl Field<'_> {
             Means::Proxy(_) => return Ok(before),
             Means::Flags(flags) => flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             Means::Store(make) => {
-                let way_out = self.booted.way_out.as_ref().context("the components cannot reach a store's proxy")?;
+                let way_out =
+                    self.booted.way_out.as_ref().context("the components cannot reach a proxy for the store")?;
                 let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
                 let url = format!("https://{}", way_out.open(proxy.port())?);
                 owed.proxy = Some(proxy);
@@ -263,11 +264,11 @@ impl Field<'_> {
             flags.insert(name.to_owned(), value);
         }
         let restarted = self.power()?.apply(&format!("{}/kube-apiserver", mutant.profile), &Action::Restart { flags });
-        restarted.with_context(|| format!("the apiserver did not start with what `{}` breaks", mutant.id))?;
+        restarted.with_context(|| format!("the apiserver did not start with the change of `{}`", mutant.id))?;
         Ok(owed)
     }
 
-    /// Gives what was in the file.
+    /// Changes the file; returns its original content.
     fn change_file(&self, mutant: &Mutant, name: &str, change: fn(&mut serde_json::Value)) -> anyhow::Result<Vec<u8>> {
         let path = self.booted.cluster.info.profiles[mutant.profile].dir.join(name);
         let own = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
@@ -287,7 +288,7 @@ impl Field<'_> {
         self.booted.cluster.control.as_deref().context("mutants need control over the components")
     }
 
-    /// The first store as the apiserver knows it: behind a relay, where the profile has one on this machine.
+    /// The first store as the apiserver reaches it: behind a relay, if the profile has one on this machine.
     fn first_store(&self, mutant: &Mutant) -> StoreInfo {
         let profile = &self.booted.cluster.info.profiles[mutant.profile];
         let mut store = profile.stores[0].clone();
@@ -299,7 +300,7 @@ impl Field<'_> {
         store
     }
 
-    /// Runs cases against proxies in front of their profiles, which are awake and stay so, and tells each end at once.
+    /// Runs cases against proxies in front of their profiles, which stay resumed; prints each result at once.
     fn suite(
         &self,
         name: &str,
@@ -328,32 +329,33 @@ impl Field<'_> {
                 }
             })
         };
-        // Names follow from the seed, and a custom resource of the run before may still be on its way out.
+        // Names derive from the seed, and a custom resource of the run before may not be deleted completely yet.
         let seed = name.bytes().fold(self.seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let options = Options {
             seed,
             jobs: JOBS,
             history: self.run.histories().join(name),
             values: self.run.values().join(name),
-            // Mutants of a profile run side by side, and some leave things behind.
+            // Mutants of a profile run in parallel, and some leave objects behind.
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
         let plan =
             Plan { cases: cases.to_vec(), unfit: Vec::new(), table: self.table.clone(), golden: self.golden.to_vec() };
-        suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite broke off on `{name}`"))?;
+        suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite failed on `{name}`"))?;
         let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(|e| e.into_inner()));
         anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());
         Ok(rows)
     }
 }
 
-/// The case of a check on a profile; the table of mutants must name one.
+/// The case of a check on a profile. The table of mutants must name an existing one.
 fn case(check: &str, profile: &str) -> anyhow::Result<Case> {
     let check =
         checks::find(check).ok_or_else(|| anyhow!("a mutant names the check `{check}`, which does not exist"))?;
     let profile = check.profiles.iter().find(|name| **name == profile);
-    let profile = profile.ok_or_else(|| anyhow!("a mutant lets {} run on a profile that it has not", check.id))?;
+    let profile =
+        profile.ok_or_else(|| anyhow!("a mutant runs {} on a profile that the check does not have", check.id))?;
     Ok(Case { check, profile })
 }
 
@@ -382,10 +384,10 @@ impl Verdict {
     }
 }
 
-/// Writes the table into the run folder and says how it ended.
+/// Writes the table into the run folder and prints a summary.
 fn tell(rows: &[Row], options: &SelftestOptions, folder: &Path) -> Result<Exit, Failure> {
     let file = folder.join("selftest.json");
-    let text = serde_json::to_string_pretty(rows).context("the table cannot be written as JSON")?;
+    let text = serde_json::to_string_pretty(rows).context("failed to write the table as JSON")?;
     let written = std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display()));
     written.or_exit(Exit::Infrastructure)?;
     if options.json {
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leg_begins_with_what_starts_nothing_again() {
+    fn mutants_without_a_restart_come_first() {
         let mutants: Vec<&Mutant> = mutate::all().collect();
         let legs = legs(&mutants);
         let through_a_proxy = |mutant: &&Mutant| matches!(mutant.means, Means::Proxy(_));

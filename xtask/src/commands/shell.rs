@@ -1,6 +1,6 @@
 //! `cargo xtask shell`: a root shell, or one command, in the guest of a VM.
 //!
-//! At a terminal it is one: raw mode, with the guest's own line editing and signals. Elsewhere it is a pipe.
+//! At a terminal, it uses raw mode, and the guest provides line editing and signals. Elsewhere it is a pipe.
 
 use std::io::{ErrorKind, Read, Write, stderr, stdin, stdout};
 use std::path::Path;
@@ -17,14 +17,14 @@ use crate::args::ShellOptions;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Ctrl-], as telnet has it.
+/// Ctrl-], as in telnet.
 const LEAVE: u8 = 0x1d;
-/// What a shell says of a program whose reader has gone: 128 and SIGPIPE.
+/// The exit code that a shell reports for a program killed by SIGPIPE: 128 + 13.
 const NO_READER: u8 = 141;
 const ROWS: u16 = 24;
 const COLUMNS: u16 = 80;
 
-/// Returns the exit code of what ran in the guest.
+/// Returns the exit code of the shell or command in the guest.
 pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> {
     let name = &options.name;
     let Some(kept) = Kept::alive(paths, name) else {
@@ -32,7 +32,7 @@ pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> 
     };
     if kept.info.machine.is_none() {
         return Err(Failure::usage(anyhow!(
-            "cluster `{name}` runs as processes of this machine: there is no guest to open a shell in; \
+            "cluster `{name}` runs as processes of this machine, so there is no guest for a shell; \
              `{}` with --provider qemu starts one",
             with_name("up", name)
         )));
@@ -40,7 +40,7 @@ pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> 
     open(&kept.private, &options.command, &paths.term).or_exit(Exit::Infrastructure)
 }
 
-/// Connects the user to the VM of the run with this private folder, until one of them ends it.
+/// Connects the user to the VM of the run with this private folder, until the session ends or the user leaves.
 pub(crate) fn open(private: &Path, command: &[String], term: &str) -> anyhow::Result<u8> {
     let at_terminal = terminal::is_there();
     let (rows, columns) = terminal::size().unwrap_or((ROWS, COLUMNS));
@@ -58,7 +58,7 @@ pub(crate) fn open(private: &Path, command: &[String], term: &str) -> anyhow::Re
     ended
 }
 
-/// Prints what the session says until it ends, the user leaves, or nobody reads any more.
+/// Prints the session's output until it ends, the user leaves, or the reader of the output is gone.
 fn follow(mut shell: Shell, leave: &AtomicBool, mut size: Option<(u16, u16)>) -> anyhow::Result<u8> {
     let keys = shell.keys();
     loop {
@@ -70,7 +70,7 @@ fn follow(mut shell: Shell, leave: &AtomicBool, mut size: Option<(u16, u16)>) ->
         };
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(NO_READER),
-            written => written.context("what the guest said cannot be written")?,
+            written => written.context("failed to write the output of the guest")?,
         }
         interrupt::check()?;
         if leave.load(Ordering::SeqCst) {
@@ -91,7 +91,7 @@ fn write(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
     to.flush()
 }
 
-/// Sends standard input to the session on a thread of its own, which nobody can stop while it reads. The flag is set
+/// Sends standard input to the session on another thread, because a blocking read cannot be stopped. The flag is set
 /// when the user wants to leave.
 fn type_into(keys: Keys, can_leave: bool) -> Arc<AtomicBool> {
     let leave = Arc::new(AtomicBool::new(false));
@@ -106,7 +106,7 @@ fn type_into(keys: Keys, can_leave: bool) -> Arc<AtomicBool> {
                 Err(_) => break,
             };
             let leaves = if can_leave { bytes.iter().position(|byte| *byte == LEAVE) } else { None };
-            // When the session is over the other thread knows why.
+            // If the session is over, the other thread knows the reason.
             if keys.typed(&bytes[..leaves.unwrap_or(bytes.len())]).is_err() {
                 return;
             }

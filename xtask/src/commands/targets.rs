@@ -1,4 +1,5 @@
-//! `cargo xtask targets`: the architectures and the pinned releases as tables or as JSON; or every fault of their files, exit 96.
+//! `cargo xtask targets`: prints the architectures and the pinned releases as tables or JSON, or all errors in their
+//! files.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: the suite against a cluster that somebody else runs. No build, no boot, no control.
+//! `cargo xtask test`: runs the suite against an external cluster, without build, boot and control of components.
 //!
-//! How such a cluster is reached and cleaned is in `boot::existing`, which checks suit it in `suite::shared`.
+//! `boot::existing` connects to the cluster and cleans up; `suite::shared` decides which checks can run there.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,12 +29,12 @@ use crate::paths::Paths;
 use crate::pipeline::phase;
 use crate::timelines;
 
-/// The kind of store for which known failures are looked up; what it really is nobody tells.
+/// The kind of store for which known failures are looked up; the cluster does not report the actual kind.
 const STORE: &str = "etcd";
-/// For one request to the store.
+/// Deadline for one request to the store.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// What is tested, and with what.
+/// The inputs of a run.
 struct Job<'a> {
     options: &'a TestOptions,
     catalogue: &'a Catalogue,
@@ -50,12 +50,12 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     if let Some(which) = &options.clean_up {
         return clean_up(paths, &request, which);
     }
-    // A name that does not exist is found before anybody is asked.
+    // Reports an unknown name before the cluster is contacted.
     let arch =
         options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| target.name.as_str());
     let cases = options.selection.usual().cases(checks::all())?;
     if cases.is_empty() {
-        return Err(Failure::nothing_ran("the selection matches no check; `cargo xtask list` shows what there is"));
+        return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     let job = Job { options, catalogue, cases, seed };
@@ -104,15 +104,15 @@ fn clean_up(paths: &Paths, request: &Request<'_>, which: &str) -> Result<Exit, F
     let run = proc::run_dir::Scratch::create(&paths.cache, "clean-up").or_exit(Exit::Infrastructure)?;
     let runs = existing::clean_up(request, which, run.path()).or_exit(Exit::Infrastructure)?;
     for (mark, left) in &runs {
-        progress::say(&format!("removed what run {mark} had left: {left}"));
+        progress::say(&format!("removed the leftovers of run {mark}: {left}"));
     }
     if runs.is_empty() {
-        progress::say("nothing there is of such a run");
+        progress::say("no resources of that run were found");
     }
     Ok(Exit::Ok)
 }
 
-/// The cluster, if it is the one that was asked for, and its store is its own.
+/// Connects to the cluster; an error if it has another architecture than requested, or if the store is not its store.
 fn connect(request: &Request<'_>, arch: Option<&str>, run: &RunDir) -> anyhow::Result<Existing> {
     let existing = existing::connect(request, run.private())?;
     let suits = suits(&existing, arch).and_then(|()| is_its_store(&existing));
@@ -126,13 +126,13 @@ fn suits(existing: &Existing, arch: Option<&str>) -> anyhow::Result<()> {
     let found = &existing.cluster.info.arch;
     ensure!(
         arch.is_none_or(|arch| arch == found),
-        "the cluster says that it is {found}, and --arch says {}: a verdict would speak of the wrong one",
+        "the cluster reports the architecture {found}, but --arch is {}: the verdict would name the wrong one",
         arch.unwrap_or_default()
     );
     Ok(())
 }
 
-/// A store of another cluster would let the apiserver look as if it had lost everything.
+/// The store of another cluster would make it look as if the apiserver had lost all data.
 fn is_its_store(existing: &Existing) -> anyhow::Result<()> {
     let Some(profile) = existing.cluster.info.profiles.values().find(|profile| profile.shows_its_stores()) else {
         return Ok(());
@@ -147,12 +147,12 @@ fn is_its_store(existing: &Existing) -> anyhow::Result<()> {
     });
     let found = found.with_context(|| format!("the store at {address}"))?;
     let kv = found.with_context(|| {
-        format!("the store at {address} has no key {key}: is it the store of this apiserver, and is --prefix right?")
+        format!("the store at {address} has no key {key}: is it this apiserver's store, and is --prefix correct?")
     })?;
     let same = kv.mod_rev.to_string() == rv && suite::decode::meta(&kv.value).is_none_or(|meta| meta.uid == uid);
     ensure!(
         same,
-        "the store at {address} is not that of the apiserver: {key} is another object there, or another version"
+        "the store at {address} is not this apiserver's: {key} is a different object there, or a different version"
     );
     Ok(())
 }
@@ -189,7 +189,7 @@ fn tested(
             &suite_options(job, run),
             Arc::new(move |event| sink.append(expected.weigh(event))),
         );
-        // Also when it broke off, because that may be why.
+        // Also after an error of the suite, because a dead cluster may be the reason.
         match interrupt::requested() {
             true => ended,
             false => existing.still_answers().and(ended),
@@ -200,7 +200,7 @@ fn tested(
     tested
 }
 
-/// The phase has ended before anybody could be told of it.
+/// Reports the phase `connect` after its end, because the log did not exist earlier.
 fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &EventLog) -> Result<Existing, Exit> {
     let phase = || "connect".to_owned();
     log.append(Event::PhaseStarted { at: now(), phase: phase() });
@@ -222,7 +222,7 @@ fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &Eve
         versions: existing.versions.clone(),
         machine: None,
     });
-    let names = format!("everything that this run makes in the cluster has a name with {} in it", existing.mark());
+    let names = format!("all objects that this run creates in the cluster have {} in their names", existing.mark());
     for text in existing.notes.iter().cloned().chain([names]) {
         log.append(Event::Note { at: now(), text });
     }
@@ -292,7 +292,7 @@ fn repeat(job: &Job<'_>) -> String {
     words.iter().fold("cargo xtask test".to_owned(), |line, word| format!("{line} {}", quoted(word)))
 }
 
-/// What a controller there would rule out is only known when somebody has looked.
+/// A dry run does not contact the cluster, so it does not know whether a controller there rules out some checks.
 fn dry_run(job: &Job<'_>, request: &Request<'_>) -> Result<Exit, Failure> {
     let whom = existing::describe(request).or_exit(Exit::Infrastructure)?;
     print(&format!("ask    {whom}\n"));

@@ -1,7 +1,7 @@
 //! `cargo xtask up`, `down`, `logs`: control planes that outlive the command.
 //!
-//! A kept cluster belongs to a keeper: the same program with `--foreground`, detached. The keeper holds the processes
-//! as any run does, so they die with it however it ends; `down` only asks the keeper to stop.
+//! A kept cluster belongs to a keeper: the same program with `--foreground`, detached. As in any run, the processes end
+//! with the keeper, no matter how it ends; `down` only asks the keeper to stop.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,11 +21,11 @@ use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 use crate::provider;
 
-/// A cold build of everything for a foreign architecture on a slow machine, and its boot.
+/// Enough for a cold build of all components for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
-/// What is started where nothing is named.
+/// The profile to start if none is named.
 const DEFAULT: &str = "default";
-/// Lines of its log that are shown when a keeper does not start.
+/// Lines of the keeper's log to show if it does not start.
 const LOG_LINES: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -40,7 +40,7 @@ pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     if options.foreground { keep(paths, options, &catalogue, target, profiles) } else { detach(paths, options) }
 }
 
-/// Those that were named, and that of the node where one is wanted.
+/// The named profiles, and the profile of the node if one is requested.
 fn profiles(catalogue: &Catalogue, options: &UpOptions) -> Result<Vec<Profile>, Failure> {
     provider::known(&options.provider, &options.sources)?;
     let node = options.provider.has_node().then_some(&catalogue.node.profile);
@@ -57,12 +57,12 @@ pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure
         Some(keeper) if !keeper.is_here() => return Err(Failure::usage(elsewhere(name, &keeper))),
         Some(keeper) => {
             stop(keeper.process, OnInterrupt::Stop).or_exit(Exit::Infrastructure)?;
-            progress::say(&format!("cluster `{name}` has ended"));
+            progress::say(&format!("cluster `{name}` stopped"));
         }
         None if Kept::file(paths, name).exists() => {
             run_dir::sweep(&paths.cache);
             progress::say(&format!(
-                "cluster `{name}` had ended already: its keeper was killed; what it left is removed"
+                "cluster `{name}` had already stopped, because its keeper was killed; removed its leftovers"
             ));
         }
         None => return Err(Failure::usage(not_running(paths, name))),
@@ -90,15 +90,15 @@ pub(crate) fn logs(paths: &Paths, options: &LogsOptions) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// Starts the keeper and waits until it says that the cluster is ready.
+/// Starts the keeper, and waits until it records that the cluster is ready.
 fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
-    // Two that start the same name would write into one log.
+    // Two commands that start the same name would write into the same log.
     let _starting = claim(paths, &options.name, "starting")?;
     if keeper(paths, &options.name).is_some() {
         return Err(Failure::usage(running(&options.name)));
     }
     let log = paths.clusters().join(format!("{}.log", options.name));
-    let program = std::env::current_exe().context("the harness does not know where it lies")?;
+    let program = std::env::current_exe().context("failed to find the path of the harness")?;
     let keeper_process =
         daemon::detached(&program, &keeper_args(paths, options), &log).or_exit(Exit::Infrastructure)?;
     let phase = progress::Phase::start(format!("up {}", options.name));
@@ -123,14 +123,14 @@ fn detach(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// What a keeper that ended says by its exit code.
+/// The exit code of a keeper that failed.
 fn exit_of(status: ExitStatus) -> Exit {
     let codes = [Exit::Internal, Exit::Usage, Exit::TargetData, Exit::Build, Exit::Interrupted];
     let code = codes.into_iter().find(|exit| status.code() == Some(exit.code().into()));
     code.unwrap_or(Exit::Infrastructure)
 }
 
-/// The keeper itself: builds, boots, and stays until it is told to stop or a component dies.
+/// The keeper itself: builds, boots, and runs until a signal or until a component dies.
 fn keep(
     paths: &Paths,
     options: &UpOptions,
@@ -148,8 +148,8 @@ fn keep(
     if let Some(awake) = info.awake.filter(|awake| info.profiles.len() > *awake) {
         let all = info.profiles.len();
         progress::say(&format!(
-            "all {all} control planes are woken; a machine this slow bears {awake}, and more may never become ready: \
-             `cargo xtask down` and fewer --profile"
+            "resuming all {all} control planes, but a machine this slow supports {awake} at a time, and more may never \
+             become ready: run `cargo xtask down`, and give fewer --profile options"
         ));
     }
     booted.wake_all().or_exit(Exit::Infrastructure)?;
@@ -163,7 +163,7 @@ fn keep(
     Ok(Exit::Ok)
 }
 
-/// Until it is told to stop, or something of the cluster dies.
+/// Waits for a signal, or until a component of the cluster dies.
 pub(crate) fn stay(booted: &boot::Booted) -> anyhow::Result<()> {
     while !interrupt::requested() {
         if let Some(casualty) = booted.cluster.control.as_ref().and_then(|control| control.casualty()) {
@@ -208,7 +208,7 @@ fn tell(kept: &Kept, json: bool) -> Result<(), Failure> {
         for store in &profile.stores {
             print(&format!("  store       {} ({}), keys below {}\n", store.endpoint, store.name, profile.prefix));
         }
-        // The same for all of them.
+        // The same for all stores.
         if let Some(tls) = profile.stores.first().map(|store| &store.tls) {
             print(&format!(
                 "  etcdctl     --cacert {} --cert {} --key {}\n",
@@ -222,7 +222,7 @@ fn tell(kept: &Kept, json: bool) -> Result<(), Failure> {
         print(&describe(machine));
         print(&format!("root shell: {}\n", with_name("shell", &kept.name)));
     }
-    print(&format!("end it with: {}\n", down_command(&kept.name)));
+    print(&format!("stop it with: {}\n", down_command(&kept.name)));
     Ok(())
 }
 

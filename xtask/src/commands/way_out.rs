@@ -1,5 +1,5 @@
-//! `cargo xtask way-out FILE`: one connection of a guest to a port of this machine, as this process's input and output.
-//! QEMU starts it, nobody else: see `boot::WayOut`.
+//! `cargo xtask way-out FILE`: forwards one connection from a guest to a port of this machine, over this process's
+//! stdin and stdout. Only QEMU starts it: see `boot::WayOut`.
 
 use std::fs::{File, read_to_string};
 use std::io::{copy, stdin, stdout};
@@ -19,16 +19,16 @@ pub(crate) fn run(options: &WayOutOptions) -> Result<Exit, Failure> {
 
 fn carry(options: &WayOutOptions) -> anyhow::Result<()> {
     let file = &options.file;
-    let port = read_to_string(file).with_context(|| format!("nobody has opened a way out with {}", file.display()))?;
-    let port: u16 = port.trim().parse().with_context(|| format!("{} holds no port", file.display()))?;
+    let port = read_to_string(file).with_context(|| format!("failed to read the port from {}", file.display()))?;
+    let port: u16 = port.trim().parse().with_context(|| format!("{} contains no port number", file.display()))?;
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port));
     let mut stream = stream.with_context(|| format!("failed to connect to port {port}"))?;
     stream.set_nodelay(true)?;
     let mut back = stream.try_clone()?;
-    // The standard library's own handles would keep bytes until a line ends.
+    // The handles of the standard library would buffer bytes until a line ends.
     let mut input = File::from(stdin().as_fd().try_clone_to_owned()?);
     let mut output = File::from(stdout().as_fd().try_clone_to_owned()?);
-    // Not waited for: when this machine's side has ended, so has the connection.
+    // Not joined: when the side of this machine ends, the connection is over.
     std::thread::spawn(move || {
         let _ = copy(&mut input, &mut stream);
         let _ = stream.shutdown(Shutdown::Write);

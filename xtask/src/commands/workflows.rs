@@ -1,5 +1,4 @@
-//! `cargo xtask workflows`: renders the files that CI systems read, and looks at them. What is right is in the crate
-//! `workflows`.
+//! `cargo xtask workflows`: renders and checks the files that CI systems read. The rules are in the crate `workflows`.
 
 mod data;
 mod setup;
@@ -26,10 +25,10 @@ use crate::args::{
 use crate::failure::{Failure, OrExit};
 use crate::github::{self, Github};
 
-/// Sources, and in `parts` the steps that they share.
+/// The sources; the subfolder `parts` has the steps that they share.
 const SOURCES: &str = "workflows";
 const EXAMPLES: &str = "workflows/examples";
-/// An example's source has this behind its name.
+/// The suffix of an example's source.
 const SOURCE_ENDING: &str = ".in";
 const RENDERED: &str = ".github/workflows";
 const FIX: &str = "cargo xtask workflows render";
@@ -82,13 +81,13 @@ fn render(data: &Path, root: &Path, options: &RenderOptions) -> Result<Exit, Fai
         }
     }
     if options.check && stale > 0 {
-        return Err(Failure::target_data(format!("{stale} files are not as they would be rendered: run `{FIX}`")));
+        return Err(Failure::target_data(format!("{stale} files differ from their rendered form: run `{FIX}`")));
     }
-    progress::say(&format!("{} files are as they should be", wanted.len()));
+    progress::say(&format!("{} files are up to date", wanted.len()));
     Ok(Exit::Ok)
 }
 
-/// Every file that is rendered, by its name below the checkout.
+/// Every rendered file, by its path below the checkout.
 fn wanted(catalogue: &Catalogue, root: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let parts = parts(catalogue, root)?;
     let mut wanted = BTreeMap::new();
@@ -132,9 +131,9 @@ fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
     let lock = lock(root).or_exit(Exit::TargetData)?;
     let mut faults = rules(&files, &lock, &takes);
     if files.is_empty() {
-        faults.push(format!("{RENDERED}: there is no workflow; run `{FIX}`"));
+        faults.push(format!("{RENDERED}: contains no workflow; run `{FIX}`"));
     }
-    progress::say(&format!("our own rules: {} faults in {} files", faults.len(), files.len()));
+    progress::say(&format!("project rules: {} faults in {} files", faults.len(), files.len()));
     faults.iter().for_each(|fault| print(&format!("{fault}\n")));
     let mut bad = faults.len();
     for tool in tools::ALL {
@@ -146,7 +145,7 @@ fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Whether the command line takes these words. What stands for a variable passes for a word.
+/// Whether these arguments are a valid command line. A placeholder for a variable counts as a word.
 fn takes(words: &[&str]) -> Result<(), String> {
     match Args::try_parse_from(["cargo xtask"].iter().chain(words)) {
         Ok(_) => Ok(()),
@@ -156,7 +155,7 @@ fn takes(words: &[&str]) -> Result<(), String> {
 
 fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Failure> {
     let needs: BTreeMap<String, Need> = serde_json::from_str(&options.needs)
-        .map_err(|error| Failure::usage(anyhow!("--needs is not what `toJSON(needs)` gives: {error}")))?;
+        .map_err(|error| Failure::usage(anyhow!("--needs is not the output of `toJSON(needs)`: {error}")))?;
     let artifacts = downloaded(&options.results).or_exit(Exit::Infrastructure)?;
     let ended = judge(&needs, options.attempt, &artifacts);
     for (kind, texts) in [("error", &ended.faults), ("warning", &ended.warnings)] {
@@ -169,10 +168,10 @@ fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Fa
     if ended.faults.is_empty() {
         return Ok(Exit::Ok);
     }
-    Err(anyhow!("the workflow has failed: {}", ended.faults.join("; "))).or_exit(Exit::Infrastructure)
+    Err(anyhow!("the workflow failed: {}", ended.faults.join("; "))).or_exit(Exit::Infrastructure)
 }
 
-/// Publishing reads the folder of the accepted records alone.
+/// Moves the accepted records into a folder of their own: publishing reads only that folder.
 fn accept(options: &AcceptOptions) -> Result<Exit, Failure> {
     let artifacts = downloaded(&options.results).or_exit(Exit::Infrastructure)?;
     let bound = plan(&options.plan)?.bind(options.attempt, &artifacts);
@@ -189,7 +188,7 @@ fn accept(options: &AcceptOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The files of a folder, not of those below it, by their names below the checkout; none if there is no folder.
+/// The files directly in a folder, by their paths below the checkout; none if the folder does not exist.
 fn files(root: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     let path = root.join(folder);
     if !path.is_dir() {

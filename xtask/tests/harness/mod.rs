@@ -1,5 +1,5 @@
-//! What the tests of the command line share: starting it with folders of its own, reading what it wrote, looking for
-//! processes that it left behind.
+//! Helpers for tests of the command line: they start it with separate folders, read its output, and look for processes
+//! that it left behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,17 +10,17 @@ use proc::deadline::{OnInterrupt, Probe, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Guards against a hang only; what is waited for takes seconds.
+/// Only guards against a hang; a command takes seconds.
 const LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Folders of one test: its own reports and its own cache, so that neither another test nor a cluster that a developer
-/// keeps running is touched. Dropping it kills what still runs.
+/// The folders of one test: separate reports and a separate cache, so that it affects neither other tests nor a cluster
+/// that a developer keeps running. Dropping it kills all processes that still run.
 pub(crate) struct Place {
     pub(crate) root: PathBuf,
 }
 
-/// An ended command.
+/// A command that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -28,7 +28,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// A command that runs.
+/// A running command.
 pub(crate) struct Running {
     child: Child,
     out: PathBuf,
@@ -51,8 +51,8 @@ impl Place {
         self.root.join("reports")
     }
 
-    /// The command line on the folders of this place.
-    #[expect(clippy::disallowed_methods, reason = "the command line is what is tested")]
+    /// The command line with the folders of this test.
+    #[expect(clippy::disallowed_methods, reason = "the test runs the command line itself")]
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
         command.args(args).stdin(Stdio::null()).current_dir(&self.root);
@@ -64,7 +64,7 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     pub(crate) fn run(&self, args: &[&str]) -> Ended {
         self.start(args).end()
     }
@@ -73,7 +73,7 @@ impl Place {
         self.start_command(self.command(args))
     }
 
-    /// Output goes to files: nobody has to read it for the command to go on.
+    /// Output goes to files, so that the command never blocks on a pipe.
     pub(crate) fn start_command(&self, mut command: Command) -> Running {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let out = self.root.join(format!("output-{}", NEXT.fetch_add(1, Ordering::SeqCst)));
@@ -82,7 +82,7 @@ impl Place {
         Running { child, out }
     }
 
-    /// Run folders, the oldest first.
+    /// Run folders, oldest first.
     pub(crate) fn runs(&self) -> Vec<PathBuf> {
         entries(&self.reports())
     }
@@ -99,17 +99,17 @@ impl Place {
         entries(&self.cache().join("run"))
     }
 
-    /// The events of the only run so far; none before it has begun.
+    /// The events of the only run so far; empty before it starts.
     pub(crate) fn events(&self) -> Vec<Value> {
         let Some(run) = self.runs().pop() else { return Vec::new() };
-        // Of several architectures, the first that has begun.
+        // With several architectures, the first run that has started.
         let files = [run.clone()].into_iter().chain(entries(&run)).map(|folder| folder.join("events.jsonl"));
         let text = files.into_iter().find_map(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-        // The last line may be in the making.
+        // The last line may be incomplete.
         text.split_inclusive('\n').filter(|l| l.ends_with('\n')).map(|l| serde_json::from_str(l).unwrap()).collect()
     }
 
-    /// Waits for an event of the only run for which `wanted` holds.
+    /// Waits for an event of the only run that satisfies `wanted`.
     pub(crate) fn wait_for_event(&self, running: &mut Running, what: &str, wanted: impl Fn(&Value) -> bool) {
         wait(what, || {
             if self.events().iter().any(&wanted) {
@@ -122,7 +122,7 @@ impl Place {
         });
     }
 
-    /// Processes whose command line mentions this place, apart from the command that the test itself started.
+    /// Processes whose command line mentions these folders, except for the command that the test itself started.
     pub(crate) fn processes(&self) -> Vec<(i32, String)> {
         let mark = self.root.display().to_string();
         let numbers =
@@ -142,7 +142,7 @@ impl Place {
         found[0].0
     }
 
-    /// Everything that belonged to this place is gone, or soon will be.
+    /// Waits until all processes with these folders are gone.
     pub(crate) fn assert_nothing_runs(&self) {
         wait("the end of all processes", || match self.processes() {
             left if left.is_empty() => Probe::Ready(()),
@@ -156,7 +156,7 @@ impl Drop for Place {
         for (pid, _) in self.processes() {
             send(pid, Signal::KILL);
         }
-        // What is left is in the system's folder for such things.
+        // Leftovers are only in the system's temporary folder.
         let _ = std::fs::remove_dir_all(&self.root);
     }
 }
@@ -189,7 +189,7 @@ impl Running {
 }
 
 impl Ended {
-    /// Fails unless the code and all parts of the message are as expected.
+    /// Fails unless the exit code and all parts of the message match.
     pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Ended {
         assert_eq!(self.status.code(), Some(code), "{}\n{}", self.stdout, self.stderr);
         for part in parts {
@@ -199,7 +199,7 @@ impl Ended {
     }
 }
 
-/// A signal to a process that may have ended.
+/// Sends a signal to a process that may have ended.
 pub(crate) fn send(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), signal);
 }
@@ -212,7 +212,7 @@ fn wait_within<T>(what: &str, limit: Duration, probe: impl FnMut() -> Probe<T>) 
     until(what, limit, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Sorted; none if the folder does not exist.
+/// Sorted; empty if the folder does not exist.
 pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -220,19 +220,19 @@ pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// What the checkout's `targets/` says.
+/// The data of the checkout's `targets/`.
 pub(crate) fn catalogue() -> targets::Catalogue {
     targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap()
 }
 
-/// The names of all targets, sorted: a new target file must need no edit of a test.
+/// The names of all targets, sorted, so that a new target file needs no change of a test.
 pub(crate) fn architectures() -> Vec<String> {
     let names: Vec<String> = catalogue().targets.into_iter().map(|target| target.name).collect();
     assert!(names.len() >= 5, "only {names:?}");
     names
 }
 
-/// A copy of the checkout's `targets/` that a test may break.
+/// A copy of the checkout's `targets/` for a test to modify.
 pub(crate) fn targets_copy(to: &Path) {
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets"), to);
 }
@@ -249,7 +249,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Replaces a text that must be there.
+/// Replaces a text, which must exist.
 pub(crate) fn edit(file: &Path, from: &str, to: &str) {
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.contains(from), "`{from}` is not in {}", file.display());

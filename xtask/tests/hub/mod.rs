@@ -1,5 +1,5 @@
-//! GitHub's runners in memory, as far as `up` and `gc` use them: a runner is online as soon as a server of the cloud has
-//! been told its configuration and has started.
+//! GitHub's runners in memory, as far as `up` and `gc` use them: a runner is online as soon as a cloud server has
+//! received its configuration and has started.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,15 +27,15 @@ pub(crate) struct HubState {
     pub(crate) runners: Vec<Registered>,
     pub(crate) log: Vec<String>,
     pub(crate) hook: Option<Hook>,
-    /// So many names are taken.
+    /// Number of names to refuse as already used.
     pub(crate) conflicts: u32,
-    /// Machines come up, and their runners do not.
+    /// Servers start, but their runners do not come online.
     pub(crate) deaf: bool,
-    /// A runner that is asked to go has just got a job.
+    /// A runner gets a job just before it is deleted.
     pub(crate) busy_at_last: bool,
     /// Whether strangers may send pull requests to the repository.
     pub(crate) public: bool,
-    /// None: it may not be read.
+    /// `None`: the setting cannot be read.
     pub(crate) approval: Option<String>,
     next: u64,
 }

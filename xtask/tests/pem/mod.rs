@@ -1,10 +1,10 @@
-//! PEM files for tests that build TLS clients without talking to anybody.
+//! PEM files for tests that build TLS clients without a connection.
 
 use std::path::PathBuf;
 
 use model::{ProfileInfo, TlsFiles};
 
-/// Files of a self-signed client in a new folder below the system's temporary one.
+/// Files of a self-signed client in a new folder below the system's temporary folder.
 pub(crate) fn files(name: &str) -> (PathBuf, TlsFiles) {
     let dir = std::env::temp_dir().join(format!("archproof-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
@@ -19,7 +19,7 @@ pub(crate) fn files(name: &str) -> (PathBuf, TlsFiles) {
     (dir, files)
 }
 
-/// A profile that is enough to build the suite's clients.
+/// A profile with enough data to build the suite's clients.
 pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
     ProfileInfo {
         name: "default".into(),
@@ -36,7 +36,7 @@ pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
     }
 }
 
-/// The client of the boot stage, and one that takes the process's default provider.
+/// The client of the boot stage, and a client that uses the process's default provider.
 pub(crate) fn build_reqwest(tls: &TlsFiles) {
     let config = tls::client(tls, tls::Alpn::Unset).unwrap();
     reqwest::blocking::Client::builder().tls_backend_preconfigured(config).build().unwrap();

@@ -1,4 +1,4 @@
-//! The crates from which cargo compiles the harness: how many, and whether the tests use the same ones.
+//! Limits on the crates that cargo compiles for the harness: their number, and that the tests use the same ones.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use proc::exec::{self, Shell, cmd};
 
 use crate::root;
 
-/// A first `cargo xtask` compiles all of them, except `rustc_version`. Code that few commands need and that has many
-/// crates belongs in a program that cargo builds on demand, like `openpgp`.
+/// A first `cargo xtask` compiles all of them, except `rustc_version`. Code with many dependencies that few commands
+/// need belongs in a separate program that cargo builds on demand, like `openpgp`.
 const MOST_CRATES: usize = 250;
 
 /// `NAME VERSION FEATURES` of each crate that cargo compiles for a package, or for the whole workspace.

@@ -1,7 +1,7 @@
-//! The project's own rules that no compiler checks: each fault is a line with file, line number and rule.
+//! The project's rules that no compiler checks; each fault is a line with file, line number and rule.
 //!
-//! Here is what they are applied to; what they say is in `rules`. What clippy can check is in the workspace's lints and
-//! in `clippy.toml`.
+//! This file selects the files for each rule; `rules` implements the rules. Rules that clippy can check are in the
+//! workspace's lints and in `clippy.toml`.
 
 mod crates;
 mod rules;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rules::{File, Row};
 
-/// Parts of names of architectures, in lower case, beside the names and aliases in `targets/`.
+/// Parts of names of architectures, in lower case, in addition to the names and aliases in `targets/`.
 const ARCHITECTURES: [&str; 15] = [
     "amd64",
     "x86_64",
@@ -30,7 +30,7 @@ const ARCHITECTURES: [&str; 15] = [
     "wasm32",
 ];
 
-/// Which of our crates each may use. A stage knows the data and the tools, never another stage.
+/// The project's crates that each crate may use. A stage may use the data and the tools, but no other stage.
 const EDGES: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("judge", &["model"]),
@@ -38,10 +38,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("tls", &["model"]),
     ("targets", &["model", "proc", "tls"]),
     ("build", &["model", "proc", "tls"]),
-    // `openpgp` in tests only: its program verifies otherwise.
+    // `openpgp` only in tests: otherwise its program verifies signatures.
     ("fetch", &["model", "openpgp", "proc", "tls"]),
     ("images", &["model", "proc"]),
-    // `proc` in tests only.
+    // `proc` only in tests.
     ("openpgp", &["proc"]),
     ("node", &["images", "model", "proc"]),
     ("boot", &["model", "proc", "tls"]),
@@ -84,7 +84,7 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn every_file_says_what_lives_in_it() {
+fn every_file_has_a_module_doc() {
     no_faults(sources().iter().flat_map(rules::module_doc));
 }
 
@@ -99,7 +99,7 @@ fn facts_about_architectures_are_data() {
 }
 
 #[test]
-fn crates_depend_only_on_what_the_design_allows() {
+fn crates_depend_only_on_allowed_crates() {
     let manifests: Vec<File> = tree().into_iter().filter(|file| file.path.ends_with("/Cargo.toml")).collect();
     let crates: BTreeSet<&str> = manifests.iter().map(|file| rules::crate_of(&file.path)).collect();
     assert!(crates.contains("model") && crates.contains("xtask"), "found only the crates {crates:?}");
@@ -107,7 +107,7 @@ fn crates_depend_only_on_what_the_design_allows() {
 }
 
 #[test]
-fn every_check_has_an_id_of_its_own_a_requirement_and_a_source() {
+fn every_check_has_a_unique_id_a_requirement_and_a_source() {
     let rows: Vec<Row> =
         checks::all().map(|c| Row { id: c.id, requirement: c.requirement, source: c.source }).collect();
     assert!(!rows.is_empty(), "the table of checks is empty");
@@ -120,19 +120,19 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn no_test_is_switched_off() {
+fn no_test_is_ignored() {
     no_faults(sources().iter().flat_map(rules::ignored_tests));
 }
 
 #[test]
-fn lines_end_with_their_text() {
+fn lines_have_no_trailing_blanks() {
     no_faults(tree().iter().flat_map(rules::trailing_blanks));
 }
 
 #[test]
-fn no_file_knows_the_machine_it_was_written_on() {
+fn no_file_contains_paths_of_one_machine() {
     let here = root().to_string_lossy().into_owned();
-    // A short path like /app could stand in any text.
+    // A short path like /app could occur in any text.
     let here = (here.matches('/').count() >= 2).then_some(here);
     no_faults(tree().iter().flat_map(|file| rules::machine_paths(file, here.as_deref())));
 }
@@ -145,7 +145,7 @@ fn ci_installs_only_locked_versions() {
     no_faults(files.iter().flat_map(|file| rules::unlocked(file, workflows::lint::unlocked)));
 }
 
-/// Fails with all faults, a line each.
+/// Fails with all faults, one per line.
 fn no_faults(faults: impl Iterator<Item = String>) {
     let faults: Vec<String> = faults.collect();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
@@ -154,10 +154,10 @@ fn no_faults(faults: impl Iterator<Item = String>) {
 // The tree.
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the workspace").to_owned()
 }
 
-/// All text files of the project. Build output, reports and git's own files are not part of it.
+/// All text files of the project, without build output, reports and git's own files.
 fn tree() -> Vec<File> {
     let root = root();
     let mut files = Vec::new();
@@ -176,7 +176,7 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<File>) {
             continue;
         }
         if path.is_dir() {
-            // What runs leave in reports/ is not part of the project; its README is. Inputs of fuzz targets are any bytes.
+            // Of reports/, only the README belongs to the project. Inputs of fuzz targets are arbitrary bytes.
             if !relative.starts_with("reports/") && relative != "xtask/fuzz/corpus" {
                 walk(root, &path, files);
             }

@@ -1,4 +1,4 @@
-//! The rules as pure functions over texts, with small bad ones at the end. No file is read here.
+//! The rules as pure functions over texts, with unit tests at the end. This module reads no files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Longer files are split. A table of checks may come near it; the aim is 300.
+/// Maximum number of lines; split longer files. Only tables of checks should come near it; aim for 300.
 const LONGEST: usize = 500;
 
-/// What the rule looks at in a row of the table of checks.
+/// The fields of a row of the table of checks that the rule reads.
 pub(crate) struct Row {
     pub(crate) id: &'static str,
     pub(crate) requirement: &'static str,
@@ -21,10 +21,10 @@ pub(crate) struct Row {
 
 pub(crate) fn module_doc(file: &File) -> Option<String> {
     let documented = file.text.starts_with("//! ");
-    (!documented).then(|| fault(file, 1, "the file must begin with `//! `: what lives here, and what does not"))
+    (!documented).then(|| fault(file, 1, "the file must begin with `//! ` and describe what it contains"))
 }
 
-/// `targets/NAME.yaml` of an architecture.
+/// Whether the path is a `targets/NAME.yaml` of an architecture.
 pub(crate) fn is_target(path: &str) -> bool {
     let name = path.strip_prefix("targets/").and_then(|name| name.strip_suffix(".yaml"));
     name.is_some_and(|name| {
@@ -34,7 +34,7 @@ pub(crate) fn is_target(path: &str) -> bool {
     })
 }
 
-/// `name` and `aliases` of a target file, in lower case.
+/// The values of `name` and `aliases` in a target file, in lower case.
 pub(crate) fn names_of_target(text: &str) -> Vec<String> {
     let value = |field: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
@@ -57,7 +57,8 @@ pub(crate) fn architecture_names(file: &File, names: &BTreeSet<String>) -> Vec<S
     faults
 }
 
-/// The sources with their test modules blanked out, so that line numbers stay; files that are only tests are left out.
+/// The sources with their test modules blanked out, so that line numbers do not change; without files that are only
+/// tests.
 pub(crate) fn code_outside_tests(sources: &[File]) -> Vec<File> {
     let mut tests: BTreeSet<String> = BTreeSet::new();
     let mut code = Vec::new();
@@ -77,7 +78,7 @@ pub(crate) fn code_outside_tests(sources: &[File]) -> Vec<File> {
     code
 }
 
-/// Where the modules that a file declares lie: `src/lib.rs` -> `src`, `src/junit.rs` -> `src/junit`.
+/// The folder of the modules that a file declares: `src/lib.rs` -> `src`, `src/junit.rs` -> `src/junit`.
 fn module_folder(path: &str) -> String {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     match name {
@@ -86,11 +87,11 @@ fn module_folder(path: &str) -> String {
     }
 }
 
-/// Blanks out what stands behind `#[cfg(test)]`, and names the modules declared there that are files.
+/// Blanks out items after `#[cfg(test)]`; also returns the modules declared there that are separate files.
 fn without_tests(text: &str) -> (String, Vec<String>) {
     let mut kept = Vec::new();
     let mut modules = Vec::new();
-    // The line that ends the test item which is being skipped.
+    // The line that ends the current test item.
     let mut end: Option<String> = None;
     let mut waiting = false;
     for line in text.lines() {
@@ -123,11 +124,11 @@ pub(crate) fn crate_of(path: &str) -> &str {
     path.trim_end_matches("/Cargo.toml").rsplit('/').next().unwrap_or(path)
 }
 
-/// Looks at all sections of dependencies, of tests and build scripts as well.
+/// Checks all sections of dependencies, including those of tests and build scripts.
 pub(crate) fn edges(file: &File, allowed: &[(&str, &[&str])]) -> Vec<String> {
     let name = crate_of(&file.path);
     let Some((_, allowed_here)) = allowed.iter().find(|(of, _)| *of == name) else {
-        let rule = format!("nothing says what `{name}` may depend on: add it to EDGES in xtask/tests/tidy");
+        let rule = format!("the allowed dependencies of `{name}` are unknown: add it to EDGES in xtask/tests/tidy");
         return vec![fault(file, 1, &rule)];
     };
     let mut faults = Vec::new();
@@ -158,7 +159,7 @@ pub(crate) fn check_rows(rows: &[Row]) -> Vec<String> {
         let mut rule = |rule: &str| faults.push(format!("check `{}`: {rule}", row.id));
         *times.entry(row.id).or_default() += 1;
         if times[row.id] == 2 {
-            rule("the id stands twice in the table; reports and histories know a check by its id");
+            rule("the id occurs twice in the table, but reports and histories identify a check by its id");
         }
         let word =
             |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || "-0123456789".contains(c));
@@ -183,7 +184,7 @@ pub(crate) fn length(file: &File) -> Option<String> {
 
 pub(crate) fn ignored_tests(file: &File) -> Vec<String> {
     let ignored = numbered(file).filter(|(_, text)| text.trim_start().starts_with("#[ignore"));
-    let rule = "an ignored test proves nothing: repair it, or let it skip with the need it names";
+    let rule = "an ignored test proves nothing: repair it, or make it skip and name what it needs";
     ignored.map(|(line, _)| fault(file, line, rule)).collect()
 }
 
@@ -198,22 +199,22 @@ pub(crate) fn trailing_blanks(file: &File) -> Vec<String> {
     faults
 }
 
-/// Home folders, the workspaces of build machines, and `here`, where this checkout lies.
+/// Finds home folders, workspaces of build machines, and `here`, the path of this checkout.
 pub(crate) fn machine_paths(file: &File, here: Option<&str>) -> Vec<String> {
     let places = ["/home", "/Users", "/root", "/work", "/builds"].iter().copied().chain(here);
     let places: Vec<&str> = places.collect();
     let mut faults = Vec::new();
     for (line, text) in numbered(file) {
         if let Some(place) = places.iter().find(|place| has_path(text, place)) {
-            let rule =
-                format!("`{place}/...` is a place on one machine: use a relative path, or one that is passed in");
+            let rule = format!("`{place}/...` is a path of one machine: use a relative path, or pass it in");
             faults.push(fault(file, line, &rule));
         }
     }
     faults
 }
 
-/// Whether a path that begins with `place` stands in the text: not as a part of a longer one, and with more behind it.
+/// Whether the text contains a path that begins with `place`: not as a part of a longer path, and with more text after
+/// it.
 fn has_path(text: &str, place: &str) -> bool {
     text.match_indices(place).any(|(at, _)| {
         let before = text[..at].chars().next_back();
@@ -223,7 +224,7 @@ fn has_path(text: &str, place: &str) -> bool {
     })
 }
 
-/// What `rule` says of each line of shell; lines that end with `\` are one with the next.
+/// Applies `rule` to each line of shell; a line that ends with `\` is joined with the next one.
 pub(crate) fn unlocked(file: &File, rule: impl Fn(&str) -> Option<String>) -> Vec<String> {
     let (mut faults, mut joined, mut first) = (Vec::new(), String::new(), 1);
     for (line, text) in numbered(file) {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_tests_is_left_out() {
+    fn test_code_is_excluded() {
         let declaring =
             "//! A.\n#[cfg(test)]\n#[path = \"x\"]\nmod tests;\n#[cfg(test)]\npub(super) mod fixture;\nmod b;\n";
         let files =
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_the_target_files() {
+    fn architecture_names_come_from_the_target_files() {
         assert_eq!(
             names_of_target("# x\nname: riscv64\ntitle: y\naliases: [riscv64gc, A-1]  # and why\n"),
             ["riscv64", "riscv64gc", "a-1"]
@@ -312,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_that_the_design_does_not_know_are_faults() {
+    fn dependencies_that_are_not_allowed_are_faults() {
         let allowed: &[(&str, &[&str])] = &[("suite", &["model"]), ("model", &[]), ("boot", &["model"])];
         let check = |path: &str, text: &str| edges(&file(path, text), allowed);
         let good = "[package]\nname = \"suite\"\nboot = 1\n[dependencies]\nanyhow = \"1\"\nmodel.workspace = true\n";
@@ -331,11 +332,11 @@ mod tests {
             assert!(faults.len() == 1 && faults[0].starts_with(&expected), "{bad}: {faults:?}");
         }
         assert_eq!(check("crates/model/Cargo.toml", "[dependencies]\nboot.workspace = true\n").len(), 1);
-        assert!(check("crates/new/Cargo.toml", good)[0].contains("EDGES"), "a crate that nobody has placed");
+        assert!(check("crates/new/Cargo.toml", good)[0].contains("EDGES"), "a crate that is not in the list");
     }
 
     #[test]
-    fn rows_without_an_id_of_their_own_or_a_reason_are_faults() {
+    fn check_rows_without_a_unique_id_requirement_or_source_are_faults() {
         let row = |id, requirement, source| Row { id, requirement, source };
         let good = || row("watch.ordered-2", "Revisions of events grow.", "KEP-1");
         assert_eq!(check_rows(&[good()]), Vec::<String>::new());
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_command_are_read_as_one() {
+    fn continued_shell_lines_are_joined() {
         let rule = |line: &str| line.contains("bad").then(|| line.to_owned());
         let found = unlocked(&file("a", "good\nx \\\n  bad \\\n  y\nbad\n"), rule);
         assert_eq!(found, ["a:2: x   bad   y", "a:5: bad"]);

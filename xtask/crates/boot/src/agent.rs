@@ -1,7 +1,8 @@
-//! The agent: the program that runs components for the harness in another place, and that place as a host.
+//! The agent: the program that runs components for the harness in a guest or container, and that place as a host.
 //!
-//! The program is `targets/components/guest`, the first process of a guest or a container; its `control.go` describes the
-//! protocol, lines of JSON. What components print comes through a second channel, or goes into files that this side sees.
+//! The program is `targets/components/guest`, the first process of a guest or container; its `control.go` describes the
+//! protocol, lines of JSON. The output of components comes through a second channel, or goes into files that the
+//! harness can read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,31 +24,31 @@ use serde_json::{Value, json};
 
 use crate::host::{Host, Program, Running};
 
-/// The component that is its program. It must be built beside those under test.
+/// The component that is the agent's program. It must be built together with the components under test.
 pub const INIT: &str = "init";
 
-/// It answers within milliseconds; this is for a machine that is busy with several places.
+/// The agent answers within milliseconds; the limit allows for a machine that is busy with several guests.
 pub(crate) const ANSWER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const AFTER_KILL: Duration = Duration::from_secs(60);
-/// Of a file, in one answer; no message announces more bytes.
+/// Bytes of a file in one answer; no message announces more bytes.
 const CHUNK: u64 = 4 << 20;
-/// Longest line of a message: what a program printed that ran to its end is in one.
+/// Longest line of a message: one line contains the whole output of a program that has finished.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Largest file that is copied from there: stores have quotas of a few gigabytes.
+/// Largest file that is copied from an agent: stores have quotas of a few gigabytes.
 const LARGEST_FILE: u64 = 64 << 30;
 
-/// What an agent runs in.
+/// The place in which an agent runs.
 pub(crate) trait Ground: Send + Sync {
-    /// "the guest".
+    /// For messages, for example "the guest".
     fn name(&self) -> &str;
-    /// Why it can no longer be trusted, as far as that is known without asking anybody.
+    /// Why the place can no longer be trusted, as far as this is known without a request.
     fn casualty(&self) -> Option<String>;
-    /// Why the channel to its agent was closed; None where `casualty` will know it.
+    /// Why the channel to its agent was closed. None if `casualty` reports it.
     fn last_words(&self) -> Option<String> {
         None
     }
-    /// Ends it with everything in it, if whoever has the agent may.
+    /// Ends the place with everything in it, if the owner of the agent may do that.
     fn end(&self);
 }
 
@@ -59,28 +60,28 @@ pub(crate) struct Agent {
     next: AtomicI64,
 }
 
-/// A line, and the bytes that it announced.
+/// A line, and the bytes that it announces.
 struct Answer {
     line: Value,
     bytes: Vec<u8>,
 }
 
-/// What the reading threads tell the others.
+/// State that the reading threads share with the others.
 #[derive(Default)]
 struct Shared {
     hello: Mutex<bool>,
-    /// Who waits for the answer to which request.
+    /// The senders that wait for an answer, by request ID.
     waiting: Mutex<BTreeMap<i64, SyncSender<Answer>>>,
-    /// Component name and process to how it ended.
+    /// Component name and process ID to exit status.
     ended: Mutex<BTreeMap<(String, i64), String>>,
-    /// Component name to the file that gets its output.
+    /// Component name to the file that receives its output.
     logs: Mutex<BTreeMap<String, PathBuf>>,
-    /// The first message that broke the protocol; no channel is read behind one.
+    /// The first message that violated the protocol; the channel is not read any further.
     breach: Mutex<Option<String>>,
 }
 
 impl Agent {
-    /// Reads the channels until they are closed. The other end need not be there yet: see [`Agent::has_greeted`].
+    /// Reads the channels until they are closed. The agent need not run yet: see [`Agent::has_greeted`].
     pub(crate) fn new(
         ground: Arc<dyn Ground>,
         control: UnixStream,
@@ -104,12 +105,12 @@ impl Agent {
         Ok(Agent { ground, to: Mutex::new(to), shared, next: AtomicI64::new(1) })
     }
 
-    /// Whether the other end has said that it is there.
+    /// Whether the agent has sent its hello.
     pub(crate) fn has_greeted(&self) -> bool {
         *self.shared.hello.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Whether the other end may still say something.
+    /// Whether the agent may still send something.
     pub(crate) fn is_open(&self) -> bool {
         Arc::strong_count(&self.shared) > 1
     }
@@ -124,7 +125,7 @@ impl Agent {
         self.ask_with(request, limit, OnInterrupt::Continue)
     }
 
-    /// Runs a program to its end; its output, and how many seconds it took.
+    /// Runs a program to completion. Returns its output and how long it took.
     pub(crate) fn measure(&self, program: &Program) -> anyhow::Result<(String, Duration)> {
         let Program { name, path, args, env, .. } = program;
         let request = json!({ "do": "measure", "name": name, "program": path, "args": args, "env": env });
@@ -185,7 +186,7 @@ impl Agent {
 
     fn send(&self, request: &Value) -> anyhow::Result<()> {
         let mut to = self.to.lock().unwrap_or_else(|e| e.into_inner());
-        // One write: the lock is held for a whole line.
+        // A single write: the lock covers the whole line.
         to.write_all(format!("{request}\n").as_bytes()).context("failed to write to the control channel")
     }
 
@@ -212,7 +213,7 @@ impl Host for AgentHost {
         self.0.note_log(program);
         let answer = self.0.ask(json!({ "do": "wait", "name": program.name, "millis": 0 }), ANSWER)?;
         if let Some(ended) = answer["ended"].as_str() {
-            bail!("{} had ended before it was taken over ({ended})", program.name);
+            bail!("{} had ended before the harness took it over ({ended})", program.name);
         }
         self.process(program, &answer)
     }
@@ -233,17 +234,17 @@ impl Host for AgentHost {
             let number = |name: &str| line[name].as_u64().ok_or_else(|| anyhow!("the answer has no `{name}`: {line}"));
             let (size, begin) = (number("size").with_context(failed)?, number("offset").with_context(failed)?);
             let end = begin.saturating_add(bytes.len() as u64);
-            // A file may grow or shrink meanwhile.
+            // The file may grow or shrink during the copy.
             ensure!(
                 end.max(size) <= LARGEST_FILE && (begin >= offset || bytes.is_empty()),
-                "{}: the answer to a read at {offset} was the bytes {begin} to {end} of {size}; at most {LARGEST_FILE} \
-                 bytes are copied",
+                "{}: the answer to a read at {offset} contains the bytes {begin} to {end} of {size}; at most \
+                 {LARGEST_FILE} bytes are copied",
                 failed()
             );
             file.write_all_at(&bytes, begin).with_context(failed)?;
             offset = end;
             if bytes.is_empty() || offset >= size {
-                // What is not there at the end is a hole as well.
+                // Missing bytes at the end are a hole as well.
                 return file.set_len(size).with_context(failed);
             }
         }
@@ -265,12 +266,12 @@ impl Host for AgentHost {
 impl AgentHost {
     fn process(&self, program: &Program, answer: &Value) -> anyhow::Result<Box<dyn Running>> {
         let (name, place) = (program.name.clone(), self.0.ground.name());
-        let pid = answer["pid"].as_i64().ok_or_else(|| anyhow!("{place} did not say which process {name} is"))?;
+        let pid = answer["pid"].as_i64().ok_or_else(|| anyhow!("{place} did not report the process ID of {name}"))?;
         Ok(Box::new(Process { agent: Arc::clone(&self.0), name, pid }))
     }
 }
 
-/// A component's process. It ends with its place; dropping this does nothing.
+/// A component's process. It ends with its place; dropping this value does nothing.
 struct Process {
     agent: Arc<Agent>,
     name: String,
@@ -298,7 +299,7 @@ impl Running for Process {
 
     fn kill(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
-        if self.gone(AFTER_KILL)? { Ok(()) } else { bail!("{} is still there after SIGKILL", self.name) }
+        if self.gone(AFTER_KILL)? { Ok(()) } else { bail!("{} still runs after SIGKILL", self.name) }
     }
 }
 
@@ -329,14 +330,14 @@ impl Shared {
         if line.get("hello").is_some() {
             *self.hello.lock().unwrap_or_else(|e| e.into_inner()) = true;
         } else if let Some(waiting) = line["id"].as_i64().and_then(|id| self.waiting().remove(&id)) {
-            // Whoever asked may have given up meanwhile.
+            // The requester may have given up.
             let _ = waiting.send(Answer { line, bytes: bytes.to_vec() });
         } else {
             self.noted(&line);
         }
     }
 
-    /// Whether it was a component's end.
+    /// Records the end of a component. False if the line reports no end.
     fn noted(&self, line: &Value) -> bool {
         let ended = (line["component"].as_str(), line["pid"].as_i64(), line["ended"].as_str());
         let (Some(name), Some(pid), Some(status)) = ended else { return false };
@@ -357,13 +358,14 @@ impl Shared {
             files.insert(name.clone(), file);
         }
         if let Some(file) = files.get_mut(&name) {
-            // A full disk must not end the thread that reads: the components would stand still.
+            // An error, for example a full disk, must not end this thread: nothing would read the components' output,
+            // and they would block.
             let _ = file.write_all(text);
         }
     }
 }
 
-/// The ends of components that a channel reports, with the length of each message's bytes. For the fuzz crate.
+/// Reads a channel for the fuzz crate: the result, the length of each message's bytes, and the number of reported ends.
 pub(crate) fn reported(channel: &[u8]) -> (Result<(), String>, Vec<usize>, usize) {
     let shared = Shared::default();
     let mut lengths = Vec::new();
@@ -379,7 +381,7 @@ pub(crate) fn reported(channel: &[u8]) -> (Result<(), String>, Vec<usize>, usize
 /// Calls `each` with every line and the bytes that it announces, until the channel is closed.
 ///
 /// # Errors
-/// A message that is longer than any that the protocol has: the other side must not decide how much memory this one needs.
+/// A message is longer than the protocol allows: the agent must not decide how much memory the harness needs.
 fn read_lines(from: impl Read, mut each: impl FnMut(Value, &[u8])) -> Result<(), String> {
     let mut lines = BufReader::with_capacity(1 << 16, from);
     let mut line = Vec::new();
@@ -423,7 +425,7 @@ mod tests {
         fn end(&self) {}
     }
 
-    /// What becomes of a file's copy from an agent that answers with these lines, each with as many bytes as it has `x`.
+    /// The result of copying a file from an agent that sends these answers, each followed by the bytes after `|`.
     fn fetched(answers: &[&str]) -> Result<Vec<u8>, String> {
         static NEXT: AtomicI64 = AtomicI64::new(0);
         let (here, mut there) = UnixStream::pair().unwrap();
@@ -438,7 +440,7 @@ mod tests {
                     let (line, bytes) = answer.split_once('|').unwrap();
                     there.write_all(format!("{{\"id\":{},{line}}}\n{bytes}", id + 1).as_bytes()).unwrap();
                 }
-                // The channel stays open, as that of a guest does.
+                // The channel stays open, like a guest's channel.
                 let _ = requests.read_until(b'\n', &mut Vec::new());
             });
             let copied = agent.fetch(Path::new("/file"), &copy).map_err(|error| format!("{error:#}"));
@@ -451,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_copied_with_its_holes() {
+    fn file_is_copied_with_its_holes() {
         let answers = [
             r#""bytes":2,"offset":0,"size":7|xx"#,
             r#""bytes":1,"offset":4,"size":7|x"#,
@@ -461,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_an_agent_announces_are_limited() {
+    fn announced_lengths_are_limited() {
         for (answer, expected) in [
             (r#""bytes":18446744073709551615,"offset":0,"size":1|"#, "announced 18446744073709551615 bytes"),
             (r#""bytes":4194305,"offset":0,"size":1|"#, "a message has at most 4194304"),

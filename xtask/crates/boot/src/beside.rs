@@ -1,7 +1,7 @@
-//! What stands beside a control plane: tools, an etcd in which nothing is, and both once more for this machine where the
+//! Auxiliary parts of a control plane: tools, a spare empty etcd, and native copies of both for this machine if the
 //! components are of another architecture.
 //!
-//! None of it runs before a check wants it to, and none of it is recorded.
+//! They start only when a check needs them, and the harness does not record them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,29 +15,29 @@ use crate::host::{Host, Local, Program};
 use crate::members;
 use crate::plan::{Door, Place, Plan, Root};
 
-/// What control over a profile needs beside its components.
+/// What control over a profile needs in addition to its components.
 #[derive(Default)]
 pub(crate) struct Beside {
-    /// URLs of the stores, there, and of what they say to other members (`NAME-peer`).
+    /// Client URLs of the stores as seen by the components, and their peer URLs (`NAME-peer`).
     pub(crate) servers: BTreeMap<String, String>,
     pub(crate) spare: Option<StoreInfo>,
-    /// By component.
+    /// Tools by component name.
     pub(crate) tools: BTreeMap<String, Program>,
     pub(crate) native: Option<Native>,
 }
 
-/// What runs on this machine although the components run elsewhere, or through an emulator.
+/// What runs on this machine although the components run elsewhere or through an emulator.
 pub(crate) struct Native {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) store: StoreInfo,
     pub(crate) tools: BTreeMap<String, Program>,
 }
 
-/// An etcd in which nothing is.
+/// An empty etcd.
 struct Empty {
     component: Component,
     info: StoreInfo,
-    /// Its URLs, where it runs: for clients and for other members.
+    /// Its URLs as seen from the place where it runs: for clients and for other members.
     urls: [String; 2],
 }
 
@@ -50,7 +50,7 @@ impl Empty {
 }
 
 impl Plan<'_> {
-    /// `dir` is the profile's private folder, here.
+    /// `dir` is the host path of the profile's private folder.
     pub(crate) fn beside(
         &self,
         profile: &Profile,
@@ -101,7 +101,7 @@ impl Plan<'_> {
         Ok(Empty { component, info, urls: [url(client.inside), url(peer)] })
     }
 
-    /// The same plan for this machine, of which only what is beside the control plane is used.
+    /// The same plan for this machine. Only its auxiliary parts are used.
     fn native(
         &self,
         profile: &Profile,

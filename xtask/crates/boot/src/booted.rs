@@ -1,4 +1,4 @@
-//! A cluster that runs: control over its components, evidence, and its end.
+//! A running cluster: control over its components, collection of evidence, and shutdown.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -19,37 +19,37 @@ use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
 use crate::{flags, members, plan};
 
-/// A memory snapshot that was made: its size on disk, and how long the guest stood still for it.
+/// A memory snapshot that was saved: its size on disk, and how long the guest was stopped for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Saved {
     pub bytes: u64,
     pub time: Duration,
 }
 
-/// A running cluster and the power to end it. Dropping it kills what still runs.
+/// A running cluster with the means to end it. Dropping it kills everything that still runs.
 pub struct Booted {
     pub cluster: Cluster,
     /// Component name to the version it was built as.
     pub versions: BTreeMap<String, String>,
-    /// The memory snapshot that this boot has made.
+    /// The memory snapshot that this boot saved.
     pub saved: Option<Saved>,
-    /// How its components reach a port of this machine's loopback, where they can.
+    /// How its components reach a loopback port of this machine, if they can.
     pub way_out: Option<WayOut>,
     power: Arc<dyn Power>,
 }
 
-/// From the components to this machine.
+/// The way from the components to this machine.
 #[derive(Clone, Debug)]
 pub enum WayOut {
-    /// They run on it.
+    /// The components run on this machine.
     Here,
-    /// A guest has one address for it; what is asked there goes to the port that the file names.
+    /// A guest has one address for this machine. Connections to it go to the port that the file contains.
     Address { address: String, file: PathBuf },
 }
 
 impl WayOut {
-    /// Opens the way to a port of this machine's loopback, in place of an earlier one, and gives the components'
-    /// `HOST:PORT` for it.
+    /// Forwards to a loopback port of this machine, instead of an earlier one. Returns the `HOST:PORT` that the
+    /// components use for it.
     pub fn open(&self, port: u16) -> anyhow::Result<String> {
         match self {
             WayOut::Here => Ok(format!("127.0.0.1:{port}")),
@@ -61,7 +61,7 @@ impl WayOut {
     }
 }
 
-/// What only whoever booted a cluster can do with it.
+/// Operations that only the code which booted a cluster can do.
 pub(crate) trait Power: Send + Sync {
     /// See [`Booted::wake_all`].
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()>;
@@ -70,7 +70,7 @@ pub(crate) trait Power: Send + Sync {
 }
 
 impl Booted {
-    /// Puts together what a provider has started. The control planes' profiles are added to `info`.
+    /// Combines what a provider has started. Adds the control planes' profiles to `info`.
     pub(crate) fn new(
         mut info: ClusterInfo,
         artifacts: &Artifacts,
@@ -88,13 +88,13 @@ impl Booted {
         Booted { cluster, versions, saved: None, way_out: None, power }
     }
 
-    /// Lets all control planes run, for a cluster that people use.
+    /// Resumes all control planes, for a cluster that people use.
     pub fn wake_all(&self) -> anyhow::Result<()> {
         self.power.wake_all(&self.cluster.info.profiles.keys().collect::<Vec<_>>())
     }
 
-    /// Ends everything. With `evidence`, the components first end in order, and every store's database file is copied
-    /// into that folder while nobody writes to it.
+    /// Ends everything. With `evidence`, it first stops the components in order, and copies every store's database file
+    /// into that folder while no process writes to it.
     pub fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
         self.power.end(evidence)
     }
@@ -116,7 +116,7 @@ impl Power for Processes {
                 self.stop();
                 Ok(())
             }
-            // A machine that is switched off needs nobody to end in order.
+            // A machine that is switched off needs no orderly stop of its components.
             None => Ok(()),
         };
         self.host.end();
@@ -133,22 +133,22 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends all components in order: apiservers first, so that none complains about a lost store.
+    /// Stops all components in order: apiservers first, so that none reports a lost store.
     fn stop(&self) {
         let mut components = self.lock();
         let orphaned = components.values_mut().any(|c| c.is_store() && c.has_died());
-        // An apiserver without its store does not end before its grace has passed. Where profiles rest, all of them would
-        // have to be woken to end by themselves: more than a minute, for stores that are the same afterwards.
+        // An apiserver without its store ends only after its grace time. If profiles are suspended, all of them would
+        // have to be resumed to end by themselves: more than a minute, and the stores would be the same afterwards.
         if orphaned || self.resting {
             for other in components.values_mut().filter(|c| !c.is_store()) {
-                // Whoever cannot be killed ends with its machine.
+                // A component that cannot be killed ends with its machine.
                 let _ = other.kill();
             }
         }
         for component in components.values_mut() {
             let _ = component.signal(Signal::CONT);
         }
-        // A relay goes after the apiserver that needs it.
+        // A relay stops after the apiserver that needs it.
         for order in (0..=LAST).rev() {
             let mut these: Vec<_> = components.values_mut().filter(|c| c.order() == order).collect();
             these.iter_mut().for_each(|component| component.ask_to_stop());
@@ -159,41 +159,41 @@ impl Processes {
     }
 }
 
-/// Before the name of a tool: the one of this machine.
+/// Prefix of a tool's name that selects the tool of this machine.
 const NATIVE_TOOL: &str = "native/";
 
 /// All components by name; implements control over them.
 pub(crate) struct Processes {
     host: Arc<dyn Host>,
-    /// Whether profiles rest while nobody uses them.
+    /// Whether profiles are suspended while they are unused.
     resting: bool,
-    /// Where the memory snapshot lies from which everything was restored.
+    /// The memory snapshot from which everything was restored.
     snapshot: Option<Snapshots>,
     /// By profile.
     places: BTreeMap<String, Place>,
-    /// Whether the host is a VM of its own.
+    /// Whether the host is a VM.
     is_machine: bool,
     components: Mutex<BTreeMap<String, Component>>,
-    /// Held by whoever starts an apiserver.
+    /// Held while an apiserver starts.
     start: Mutex<()>,
 }
 
-/// Where a profile is.
+/// Where a profile runs.
 struct Place {
     host: Arc<dyn Host>,
     /// Its private folder.
     folder: Root,
     beside: Beside,
-    /// Names of the stores and where each keeps its data.
+    /// Names of the stores, and where each stores its data.
     data: Vec<(String, PathBuf)>,
 }
 
-/// How long an apiserver waits for another one to be ready; one that waits for its store never is.
+/// How long an apiserver waits for another one to become ready; one that waits for its store never does.
 const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 impl Processes {
-    /// The control planes' profiles are added to `info`. `host` is what all of them are in.
+    /// Adds the control planes' profiles to `info`. All of them run in `host`.
     pub(crate) fn new(
         info: &mut ClusterInfo,
         host: Arc<dyn Host>,
@@ -219,15 +219,16 @@ impl Processes {
         }
     }
 
-    /// Apiservers of a slow machine start one after the other. It takes no longer than side by side, because a start is
-    /// nothing but work, and each is short then: one that has not checked all Services a minute after it began to serve
-    /// ends itself, and a first try that fails ("TLS handshake timeout", ten seconds) is not repeated within that minute:
+    /// Makes the apiservers of a slow machine start one after the other. This takes no longer than starting them in
+    /// parallel, because a start is pure CPU work, and each start is then short. An apiserver that has not checked all
+    /// Services a minute after it began to serve exits, and a first try that fails ("TLS handshake timeout", ten
+    /// seconds) is not repeated within that minute:
     /// `PostStartHook "start-service-ip-repair-controllers" failed: unable to perform initial IP and Port allocation check`
     fn turn(&self, component: &Component) -> Option<MutexGuard<'_, ()>> {
         if !self.resting || !component.is_apiserver() {
             return None;
         }
-        let what = "the apiserver that starts to be ready";
+        let what = "the starting apiserver to be ready";
         let turn = until(what, PATIENCE, LOOK_EVERY, OnInterrupt::Stop, || match self.start.try_lock() {
             Ok(turn) => Probe::Ready(turn),
             Err(TryLockError::Poisoned(turn)) => Probe::Ready(turn.into_inner()),
@@ -240,7 +241,7 @@ impl Processes {
         self.components.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Does something with the components of a profile, if profiles rest here at all.
+    /// Runs `work` on the components of a profile. A no-op if profiles are never suspended here.
     fn with_profile(
         &self,
         profile: &str,
@@ -249,7 +250,7 @@ impl Processes {
         if !self.resting {
             return Ok(());
         }
-        // Taken out while the work is done, as in `apply`.
+        // Taken out of the map during the work, as in `apply`.
         let prefix = format!("{profile}/");
         let mut taken: Vec<Component> = {
             let mut all = self.lock();
@@ -263,12 +264,13 @@ impl Processes {
 }
 
 impl Processes {
-    /// The health gate asked the first of the resting profiles only: what does not wake may have been saved ill.
+    /// Removes the snapshot: the health gate checked only the first of the suspended profiles, so a profile that does
+    /// not resume may have been broken when it was saved.
     fn drop_snapshot(&self) -> &'static str {
         match &self.snapshot {
             Some(snapshot) if interrupt::check().is_ok() => {
                 snapshot.remove();
-                "; the memory snapshot from which it was restored was dropped, the next run boots cold"
+                "; the memory snapshot from which it was restored was removed, so the next run boots without one"
             }
             _ => "",
         }
@@ -276,7 +278,7 @@ impl Processes {
 }
 
 impl Processes {
-    /// With the placeholders of the profile that has the component.
+    /// Fills the placeholders of the profile that has the component.
     fn filled(&self, component: &str, action: &Action) -> anyhow::Result<Action> {
         let Action::Restart { flags } = action else { return Ok(action.clone()) };
         let profile = component.split('/').next().unwrap_or_default();
@@ -285,14 +287,14 @@ impl Processes {
         Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
     }
 
-    /// For a reader on this side, or where the components run.
+    /// Fills placeholders with paths of this machine (`here`) or of the place where the components run.
     fn fill(&self, profile: &str, text: &str, here: bool) -> anyhow::Result<String> {
         let Some(Place { folder, beside, .. }) = self.places.get(profile) else { return Ok(text.to_owned()) };
         let folder = if here { &folder.here } else { &folder.there };
         flags::fill(text, folder, &beside.servers)
     }
 
-    /// The tool, where it runs, and whether that is on this side.
+    /// The tool, the place where it runs, and whether that is this machine.
     fn tool(&self, profile: &str, tool: &str) -> Option<(&Program, &dyn Host, bool)> {
         let Place { host, beside, .. } = self.places.get(profile)?;
         match tool.strip_prefix(NATIVE_TOOL) {
@@ -333,11 +335,11 @@ impl Control for Processes {
     }
 
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
-        // Taken out while the action runs, so that one slow restart does not hold up the others.
+        // Taken out of the map while the action runs, so that one slow restart does not block the others.
         let mut taken = self
             .lock()
             .remove(component)
-            .ok_or_else(|| ControlError(format!("there is no component `{component}`, or it is being changed")))?;
+            .ok_or_else(|| ControlError(format!("component `{component}` does not exist or is being changed")))?;
         let result = self.filled(component, action).and_then(|action| self.change(&mut taken, &action));
         self.lock().insert(component.to_owned(), taken);
         result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
@@ -348,7 +350,7 @@ impl Control for Processes {
         let (here, there) = (place.folder.here.join(file), place.folder.there.join(file));
         let written = place.host.write(&there, content).and_then(|()| match here == there {
             true => Ok(()),
-            // Here may be there under another name.
+            // The guest's path may be the same file under another name.
             false => replace(&here, content),
         });
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
@@ -376,7 +378,7 @@ impl Control for Processes {
         let found = components.get(component).ok_or_else(|| ControlError(format!("no component `{component}`")))?;
         match std::fs::read(&found.program.log) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-            // In a guest the first words make it.
+            // In a guest, the component's first output creates the file.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(ControlError(format!("failed to read {}: {error}", found.program.log.display()))),
         }

@@ -1,6 +1,6 @@
-//! One component of a control plane: its flags, its process over restarts, and when it counts as ready.
+//! One component of a control plane: its flags, its process across restarts, and its readiness.
 //!
-//! Where the process lives, here or in a guest, is the host's business: see `host`.
+//! The host decides where the process runs, on this machine or in a guest: see `host`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,51 +17,52 @@ use rustix::process::Signal;
 use crate::host::{Host, Program, Running};
 use crate::members::CONTROLLER_MANAGER;
 
-/// How often it is looked whether readiness was answered; the look itself takes a few milliseconds.
+/// How often the wait checks for an answer of the readiness probe; a probe itself takes a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 
-/// An answer is work for the one who starts: where it takes long, the asking would else take all of its time. How long it
-/// takes does not say it all, because other processors share the work: an emulated apiserver that answered within 10 ms
-/// spent an eighth of its start on sixteen answers a second. So the shortest rest grows with the machine's factor.
+/// Polling a starting server delays it: if an answer takes long, frequent requests would use up the server's time. The
+/// answer time alone does not show this, because other CPUs share the work: an emulated apiserver that answered within
+/// 10 ms spent an eighth of its start on sixteen answers a second. So the shortest pause grows with the machine's
+/// factor.
 const REST: u32 = 6;
 const SHORTEST_REST: Duration = Duration::from_millis(15);
 const LONGEST_REST: Duration = Duration::from_millis(250);
 
-/// The place of apiservers in [`Component::order`], and of what needs one, the last one.
+/// The place of apiservers in [`Component::order`], and the last place, for components that need an apiserver.
 const APISERVER: u8 = 2;
 pub(crate) const LAST: u8 = APISERVER + 1;
 
-/// Lines of the log shown when a component dies.
+/// Lines of the log in the error when a component dies.
 const LAST_LINES: usize = 25;
-/// How far back the head of a panic is looked for.
+/// How many lines back the head of a panic is searched.
 const TRACE_LINES: usize = 400;
 
-/// A component that can be started again and again with the same or other flags.
+/// A component that can be started repeatedly, with the same or other flags.
 pub(crate) struct Component {
     /// `PROFILE/kube-apiserver`.
     pub(crate) name: String,
-    /// Without flags.
+    /// The program without flags.
     pub(crate) program: Program,
-    /// Names without dashes.
+    /// Flags by name, without dashes.
     pub(crate) flags: BTreeMap<String, String>,
     pub(crate) ready: Ready,
     pub(crate) times: Times,
-    /// Whether it runs only while a check wants it to.
+    /// Whether it runs only while a check needs it.
     pub(crate) on_demand: bool,
-    /// Whether it is a client of the apiserver, and nothing without it.
+    /// Whether it is a client of the apiserver and useless without it.
     pub(crate) needs_apiserver: bool,
     host: Arc<dyn Host>,
     running: Option<Box<dyn Running>>,
 }
 
-/// An URL, and what it answers when the component is ready.
+/// A URL, and the status with which it answers when the component is ready.
 #[derive(Clone)]
 pub(crate) struct Ready {
     pub(crate) client: Client,
     pub(crate) url: String,
-    /// Of the answer.
+    /// Expected HTTP status.
     pub(crate) status: u16,
-    /// How much slower than the reference its machine is.
+    /// How much slower its machine is than the reference machine.
     pub(crate) factor: f64,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Ready {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) start: Duration,
-    /// Between TERM and KILL.
+    /// Between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
 }
 
@@ -86,12 +87,13 @@ impl Component {
         Component { name, program, flags, ready, times, on_demand, needs_apiserver, host, running: None }
     }
 
-    /// Lets another host run it from now on.
+    /// Lets another host run the component from now on.
     pub(crate) fn move_to(&mut self, host: Arc<dyn Host>) {
         self.host = host;
     }
 
-    /// Program, arguments and flags as one line of shell, in the background, output to `log`, which is quoted.
+    /// Program, arguments and flags as one shell line that runs in the background; `log` is a quoted path for the
+    /// output.
     pub(crate) fn shell_command(&self, log: &str) -> String {
         let env = self.program.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         let words = [quoted(&self.program.path.display().to_string())];
@@ -111,19 +113,19 @@ impl Component {
         Ok(())
     }
 
-    /// Takes over a process that runs already, in a guest that was restored.
+    /// Takes over a process that already runs in a restored guest.
     pub(crate) fn adopt(&mut self) -> anyhow::Result<()> {
         self.running = Some(self.host.adopt(&self.program)?);
         Ok(())
     }
 
-    /// Waits until it is ready; at its death or the deadline the error shows the end of its log.
+    /// Waits until the component is ready. If it dies or the deadline passes, the error contains the end of its log.
     pub(crate) fn wait_ready(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
         let Component { name, program, ready, times, running, .. } = self;
         let Some(running) = running else { bail!("{name} is not running") };
         let what = format!("{name} to answer {} at {}", ready.status, ready.url);
         let answers = ready.clone().asked_again_and_again();
-        let mut last = "nobody has answered yet".to_owned();
+        let mut last = "no answer yet".to_owned();
         let ready = until(&what, times.start, LOOK_EVERY, on_interrupt, || {
             if let Some(status) = running.ended() {
                 return Probe::Hopeless(anyhow!("{name} ended ({status}) before it was ready"));
@@ -132,7 +134,7 @@ impl Component {
                 Ok(Ok(())) => return Probe::Ready(()),
                 Ok(Err(seen)) => last = seen,
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Probe::Hopeless(anyhow!("the asking thread has ended")),
+                Err(RecvTimeoutError::Disconnected) => return Probe::Hopeless(anyhow!("the polling thread has ended")),
             }
             Probe::NotYet(last.clone())
         });
@@ -142,19 +144,19 @@ impl Component {
         })
     }
 
-    /// Starts and waits until it is ready. A start that failed leaves nothing running, and nothing that counts as a
-    /// casualty: whoever asked for it has the error.
+    /// Starts the component and waits until it is ready. A failed start leaves no process, and does not count as a
+    /// casualty: the caller has the error.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.launch()?;
         let ready = self.wait_ready(OnInterrupt::Stop);
         if ready.is_err() {
-            // The reason why it is not ready says more.
+            // The error of the wait says more than an error of the kill.
             let _ = self.kill();
         }
         ready
     }
 
-    /// [`Component::start`], this once without a variable of its environment.
+    /// [`Component::start`], once without a variable of its environment.
     pub(crate) fn start_without(&mut self, variable: &str) -> anyhow::Result<()> {
         let kept = self.program.env.remove(variable);
         let started = self.start();
@@ -162,7 +164,7 @@ impl Component {
         started
     }
 
-    /// TERM, then KILL; nothing happens if it is not running.
+    /// Sends SIGTERM, then SIGKILL. A no-op if the component does not run.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         match self.running.take() {
             Some(mut running) => running.stop(self.times.grace),
@@ -170,9 +172,10 @@ impl Component {
         }
     }
 
-    /// TERM without waiting, so that several components can end side by side; follow with [`Component::stop`].
+    /// Sends SIGTERM without waiting, so that several components can end in parallel. Call [`Component::stop`]
+    /// afterwards.
     pub(crate) fn ask_to_stop(&mut self) {
-        // Whoever cannot be asked is killed by what follows.
+        // If the signal cannot be sent, the following stop kills the component.
         let _ = self.signal(Signal::TERM).and_then(|()| self.signal(Signal::CONT));
     }
 
@@ -198,7 +201,7 @@ impl Component {
         self.order() == APISERVER
     }
 
-    /// Those that others need come first: stores, plugins, apiservers, their clients.
+    /// Start order: stores, plugins, apiservers, clients of apiservers.
     pub(crate) fn order(&self) -> u8 {
         match self.name.rsplit_once('/') {
             _ if self.is_store() => 0,
@@ -208,7 +211,7 @@ impl Component {
         }
     }
 
-    /// Whether it died on its own.
+    /// A message if the component ended by itself.
     pub(crate) fn casualty(&mut self) -> Option<String> {
         let status = self.running.as_mut()?.ended()?;
         Some(format!("{} ended by itself ({status})\n{}", self.name, log_tail(&self.program.log)))
@@ -218,11 +221,11 @@ impl Component {
         self.running.as_mut().is_some_and(|running| running.ended().is_some())
     }
 
-    /// Whether its log says that one of its ports was taken by somebody else.
+    /// Whether its log says that another process uses one of its ports.
     pub(crate) fn lost_its_port(&self) -> bool {
         let listens = self.flags.values().chain([&self.ready.url]).filter_map(|value| value.strip_prefix("https://"));
         let addresses: Vec<&str> = listens.filter_map(|rest| rest.split('/').next()).collect();
-        // The log is shared with earlier attempts, which lost other ports.
+        // The log also contains earlier attempts, which failed on other ports.
         let log = tail(&self.program.log, LAST_LINES);
         let mut refusals = log.lines().filter(|line| line.contains("address already in use"));
         refusals.any(|line| addresses.iter().any(|address| line.contains(address)))
@@ -230,8 +233,9 @@ impl Component {
 }
 
 impl Ready {
-    /// Asks on a thread of its own, because an answer may take as long as the client's deadline while an interrupt or
-    /// the component's death must be noticed at once. The thread ends with the receiver, after its last question.
+    /// Polls on a separate thread: an answer may take as long as the client's deadline, while the caller must notice an
+    /// interrupt or the component's death at once. The thread ends after its last request, once the receiver is
+    /// dropped.
     fn asked_again_and_again(self) -> Receiver<Result<(), String>> {
         let (sender, answers) = sync_channel(0);
         std::thread::spawn(move || {
@@ -248,7 +252,7 @@ impl Ready {
         answers
     }
 
-    /// Whether it is ready, or what was seen instead.
+    /// Whether the component is ready. The error describes the answer.
     fn ask(&self) -> Result<(), String> {
         let answer = self.client.get(&self.url).send().map_err(|error| root_cause(&error))?;
         let status = answer.status();
@@ -261,7 +265,7 @@ impl Ready {
     }
 }
 
-/// For a POSIX shell.
+/// Quotes for a POSIX shell.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
@@ -270,8 +274,8 @@ fn log_tail(log: &Path) -> String {
     format!("the last lines of {}:\n{}", log.display(), last_words(&tail(log, LAST_LINES + TRACE_LINES)))
 }
 
-/// The last lines, but of a Go panic its head: what it says is above the stacks, which may be longer than all that is
-/// shown (etcd on a full disk).
+/// The last lines. If the log ends with a Go panic, the lines around the panic's head: the message is above the stacks,
+/// which may be longer than the excerpt (etcd on a full disk).
 fn last_words(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let panic = lines.iter().rposition(|line| line.starts_with("panic: ") || line.starts_with("fatal error: "));
@@ -279,7 +283,7 @@ fn last_words(log: &str) -> String {
     lines[end.saturating_sub(LAST_LINES)..end].join("\n")
 }
 
-/// reqwest's own text stops before the interesting part.
+/// The innermost error: reqwest's own text stops before it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -293,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_of_a_panic_is_not_lost_behind_its_stacks() {
+    fn panic_message_is_shown_even_with_long_stacks() {
         let before: String = (0..50).map(|n| format!("line {n}\n")).collect();
         let stacks: String = (0..99).map(|n| format!("main.f{n}()\n")).collect();
         let words = last_words(&format!("{before}panic: no space left on device\n\ngoroutine 1 [running]:\n{stacks}"));

@@ -1,4 +1,4 @@
-//! How binaries of the target run on this host: natively, or through a qemu-user emulator, and how much slower.
+//! How binaries of the target run on this host: natively, or through a qemu-user emulator; and how much slower.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use model::{Artifact, Artifacts, Emulator, Target};
 use proc::exec;
 use xshell::{Shell, cmd};
 
-/// What `kube-apiserver --version` takes on the machine on which the deadlines were chosen: it runs the
-/// initialisers of some two thousand packages, which is a fixed piece of work in the component's own code.
+/// The time of `kube-apiserver --version` on the machine for which the deadlines were chosen: the program runs the
+/// initialisers of some two thousand packages, which is a constant amount of the component's own work.
 pub(crate) const REFERENCE: Duration = Duration::from_millis(90);
 
-/// The component that [`REFERENCE`] speaks of.
+/// The component to which [`REFERENCE`] applies.
 const MEASURE: &str = "kube-apiserver";
 
-/// A calibration may be slow, but a hang is not slowness.
+/// A calibration may be slow, but must not hang.
 const LONGEST_CALIBRATION: Duration = Duration::from_secs(120);
 
 /// How the target's binaries are started.
 #[derive(Clone, Debug)]
 pub(crate) struct Execution {
-    /// The emulator's path; none when native.
+    /// The emulator's path; None for native execution.
     pub(crate) emulator: Option<PathBuf>,
     /// `native`, or the emulator's name and version.
     pub(crate) name: String,
@@ -29,7 +29,7 @@ pub(crate) struct Execution {
     pub(crate) factor: f64,
 }
 
-/// Finds out how to run the target here, and proves it by running its components' `--version`.
+/// Finds out how to run the target here, and verifies it by running its components' `--version`.
 pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<Execution> {
     let (emulator, name) = if is_native(target) {
         (None, "native".to_owned())
@@ -54,7 +54,7 @@ pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<
     Ok(Execution { emulator, name, factor })
 }
 
-/// How slow the architecture's own machine is, by the component whose start is the measure.
+/// The slowdown of a machine of the target's own architecture, measured by the start of [`MEASURE`].
 pub(crate) fn native_factor(target: &Target, artifacts: &Artifacts) -> anyhow::Result<f64> {
     let apiserver = artifacts.by_component.get(MEASURE).with_context(|| format!("{MEASURE} was not built"))?;
     Ok((calibrate(target, None, apiserver)?.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0))
@@ -73,7 +73,7 @@ impl Execution {
 /// Name and version of the user-mode emulator that runs binaries of `target` on a host of another architecture.
 ///
 /// # Errors
-/// There is none on PATH, or it is known not to do.
+/// The emulator is not on PATH, or its version is known not to work.
 pub fn user_emulator(target: &Target) -> anyhow::Result<String> {
     let (path, version) = find_emulator(target)?;
     Ok(format!("{} {version}", path.display()))
@@ -86,7 +86,7 @@ fn is_native(target: &Target) -> bool {
 
 fn find_emulator(target: &Target) -> anyhow::Result<(PathBuf, String)> {
     let Some(emulator) = &target.emulator else {
-        bail!("{} names no user-mode emulator, and this host is of another architecture", target.name);
+        bail!("no user-mode emulator is configured for {}, and this host has another architecture", target.name);
     };
     let Some(path) = emulator.commands.iter().find_map(|command| exec::find(command)) else {
         bail!(
@@ -102,12 +102,12 @@ fn find_emulator(target: &Target) -> anyhow::Result<(PathBuf, String)> {
     Ok((path, version))
 }
 
-/// "7.2.22" out of "qemu-ARCH version 7.2.22 (Debian 1:7.2+dfsg-7)".
+/// "7.2.22" from "qemu-ARCH version 7.2.22 (Debian 1:7.2+dfsg-7)".
 fn emulator_version(path: &Path) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     let output = exec::run(cmd!(sh, "{path} --version"), LONGEST_CALIBRATION)?;
     let mut words = output.stdout.split_whitespace().skip_while(|word| *word != "version");
-    words.nth(1).map(str::to_owned).with_context(|| format!("`{} --version` names no version", path.display()))
+    words.nth(1).map(str::to_owned).with_context(|| format!("`{} --version` prints no version", path.display()))
 }
 
 fn check_minimum(target: &Target, emulator: &Emulator, path: &Path, version: &str) -> anyhow::Result<()> {
@@ -124,13 +124,13 @@ pub(crate) fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 
-/// What `--version` takes. A slow first run is repeated: it may have read the file from disk.
+/// The time of `--version`. A slow first run is repeated: it may have read the file from disk.
 fn calibrate(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> anyhow::Result<Duration> {
     let first = try_run(target, emulator, artifact)?;
     if first < REFERENCE * 3 / 2 { Ok(first) } else { Ok(first.min(try_run(target, emulator, artifact)?)) }
 }
 
-/// Runs `--version` and compares what it says with what was built.
+/// Runs `--version` and compares the output with the built version.
 fn try_run(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> anyhow::Result<Duration> {
     let sh = Shell::new()?;
     let binary = &artifact.path;
@@ -142,18 +142,18 @@ fn try_run(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> any
     let cmd = cmd.envs(target.component_env.get(&artifact.component).into_iter().flatten());
     let begin = Instant::now();
     let output = exec::run(cmd, LONGEST_CALIBRATION)
-        .with_context(|| format!("{} does not even print its version here", artifact.component))?;
+        .with_context(|| format!("{} cannot even print its version here", artifact.component))?;
     let time = begin.elapsed();
     check_version(artifact, &output.stdout)?;
     Ok(time)
 }
 
-/// What makes a component print its version: etcd's tools have a command for it.
+/// The argument that makes a component print its version: etcd's tools have a subcommand for it.
 pub(crate) fn version_argument(component: &str) -> &'static str {
     if ["etcdctl", "etcdutl"].contains(&component) { "version" } else { "--version" }
 }
 
-/// Compares what a component prints with what was built.
+/// Compares a component's output with the built version.
 pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result<()> {
     let expected = artifact.version.trim_start_matches('v');
     if artifact.version != "unknown" && !output.contains(expected) {

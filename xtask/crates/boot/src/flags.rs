@@ -1,4 +1,4 @@
-//! The command lines of etcd and kube-apiserver. Everything that differs between profiles comes from the profile.
+//! The command lines of etcd and kube-apiserver. Everything that differs between profiles is in the profile.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,47 +13,47 @@ use crate::plan::SLOW;
 
 pub(crate) type Flags = BTreeMap<String, String>;
 
-/// `--etcd-prefix` of a kube-apiserver that is told nothing (kubernetes pkg/kubeapiserver/options/options.go).
+/// kube-apiserver's default of `--etcd-prefix` (kubernetes pkg/kubeapiserver/options/options.go).
 pub(crate) const DEFAULT_PREFIX: &str = "/registry";
 
-/// `--request-timeout` of a kube-apiserver that is told nothing, in seconds (apiserver pkg/server/config.go).
+/// kube-apiserver's default of `--request-timeout`, in seconds (apiserver pkg/server/config.go).
 const REQUEST_TIMEOUT: f64 = 60.0;
 
-/// Ports of a profile's components.
+/// Ports of a store member.
 #[derive(Clone, Debug)]
 pub(crate) struct StorePorts {
     pub(crate) client: u16,
     pub(crate) peer: u16,
 }
 
-/// A member among those of its store.
+/// A member of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// `--initial-cluster`: the names and peer addresses of all.
+    /// `--initial-cluster`: the names and peer addresses of all members.
     pub(crate) cluster: String,
-    /// How much slower than the reference its machine is.
+    /// How much slower its machine is than the reference machine.
     pub(crate) factor: f64,
 }
 
 impl Member {
-    /// One of the members with these names and ports.
+    /// A member of a store whose members have these names and ports.
     pub(crate) fn new(name: &str, all: &[(String, StorePorts)], factor: f64) -> Member {
         let peers = all.iter().map(|(name, ports)| format!("{name}={}", url(ports.peer)));
         Member { name: name.to_owned(), cluster: peers.collect::<Vec<_>>().join(","), factor }
     }
 
-    /// Times within which members expect to hear from each other, etcd's own times the factor. It refuses more than 50 s.
+    /// Heartbeat interval and election timeout: etcd's defaults multiplied by the factor. etcd refuses more than 50 s.
     fn times(&self) -> [(&'static str, String); 2] {
         let heartbeat = (100.0 * self.factor).clamp(100.0, 5000.0);
         [("heartbeat-interval", format!("{heartbeat:.0}")), ("election-timeout", format!("{:.0}", heartbeat * 10.0))]
     }
 
-    /// How often watches of what does not change are told the revision; bookmarks of idle resources advance with it.
+    /// How often watches without events receive the revision; bookmarks of idle resources advance with it.
     ///
-    /// kubeadm sets 5 s. An apiserver has some eighty watches, and to tell them all that often is 40 % of what an idle
-    /// control plane does; on a slow machine that is a tenth of everything. Profiles whose checks wait for such a
-    /// bookmark set the flag themselves.
+    /// kubeadm sets 5 s. An apiserver has some eighty watches, and progress notifications to all of them at this
+    /// interval are 40 % of the work of an idle control plane; on a slow machine that is a tenth of all work. Profiles
+    /// whose checks wait for such a bookmark set the flag themselves.
     fn progress_interval(&self) -> &'static str {
         if self.factor < SLOW { "5s" } else { "60s" }
     }
@@ -78,11 +78,12 @@ pub(crate) fn store(
     }
 }
 
-/// kine's own defaults, which it forgets when it is told where the file is (pkg/drivers/sqlite/sqlite.go).
+/// kine's own defaults, which it does not apply if its endpoint contains the file's path
+/// (pkg/drivers/sqlite/sqlite.go).
 const SQLITE: &str =
     "_journal_mode=WAL&_busy_timeout=30000&_synchronous=NORMAL&_txlock=immediate&_stmt_cache_size=20&cache=shared";
 
-/// A store's own flags are etcd's, so they are not for kine. It notifies of progress every 5 s by itself.
+/// A store's own flags are for etcd, so kine does not get them. kine sends progress notifications every 5 s by itself.
 fn kine(endpoint: &str, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     pairs([
         ("listen-address", format!("{listen}:{}", ports.client)),
@@ -91,16 +92,17 @@ fn kine(endpoint: &str, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
         ("server-key-file", pki.server.key.display().to_string()),
         ("trusted-ca-file", pki.ca.display().to_string()),
         ("metrics-bind-address", "0".into()),
-        // Else the last thousand revisions outlive any compaction, and no check could see one.
+        // Otherwise the last thousand revisions outlive any compaction, and no check could observe one.
         ("compact-min-retain", "0".into()),
     ])
 }
 
 /// One member of a store.
 ///
-/// Where it is the only one, heartbeat and election times stay etcd's own on slow machines too: there is no other member
-/// whose silence could depose this one. Longer ones would cost up to two election times at every start (18 s at a factor of 18), and raise the
-/// shortest lease that etcd grants above the event TTLs under test (server/lease/lessor.go, minLeaseTTL).
+/// A single member keeps etcd's default heartbeat and election times, also on slow machines: no other member could
+/// depose it for being silent. Longer times would cost up to two election timeouts at every start (18 s at a factor of
+/// 18), and raise the shortest lease that etcd grants above the event TTLs under test (server/lease/lessor.go,
+/// minLeaseTTL).
 fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     let client = url(ports.client);
     let peer = url(ports.peer);
@@ -129,7 +131,7 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
     flags
 }
 
-/// The flags as a release knows them that calls some of them `--experimental-NAME`, and does not know all values.
+/// Adapts the flags to a release that calls some of them `--experimental-NAME` and does not know some values.
 pub(crate) fn as_known(flags: Flags, release: &Artifact) -> Flags {
     let Artifact { experimental_flags: experimental, unknown_values: unknown, .. } = release;
     let known = |name: String| if experimental.contains(&name) { format!("experimental-{name}") } else { name };
@@ -140,7 +142,7 @@ pub(crate) fn as_known(flags: Flags, release: &Artifact) -> Flags {
     flags.into_iter().filter_map(|(name, value)| Some((known(name), rest(value)?))).collect()
 }
 
-/// `servers` are the URLs of the profile's stores, by name; of several members, with commas.
+/// `servers` are the URLs of the profile's stores by name; the URLs of several members are separated by commas.
 pub(crate) fn apiserver(
     profile: &Profile,
     run: &Path,
@@ -162,23 +164,23 @@ pub(crate) fn apiserver(
         ("tls-private-key-file", pki.server.key.display().to_string()),
         ("client-ca-file", pki.ca.display().to_string()),
         ("token-auth-file", pki.tokens.display().to_string()),
-        // RBAC would write its roles first, half of all that an apiserver does on an empty store. What is stored and watched
-        // does not depend on it; `default` and `node` have what clusters have.
+        // With RBAC, the apiserver would first write its roles: half of its work on an empty store. What is stored and
+        // watched does not depend on RBAC; `default` and `node` authorize like real clusters.
         ("authorization-mode", "AlwaysAllow".into()),
         ("service-account-issuer", "https://kubernetes.default.svc".into()),
         ("service-account-signing-key-file", pki.service_account_key.display().to_string()),
         ("service-account-key-file", pki.service_account_pub.display().to_string()),
         ("service-cluster-ip-range", "10.96.0.0/16".into()),
-        // No controller manager makes a default ServiceAccount, without which no Pod would be admitted.
+        // Without a controller manager no default ServiceAccount exists, and the plugin would refuse every Pod.
         ("disable-admission-plugins", "ServiceAccount".into()),
         ("v", "2".into()),
     ]);
-    // An answer that takes the server longer than this is cut off. Of a page with 500 objects that has been seen on an
-    // emulated machine with other work: "stream error received: unexpected internal error encountered".
+    // The apiserver cuts off an answer that takes it longer than this. This was seen for a page with 500 objects on an
+    // emulated machine under load: "stream error received: unexpected internal error encountered".
     if factor >= SLOW {
         flags.insert("request-timeout".into(), format!("{:.0}s", REQUEST_TIMEOUT * factor / SLOW));
     }
-    // Not given where it is the default, so that the server's own default is what the suite sees.
+    // Not set if it is the default, so that the suite sees the server's own default.
     if profile.prefix != DEFAULT_PREFIX {
         flags.insert("etcd-prefix".into(), profile.prefix.clone());
     }
@@ -198,15 +200,16 @@ pub(crate) fn apiserver(
     Ok(flags)
 }
 
-/// What Go's runtime is told in an apiserver and a store of a slow machine; nothing of it changes what they do.
+/// Go runtime settings for an apiserver and a store on a slow machine. They do not change what these programs do.
 ///
-/// To collect garbage whenever the heap has doubled takes a fifth of all that an apiserver does when it starts; whenever it
-/// has tripled, half of that, for 45 MiB more. Fivefold would save the rest as well, and a guest with twelve apiservers ran
-/// out of memory. The limit is far above what the busiest of them keeps (120 MiB natively, and 60 MiB of stacks and the
-/// rest): near it Go would do nothing but collect. A store with 96 MiB did, whose heap had come to 67 after an hour of
-/// mutants: it took 1,300 s of processor for 3,600 collections, and writes ended with "etcdserver: request timed out".
-/// That few are awake at a time leaves room for it in the target files' memory. ML-KEM beside X25519 is a third of a
-/// connection's key exchange, and an apiserver begins with 130 connections to its store.
+/// Collecting garbage whenever the heap has doubled takes a fifth of an apiserver's work at its start; whenever it has
+/// tripled, half of that, for 45 MiB more. Fivefold would save the rest as well, but a guest with twelve apiservers ran
+/// out of memory with it. The limit is far above the memory of the busiest of them (120 MiB natively, plus 60 MiB of
+/// stacks and the rest), because near the limit Go does nothing but collect. This happened to a store with a limit of
+/// 96 MiB, whose heap had reached 67 MiB after an hour of mutants: it took 1,300 s of CPU time for 3,600 collections,
+/// and writes failed with "etcdserver: request timed out". Because only a few profiles run at a time, the target files'
+/// memory has room for this limit. ML-KEM in addition to X25519 is a third of a connection's key exchange, and an
+/// apiserver starts with 130 connections to its store.
 /// <https://pkg.go.dev/runtime#hdr-Environment_Variables>
 pub(crate) fn environment(component: &str, factor: f64) -> BTreeMap<String, String> {
     let limit = match component {
@@ -218,7 +221,7 @@ pub(crate) fn environment(component: &str, factor: f64) -> BTreeMap<String, Stri
     pairs([("GODEBUG", "tlsmlkem=0".into()), ("GOGC", "200".into()), ("GOMEMLIMIT", limit.into())])
 }
 
-/// It serves itself alone, and nobody else is there to be elected.
+/// Leader election is disabled: each control plane has at most one kube-controller-manager.
 pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
     let mut flags = pairs([
         ("kubeconfig", kubeconfig.display().to_string()),
@@ -230,7 +233,7 @@ pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, liste
         ("tls-private-key-file", pki.server.key.display().to_string()),
         ("v", "2".into()),
     ]);
-    // Gates of both are set alike, as the components of a release expect.
+    // The same gates as the apiserver, as the components of a release expect.
     let gates = profile.apiserver.get(FEATURE_GATES);
     flags.extend(gates.map(|gates| (FEATURE_GATES.to_owned(), gates.clone())));
     flags
@@ -238,7 +241,7 @@ pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, liste
 
 const FEATURE_GATES: &str = "feature-gates";
 
-/// A plugin's own flags, and where it answers when it is ready.
+/// A plugin's own flags, and the address on which it listens.
 pub(crate) fn plugin(
     plugin: &ProfilePlugin,
     run: &Path,
@@ -260,7 +263,7 @@ pub(crate) fn plugin(
     Ok(flags)
 }
 
-/// Replaces `{run}`, `{store.NAME}` and each `{key32}` (every one by a key of its own).
+/// Replaces `{run}`, `{store.NAME}` and each `{key32}`. Every `{key32}` becomes a different key.
 pub(crate) fn fill(text: &str, run: &Path, servers: &BTreeMap<String, String>) -> anyhow::Result<String> {
     let mut filled = text.replace("{run}", &run.display().to_string());
     for (name, url) in servers {
@@ -287,7 +290,7 @@ pub(crate) fn change(flags: &mut Flags, changes: &Flags) {
 pub(crate) fn random_base64() -> anyhow::Result<String> {
     let mut key = [0u8; 32];
     if SystemRandom::new().fill(&mut key).is_err() {
-        bail!("the system's random source gave nothing for a key");
+        bail!("failed to create a key: the system's random source returned an error");
     }
     Ok(STANDARD.encode(key))
 }
@@ -303,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_given_flags_by_the_names_that_it_knows() {
+    fn flags_are_adapted_to_the_release() {
         let given = pairs([("name", "m".into()), ("notify", "5s".into())]);
         let expected = pairs([("experimental-notify", "5s".into()), ("name", "m".into())]);
         let release = |experimental: &[&str], unknown: &[&str]| {
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_placeholder_gets_a_key_of_its_own() {
+    fn every_key_placeholder_becomes_a_different_key() {
         let servers = BTreeMap::from([("main".to_owned(), "https://127.0.0.1:1".to_owned())]);
         let text = fill("{key32} {key32} {run}/x {store.main}", Path::new("/r"), &servers).unwrap();
         let words: Vec<&str> = text.split(' ').collect();
@@ -339,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_removes_a_flag() {
+    fn empty_value_removes_the_flag() {
         let mut flags = pairs([("a", "1".into()), ("b", "2".into())]);
         change(&mut flags, &pairs([("a", String::new()), ("c", "3".into())]));
         assert_eq!(flags, pairs([("b", "2".into()), ("c", "3".into())]));

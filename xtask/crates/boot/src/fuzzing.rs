@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes any bytes and panics if a rule of the parser is violated. Production
+//! code does not call them.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -24,7 +24,7 @@ pub const TARGETS: &[Target] = &[
     ("boot-manifest", manifest),
 ];
 
-/// A channel of an agent: messages have no more bytes than were sent, and no more components end than there are messages.
+/// A channel of an agent: messages contain no more bytes than were sent, and each message ends at most one component.
 fn agent_lines(bytes: &[u8]) {
     let (read, lengths, ended) = agent::reported(bytes);
     assert!(lengths.iter().sum::<usize>() <= bytes.len() && ended <= lengths.len());
@@ -50,7 +50,7 @@ fn monitor(bytes: &[u8]) {
     assert!(any.is_err() || any.is_ok_and(|idle| idle) && none.is_ok_and(|idle| !idle));
 }
 
-/// Frames of a shell: wherever they are split the same ones come, and a session begins behind its mark.
+/// Frames of a shell: wherever the bytes are split, the frames are the same, and a session starts after its mark.
 fn frames(bytes: &[u8]) {
     let all = |pieces: &[&[u8]]| {
         let (mut received, mut frames) = (Vec::new(), Vec::new());
@@ -73,7 +73,8 @@ fn frames(bytes: &[u8]) {
     }
 }
 
-/// A kubeconfig whose files are a certificate, a token, and none: what is accepted proves both sides.
+/// A kubeconfig that may name three files: a CA, a token, and a missing one. An accepted kubeconfig authenticates both
+/// sides.
 fn kubeconfig(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let read = |file: &Path| match file.to_str() {
@@ -96,7 +97,7 @@ fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// The manifest of a static Pod: names of flags have no equals sign.
+/// The manifest of a static Pod: flag names contain no equals sign.
 fn manifest(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(flags) = pods::flags(text) {

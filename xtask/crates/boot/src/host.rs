@@ -1,4 +1,4 @@
-//! Where processes of components live: on this machine, or in a guest (`qemu`).
+//! Where the processes of components run: on this machine, or in a guest (`qemu`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use proc::{Daemon, Spec, exec};
 use rustix::process::Signal;
 use xshell::{Shell, cmd};
 
-/// For a program that runs to its end; an emulated one may take a minute to begin.
+/// Limit for a program that runs to completion; an emulated one may need a minute to start.
 const RUN: Duration = Duration::from_secs(180);
 
-/// A component's program without its flags. Paths are those of the place where it runs; the log is always here.
+/// A component's program without its flags. Paths are those of the place where it runs; the log is on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     /// `default/kube-apiserver`.
@@ -24,20 +24,20 @@ pub(crate) struct Program {
     pub(crate) log: PathBuf,
 }
 
-/// A place that can run programs.
+/// A place that can run programs: this machine or a guest.
 pub(crate) trait Host: Send + Sync {
     fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>>;
-    /// Takes over what was started in an earlier life of the place.
+    /// Takes over a process that was started before the place was restored.
     fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>>;
-    /// Runs a program to its end, which it must reach well within three minutes, and gives what it printed.
+    /// Runs a program to completion and returns its output. The program must end well within three minutes.
     fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String>;
-    /// Copies a file from there to here.
+    /// Copies a file from the place to this machine.
     fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()>;
-    /// Puts a file there, all at once; only its owner may read it.
+    /// Writes a file in the place atomically, with mode 0600.
     fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()>;
     /// Why the place itself can no longer be trusted, if so.
     fn casualty(&self) -> Option<String>;
-    /// Ends the place with everything in it, at once. Nothing happens where it is this machine.
+    /// Ends the place with everything in it, at once. A no-op for this machine.
     fn end(&self);
 }
 
@@ -45,17 +45,17 @@ pub(crate) trait Host: Send + Sync {
 pub(crate) trait Running: Send {
     /// How it ended; None while it runs.
     fn ended(&mut self) -> Option<String>;
-    /// To the whole process group; no error if it has ended.
+    /// Signals the whole process group. Not an error if it has ended.
     fn signal(&mut self, signal: Signal) -> anyhow::Result<()>;
-    /// TERM, and KILL when it has not ended after `grace`; returns when it is gone.
+    /// Sends SIGTERM, and SIGKILL if the process has not ended after `grace`. Returns when it is gone.
     fn stop(&mut self, grace: Duration) -> anyhow::Result<()>;
-    /// KILL; returns when it is gone.
+    /// Sends SIGKILL. Returns when the process is gone.
     fn kill(&mut self) -> anyhow::Result<()>;
 }
 
 /// This machine.
 pub(crate) struct Local {
-    /// Where processes are noted for the sweep of a later run.
+    /// The file that records processes for the sweep of a later run.
     pub(crate) ledger: PathBuf,
 }
 
@@ -95,7 +95,7 @@ impl Host for Local {
     fn end(&self) {}
 }
 
-/// Puts a file of this machine in the place of another one, all at once; only its owner may read it.
+/// Replaces a file of this machine atomically, with mode 0600.
 pub(crate) fn replace(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     let draft = file.with_extension("new");
     write_private_file(&draft, content)?;
@@ -125,6 +125,6 @@ fn gone(name: String, gone: bool) -> anyhow::Result<()> {
     if gone {
         Ok(())
     } else {
-        bail!("{name} is still there after SIGKILL; is a disk or a device of this machine stuck?")
+        bail!("{name} still runs after SIGKILL: check whether a disk or a device of this machine hangs")
     }
 }

@@ -1,4 +1,4 @@
-//! A kubeconfig for one apiserver, with the key material embedded, so that the one file is enough for kubectl.
+//! A kubeconfig for one apiserver, with embedded keys and certificates, so that kubectl needs only this file.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub(crate) fn render(server: &str, tls: &TlsFiles) -> anyhow::Result<String> {
         let bytes = std::fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
         Ok(STANDARD.encode(bytes))
     };
-    // JSON is YAML, and a serializer does not forget to quote.
+    // JSON is valid YAML, and the serializer does the quoting.
     let config = serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",

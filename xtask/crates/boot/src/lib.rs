@@ -1,7 +1,7 @@
 //! Boots a control plane for each profile: real etcd and kube-apiserver, TLS everywhere, loopback only.
 //!
-//! The result is a [`model::Cluster`] for the suite and a guard that takes it down. What is checked on the cluster,
-//! and what its components are built from, is decided elsewhere.
+//! The result is a [`model::Cluster`] for the suite and a guard that takes it down. Other crates decide what to check
+//! on the cluster and from which sources to build its components.
 
 mod agent;
 mod beside;
@@ -33,6 +33,6 @@ pub use process::{Ports, script, up, up_on};
 #[derive(Clone, Debug)]
 pub struct Topology {
     pub profiles: Vec<model::Profile>,
-    /// What makes one of them a whole cluster, in a VM.
+    /// The node that turns one of them into a complete cluster, in a VM.
     pub node: Option<NodeRequest>,
 }

@@ -1,15 +1,15 @@
-//! The names of a profile's processes, where a store has several members or a control plane several apiservers.
+//! The names of a profile's processes, including several members of a store and several apiservers.
 
 use model::{Profile, ProfileStore};
 
-/// The component, and what it is called in a profile.
+/// Name of the component, and of its process within a profile.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// The store that no profile lists.
+/// The etcd that is not recorded and that no profile lists as a store.
 pub(crate) const SPARE: &str = "spare";
-/// Likewise.
+/// The same on this machine, if the components have another architecture.
 pub(crate) const NATIVE: &str = "native";
 
-/// `PROFILE/etcd-STORE`, or `PROFILE/etcd-STORE-1` and so on where the store has several members.
+/// `PROFILE/etcd-STORE`; with several members `PROFILE/etcd-STORE-1` and so on.
 pub(crate) fn stores(profile: &Profile, store: &ProfileStore) -> Vec<String> {
     let name = format!("{}/etcd-{}", profile.name, store.name);
     if store.members < 2 {
@@ -18,34 +18,34 @@ pub(crate) fn stores(profile: &Profile, store: &ProfileStore) -> Vec<String> {
     (1..=store.members).map(|number| format!("{name}-{number}")).collect()
 }
 
-/// `PROFILE/kube-apiserver`, and `PROFILE/kube-apiserver-2` and so on behind it.
+/// `PROFILE/kube-apiserver`, followed by `PROFILE/kube-apiserver-2` and so on.
 pub(crate) fn apiservers(profile: &Profile) -> Vec<String> {
     let name = format!("{}/kube-apiserver", profile.name);
     let more = (2..=profile.apiservers).map(|number| format!("{name}-{number}"));
     std::iter::once(name.clone()).chain(more).collect()
 }
 
-/// The name of a profile's kube-controller-manager, where it has one.
+/// The name of a profile's kube-controller-manager, if it has one.
 pub(crate) fn controllers(profile: &Profile) -> Option<String> {
     (!profile.controllers.is_empty()).then(|| format!("{}/{CONTROLLER_MANAGER}", profile.name))
 }
 
-/// The name of a profile's etcd that is not recorded, where it has one.
+/// The name of a profile's unrecorded etcd, if it has one.
 pub(crate) fn spare(profile: &Profile) -> Option<String> {
     profile.spare.then(|| format!("{}/etcd-{SPARE}", profile.name))
 }
 
-/// The name of the etcd that runs on this machine where the others are of another architecture.
+/// The name of the etcd that runs on this machine if the components have another architecture.
 pub(crate) fn native(profile: &Profile) -> String {
     format!("{}/etcd-{NATIVE}", profile.name)
 }
 
-/// The name by which a member is known to the others: what is behind `etcd-` in that of its component.
+/// The name of a member within its store: the part after `etcd-` in its component's name.
 pub(crate) fn short(component: &str) -> &str {
     component.rsplit_once("/etcd-").map_or(component, |(_, name)| name)
 }
 
-/// The names of everything that listens, in the order of the profiles.
+/// The names of all listeners, in the order of the profiles.
 pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
     let of = |profile: &Profile| {
         let stores = profile.stores.iter().flat_map(|store| stores(profile, store));

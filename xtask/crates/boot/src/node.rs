@@ -1,8 +1,8 @@
-//! A control plane's way to a whole cluster: the processes of its node, who they are, and the objects without which a
-//! cluster is not whole.
+//! Turns a control plane into a complete cluster: the processes of its node, their identities, and the objects that the
+//! cluster needs.
 //!
-//! All of it is data (`targets/node.yaml`). The disk with the programs is made by the crate `node`; that the guest takes
-//! it for its root is `qemu`'s business.
+//! All of it is data (`targets/node.yaml`). Crate `node` creates the disk with the programs; `qemu` makes it the root
+//! of the guest.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,23 +26,23 @@ use crate::plan::{Door, Plan, Root};
 
 /// The address of a guest in QEMU's user network.
 pub(crate) const ADDRESS: &str = "10.0.2.15";
-/// What it calls this machine, as far as it may reach it.
+/// The guest's address for this machine, as far as the guest may reach it.
 pub(crate) const OUTSIDE: &str = "10.0.2.100";
 const SHELL: &str = "/bin/busybox";
 /// Nodes and Pods are ready within 10 s on the reference machine.
 const CONVERGED: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Where the disk has its programs.
+/// The disk's folder of programs.
 const PROGRAMS: &str = "/bin";
 
-/// A node, and what is on its disk.
+/// A node and its disk.
 #[derive(Clone, Debug)]
 pub struct NodeRequest {
     pub node: Node,
     pub disk: PathBuf,
-    /// Of what is on the disk.
+    /// Key of the disk's content.
     pub key: String,
-    /// Names of images to their references.
+    /// Image names to references.
     pub images: BTreeMap<String, String>,
 }
 
@@ -52,35 +52,36 @@ impl NodeRequest {
     }
 }
 
-/// What is started around the apiserver.
+/// The components that are started before and after the apiserver.
 #[derive(Default)]
 pub(crate) struct NodeDraft {
-    /// Before the apiserver, and after it.
+    /// Started before the apiserver.
     pub(crate) early: Vec<Component>,
+    /// Started after the apiserver.
     pub(crate) late: Vec<Component>,
     pub(crate) once: Option<Once>,
 }
 
-/// What is done once, between starts.
+/// One-time work between the starts of components.
 pub(crate) struct Once {
     host: Arc<dyn Host>,
     prepare: Program,
-    /// What runs to its end when the early components are ready.
+    /// Programs that run to completion when the early components are ready.
     steps: Vec<Program>,
     objects: Objects,
 }
 
-/// What is made in the cluster, and what is waited for.
+/// The objects to create in the cluster, and the conditions to wait for.
 struct Objects {
     client: Client,
-    /// The apiserver as it is reached from here.
+    /// URL of the apiserver as seen from this machine.
     apiserver: String,
     objects: Vec<NodeObject>,
     ready: Vec<NodeCondition>,
     limit: Duration,
 }
 
-/// The names of what listens, beside the control plane.
+/// The names of the node's listeners, in addition to those of the control plane.
 pub(crate) fn listeners(node: &Node) -> impl Iterator<Item = String> {
     node.processes.iter().map(|process| name(node, process))
 }
@@ -90,7 +91,8 @@ fn name(node: &Node, process: &NodeProcess) -> String {
 }
 
 impl Plan<'_> {
-    /// The node around the apiserver behind this door, whose flags are changed; `root` is the profile's private folder.
+    /// Plans the node around the apiserver behind this door, and changes the apiserver's flags. `root` is the profile's
+    /// private folder.
     pub(crate) fn node(
         &self,
         request: &NodeRequest,
@@ -149,7 +151,7 @@ impl Plan<'_> {
         Ok(draft)
     }
 
-    /// What placeholders stand for.
+    /// The values of the placeholders.
     fn values(&self, request: &NodeRequest, root: &Root, pki: &Pki) -> anyhow::Result<BTreeMap<String, String>> {
         let folder = pki.ca.parent().unwrap_or(&root.there).display().to_string();
         let mut values = BTreeMap::from([("address".to_owned(), ADDRESS.to_owned()), ("pki".to_owned(), folder)]);
@@ -179,17 +181,17 @@ fn filled(text: &str, values: &BTreeMap<String, String>) -> String {
 }
 
 impl Once {
-    /// Mounts and settings, before anything runs.
+    /// Mounts and settings, before any component runs.
     pub(crate) fn prepare(&self) -> anyhow::Result<()> {
         self.run(&self.prepare)
     }
 
-    /// What follows the readiness of the early components.
+    /// The steps after the early components are ready.
     pub(crate) fn steps(&self) -> anyhow::Result<()> {
         self.steps.iter().try_for_each(|step| self.run(step))
     }
 
-    /// What makes a cluster of processes that are ready.
+    /// Creates the objects, and waits until the cluster is complete.
     pub(crate) fn complete(&self, processes: &mut [Component]) -> anyhow::Result<()> {
         self.objects.make(processes)
     }
@@ -202,10 +204,10 @@ impl Once {
 }
 
 impl Objects {
-    /// Makes the objects, and waits until the cluster is whole.
+    /// Creates the objects, and waits until the cluster is complete.
     fn make(&self, processes: &mut [Component]) -> anyhow::Result<()> {
         for object in &self.objects {
-            let failed = || format!("failed to make an object in {}", object.path);
+            let failed = || format!("failed to create an object in {}", object.path);
             let url = format!("{}{}", self.apiserver, object.path);
             let answer = self.client.post(url).json(&object.object).send().with_context(failed)?;
             let status = answer.status();
@@ -231,7 +233,7 @@ impl Objects {
         Ok(())
     }
 
-    /// The status of the condition, with its message where it is not true.
+    /// The status of the condition; its reason and message if it is not true.
     fn conditions(&self, wanted: &NodeCondition) -> anyhow::Result<String> {
         let object: Value = self.client.get(format!("{}{}", self.apiserver, wanted.path)).send()?.json()?;
         let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -1,10 +1,11 @@
 //! Keys and certificates of one run: a CA, a server, an administrator (certificate and token), the service-account key
 //! pair, and the identities of a node's processes.
 //!
-//! All keys are made fresh, written 0600 into the run's private folder and gone with it. Those of TLS are Ed25519: an
-//! apiserver makes about 130 connections to its store when it starts, two for each stored type, and where Go has no
-//! assembly for P-256 and an emulator runs it, to sign and verify with that takes ten and five times as long: a quarter
-//! second for each connection. ServiceAccount tokens know no Ed25519; their key is P-256.
+//! All keys are generated for the run, written with mode 0600 into its private folder and removed with it. TLS keys are
+//! Ed25519: an apiserver makes about 130 connections to its store when it starts, two for each stored type. If Go has
+//! no assembly for P-256 on the architecture and an emulator runs it, signing with P-256 takes ten times as long and
+//! verifying five times: a quarter second for each connection. ServiceAccount tokens do not support Ed25519; their key
+//! is P-256.
 
 use std::path::{Path, PathBuf};
 
@@ -25,8 +26,8 @@ use crate::plan::Root;
 const ADMIN: &str = "archproof";
 const ADMINS: &str = "system:masters";
 const RUN_CA: &str = "archproof run CA";
-/// What a server of the run is called: from here, on a node, from a guest if it is on this machine, and by Pods. The last
-/// address is the first one of the range of Services, behind which Pods find the apiserver.
+/// The names of the run's servers: from this machine, on a node, from a guest if the server is on this machine, and for
+/// Pods. The last address is the first one of the Service range, at which Pods find the apiserver.
 const SERVER: [&str; 9] = [
     "127.0.0.1",
     "localhost",
@@ -43,31 +44,31 @@ const SERVER: [&str; 9] = [
 #[derive(Clone, Debug)]
 pub(crate) struct Pki {
     pub(crate) ca: PathBuf,
-    /// For every listener of the run; also valid as a client certificate, which etcd needs between its peers.
+    /// For every listener of the run. Also valid as a client certificate, which etcd members need between each other.
     pub(crate) server: TlsFiles,
-    /// In group system:masters: authorized for everything, so that RBAC does not stand between suite and store.
+    /// In group system:masters: authorized for everything, so RBAC does not refuse requests of the suite.
     pub(crate) admin: TlsFiles,
     /// The same administrator's bearer token.
     pub(crate) token: PathBuf,
-    /// The apiserver's list of tokens: that one.
+    /// The apiserver's token file, which contains this token.
     pub(crate) tokens: PathBuf,
     pub(crate) service_account_key: PathBuf,
     pub(crate) service_account_pub: PathBuf,
 }
 
-/// Makes the files below the run's private folder.
+/// Creates the files below the run's private folder.
 pub(crate) fn create(run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
-    let ca = authority(RUN_CA, &PKCS_ED25519).context("failed to make the run's CA")?;
+    let ca = authority(RUN_CA, &PKCS_ED25519).context("failed to create the run's CA")?;
     signed_by(&ca, run, identities)
 }
 
-/// The key of a CA under which kubeadm issues certificates of its own.
+/// The key of a CA with which kubeadm issues its own certificates.
 pub(crate) const CA_KEY: &str = "pki/ca.key";
 
-/// [`create`], with the CA's key beside its certificate: kubeadm knows no Ed25519 CAs ("the private key is neither in
-/// RSA nor ECDSA format").
+/// [`create`], but the CA's key is stored next to its certificate, and is not Ed25519, which kubeadm does not support
+/// for CAs ("the private key is neither in RSA nor ECDSA format").
 pub(crate) fn create_for_kubeadm(run: &RunDir) -> anyhow::Result<Pki> {
-    let ca = authority(RUN_CA, &PKCS_ECDSA_P256_SHA256).context("failed to make the run's CA")?;
+    let ca = authority(RUN_CA, &PKCS_ECDSA_P256_SHA256).context("failed to create the run's CA")?;
     run.private_dir("pki")?;
     run.write_private(CA_KEY, ca.key().serialize_pem().as_bytes())?;
     signed_by(&ca, run, &[])
@@ -76,19 +77,19 @@ pub(crate) fn create_for_kubeadm(run: &RunDir) -> anyhow::Result<Pki> {
 fn signed_by(ca: &CertifiedIssuer<'static, KeyPair>, run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
     run.private_dir("pki")?;
     let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
-    let service_account = KeyPair::generate().context("failed to make the service-account key")?;
+    let service_account = KeyPair::generate().context("failed to create the service-account key")?;
     let issue = |name: &str, params| issue(run, ca, &ca_file, name, params);
     for identity in identities {
         let Identity { name, own_ca, .. } = identity;
         if *own_ca {
-            let own = authority(name, &PKCS_ED25519).with_context(|| format!("failed to make the CA of `{name}`"))?;
+            let own = authority(name, &PKCS_ED25519).with_context(|| format!("failed to create the CA of `{name}`"))?;
             let own_file = run.write_private(&format!("pki/{name}.ca.crt"), own.pem().as_bytes())?;
             self::issue(run, &own, &own_file, name, member(identity)?)?;
         } else {
             issue(name, member(identity)?)?;
         }
     }
-    let token = random_base64().context("failed to make the administrator's token")?;
+    let token = random_base64().context("failed to create the administrator's token")?;
     Ok(Pki {
         server: issue("server", server()?)?,
         admin: issue("admin", admin())?,
@@ -101,12 +102,12 @@ fn signed_by(ca: &CertifiedIssuer<'static, KeyPair>, run: &RunDir, identities: &
     })
 }
 
-/// The files that [`create`] made in an earlier run.
+/// The paths of the files that [`create`] wrote in an earlier run.
 pub(crate) fn existing(run: &RunDir) -> Pki {
     below(&run.private().join("pki"))
 }
 
-/// The files by their names in a folder.
+/// The paths of the files in a folder.
 pub(crate) fn below(folder: &Path) -> Pki {
     let file = |name: &str| folder.join(name);
     let files = |name: &str| TlsFiles {
@@ -132,7 +133,7 @@ impl Pki {
         TlsFiles { ca: self.ca.clone(), cert: file("crt"), key: file("key") }
     }
 
-    /// The same files as the components know them.
+    /// The same files with the paths that the components use.
     pub(crate) fn seen_from(&self, root: &Root) -> Pki {
         let files = |files: &TlsFiles| TlsFiles {
             ca: root.there(&files.ca),
@@ -178,7 +179,7 @@ fn admin() -> CertificateParams {
     params
 }
 
-/// A user that serves as well, where it has hosts.
+/// A client certificate, which is also a server certificate if the identity has hosts.
 fn member(identity: &Identity) -> anyhow::Result<CertificateParams> {
     let hosts: Vec<String> = identity.hosts.iter().map(|host| host.replace("{address}", ADDRESS)).collect();
     let serves = !hosts.is_empty();
@@ -207,7 +208,7 @@ fn issue(
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         Ok((params.signed_by(&key, ca)?.pem(), plain_pem(&key)?))
     };
-    let (cert, key) = make().with_context(|| format!("failed to make the certificate `{name}`"))?;
+    let (cert, key) = make().with_context(|| format!("failed to create the certificate `{name}`"))?;
     Ok(TlsFiles {
         ca: ca_file.to_owned(),
         cert: run.write_private(&format!("pki/{name}.crt"), cert.as_bytes())?,
@@ -215,21 +216,22 @@ fn issue(
     })
 }
 
-/// The key without its public half. With it the file is PKCS #8 version 2 (RFC 8410, section 7), which the OpenSSL behind
-/// many a `curl` cannot read ("unsupported").
+/// The key without its public half. With the public half the file is PKCS #8 version 2 (RFC 8410, section 7), which the
+/// OpenSSL of many `curl` builds cannot read ("unsupported").
 fn plain_pem(key: &KeyPair) -> anyhow::Result<String> {
-    /// Of a version 1 file: its length, version, algorithm, and the tags of the key.
+    /// The start of a version 1 file: its length, version, algorithm, and the tags of the key.
     const HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
     let whole = key.serialized_der();
-    // Version 2 differs in its length and version, and goes on behind the key.
+    // Version 2 has another length and version, and continues after the key.
     let alike = |at: usize| whole.get(at) == HEAD.get(at);
     let secret = whole.get(HEAD.len()..HEAD.len() + 32).filter(|_| (5..HEAD.len()).all(alike));
-    let secret = secret.ok_or_else(|| anyhow!("a new Ed25519 key is not in the form of RFC 8410, a bug of ours"))?;
+    let secret = secret
+        .ok_or_else(|| anyhow!("failed to encode a key: a new Ed25519 key does not have the form of RFC 8410"))?;
     let text = STANDARD.encode([HEAD.as_slice(), secret].concat());
     Ok(format!("-----BEGIN PRIVATE KEY-----\n{text}\n-----END PRIVATE KEY-----\n"))
 }
 
-/// A day of slack at the begin: the clock of a virtual machine may be behind the host's.
+/// Valid from one day ago, because the clock of a virtual machine may be behind the host's.
 fn valid_for_a_week(params: &mut CertificateParams) {
     let now = time::OffsetDateTime::now_utc();
     params.not_before = now - time::Duration::days(1);
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plain_key_is_the_same_key() {
+    fn plain_key_is_the_same_key() {
         let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
         let plain = KeyPair::from_pem(&plain_pem(&key).unwrap()).unwrap();
         assert_eq!(plain.public_key_raw(), key.public_key_raw());

@@ -1,6 +1,6 @@
-//! Control planes on paper and their start: which components a profile has, with which files, ports and flags.
+//! Plans control planes and starts them: the components of a profile, with their files, ports and flags.
 //!
-//! Where they run is in the [`Place`]; how that place came to be is the provider's business (`process`, `qemu`).
+//! [`Place`] describes where they run; the providers (`process`, `qemu`) create that place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,13 @@ use crate::members;
 use crate::node::{NodeDraft, NodeRequest, Once};
 use crate::pki::Pki;
 
-/// A native component is ready within 3 s; this is for a machine that is busy with something else as well.
+/// A native component is ready within 3 s; the limit allows for a machine that is busy with other work.
 const START: Duration = Duration::from_secs(60);
-/// From being told to end to being killed.
+/// Time between SIGTERM and SIGKILL.
 ///
-/// It grows with the square root of the factor only, because it may pass in full: an apiserver that is told to end waits for
-/// open watches up to its request timeout. With ten seconds times the factor a check waited five minutes for that. Without
-/// watches it ends within four seconds at a factor of 30.
+/// It grows only with the square root of the factor, because it may pass in full: after SIGTERM an apiserver waits for
+/// open watches up to its request timeout. With ten seconds multiplied by the factor, a check waited five minutes for
+/// that. Without watches an apiserver ends within four seconds at a factor of 30.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Where components run.
@@ -41,70 +41,70 @@ pub(crate) struct Place<'a> {
     pub(crate) host: Arc<dyn Host>,
     /// At least 1; every deadline is multiplied by it.
     pub(crate) factor: f64,
-    /// The address that servers listen on, there.
+    /// The address on which servers listen in that place.
     pub(crate) listen: &'static str,
     pub(crate) root: Root,
-    /// The port of a listener, by its name.
+    /// Returns the port of a listener by its name.
     pub(crate) doors: &'a (dyn Fn(&str) -> anyhow::Result<Door> + Sync),
-    /// Program and leading arguments that run a component there.
+    /// Returns the program and leading arguments that run a component in that place.
     pub(crate) command: &'a (dyn Fn(&Artifact) -> (PathBuf, Vec<String>) + Sync),
-    /// Components started at the same time: a start is work for the processor alone, and more at once only make each other
-    /// miss their deadlines.
+    /// How many components start at the same time: a start is pure CPU work, and too many in parallel only make each
+    /// other miss their deadlines.
     pub(crate) width: usize,
 }
 
-/// The run's private folder, as it is called here and there.
+/// The run's private folder: its path on this machine, and the path that the components see.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
     pub(crate) here: PathBuf,
     pub(crate) there: PathBuf,
 }
 
-/// A port as the component knows it, and as it is reached from here.
+/// A port as the component sees it (`inside`), and as this machine reaches it (`outside`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Door {
     pub(crate) inside: u16,
     pub(crate) outside: u16,
 }
 
-/// Everything a control plane is made from.
+/// The inputs of a control plane.
 pub(crate) struct Plan<'a> {
     pub(crate) target: &'a Target,
     pub(crate) artifacts: &'a Artifacts,
-    /// With the paths of this side.
+    /// With the paths of this machine.
     pub(crate) pki: &'a Pki,
     pub(crate) run: &'a RunDir,
     pub(crate) place: Place<'a>,
-    /// What makes one of the control planes a whole cluster.
+    /// The node that turns one of the control planes into a complete cluster.
     pub(crate) node: Option<&'a NodeRequest>,
 }
 
-/// A profile that is ready to be started.
+/// A planned control plane that is ready to start.
 pub(crate) struct Draft {
     pub(crate) stores: Vec<Component>,
     pub(crate) plugins: Vec<Component>,
     pub(crate) apiserver: Component,
-    /// On the same stores.
+    /// More apiservers on the same stores.
     pub(crate) more_apiservers: Vec<Component>,
-    /// Started by those who want them.
+    /// Components that checks start when they need them.
     pub(crate) on_demand: Vec<Component>,
     pub(crate) node: Option<NodeDraft>,
     pub(crate) beside: Beside,
     pub(crate) info: ProfileInfo,
-    /// The profile's private folder, there.
+    /// The profile's private folder as the components see it.
     pub(crate) there: PathBuf,
-    /// `PROFILE.STORE` to the file that holds its data, there.
+    /// `PROFILE.STORE` to the store's data file, as the components see it.
     pub(crate) data: Vec<(String, PathBuf)>,
     pub(crate) host: Arc<dyn Host>,
 }
 
-/// The stores of a profile on paper.
+/// The planned stores of a profile.
 #[derive(Default)]
 struct Stores {
     components: Vec<Component>,
-    /// URLs as the apiserver knows them, by store.
+    /// URLs that the apiserver uses, by store.
     servers: BTreeMap<String, String>,
-    /// URLs as the suite does.
+    /// URLs that the suite uses, by store.
     endpoints: BTreeMap<String, Vec<String>>,
     data: Vec<(String, PathBuf)>,
 }
@@ -112,7 +112,7 @@ struct Stores {
 /// A profile whose components run.
 pub(crate) struct ControlPlane {
     pub(crate) info: ProfileInfo,
-    /// The profile's private folder, there.
+    /// The profile's private folder as the components see it.
     pub(crate) there: PathBuf,
     pub(crate) components: Vec<Component>,
     pub(crate) beside: Beside,
@@ -121,26 +121,26 @@ pub(crate) struct ControlPlane {
 }
 
 pub(crate) const SLOW: f64 = ClusterInfo::SLOW;
-/// More than that at a time, and the waiting in one no longer fills the gaps in the others.
+/// With more at a time, the waiting in one no longer fills the gaps in the others.
 pub(crate) const AWAKE: usize = 3;
 
-/// How many control planes may be awake where the machine has this factor; see [`model::Control::wake`].
+/// How many control planes may run at the same time on a machine with this factor; see [`model::Control::wake`].
 pub(crate) fn awake(factor: f64) -> Option<usize> {
     (factor >= SLOW).then_some(AWAKE)
 }
 
-/// Stops components, apiservers first: none of them must find its store silent.
+/// Suspends components, apiservers first, so that none of them sees its store stop to answer.
 pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.collect();
     components.sort_by_key(|component| std::cmp::Reverse(component.order()));
     components.iter_mut().try_for_each(|component| component.signal(Signal::STOP))
 }
 
-/// Lets components run again, stores first, and waits until they are ready.
+/// Resumes components, stores first, and waits until they are ready.
 pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.filter(|component| !component.on_demand).collect();
     components.sort_by_key(|component| component.order());
-    // Members of one store need each other to be ready.
+    // The members of a store become ready only together.
     for group in components.chunk_by_mut(|a, b| a.order() == b.order()) {
         group.iter_mut().try_for_each(|component| component.signal(Signal::CONT))?;
         group.iter_mut().try_for_each(|component| component.wait_ready(OnInterrupt::Stop))?;
@@ -149,15 +149,15 @@ pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> a
 }
 
 impl Root {
-    /// The name that a path of this side has on the other.
+    /// The path under which the components see a path of this machine.
     pub(crate) fn there(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.here).map_or_else(|_| path.to_owned(), |rest| self.there.join(rest))
     }
 }
 
 impl Draft {
-    /// Starts the components, and lets them rest when they are ready if that is asked for; `started` gets each one that
-    /// was launched, also when a later one fails.
+    /// Starts the components, and suspends them when they are ready if `resting`. Adds each launched component to
+    /// `started`, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
         let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
             self;
@@ -180,7 +180,7 @@ impl Draft {
                     apiserver.start()?;
                 }
             }
-            steps.join().map_err(|_| anyhow!("a step of the node's start panicked, a bug of ours"))?
+            steps.join().map_err(|_| anyhow!("a step of the node's start panicked; this is a bug in archproof"))?
         })?;
         let first = started.len();
         for mut late in late {
@@ -197,7 +197,7 @@ impl Draft {
         Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data, host })
     }
 
-    /// Takes over components that run already.
+    /// Takes over components that already run.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
         let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
             self;
@@ -215,7 +215,7 @@ impl Draft {
 }
 
 impl Plan<'_> {
-    /// Everything of a profile but its processes: ports, folders, files, flags. Files that exist are kept.
+    /// Plans everything of a profile except its processes: ports, folders, files, flags. Keeps existing files.
     pub(crate) fn draft(&self, profile: &Profile, attempt: usize) -> anyhow::Result<Draft> {
         let place = &self.place;
         let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
@@ -274,7 +274,7 @@ impl Plan<'_> {
         Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host })
     }
 
-    /// A kube-controller-manager of the apiserver on this port, there.
+    /// A kube-controller-manager for the apiserver on this port in that place.
     fn controllers(
         &self,
         name: String,
@@ -338,10 +338,10 @@ impl Plan<'_> {
         self.as_ready_as(component, store.kind)
     }
 
-    /// Puts a program before another one, which it becomes.
+    /// Makes `wrapper` the program; it executes the original program.
     fn wrap(&self, program: &mut Program, wrapper: &StoreWrapper, there: &Path) -> anyhow::Result<()> {
         let (path, arguments) = (self.place.command)(artifact(self.artifacts, &wrapper.component)?);
-        // What runs in an emulator cannot become a program that needs the emulator as well.
+        // A program that runs in an emulator cannot execute another one that needs the emulator.
         if !arguments.is_empty() {
             return Ok(());
         }
@@ -352,9 +352,9 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// A component that answers as a store does.
+    /// A component with the readiness probe of a store.
     ///
-    /// kine has no address for its health, but like every gRPC server it refuses a GET.
+    /// kine has no health endpoint, but like every gRPC server it refuses a GET.
     fn as_ready_as(&self, mut store: Component, kind: StoreKind) -> anyhow::Result<Component> {
         if kind != StoreKind::Etcd {
             store.ready.client = self.client(Alpn::Http2)?;
@@ -384,7 +384,7 @@ impl Plan<'_> {
         Ok(Program { name, path, args, env, log })
     }
 
-    /// Asks for readiness.
+    /// A client for readiness probes.
     pub(crate) fn client(&self, alpn: Alpn) -> anyhow::Result<Client> {
         let config = tls::client(&self.pki.admin, alpn)?;
         Client::builder()
@@ -392,7 +392,7 @@ impl Plan<'_> {
             .no_proxy()
             .timeout(self.scaled(Duration::from_secs(5)))
             .build()
-            .context("failed to make the client that asks for readiness")
+            .context("failed to create the client for readiness probes")
     }
 
     fn info(
@@ -429,7 +429,7 @@ impl Plan<'_> {
         })
     }
 
-    /// A deadline for this place.
+    /// A deadline, multiplied by the factor.
     pub(crate) fn scaled(&self, limit: Duration) -> Duration {
         limit.mul_f64(self.place.factor)
     }
@@ -438,6 +438,6 @@ impl Plan<'_> {
 pub(crate) fn artifact<'a>(artifacts: &'a Artifacts, component: &str) -> anyhow::Result<&'a Artifact> {
     match artifacts.by_component.get(component) {
         Some(artifact) => Ok(artifact),
-        None => bail!("{component} was not built; `cargo xtask build --component {component}` builds it"),
+        None => bail!("{component} was not built: build it with `cargo xtask build --component {component}`"),
     }
 }

@@ -1,4 +1,4 @@
-//! The provider `process`: etcd and kube-apiserver as child processes, foreign architectures through qemu-user.
+//! The provider `process`: etcd and kube-apiserver as child processes; other architectures run through qemu-user.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
 use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake};
 
-/// How often a start is repeated with new ports when somebody else took one meanwhile.
+/// How many times a start is tried with new ports if another process takes a port in between.
 const PORT_ATTEMPTS: usize = 5;
 
-/// Chooses a port that is free now; `proc::ports::free`, except where a test takes one away.
+/// Chooses a free port: `proc::ports::free`, except in a test that takes ports away.
 pub type Ports<'a> = &'a (dyn Fn() -> anyhow::Result<u16> + Sync);
 
-/// Starts a control plane for every profile, side by side. Nothing is left running when this fails.
+/// Starts the control planes of all profiles in parallel. If this fails, no process is left.
 pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
     up_on(target, artifacts, topology, run, &proc::ports::free)
 }
 
-/// [`up`] on chosen ports. One that is taken when its component wants it costs an attempt, not the boot.
+/// [`up`] on chosen ports. If another process has taken a port before its component binds it, the start is repeated.
 pub fn up_on(
     target: &Target,
     artifacts: &Artifacts,
@@ -36,7 +36,7 @@ pub fn up_on(
 ) -> anyhow::Result<Booted> {
     tls::install();
     let phase = Phase::start(format!("boot {}", target.name));
-    phase.status("trying the components");
+    phase.status("running the components' --version");
     let execution = execution::prepare(target, artifacts)?;
     phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
@@ -63,9 +63,9 @@ pub fn up_on(
     Ok(booted)
 }
 
-/// A shell script that starts a profile by hand: the same programs, flags, files and certificates, and nothing else.
+/// A shell script that starts a profile with the same programs, flags, files and certificates, and does nothing else.
 ///
-/// It prints `ready` when the apiserver is, and then waits. `cargo xtask bench` measures [`up`] against it.
+/// It prints `ready` when the apiserver is ready, and then waits. `cargo xtask bench` compares [`up`] with it.
 pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
     tls::install();
     let execution = execution::prepare(target, artifacts)?;
@@ -88,7 +88,7 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
     Ok(lines.join("\n") + "\n")
 }
 
-/// Makes the plan of this provider and does something with it.
+/// Creates the plan of this provider and passes it to `then`.
 #[expect(clippy::too_many_arguments, reason = "everything a plan is made from, once")]
 fn with_plan<T>(
     target: &Target,
@@ -114,7 +114,7 @@ fn with_plan<T>(
     then(&Plan { target, artifacts, pki, run, place, node: None })
 }
 
-/// Starts one profile; again with new ports when a port was taken between its choice and its use.
+/// Starts one profile. Tries again with new ports if a port was taken between its choice and its use.
 fn control_plane(plan: &Plan<'_>, profile: &Profile) -> anyhow::Result<ControlPlane> {
     let mut attempt = 1;
     loop {
@@ -130,7 +130,7 @@ fn control_plane(plan: &Plan<'_>, profile: &Profile) -> anyhow::Result<ControlPl
         // Dropping the components ends them before the next attempt.
         drop(components);
         if !port_taken || attempt == PORT_ATTEMPTS {
-            return Err(error.context(format!("profile `{}` did not start", profile.name)));
+            return Err(error.context(format!("failed to start the profile `{}`", profile.name)));
         }
         attempt += 1;
     }

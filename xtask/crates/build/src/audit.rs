@@ -1,7 +1,7 @@
-//! Whether a file is the program that was asked for: ELF header, static linking, Go build information.
+//! Whether a file is the requested program: ELF header, static linking, Go build information.
 //!
-//! Every binary passes through here, whatever its source, also one from the cache. What a program answers when it
-//! runs (`/version`) is not judged here: nothing is executed.
+//! Every binary passes through this audit, whatever its source, also one from the cache. The audit executes nothing, so
+//! it does not judge what a running program answers (`/version`).
 
 use std::path::Path;
 
@@ -11,15 +11,16 @@ use model::{ByteOrder, ComponentSet, Target};
 use crate::buildinfo::{self, BuildInfo};
 use crate::elf::{self, Elf, Kind, machine_name};
 
-/// How the file came to be, which decides what its build information must say.
+/// The origin of the file. It decides what the build information must contain.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
-    /// We built it with this version of the module that holds the package.
+    /// This crate built it, from this version of the module that contains the package.
     Module { version: String },
-    /// We built it in a source tree, which has no module version.
+    /// This crate built it in a source tree, which has no module version.
     Checkout,
-    /// Somebody else built it. Its package may be another than ours, a replacement for etcd for example, but not one
-    /// of these, which would be two files mixed up. Build information may be absent: not all programs are in Go.
+    /// The user provides it. Its package may differ, for example in a replacement for etcd, but must not be one of
+    /// `other_packages`: then two files were mixed up. Build information is optional: not all programs are written in
+    /// Go.
     Prebuilt { other_packages: Vec<String> },
 }
 
@@ -33,7 +34,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) origin: &'a Origin,
 }
 
-/// Refuses a file that is not what was asked for, with all differences; otherwise returns its build information.
+/// Refuses a file that is not the requested program, and lists all differences. Otherwise returns its build
+/// information.
 pub(crate) fn audit(file: &Path, bytes: &[u8], expected: &Expected<'_>) -> anyhow::Result<Option<BuildInfo>> {
     let (differences, info) = match elf::parse(bytes) {
         Ok(elf) => {
@@ -53,7 +55,7 @@ pub(crate) fn audit(file: &Path, bytes: &[u8], expected: &Expected<'_>) -> anyho
         return Ok(info);
     }
     bail!(
-        "{} is not the {} for {} that was asked for: {}",
+        "{} is not the requested {} for {}: {}",
         file.display(),
         expected.component,
         expected.target.name,
@@ -61,9 +63,9 @@ pub(crate) fn audit(file: &Path, bytes: &[u8], expected: &Expected<'_>) -> anyho
     )
 }
 
-/// The version that a foreign program reports, if its build information tells.
+/// The version that a prebuilt program reports, if its build information contains it.
 pub(crate) fn recorded_version(info: &BuildInfo, set: &ComponentSet) -> Option<String> {
-    // Without -trimpath Go records the linker flags, and with them what a release build wrote into the version.
+    // Without -trimpath Go records the linker flags, which set the version in a release build.
     let flags = info.settings.get("-ldflags").map(String::as_str).unwrap_or_default();
     let symbols = set.ldflags.iter().filter_map(|flag| flag.strip_suffix("{version}")?.split_whitespace().last());
     let written = symbols.flat_map(|symbol| flags.split_once(symbol)).find_map(|(_, after)| {
@@ -89,7 +91,7 @@ fn header(elf: &Elf<'_>, target: &Target) -> Vec<String> {
         differences.push(format!("ELF type is {kind}, expected 2 or 3: a program"));
     }
     if let Some(interpreter) = &elf.interpreter {
-        differences.push(format!("it is linked dynamically (interpreter {interpreter}), expected a static program"));
+        differences.push(format!("it is dynamically linked (interpreter {interpreter}), expected a static program"));
     }
     differences
 }
@@ -169,20 +171,23 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_header_is_named_with_what_was_expected() {
+    fn wrong_header_is_reported_with_the_expected_value() {
         for (file, part) in [
             (tiny(64, ByteOrder::Little, 62), "ELF machine is 62 (EM_X86_64), expected 243 (EM_RISCV)"),
             (tiny(64, ByteOrder::Big, 243), "ELF byte order is big endian, expected little endian"),
             (tiny(32, ByteOrder::Little, 243), "ELF class is 32 bit, expected 64 bit"),
-            (b"#!/bin/sh\n".to_vec(), "it is no ELF file"),
+            (b"#!/bin/sh\n".to_vec(), "it is not an ELF file"),
         ] {
             let error = refusal(&file, &prebuilt()).unwrap();
-            assert!(error.contains(part) && error.contains("dir/etcd is not the etcd for riscv64"), "{error}");
+            assert!(
+                error.contains(part) && error.contains("dir/etcd is not the requested etcd for riscv64"),
+                "{error}"
+            );
         }
     }
 
     #[test]
-    fn build_information_may_be_absent_only_in_a_prebuilt_file() {
+    fn only_a_prebuilt_file_may_lack_build_information() {
         let file = tiny(64, ByteOrder::Little, 243);
         assert_eq!(refusal(&file, &prebuilt()), None);
         let error = refusal(&file, &Origin::Checkout).unwrap();
@@ -239,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_a_foreign_program() {
+    fn version_of_a_prebuilt_program_is_read() {
         let set = ComponentSet {
             name: "kubernetes".into(),
             main_module: "k8s.io/kubernetes".into(),

@@ -1,6 +1,6 @@
-//! The build information that Go's linker writes into every program: what `go version -m FILE` prints.
+//! The build information that Go's linker writes into every program; `go version -m FILE` prints it.
 //!
-//! Format: Go's src/debug/buildinfo/buildinfo.go. Only the form with inline strings (Go 1.18 and later) is read.
+//! Format: Go's src/debug/buildinfo/buildinfo.go. Only the format with inline strings (Go 1.18 and later) is supported.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const HEADER: usize = 32;
 const FLAGS_AT: usize = 15;
 const INLINE_STRINGS: u8 = 2;
 const ALIGNMENT: usize = 16;
-/// The linker frames the module text by 16 bytes on each side, so that it can be found without the header.
+/// The linker puts 16 bytes before and after the module text, so that it can be found without the header.
 const SENTINEL: usize = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) struct BuildInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Module {
     pub(crate) path: String,
-    /// "(devel)" when it was built in its own source tree.
+    /// "(devel)" if the program was built in its own source tree.
     pub(crate) version: String,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<Option<BuildInfo>, String> {
     let Some(header) = aligned.map(|index| &data[index * ALIGNMENT..]) else { return Ok(None) };
     match header.get(FLAGS_AT) {
         Some(flags) if flags & INLINE_STRINGS != 0 => {}
-        Some(_) => return Err("the Go build information is in the form used before Go 1.18".to_owned()),
+        Some(_) => return Err("the Go build information has the format used before Go 1.18".to_owned()),
         None => return Err("the Go build information is cut off".to_owned()),
     }
     let cut = || "the Go build information is cut off".to_owned();
@@ -48,7 +48,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<Option<BuildInfo>, String> {
     Ok(Some(BuildInfo { go, ..modules(text) }))
 }
 
-/// A string with its length in front, as an unsigned LEB128 number.
+/// Reads a string that has its length in front, as an unsigned LEB128 number.
 fn string(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0usize;
     for (index, byte) in data.iter().enumerate().take(5) {
@@ -82,7 +82,7 @@ fn modules(text: &[u8]) -> BuildInfo {
     info
 }
 
-/// Undoes Go's `strconv.Quote` as far as command-line flags need it.
+/// Reverses Go's `strconv.Quote` as far as command-line flags need it.
 fn unquote(value: &str) -> String {
     match value.strip_prefix('"').and_then(|v| v.strip_suffix('"')) {
         Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\"),
@@ -118,7 +118,7 @@ mod tests {
                         build\t-ldflags=\"-X p.v=\\\"1 2\\\"\"\n";
 
     #[test]
-    fn everything_the_audit_needs_is_read() {
+    fn all_fields_of_the_audit_are_read() {
         let mut data = vec![0; 3 * ALIGNMENT];
         data.extend(framed("go1.26.8", TEXT));
         let info = parse(&data).unwrap().unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_without_it_has_none() {
+    fn program_without_build_information_returns_none() {
         assert_eq!(parse(b"").unwrap(), None);
         assert_eq!(parse(&[7; 500]).unwrap(), None);
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_form_is_refused_by_name() {
+    fn format_before_go_1_18_is_refused() {
         let mut old = framed("go1.17", TEXT);
         old[FLAGS_AT] = 0;
         assert!(parse(&old).unwrap_err().contains("before Go 1.18"));

@@ -1,8 +1,8 @@
-//! The store of built binaries: one folder per key, `KEY/COMPONENT` beside `KEY/key.json`.
+//! The cache of built binaries: one folder per key, with `KEY/COMPONENT` and `KEY/key.json`.
 //!
-//! The key is a digest of everything that shapes the binary, so an entry is never out of date, only unneeded. Nothing
-//! in it is trusted: a hit is a file whose SHA-256 is the recorded one. Entries appear by rename, so builders may run
-//! at the same time. Nothing is ever removed here except damaged entries and what killed builders left.
+//! The key is a digest of everything that shapes the binary, so an entry never becomes stale, only unneeded. Entries
+//! are not trusted: a hit is a file that has the recorded SHA-256. Entries appear by rename, so several builders may
+//! run at the same time. This module removes only damaged entries and what killed builders left.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +19,12 @@ use crate::digest::{Fields, sha256};
 
 const RECORD: &str = "key.json";
 const UNFINISHED: &str = ".unfinished-";
-/// No build takes as long: an older unfinished folder belongs to a builder that was killed.
+/// No build takes this long: an older unfinished folder belongs to a builder that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
-/// Differences that a reason names before it only counts.
+/// How many differences a reason names; it only counts the rest.
 const NAMED: usize = 3;
 
-/// Everything that shapes a binary, by name; the names appear in messages.
+/// All inputs that shape a binary, by name. The names appear in messages.
 pub(crate) type Inputs = BTreeMap<String, String>;
 
 /// The key of an entry.
@@ -37,7 +37,7 @@ pub(crate) fn key(inputs: &Inputs) -> String {
     digest.finish()
 }
 
-/// What `key.json` says about the binary beside it.
+/// The content of `key.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) component: String,
@@ -46,9 +46,9 @@ pub(crate) struct Record {
     pub(crate) go: String,
     pub(crate) sha256: String,
     pub(crate) size: u64,
-    /// Of the build.
+    /// Duration of the build.
     pub(crate) seconds: f64,
-    /// For people: what was run.
+    /// The build command, for display.
     pub(crate) command: String,
     pub(crate) inputs: Inputs,
 }
@@ -57,13 +57,13 @@ pub(crate) struct Record {
 pub(crate) struct Entry {
     pub(crate) path: PathBuf,
     pub(crate) record: Record,
-    /// The file's content, which had to be read anyway.
+    /// The file's content, which the verification had to read.
     pub(crate) bytes: Vec<u8>,
 }
 
 pub(crate) enum Lookup {
     Hit(Box<Entry>),
-    /// Why there is none.
+    /// Why there is no usable entry.
     Miss(String),
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct Cache {
     dir: PathBuf,
 }
 
-/// Folders that a build writes into; removed when dropped, except for what was stored.
+/// Folders that a build writes into. Dropping this removes them; a stored entry has been moved away by then.
 pub(crate) struct Unfinished {
     dir: PathBuf,
 }
 
-/// Becomes the entry.
+/// The subfolder that becomes the entry.
 const ENTRY: &str = "entry";
-/// Go's own work folder, which a `go build` that is killed does not remove.
+/// Go's own work folder, which a killed `go build` does not remove.
 const WORK: &str = "work";
 
 impl Cache {
@@ -90,7 +90,7 @@ impl Cache {
     /// Looks for an intact entry for `inputs`.
     pub(crate) fn lookup(&self, component: &str, arch: &str, inputs: &Inputs) -> Lookup {
         let folder = self.dir.join(key(inputs));
-        // Held until this process ends, so that nobody removes what it runs.
+        // Held until this process ends, so that no other process removes the binary while it is in use.
         if !hold::hold(&folder) {
             return Lookup::Miss(self.reason(component, arch, inputs));
         }
@@ -100,7 +100,7 @@ impl Cache {
         }
     }
 
-    /// Folders for a build.
+    /// Creates the folders for a build.
     pub(crate) fn unfinished(&self) -> anyhow::Result<Unfinished> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         self.sweep();
@@ -108,19 +108,19 @@ impl Cache {
         let dir = self.dir.join(format!("{UNFINISHED}{}-{number}", unique_name()));
         let unfinished = Unfinished { dir };
         for dir in [unfinished.entry(), unfinished.work()] {
-            fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
+            fs::create_dir_all(&dir).with_context(|| format!("failed to create the folder {}", dir.display()))?;
         }
         Ok(unfinished)
     }
 
-    /// Makes the output of a build the entry for `record.inputs`, in place of a damaged one.
+    /// Stores the output of a build as the entry for `record.inputs`, and replaces a damaged one.
     pub(crate) fn store(&self, unfinished: &Unfinished, record: &Record) -> anyhow::Result<PathBuf> {
         let text = serde_json::to_string_pretty(record).context("a record is plain data")?;
         let file = unfinished.file(RECORD);
         fs::write(&file, text + "\n").with_context(|| format!("failed to write {}", file.display()))?;
         let folder = self.dir.join(key(&record.inputs));
         let moved = fs::rename(unfinished.entry(), &folder).or_else(|_| {
-            // Another builder was faster, and its entry is as good as ours; or it is the damaged entry.
+            // Another builder was faster, and its entry is equivalent; or the existing entry is damaged.
             if entry(&folder, &record.component).is_ok() {
                 return Ok(());
             }
@@ -129,12 +129,12 @@ impl Cache {
             fs::rename(unfinished.entry(), &folder)
         });
         moved.with_context(|| format!("failed to store the cache entry {}", folder.display()))?;
-        // Just stored: nobody removes what was used a moment ago.
+        // The entry was stored just now, so no process removes it before this hold.
         let _ = hold::hold(&folder);
         Ok(folder.join(&record.component))
     }
 
-    /// Why there is no entry: what differs from the most similar one.
+    /// Why there is no entry: the differences from the most similar entry.
     fn reason(&self, component: &str, arch: &str, inputs: &Inputs) -> String {
         let records = self.records().into_iter().filter(|r| r.component == component && r.arch == arch);
         let nearest = records.map(|record| differences(&record.inputs, inputs)).min_by_key(Vec::len);
@@ -149,14 +149,14 @@ impl Cache {
         }
     }
 
-    /// All readable records, the newest first.
+    /// All readable records, newest first.
     fn records(&self) -> Vec<Record> {
         let Ok(folders) = fs::read_dir(&self.dir) else { return Vec::new() };
         let mut found: Vec<(SystemTime, Record)> = folders
             .filter_map(|folder| {
                 let file = folder.ok()?.path().join(RECORD);
                 let time = fs::metadata(&file).ok()?.modified().ok()?;
-                // One that cannot be read explains nothing; if it is needed, `entry` names the damage.
+                // Skip an unreadable record: it explains nothing, and if it is needed, `entry` reports the damage.
                 Some((time, serde_json::from_str(&fs::read_to_string(&file).ok()?).ok()?))
             })
             .collect();
@@ -170,7 +170,7 @@ impl Cache {
             let unfinished = folder.file_name().to_string_lossy().starts_with(UNFINISHED);
             let age = folder.metadata().and_then(|m| m.modified()).ok().and_then(|time| time.elapsed().ok());
             if unfinished && age.is_some_and(|age| age > ABANDONED) {
-                // Another builder may be sweeping too.
+                // Another builder may remove it at the same time.
                 let _ = fs::remove_dir_all(folder.path());
             }
         }
@@ -193,7 +193,7 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // What cannot be removed now is swept later.
+        // If this fails, a later sweep removes it.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -201,7 +201,8 @@ impl Drop for Unfinished {
 fn entry(folder: &Path, component: &str) -> anyhow::Result<Entry> {
     let file = folder.join(RECORD);
     let text = fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let record: Record = serde_json::from_str(&text).with_context(|| format!("{} is no record", file.display()))?;
+    let record: Record =
+        serde_json::from_str(&text).with_context(|| format!("{} is not a valid record", file.display()))?;
     let path = folder.join(component);
     let bytes = fs::read(&path).with_context(|| format!("{} cannot be read", path.display()))?;
     let found = sha256(&bytes);
@@ -217,7 +218,7 @@ fn entry(folder: &Path, component: &str) -> anyhow::Result<Entry> {
     Ok(Entry { path, record, bytes })
 }
 
-/// "go: go1.26.7 -> go1.26.8" for each input that is not the same; what tends to be the cause of the others first.
+/// "go: go1.26.7 -> go1.26.8" for each input that differs. Version and Go come first: they tend to cause the others.
 fn differences(old: &Inputs, new: &Inputs) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut names: Vec<&String> = names.into_iter().collect();
@@ -230,7 +231,7 @@ fn differences(old: &Inputs, new: &Inputs) -> Vec<String> {
         .collect()
 }
 
-/// A digest is told by its first digits.
+/// Shortens a digest to its first digits.
 fn shown(value: &str) -> String {
     let digest = value.len() == 64 && value.chars().all(|c| c.is_ascii_hexdigit());
     if digest { value[..12].to_owned() } else { format!("`{value}`") }
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_says_why() {
+    fn miss_reports_the_differences() {
         let dir = TempDir::new();
         let cache = Cache::at(dir.path().join("components"));
         assert_eq!(miss(&cache, &inputs(&[])), "not built before");
@@ -293,13 +294,13 @@ mod tests {
         let all = [("go", "x"), ("go.sum", "x"), ("ldflags", "x"), ("arch", "x")];
         assert!(miss(&cache, &inputs(&all)).ends_with(", and 1 more"), "{}", miss(&cache, &inputs(&all)));
         match cache.lookup("etcd", "arm64", &inputs(&[("arch", "arm64")])) {
-            Lookup::Miss(why) => assert_eq!(why, "not built before", "another architecture's entry explains nothing"),
+            Lookup::Miss(why) => assert_eq!(why, "not built before", "an entry of another architecture does not count"),
             Lookup::Hit(_) => panic!("expected a miss"),
         }
     }
 
     #[test]
-    fn a_hit_is_the_stored_file() {
+    fn hit_returns_the_stored_file() {
         let dir = TempDir::new();
         let cache = Cache::at(dir.path().to_path_buf());
         let path = store(&cache, inputs(&[]), "binary");
@@ -308,12 +309,12 @@ mod tests {
             Lookup::Miss(why) => panic!("{why}"),
         }
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
-        assert_eq!(left.len(), 1, "nothing unfinished is left: {left:?}");
+        assert_eq!(left.len(), 1, "an unfinished folder is left: {left:?}");
     }
 
-    /// Two containers with the same cache: their processes have the same numbers.
+    /// Two containers share a cache: their processes may have the same IDs.
     #[test]
-    fn builds_of_processes_with_the_same_number_have_folders_of_their_own() {
+    fn builders_with_the_same_process_id_use_different_folders() {
         let dir = TempDir::new();
         for number in 0..1000 {
             let other = dir.path().join(format!("{UNFINISHED}{}-{number}/entry", std::process::id()));
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found_named_and_repaired() {
+    fn damaged_entry_is_reported_and_replaced() {
         let dir = TempDir::new();
         let cache = Cache::at(dir.path().to_path_buf());
         let path = store(&cache, inputs(&[]), "binary");
@@ -333,7 +334,7 @@ mod tests {
         let damages: [(&dyn Fn(), &str); 4] = [
             (&|| fs::write(&path, "binarY").unwrap(), "expected"),
             (&|| fs::remove_file(&path).unwrap(), "cannot be read"),
-            (&|| fs::write(&record, "{").unwrap(), "is no record"),
+            (&|| fs::write(&record, "{").unwrap(), "is not a valid record"),
             (&|| fs::remove_file(&record).unwrap(), "cannot be read"),
         ];
         for (damage, part) in damages {
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_of_two_builders_keeps_the_entry_of_the_faster() {
+    fn slower_of_two_builders_keeps_the_entry_of_the_faster() {
         let dir = TempDir::new();
         let cache = Cache::at(dir.path().to_path_buf());
         store(&cache, inputs(&[]), "faster");
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_build_leaves_nothing() {
+    fn dropped_unfinished_build_leaves_no_files() {
         let dir = TempDir::new();
         let cache = Cache::at(dir.path().to_path_buf());
         let unfinished = cache.unfinished().unwrap();

@@ -1,4 +1,4 @@
-//! Source `checkout`: a source tree of the user. What state it is in, and a digest of everything that is built.
+//! Source `checkout`: a source tree of the user. Reads its state and computes a digest of everything that is built.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::go::{Env, Toolchain, shell_in};
 use crate::module::EPOCH;
 use crate::stamp::{Stamp, version_of_describe};
 
-/// No `-mod`: a tree with a vendor folder is built from that, as its owner does.
+/// No `-mod`: a tree with a vendor folder is built from it, as its owner would.
 pub(crate) const GO_FLAGS: &str = "-buildvcs=false";
-/// Reading the state of a large tree from a slow disk.
+/// Limit for git: reading the state of a large tree from a slow disk takes long.
 const GIT: Duration = Duration::from_secs(300);
 /// Digits of a commit in a version, as in upstream's hack/lib/version.sh.
 const ABBREVIATED: usize = 14;
@@ -23,13 +23,13 @@ pub(crate) struct Checkout {
     pub(crate) root: PathBuf,
     pub(crate) stamp: Stamp,
     pub(crate) date: String,
-    /// Digest of what is in the tree.
+    /// Digest of the tree's content.
     pub(crate) tree: String,
-    /// What the user should know about the version.
+    /// A note about the version for the user.
     pub(crate) note: Option<String>,
 }
 
-/// Looks at the tree at `path`.
+/// Reads the state of the tree at `path`.
 pub(crate) fn inspect(path: &Path) -> anyhow::Result<Checkout> {
     let root = path.canonicalize().with_context(|| format!("there is no checkout at {}", path.display()))?;
     match Git::of(&root)? {
@@ -39,24 +39,24 @@ pub(crate) fn inspect(path: &Path) -> anyhow::Result<Checkout> {
 }
 
 impl Checkout {
-    /// The folder in which `package` is built, which must be the tree's own and not a dependency of it.
+    /// The folder in which to build `package`, which must belong to the tree itself and not to a dependency.
     pub(crate) fn build_dir(&self, checkout_dir: Option<&str>, package: &str) -> anyhow::Result<PathBuf> {
         let dir = self.root.join(checkout_dir.unwrap_or("."));
         if !dir.join("go.mod").is_file() {
-            bail!("{} has no go.mod: {} is no source tree of {package}", dir.display(), self.root.display());
+            bail!("{} has no go.mod: {} is not a source tree of {package}", dir.display(), self.root.display());
         }
         Ok(dir.canonicalize()?)
     }
 
-    /// Fails unless `go` finds `package` below the tree: elsewhere it would build some released version of it.
+    /// Fails unless `go` finds `package` below the tree: otherwise `go` would build a released version of it.
     pub(crate) fn must_hold(&self, go: &Toolchain, dir: &Path, env: &Env, package: &str) -> anyhow::Result<()> {
         let found = go
             .ask(dir, env, &["list", "-find", "-f", "{{.Dir}}", package])
-            .with_context(|| format!("{} is no source tree of {package}", self.root.display()))?;
+            .with_context(|| format!("{} is not a source tree of {package}", self.root.display()))?;
         let found = Path::new(found.trim());
         if !found.starts_with(&self.root) {
             bail!(
-                "{} is no source tree of {package}: `go list` finds that in {}",
+                "{} is not a source tree of {package}: `go list` finds it in {}",
                 self.root.display(),
                 found.display()
             );
@@ -64,7 +64,7 @@ impl Checkout {
         Ok(())
     }
 
-    /// A digest of folders outside of the tree that go.mod or go.work put into the build; none is the usual case.
+    /// A digest of the folders outside the tree that go.mod or go.work add to the build; usually None.
     pub(crate) fn outside(&self, go: &Toolchain, dir: &Path, env: &Env) -> anyhow::Result<Option<String>> {
         let mut folders = Vec::new();
         for replace in go.go_mod(&dir.join("go.mod"))?.replace.unwrap_or_default() {
@@ -101,13 +101,13 @@ impl Checkout {
     }
 }
 
-/// A source archive, unpacked. Its version is not known, so it gets one that claims nothing.
+/// An unpacked source archive. Its version is unknown, so it gets a version that matches no release.
 fn without_git(root: PathBuf) -> anyhow::Result<Checkout> {
     let mut digest = Fields::new();
     digest.add_folder(&root)?;
     let tree = digest.finish();
     let version = format!("v0.0.0-archive+{}", &tree[..ABBREVIATED]);
-    let note = Some(format!("{} is no git checkout: the version will be {version}", root.display()));
+    let note = Some(format!("{} is not a git checkout: its version will be {version}", root.display()));
     let stamp = Stamp { version, commit: "unknown".to_owned(), tree_state: "archive".to_owned() };
     Ok(Checkout { root, stamp, date: EPOCH.to_owned(), tree, note })
 }
@@ -130,7 +130,7 @@ impl Git {
     fn inspect(self) -> anyhow::Result<Checkout> {
         let commit = self.line(&["rev-parse", "HEAD^{commit}"])?;
         let status = self.ask(&["status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all"])?;
-        // Generated sources may be ignored by git, but not by `go build`.
+        // Git may ignore generated sources, but `go build` does not.
         let ignored = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--"];
         let ignored = self.ask(&[&ignored[..], &["*.go", "*.s", "*go.mod", "*go.sum", "*go.work"]].concat())?;
         let changed = status.split_terminator('\0').filter_map(|entry| entry.get(3..));
@@ -149,7 +149,7 @@ impl Git {
         let version = version_of_describe(&described.clone().unwrap_or_else(untagged), dirty);
         let note = described.is_none().then(|| {
             let root = self.root.display();
-            format!("no version tag leads to the commit of {root} (a shallow clone?): the version will be {version}")
+            format!("the commit of {root} has no version tag (a shallow clone?): its version will be {version}")
         });
         let date = ["show", "--no-patch", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd", "HEAD"];
         let date = self.line(&date)?;
@@ -164,7 +164,7 @@ impl Git {
 
     fn ask(&self, args: &[&str]) -> anyhow::Result<String> {
         let shell = shell_in(&self.root)?;
-        // Somebody else may be using the tree: take no lock.
+        // Another process may be using the tree: take no lock.
         let command = shell.cmd("git").arg("--no-optional-locks").args(args).env("TZ", "UTC").env("LC_ALL", "C");
         Ok(exec::run(command, GIT)?.stdout)
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_tag_is_a_release() {
+    fn clean_tagged_tree_has_the_tag_as_version() {
         let dir = repository();
         git(&dir, &["tag", "v1.2.3"]);
         let checkout = inspect(dir.path()).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_tag_the_version_claims_nothing() {
+    fn untagged_tree_gets_a_version_that_matches_no_release() {
         let dir = repository();
         let checkout = inspect(dir.path()).unwrap();
         assert!(checkout.stamp.version.starts_with("v0.0.0-untagged+"), "{}", checkout.stamp.version);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_go_would_build_changes_the_digest() {
+    fn every_file_that_go_builds_changes_the_digest() {
         let dir = repository();
         let clean = inspect(dir.path()).unwrap();
         for (name, content, changes, dirty) in [
@@ -240,14 +240,14 @@ mod tests {
                 Some(content) => drop(dir.write(name, content)),
                 None => std::fs::remove_file(dir.path().join(name)).unwrap(),
             }
-            assert_eq!(inspect(dir.path()).unwrap().tree, clean.tree, "{name} was put back");
+            assert_eq!(inspect(dir.path()).unwrap().tree, clean.tree, "after {name} was restored");
         }
         std::fs::remove_file(dir.path().join("main.go")).unwrap();
         assert_ne!(inspect(dir.path()).unwrap().tree, clean.tree);
     }
 
     #[test]
-    fn a_tree_without_git_is_an_archive() {
+    fn tree_without_git_is_an_archive() {
         let dir = TempDir::new();
         dir.write("go.mod", "module example.org/m\n");
         let first = inspect(dir.path()).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_no_source_tree_is_named() {
+    fn folder_that_is_not_a_source_tree_is_named() {
         let dir = TempDir::new();
         let error = inspect(dir.path()).unwrap().build_dir(Some("server"), "example.org/m").unwrap_err().to_string();
         assert!(error.contains("server has no go.mod") && error.contains("example.org/m"), "{error}");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbouring_folder_that_is_built_too_counts() {
+    fn replaced_folder_outside_the_tree_changes_the_digest() {
         let dir = TempDir::new();
         let go_mod = dir.write("tree/go.mod", "module example.org/m\n\ngo 1.21\n\nreplace example.org/n => ../near\n");
         dir.write("near/n.go", "package n\n");

@@ -11,7 +11,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(digest(&SHA256, bytes).as_ref())
 }
 
-/// A digest over fields, each framed by its length, so that moving a byte from one field to the next changes it.
+/// A digest over fields, each prefixed by its length, so that moving a byte from one field to the next changes it.
 pub(crate) struct Fields(Context);
 
 impl Fields {
@@ -25,7 +25,7 @@ impl Fields {
         self.0.update(bytes);
     }
 
-    /// A file by name and content. What is no regular file, or is gone, counts as that.
+    /// Adds a file by name and content. A missing file and a file of another type count too.
     pub(crate) fn add_file(&mut self, root: &Path, relative: &Path) -> anyhow::Result<()> {
         let path = root.join(relative);
         self.add(relative.as_os_str().as_encoded_bytes());
@@ -40,12 +40,12 @@ impl Fields {
             }
             Ok(_) => self.add("other"),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.add("none"),
-            Err(error) => return Err(error).with_context(|| format!("failed to look at {}", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("failed to inspect {}", path.display())),
         }
         Ok(())
     }
 
-    /// Every file below `dir`, in the order of their names, without version control's own folder.
+    /// Adds every file below `dir`, sorted by name, without the `.git` folder.
     pub(crate) fn add_folder(&mut self, dir: &Path) -> anyhow::Result<()> {
         let mut pending = vec![std::path::PathBuf::new()];
         while let Some(relative) = pending.pop() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_its_names_and_contents() {
+    fn folder_digest_covers_names_and_contents() {
         let of = |dir: &TempDir| {
             let mut digest = Fields::new();
             digest.add_folder(dir.path()).unwrap();

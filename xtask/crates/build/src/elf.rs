@@ -1,4 +1,4 @@
-//! The facts of an ELF file that decide whether a machine can run it. Knows nothing of Go or of targets.
+//! The facts of an ELF file that decide whether a machine can run it. Independent of Go and of targets.
 
 use model::{ByteOrder, ElfFacts};
 use object::Endianness;
@@ -10,21 +10,21 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 pub(crate) struct Elf<'data> {
     pub(crate) facts: ElfFacts,
     pub(crate) kind: Kind,
-    /// The program interpreter, which a static program has none of.
+    /// The program interpreter; None in a static program.
     pub(crate) interpreter: Option<String>,
-    /// Where Go keeps its build information: the section made for it or, in a file without sections, the data segment.
+    /// The data with Go's build information: its own section or, in a file without sections, the data segment.
     pub(crate) go_data: Option<&'data [u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// ET_EXEC, or ET_DYN for a position-independent one.
+    /// ET_EXEC, or ET_DYN for a position-independent program.
     Program,
-    /// Object file, core dump: `e_type`.
+    /// Another `e_type`, for example an object file or a core dump.
     Other(u16),
 }
 
-/// The number with the name that the gABI gives it: "243 (EM_...)".
+/// The number with its gABI name: "243 (EM_...)".
 pub(crate) fn machine_name(machine: u16) -> String {
     match elf::Machine(machine).name() {
         Some(name) => format!("{machine} ({name})"),
@@ -32,7 +32,7 @@ pub(crate) fn machine_name(machine: u16) -> String {
     }
 }
 
-/// Reads the headers and makes sure that everything they point to is in the file.
+/// Reads the headers and verifies that everything they point to is in the file.
 pub(crate) fn parse(data: &[u8]) -> Result<Elf<'_>, String> {
     if data.is_empty() {
         return Err("the file is empty".to_owned());
@@ -40,7 +40,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<Elf<'_>, String> {
     if !data.starts_with(b"\x7fELF") {
         let start = data.split(|b| *b == b'\n').next().unwrap_or_default();
         let start = start.get(..40).unwrap_or(start).escape_ascii();
-        return Err(format!("it is no ELF file; it starts with `{start}`"));
+        return Err(format!("it is not an ELF file; it starts with `{start}`"));
     }
     match data.get(4) {
         Some(1) => headers::<FileHeader32<Endianness>>(data, 32),
@@ -51,7 +51,8 @@ pub(crate) fn parse(data: &[u8]) -> Result<Elf<'_>, String> {
 }
 
 fn headers<H: FileHeader<Endian = Endianness>>(data: &[u8], class: u8) -> Result<Elf<'_>, String> {
-    let broken = |error: object::Error| format!("{}: {error}", truncated(data, "what its ELF headers describe"));
+    let broken =
+        |error: object::Error| format!("{}: {error}", truncated(data, "the data described by its ELF headers"));
     let header = H::parse(data).map_err(broken)?;
     let endian = header.endian().map_err(broken)?;
     let mut interpreter = None;
@@ -86,14 +87,14 @@ fn headers<H: FileHeader<Endian = Endianness>>(data: &[u8], class: u8) -> Result
 }
 
 fn truncated(data: &[u8], what: &str) -> String {
-    format!("it is cut off or damaged: {what} is not complete in its {} bytes", data.len())
+    format!("it is truncated or damaged: {what} is not complete in its {} bytes", data.len())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// The smallest static program that [`parse`] accepts: one header, one writable segment that is the file itself.
+    /// The smallest static program that [`parse`] accepts: one header and one writable segment that is the file itself.
     pub(crate) fn tiny(class: u8, byte_order: ByteOrder, machine: u16) -> Vec<u8> {
         with_segment(class, byte_order, machine, 1)
     }
@@ -147,7 +148,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn both_classes_and_byte_orders() {
+    fn both_classes_and_byte_orders_are_parsed() {
         for class in [32, 64] {
             for byte_order in [ByteOrder::Little, ByteOrder::Big] {
                 let file = tiny(class, byte_order, 243);
@@ -159,19 +160,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_seen() {
+    fn interpreter_is_found() {
         let elf_file = with_segment(64, ByteOrder::Little, 62, 3);
         assert!(parse(&elf_file).unwrap().interpreter.is_some());
     }
 
     #[test]
-    fn what_is_no_program_is_described() {
+    fn file_that_is_not_a_program_is_described() {
         for (file, part) in [
             (&b""[..], "empty"),
             (b"#!/bin/sh\nexec etcd", "it starts with `#!/bin/sh`"),
-            (b"\x7fELF", "cut off"),
+            (b"\x7fELF", "truncated"),
             (b"\x7fELF\x03aaaaaaaaaaaaaaaaa", "ELF class is 3"),
-            (b"\xcf\xfa\xed\xfe", "no ELF file"),
+            (b"\xcf\xfa\xed\xfe", "not an ELF file"),
         ] {
             let error = parse(file).unwrap_err();
             assert!(error.contains(part), "`{part}` is missing in: {error}");
@@ -187,7 +188,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_object_file_is_not_a_program() {
+    fn object_file_is_not_a_program() {
         let mut file = tiny(64, ByteOrder::Little, 243);
         file[16] = 1;
         assert_eq!(parse(&file).unwrap().kind, Kind::Other(1));

@@ -1,4 +1,4 @@
-//! Entry points for the fuzz crate; no product code calls them. Each takes any bytes and panics on a defect.
+//! Entry points for the fuzz crate; production code does not call them. Each takes any bytes and panics on a defect.
 
 use crate::{buildinfo, elf};
 
@@ -7,7 +7,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[("build-elf", elf), ("build-info", build_info)];
 
-/// The headers of a program, and the build information where they say that it is.
+/// The headers of a program, and the build information that they point to.
 fn elf(data: &[u8]) {
     let Ok(elf) = elf::parse(data) else { return };
     assert_eq!(elf.facts.class, if data[4] == 1 { 32 } else { 64 }, "the class is the fifth byte");

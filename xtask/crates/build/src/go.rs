@@ -1,4 +1,4 @@
-//! The `go` command: finding it, asking it questions, running `go build`.
+//! The `go` command: finds it, queries it, and runs `go build`.
 //!
 //! `GOTOOLCHAIN=local` everywhere: `go` must never fetch another toolchain by itself.
 
@@ -13,13 +13,13 @@ use proc::progress::Phase;
 use serde::Deserialize;
 use xshell::{Cmd, Shell};
 
-/// For questions that `go` answers from disk or with a few requests.
+/// Limit for queries that `go` answers from disk or with a few requests.
 const QUESTION: Duration = Duration::from_secs(120);
-/// For resolving and downloading a module graph over a slow line.
+/// Limit for resolving and downloading a module graph over a slow connection.
 const DOWNLOAD: Duration = Duration::from_secs(1800);
-/// Guards against a hang only: a cold build on a small board takes more than an hour.
+/// Only guards against a hang: a cold build on a small board takes more than an hour.
 const BUILD: Duration = Duration::from_secs(6 * 3600);
-/// Lines of compiler output that an error shows, from the first one on: later ones tend to be consequences.
+/// Lines of compiler output that an error shows. They are the first ones: later lines tend to be consequences.
 const SHOWN_LINES: usize = 80;
 
 /// Environment variables by name.
@@ -33,7 +33,7 @@ pub(crate) struct Toolchain {
     pub(crate) module_cache: PathBuf,
 }
 
-/// What `go mod edit -json` says of a go.mod.
+/// The output of `go mod edit -json` for a go.mod.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GoMod {
@@ -73,7 +73,7 @@ pub(crate) struct Replacement {
     pub(crate) path: String,
 }
 
-/// The variables of every `go build` for `target`. Only `flags` differ between a module and a checkout.
+/// The environment variables of every `go build` for `target`. Only `flags` differ between a module and a checkout.
 pub(crate) fn build_env(target: &Target, flags: &str, offline: bool) -> Env {
     let mut env: Env = [
         ("CGO_ENABLED", "0"),
@@ -93,14 +93,14 @@ pub(crate) fn build_env(target: &Target, flags: &str, offline: bool) -> Env {
 }
 
 impl Replacement {
-    /// Whether a folder replaces the module, and not another module.
+    /// Whether the replacement is a folder and not another module.
     pub(crate) fn is_folder(&self) -> bool {
         self.path.starts_with(['.', '/'])
     }
 }
 
 impl Toolchain {
-    /// The `go` on PATH, or `provided` if that one is missing or not new enough for `go_mod`.
+    /// The `go` on PATH, or `provided` if the one on PATH is missing or too old for `go_mod`.
     pub(crate) fn find(go_mod: &Path, provided: Option<&Path>) -> anyhow::Result<Toolchain> {
         let needed = needed(go_mod)?;
         let advice = format!(
@@ -121,7 +121,7 @@ impl Toolchain {
 
     fn at(program: PathBuf) -> anyhow::Result<Toolchain> {
         let mut toolchain = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
-        // From `/`, because inside of a module that is too new for it every `go` command fails.
+        // From `/`, because every `go` command fails inside a module that requires a newer Go.
         let answer = toolchain.ask(Path::new("/"), &Env::new(), &["env", "GOVERSION", "GOMODCACHE"])?;
         let mut lines = answer.lines().map(str::to_owned);
         toolchain.version = lines.next().unwrap_or_default();
@@ -129,12 +129,12 @@ impl Toolchain {
         Ok(toolchain)
     }
 
-    /// Fails if this Go is older than the module at `go_mod` asks for.
+    /// Fails if this Go is older than the module at `go_mod` requires.
     pub(crate) fn suffices(&self, go_mod: &Path) -> anyhow::Result<()> {
         let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
         match go_line(&text) {
             Some(needed) if older(&self.version, needed) => bail!(
-                "{} needs Go {needed} or newer, {} is {}: get it from https://go.dev/dl/",
+                "{} needs Go {needed} or newer, but {} is {}: install a newer one from https://go.dev/dl/",
                 go_mod.display(),
                 self.program.display(),
                 self.version
@@ -147,7 +147,7 @@ impl Toolchain {
     /// experiments, FIPS mode, and the instruction-set level, whose variable is named after the GOARCH.
     pub(crate) fn code_settings(&self, arch: &str, env: &Env) -> anyhow::Result<Env> {
         let answer = self.ask(Path::new("/"), env, &["env", "-json"])?;
-        let all: Env = serde_json::from_str(&answer).context("`go env -json` did not answer JSON")?;
+        let all: Env = serde_json::from_str(&answer).context("`go env -json` did not print valid JSON")?;
         Ok(all.into_iter().filter(|(name, _)| shapes_code(name, arch)).collect())
     }
 
@@ -155,7 +155,7 @@ impl Toolchain {
     pub(crate) fn go_mod(&self, file: &Path) -> anyhow::Result<GoMod> {
         let answer = self.ask(Path::new("/"), &Env::new(), &["mod", "edit", "-json", &file.to_string_lossy()])?;
         serde_json::from_str(&answer)
-            .with_context(|| format!("`go mod edit -json {}` is not as expected", file.display()))
+            .with_context(|| format!("`go mod edit -json {}` printed unexpected output", file.display()))
     }
 
     /// Runs a short `go` command in `dir` and returns its standard output.
@@ -164,7 +164,7 @@ impl Toolchain {
         Ok(exec::run(self.command(&shell, env, args), QUESTION)?.stdout)
     }
 
-    /// Runs a `go` command that may download, with a live line.
+    /// Runs a `go` command that may download, and shows its progress on a live line.
     pub(crate) fn fetch(&self, dir: &Path, env: &Env, args: &[&str], phase: &Phase) -> anyhow::Result<String> {
         let shell = shell_in(dir)?;
         let output = exec::run_with(self.command(&shell, env, args), DOWNLOAD, |line| {
@@ -175,8 +175,8 @@ impl Toolchain {
         Ok(output.stdout)
     }
 
-    /// Runs `go build -v`; `phase` shows the packages as they are compiled. An error shows the compiler's own words and
-    /// `repeat`, the command for people.
+    /// Runs `go build -v`; `phase` shows each package while it is compiled. An error contains the compiler's output and
+    /// `repeat`, a command to repeat the build.
     pub(crate) fn build(
         &self,
         dir: &Path,
@@ -200,7 +200,7 @@ impl Toolchain {
         });
         match result {
             Ok(_) => Ok(()),
-            // The error's own tail is mostly package names.
+            // The tail in the error is mostly package names.
             Err(ExecError::Failed { status, .. }) => {
                 let left_out = messages.len().saturating_sub(SHOWN_LINES);
                 messages.truncate(SHOWN_LINES);
@@ -213,7 +213,7 @@ impl Toolchain {
         }
     }
 
-    /// The command line as it can be pasted into a shell.
+    /// The command line, quoted for a shell.
     pub(crate) fn shown(&self, dir: &Path, env: &Env, args: &[String]) -> String {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         shown(dir, env, &self.program, &args)
@@ -224,8 +224,8 @@ impl Toolchain {
     }
 }
 
-/// The newest Go that any of these modules asks for, unless the one on PATH will do: its version, and the GOPROXY that
-/// an older one is set up with.
+/// The newest Go version that any of these modules requires, with the GOPROXY setting of the older Go on PATH. None if
+/// the Go on PATH is new enough.
 pub(crate) fn missing(go_mods: &[PathBuf]) -> anyhow::Result<Option<(String, Option<String>)>> {
     let mut newest: Option<String> = None;
     for go_mod in go_mods {
@@ -244,7 +244,7 @@ pub(crate) fn missing(go_mods: &[PathBuf]) -> anyhow::Result<Option<(String, Opt
     Ok(Some((needed, Some(proxy.trim().to_owned()).filter(|proxy| !proxy.is_empty()))))
 }
 
-/// The Go that a module asks for.
+/// The Go version that a module requires.
 fn needed(go_mod: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
     Ok(go_line(&text).unwrap_or("1.21").to_owned())
@@ -300,13 +300,14 @@ fn go_line(go_mod: &str) -> Option<&str> {
     go_mod.lines().find_map(|line| line.strip_prefix("go ")).and_then(|rest| rest.split_whitespace().next())
 }
 
-/// Whether "go1.26.8" is older than "1.26.0". What has no number, a toolchain built by hand, is left to `go` to judge.
+/// Whether "go1.26.8" is older than "1.26.0". A version without a number, from a toolchain built by hand, counts as new
+/// enough: `go` itself then checks it.
 fn older(version: &str, needed: &str) -> bool {
     let Some(version) = version.strip_prefix("go") else { return false };
     release(version) < release(needed)
 }
 
-/// Numbers that order like Go versions do: a language version or release candidate comes before the release.
+/// Numbers that sort like Go versions: a language version or release candidate comes before the release.
 fn release(version: &str) -> [u64; 4] {
     let version = version.split([' ', '-', '+']).next().unwrap_or_default();
     let (numbers, candidate) = match version.find(|c: char| c.is_ascii_alphabetic()) {
@@ -324,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_as_go_does() {
+    fn versions_are_compared_like_go_does() {
         for (version, needed, expected) in [
             ("go1.26.8", "1.26.0", false),
             ("go1.26.0", "1.26.0", false),
@@ -343,19 +344,19 @@ mod tests {
     }
 
     #[test]
-    fn the_go_line_is_read() {
+    fn go_line_is_parsed() {
         assert_eq!(go_line("module x\n\ngo 1.26.0 // why\n\nrequire y v1.0.0\n"), Some("1.26.0"));
         assert_eq!(go_line("module x\n"), None);
     }
 
     #[test]
-    fn a_missing_go_mod_is_named() {
+    fn missing_go_mod_is_named() {
         let error = Toolchain::find(Path::new("/nowhere/go.mod"), None).err().map(|e| e.to_string());
         assert_eq!(error.as_deref(), Some("failed to read /nowhere/go.mod"));
     }
 
     #[test]
-    fn a_go_that_is_too_old_is_told_what_is_needed() {
+    fn error_for_a_too_old_go_names_the_needed_version() {
         let dir = crate::testing::TempDir::new();
         let error =
             Toolchain::find(&dir.write("go.mod", "module x\ngo 1.999.0\n"), None).err().map(|e| e.to_string()).unwrap();
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_a_build() {
+    fn build_output_lines_are_classified() {
         for (line, kind) in [
             ("k8s.io/api/core/v1", "package"),
             ("go: downloading k8s.io/api v0.36.3", "download"),
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_command_can_be_pasted() {
+    fn shown_command_can_be_pasted_into_a_shell() {
         let env = Env::from([("GOFLAGS".to_owned(), "-mod=readonly -buildvcs=false".to_owned())]);
         assert_eq!(
             shown(Path::new("/a b"), &env, Path::new("/usr/bin/go"), &["build", "-ldflags", "-X p.v='1'"]),

@@ -1,4 +1,4 @@
-//! From a request to jobs: which component is built where, with which flags, and under which cache key.
+//! Turns a request into jobs: which component is built in which folder, with which flags, and under which cache key.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -25,13 +25,13 @@ pub(crate) struct Job<'a> {
 
 pub(crate) enum Work {
     Build(Box<GoBuild>),
-    /// The file that exists already.
+    /// Uses an existing file.
     Take(PathBuf),
-    /// Nothing more is known before a release is resolved, which a plan does not do.
+    /// The release must be resolved first, which a plan does not do. The text says so.
     Resolve(String),
 }
 
-/// A `go build` and everything that decides its outcome.
+/// A `go build` and everything that determines its result.
 pub(crate) struct GoBuild {
     pub(crate) go: Rc<Toolchain>,
     pub(crate) tree: Tree,
@@ -42,7 +42,7 @@ pub(crate) struct GoBuild {
     pub(crate) origin: Origin,
 }
 
-/// What is built, shared by the components of a set.
+/// The source to build, shared by the components of a set.
 #[derive(Clone)]
 pub(crate) enum Tree {
     Module(Rc<Module>),
@@ -78,7 +78,7 @@ pub(crate) fn jobs<'a>(request: &Request<'a>, resolve: Resolve) -> anyhow::Resul
     Ok(jobs)
 }
 
-/// The modules that decide which Go the request needs, as far as they show before anything is resolved.
+/// The go.mod files that determine which Go the request needs, as far as they are known before a release is resolved.
 pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for set in &request.components.sets {
@@ -98,7 +98,7 @@ pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
     }
     files.sort();
     files.dedup();
-    // One that is not there is told with its cause when it is needed.
+    // Ignore a missing file: the build reports it with its cause when it needs it.
     files.retain(|file| file.exists());
     files
 }
@@ -108,7 +108,7 @@ impl GoBuild {
         cache::key(&self.inputs)
     }
 
-    /// The arguments of `go`. `date` stands for the build date, which is not part of the key: it follows from the rest.
+    /// The arguments of `go`. `date` is the build date; it is not part of the key because it follows from the rest.
     pub(crate) fn args(&self, job: &Job<'_>, date: &str, output: &Path) -> anyhow::Result<Vec<String>> {
         let ldflags = stamp::fill(&job.set.ldflags, &self.stamp, date)?;
         let mut args = vec!["build".to_owned(), "-v".to_owned(), "-trimpath".to_owned()];
@@ -120,7 +120,7 @@ impl GoBuild {
         Ok(args)
     }
 
-    /// The build date, if it is known without a request.
+    /// The build date, if it is known without a network request.
     pub(crate) fn date_on_disk(&self, set: &ComponentSet) -> Option<String> {
         let mut offline = self.env.clone();
         offline.insert("GOPROXY".to_owned(), "off".to_owned());
@@ -141,7 +141,7 @@ impl GoBuild {
 }
 
 impl<'a> Job<'a> {
-    /// What the audit must find in a file for this job.
+    /// What the audit must find in a file of this job.
     pub(crate) fn expected<'b>(&'b self, request: &'b Request<'_>, tags: &'b str, origin: &'b Origin) -> Expected<'b> {
         let (component, package) = (&self.component.name, &self.component.package);
         Expected { target: request.target, component, package, tags, origin }
@@ -155,18 +155,18 @@ fn wanted(request: &Request<'_>, component: &Component) -> bool {
 fn check_names(request: &Request<'_>) -> anyhow::Result<()> {
     let sets: Vec<&str> = request.components.sets.iter().map(|s| s.name.as_str()).collect();
     if let Some(unknown) = request.sources.keys().find(|name| !sets.contains(&name.as_str())) {
-        bail!("there is no component set `{unknown}`; there are {}", sets.join(", "));
+        bail!("unknown component set `{unknown}`: the sets are {}", sets.join(", "));
     }
     let components = request.components.sets.iter().flat_map(|s| &s.components).map(|c| c.name.as_str());
     let components: Vec<&str> = components.collect();
     let unknown = request.only.unwrap_or_default().iter().find(|name| !components.contains(&name.as_str()));
     match unknown {
-        Some(name) => bail!("there is no component `{name}`; there are {}", components.join(", ")),
+        Some(name) => bail!("unknown component `{name}`: the components are {}", components.join(", ")),
         None => Ok(()),
     }
 }
 
-/// What the components of one set have in common.
+/// The part that is common to the components of one set.
 enum Prepared {
     Module { go: Rc<Toolchain>, module: Rc<Module>, env: Env, settings: Env },
     Checkout { checkout: Rc<Checkout>, env: Env },
@@ -190,13 +190,13 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
             let dir = request.modules_dir.join(module::folder(set, version.as_deref())?);
             let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
             let mut env = go::build_env(request.target, module::GO_FLAGS, request.offline);
-            // A go.work in a folder above would put other modules in.
+            // A go.work in a parent folder would add other modules.
             env.insert("GOWORK".to_owned(), "off".to_owned());
             let mut module = module::read(&go, set, &dir)?;
             if let Some(version) = version.as_ref().filter(|v| !is_minor(v) && **v != module.version) {
                 let resolved = module.dir_of(set, version, request.cache_dir);
                 if resolve == Resolve::Never && !resolved.exists() {
-                    let why = format!("{}@{version} has to be resolved first, by `go mod tidy`", set.main_module);
+                    let why = format!("{}@{version} must be resolved first, with `go mod tidy`", set.main_module);
                     return Ok(Prepared::Unresolved(why));
                 }
                 module = module.at(&go, set, version, request.cache_dir, &env)?;
@@ -239,8 +239,8 @@ impl Prepared {
     }
 }
 
-/// A release sets its commit. A module proxy does not tell it, so where the component table does not either, the
-/// module's own sum identifies the tree.
+/// The stamp of a release: its commit comes from the component table. A module proxy does not report the commit, so if
+/// the table does not have it either, the module's own sum identifies the tree.
 fn module_stamp(set: &ComponentSet, module: &Module) -> Stamp {
     let version = module.version.clone();
     match &set.commit {
@@ -271,7 +271,7 @@ fn inputs(
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
     .collect();
-    // Where modules come from does not change them: go.sum sees to that.
+    // GOPROXY does not shape the binary: go.sum fixes the modules, whatever their source.
     let shaping = env.iter().filter(|(name, _)| *name != "GOPROXY");
     inputs.extend(settings.iter().chain(shaping).map(|(name, value)| (name.clone(), value.clone())));
     inputs
@@ -282,7 +282,7 @@ fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {
         .map(|(name, value)| (name.to_owned(), value.clone()))
 }
 
-/// `DIR/ARCH/COMPONENT` or `DIR/COMPONENT`; it is used where it is, not copied.
+/// `DIR/ARCH/COMPONENT` or `DIR/COMPONENT`. The file is used in place, not copied.
 fn find_prebuilt(dir: &Path, arch: &str, component: &str) -> anyhow::Result<PathBuf> {
     let places = [dir.join(arch).join(component), dir.join(component)];
     let file = places

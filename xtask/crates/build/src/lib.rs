@@ -1,7 +1,7 @@
-//! Cross-builds the components with `go build`, or takes binaries that exist, and audits each file.
+//! Cross-builds the components with `go build`, or takes existing binaries, and audits each file.
 //!
-//! The public surface is [`build`] and, for a dry run, [`plan`]. Which components and versions there are is data
-//! (`targets/components.yaml` and the Go modules beside it). Nothing here runs what it built.
+//! The public interface is [`build`] and, for a dry run, [`plan`]. Components and versions are data
+//! (`targets/components.yaml` and the Go modules next to it). This crate does not run what it built.
 
 mod audit;
 mod buildinfo;
@@ -31,34 +31,34 @@ use audit::Origin;
 use cache::{Cache, Entry, Lookup, Record};
 use job::{GoBuild, Job, Resolve, Tree, Work};
 
-/// Digits of a key or digest that people are shown.
+/// Digits of a key or digest that messages show.
 const SHORT: usize = 12;
 
-/// What to build, from what, and where to keep it.
+/// What to build, from which sources, and where to store it.
 #[derive(Clone)]
 pub struct Request<'a> {
     pub target: &'a Target,
     pub components: &'a Components,
-    /// `targets/components`: a Go module for each set, by the set's name.
+    /// `targets/components`: one Go module per set, in a folder with the set's name.
     pub modules_dir: &'a Path,
-    /// Binaries go below `components/`, resolved releases below `modules/`.
+    /// Binaries are stored below `components/`, resolved releases below `modules/`.
     pub cache_dir: &'a Path,
-    /// By set name; the pinned module for those that are not in it.
+    /// Sources by set name. A set without an entry uses its pinned module.
     pub sources: BTreeMap<String, Source>,
-    /// Component names; None means all that are not optional.
+    /// Component names; None means all components that are not optional.
     pub only: Option<&'a [String]>,
     /// Fail instead of downloading a Go module.
     pub offline: bool,
-    /// A `go` program for when the one on PATH is missing or too old; see [`go_missing`].
+    /// A `go` program to use if the one on PATH is missing or too old; see [`go_missing`].
     pub go: Option<PathBuf>,
 }
 
-/// A Go that is needed and is not on PATH.
+/// A Go toolchain that is needed and not on PATH.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoMissing {
-    /// "1.26.0", or newer.
+    /// The minimum version, for example "1.26.0".
     pub version: String,
-    /// GOPROXY of the older one that is there.
+    /// GOPROXY setting of the older Go on PATH, if any.
     pub proxy: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub struct Step {
     /// GOARCH.
     pub arch: String,
     pub source: Source,
-    /// Empty where it is not known before the build.
+    /// Empty if it is not known before the build.
     pub version: String,
     pub plan: Plan,
 }
@@ -77,17 +77,17 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Plan {
-    /// The binary is in the cache, and intact.
+    /// The cache has an intact binary.
     Hit { key: String, path: PathBuf },
-    /// `command` would be run, with `OUTPUT` and, where it takes a request to know it, `{date}` filled in.
+    /// `command` would run, with the output path for `OUTPUT` and, if only a request can get the date, with `{date}`.
     Build { key: String, why: String, command: String },
-    /// The release must be resolved before more can be said.
+    /// The release must be resolved before more is known.
     Resolve { why: String },
     /// The file would be audited and used.
     Take { path: PathBuf },
 }
 
-/// One line, and the command on a second one where there is one.
+/// One line; a build has its command on a second line.
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Step { component, arch, version, .. } = self;
@@ -101,10 +101,10 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// Builds, or finds in the cache, every component that is asked for, one after the other.
+/// Builds every requested component, or finds it in the cache, one after the other.
 ///
 /// # Errors
-/// A missing or too old Go, a compiler error with the compiler's own words, a file that is not what was asked for, an
+/// A missing or too old Go, a compiler error (with the compiler's output), a file that is not the requested program, an
 /// unknown name, an interrupt (`proc::exec::ExecError::Interrupted` or `proc::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
     let (modules_dir, cache_dir) = absolute(request)?;
@@ -112,14 +112,14 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
     let cache = Cache::at(cache_dir.join("components"));
     let mut artifacts = Artifacts { arch: request.target.name.clone(), ..Artifacts::default() };
     let mut jobs = job::jobs(request, Resolve::Now)?;
-    // A wrong file is refused now, and not after minutes of compiling the others.
+    // Existing files first: a wrong file is then refused before minutes of compiling.
     jobs.sort_by_key(|job| matches!(job.work, Work::Build(_)));
     for job in jobs {
         interrupt::check()?;
         let artifact = match &job.work {
             Work::Build(build) => build_or_find(request, &cache, &job, build)?,
             Work::Take(file) => take(request, &job, file)?,
-            Work::Resolve(why) => bail!("{} is not resolved: {why}", job.source),
+            Work::Resolve(why) => bail!("{} cannot be built: {why}", job.source),
         };
         artifacts.by_component.insert(artifact.component.clone(), artifact);
     }
@@ -129,7 +129,7 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
 /// What [`build`] would do. Downloads, builds and writes nothing.
 ///
 /// # Errors
-/// As for [`build`], as far as they show without building.
+/// As for [`build`], as far as they can be found without building.
 pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
     let (modules_dir, cache_dir) = absolute(request)?;
     let request = &request.at(&modules_dir, &cache_dir);
@@ -138,7 +138,7 @@ pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
     jobs.iter().map(|job| step(request, &cache, job)).collect()
 }
 
-/// What [`build`] would need as `Request::go`; None where the `go` on PATH will do.
+/// The Go that [`build`] needs as `Request::go`; None if the `go` on PATH is new enough.
 ///
 /// # Errors
 /// A go.mod cannot be read, or the `go` on PATH does not answer.
@@ -150,22 +150,23 @@ pub fn go_missing(request: &Request<'_>) -> anyhow::Result<Option<GoMissing>> {
 /// The folder in Go's module cache with the files of a set's main module, downloaded and checked against its go.sum.
 ///
 /// # Errors
-/// The set is unknown, there is no Go, or the module cannot be had.
+/// The set is unknown, Go is missing, or the module cannot be downloaded.
 pub fn module_files(request: &Request<'_>, set: &str) -> anyhow::Result<PathBuf> {
     let (modules_dir, _) = absolute(request)?;
     let set = request.components.sets.iter().find(|found| found.name == set);
-    let set = set.with_context(|| format!("there is no component set for {set:?}"))?;
+    let set = set.with_context(|| format!("unknown component set {set:?}"))?;
     let dir = modules_dir.join(module::folder(set, None)?);
     let go = go::Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?;
     let env = go::build_env(request.target, module::GO_FLAGS, request.offline);
     let phase = progress::Phase::start(format!("fetch {}", set.main_module));
     let answer = go.fetch(&dir, &env, &["mod", "download", "-json", &set.main_module], &phase)?;
-    let downloaded: Downloaded = serde_json::from_str(&answer).context("`go mod download` answered something else")?;
+    let downloaded: Downloaded =
+        serde_json::from_str(&answer).context("`go mod download` printed unexpected output")?;
     phase.done(&downloaded.version);
     Ok(downloaded.dir)
 }
 
-/// What `go mod download -json` says.
+/// The output of `go mod download -json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Downloaded {
@@ -179,7 +180,7 @@ impl Request<'_> {
     }
 }
 
-/// The request's folders as absolute paths: `go` runs in other folders than ours.
+/// The request's folders as absolute paths, because `go` runs in other working directories.
 fn absolute(request: &Request<'_>) -> anyhow::Result<(PathBuf, PathBuf)> {
     Ok((std::path::absolute(request.modules_dir)?, std::path::absolute(request.cache_dir)?))
 }
@@ -221,7 +222,7 @@ fn build_or_find(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &Go
     }
 }
 
-/// An intact entry that also passes the audit, or why there is none.
+/// An intact entry that also passes the audit, or the reason why there is no such entry.
 fn lookup(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> Result<Box<Entry>, String> {
     match cache.lookup(&job.component.name, &request.target.name, &build.inputs) {
         Lookup::Miss(why) => Err(why),
@@ -287,7 +288,7 @@ fn run(
     Ok((path, record))
 }
 
-/// Audits a file that exists already.
+/// Audits an existing file.
 fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Artifact> {
     let name = &job.component.name;
     let bytes = read(file)?;
@@ -327,7 +328,7 @@ fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Ar
     Artifact { component, path, sha256, size, source, version, go, step, experimental_flags, unknown_values }
 }
 
-/// How this version calls its flags, and what it does not know as a value.
+/// The flag names of this version, and the flag values that it does not know.
 fn dialect(job: &Job<'_>, version: &str) -> (Vec<String>, Vec<String>) {
     let release = job.set.release(version);
     release.map(|release| (release.experimental_flags.clone(), release.unknown_values.clone())).unwrap_or_default()

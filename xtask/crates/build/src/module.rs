@@ -1,6 +1,6 @@
 //! Source `module`: a folder with go.mod, go.sum and tools.go that pins a release and everything it needs.
 //!
-//! For another release than the pinned one such a folder is made in the cache, once.
+//! For a release other than the pinned one, this module creates such a folder once in the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::go::{Env, Require, Toolchain};
 
 /// `-mod=readonly`: a build must not change what is pinned.
 pub(crate) const GO_FLAGS: &str = "-mod=readonly -buildvcs=false";
-/// What Go's build information says of a module that is built in its own folder.
+/// The version in Go's build information of a module that is built in its own folder.
 const UNRELEASED: &str = "(devel)";
-/// Longest list of missing modules that an error shows.
+/// How many missing modules an error lists.
 const SHOWN_MODULES: usize = 20;
 
 /// A module folder that is ready to be built.
@@ -27,16 +27,16 @@ pub(crate) struct Module {
     pub(crate) version: String,
     /// The main module's `h1:` sum.
     pub(crate) sum: Option<String>,
-    /// Digest of each file that decides what is built.
+    /// Digests of the files that determine what is built.
     pub(crate) files: Inputs,
-    /// Whether this is the set's own folder: not that of another minor, and not one made for another release.
+    /// Whether this is the set's default folder, and not that of another minor or one created for another release.
     pub(crate) default: bool,
     direct: Vec<Require>,
-    /// The folder's own module path: programs of ours are kept beside the pins.
+    /// The folder's own module path: the project's own programs are stored next to the pins.
     path: String,
 }
 
-/// The folder below `targets/components/` from which this version is built: that of its minor, or else of the default.
+/// The folder below `targets/components/` from which this version is built: the one of its minor, or the default one.
 ///
 /// # Errors
 /// A minor that no folder pins.
@@ -46,7 +46,7 @@ pub(crate) fn folder<'a>(set: &'a ComponentSet, version: Option<&str>) -> anyhow
         Some((_, Some(release))) => Ok(&release.module),
         Some((minor, None)) if is_minor(minor) => {
             let minors: Vec<&str> = set.releases.iter().map(|release| release.minor.as_str()).collect();
-            bail!("no Go module pins {} {minor}; there are {}", set.name, minors.join(", "))
+            bail!("no Go module pins {} {minor}; the pinned minors are {}", set.name, minors.join(", "))
         }
         Some(_) => Ok(&set.name),
     }
@@ -85,18 +85,18 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
 }
 
 impl Module {
-    /// The required version of the module that holds `package`.
+    /// The required version of the module that contains `package`.
     pub(crate) fn version_of(&self, package: &str) -> anyhow::Result<&str> {
         if holds(&self.path, package) {
             return Ok(UNRELEASED);
         }
         let holder = self.direct.iter().filter(|r| holds(&r.path, package)).max_by_key(|r| r.path.len());
         holder.map(|r| r.version.as_str()).ok_or_else(|| {
-            anyhow!("{} requires no module that holds the package {package}", self.dir.join("go.mod").display())
+            anyhow!("{} requires no module with the package {package}", self.dir.join("go.mod").display())
         })
     }
 
-    /// Where the folder for another release of this module is, made or not.
+    /// The path of the folder for another release of this module, whether or not it exists.
     pub(crate) fn dir_of(&self, set: &ComponentSet, version: &str, cache_dir: &Path) -> PathBuf {
         let mut digest = Fields::new();
         for required in &self.direct {
@@ -111,7 +111,7 @@ impl Module {
         cache_dir.join("modules").join(format!("{}-{version}-{}", set.name, &digest.finish()[..12]))
     }
 
-    /// The module folder for another release: as pinned, with the release's own requirements.
+    /// The module folder for another release: the pinned requirements, adjusted to that release.
     pub(crate) fn at(
         &self,
         go: &Toolchain,
@@ -131,11 +131,11 @@ impl Module {
     fn make(&self, go: &Toolchain, set: &ComponentSet, version: &str, dir: &Path, env: &Env) -> anyhow::Result<()> {
         let phase = Phase::start(format!("resolve {}@{version}", set.main_module));
         let parent = dir.parent().ok_or_else(|| anyhow!("{} has no parent folder", dir.display()))?;
-        fs::create_dir_all(parent).with_context(|| format!("failed to make the folder {}", parent.display()))?;
+        fs::create_dir_all(parent).with_context(|| format!("failed to create the folder {}", parent.display()))?;
         let work = Work(dir.with_extension(format!("unfinished-{}", proc::process::unique_name())));
-        fs::create_dir_all(&work.0).with_context(|| format!("failed to make the folder {}", work.0.display()))?;
+        fs::create_dir_all(&work.0).with_context(|| format!("failed to create the folder {}", work.0.display()))?;
 
-        // The release's own go.mod names the Go it needs and, for staging repositories, what to replace.
+        // The release's own go.mod contains the Go version it needs and, for staging repositories, the replacements.
         let release = download(go, &set.main_module, version, env, &phase)?;
         go.suffices(&release)?;
         let text = go_mod(go, self, set, version, &release)?;
@@ -153,7 +153,7 @@ impl Module {
         Ok(())
     }
 
-    /// The time at which the main module was released, from the module proxy: the same on every machine.
+    /// The release time of the main module from the module proxy. It is the same on every machine.
     pub(crate) fn time(&self, go: &Toolchain, set: &ComponentSet, env: &Env) -> anyhow::Result<String> {
         #[derive(serde::Deserialize)]
         struct Listed {
@@ -161,14 +161,14 @@ impl Module {
             time: Option<String>,
         }
         let answer = go.ask(&self.dir, env, &["list", "-m", "-json", &set.main_module])?;
-        let listed: Listed = serde_json::from_str(&answer).context("`go list -m -json` did not answer JSON")?;
+        let listed: Listed = serde_json::from_str(&answer).context("`go list -m -json` did not print valid JSON")?;
         Ok(listed.time.unwrap_or_else(|| {
             progress::say(&format!("{} has no release time: its build date will be 1970", set.main_module));
             EPOCH.to_owned()
         }))
     }
 
-    /// What a build without network lacks, as a sentence; go.sum also lists modules that only tests need.
+    /// A sentence that lists the modules an offline build lacks. go.sum also lists modules that only tests need.
     pub(crate) fn missing(&self, go: &Toolchain) -> Option<String> {
         let sums = fs::read_to_string(self.dir.join("go.sum")).ok()?;
         let zips = sums.lines().filter_map(|line| {
@@ -192,7 +192,7 @@ impl Module {
     }
 }
 
-/// What upstream's version variables hold when nothing sets them.
+/// The default value of upstream's version variables.
 pub(crate) const EPOCH: &str = "1970-01-01T00:00:00Z";
 
 /// A folder that is removed unless it was renamed.
@@ -200,26 +200,26 @@ struct Work(PathBuf);
 
 impl Drop for Work {
     fn drop(&mut self) {
-        // After a rename there is nothing to remove.
+        // After a rename the folder no longer exists.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// Downloads a module; returns the path of its go.mod.
 fn download(go: &Toolchain, module: &str, version: &str, env: &Env, phase: &Phase) -> anyhow::Result<PathBuf> {
-    // From `/`, outside of any module; the flags of the build would ask for one.
+    // From `/`, outside any module; the flags of the build would require one.
     let env = env.iter().filter(|(name, _)| *name != "GOFLAGS").map(|(n, v)| (n.clone(), v.clone())).collect();
     go.fetch(Path::new("/"), &env, &["mod", "download", &format!("{module}@{version}")], phase)?;
     Ok(cached(go, module, version, "mod"))
 }
 
-/// Where the module cache keeps the `zip` or `mod` of a release: https://go.dev/ref/mod#module-cache.
+/// The path of a release's `zip` or `mod` in the module cache: https://go.dev/ref/mod#module-cache.
 fn cached(go: &Toolchain, module: &str, version: &str, end: &str) -> PathBuf {
     go.module_cache.join("cache/download").join(escaped(module)).join(format!("@v/{}.{end}", escaped(version)))
 }
 
-/// The go.mod for another release. Indirect requirements are left to `go mod tidy`: those of the pinned release would
-/// keep newer modules in than the other release was made with.
+/// The go.mod for another release. It leaves indirect requirements to `go mod tidy`: those of the pinned release would
+/// select newer modules than the other release was built with.
 fn go_mod(
     go: &Toolchain,
     pinned: &Module,
@@ -246,11 +246,11 @@ fn go_mod(
     Ok(out)
 }
 
-/// Kubernetes v1.36.3 goes with v0.36.3 of its staging repositories.
+/// The version of the staging repositories: v0.36.3 for Kubernetes v1.36.3.
 fn staged_version(version: &str) -> anyhow::Result<String> {
     match version.strip_prefix("v1.") {
         Some(rest) => Ok(format!("v0.{rest}")),
-        None => bail!("{version} is no release whose staging repositories are published: expected v1.MINOR.PATCH"),
+        None => bail!("{version} has no published staging repositories: use a version of the form v1.MINOR.PATCH"),
     }
 }
 
@@ -270,7 +270,7 @@ fn sum_of<'a>(go_sum: &'a str, module: &str, version: &str) -> Option<&'a str> {
     })
 }
 
-/// Upper-case letters are stored as `!` and the lower-case letter.
+/// Go's module cache stores an upper-case letter as `!` and the lower-case letter.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -287,14 +287,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn staging_versions() {
+    fn staging_version_follows_the_kubernetes_version() {
         assert_eq!(staged_version("v1.36.3").unwrap(), "v0.36.3");
         assert_eq!(staged_version("v1.37.0-alpha.1").unwrap(), "v0.37.0-alpha.1");
         assert!(staged_version("v2.0.0").is_err());
     }
 
     #[test]
-    fn a_module_holds_its_packages_and_no_others() {
+    fn module_contains_only_packages_below_its_path() {
         for (module, package, expected) in [
             ("k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", true),
             ("go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3", true),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_the_module_not_of_its_go_mod() {
+    fn sum_of_the_module_is_not_the_sum_of_its_go_mod() {
         let sums = "a.org/m v1.0.0/go.mod h1:mod=\na.org/m v1.0.0 h1:zip=\na.org/m v1.0.1 h1:later=\n";
         assert_eq!(sum_of(sums, "a.org/m", "v1.0.0"), Some("h1:zip="));
         assert_eq!(sum_of(sums, "a.org/n", "v1.0.0"), None);

@@ -1,4 +1,4 @@
-//! What a binary says about its own version, and how that gets into the linker flags.
+//! The version information in a binary, and how the linker flags set it.
 
 use anyhow::bail;
 
@@ -7,9 +7,9 @@ use anyhow::bail;
 pub(crate) struct Stamp {
     /// "v1.36.3", "v1.36.3-12+0123456789abcd-dirty".
     pub(crate) version: String,
-    /// The git commit; where only a module is known, its `h1:` sum, which identifies the tree as well.
+    /// The git commit. If only a module is known, its `h1:` sum, which identifies the tree as well.
     pub(crate) commit: String,
-    /// As upstream's hack/lib/version.sh: `clean`, `dirty`, or `archive` for a tree without its git history.
+    /// As in upstream's hack/lib/version.sh: `clean`, `dirty`, or `archive` for a tree without its git history.
     pub(crate) tree_state: String,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn fill(templates: &[String], stamp: &Stamp, date: &str) -> anyhow::R
     if let Some((name, value)) =
         values.iter().find(|(_, v)| v.contains(|c: char| c.is_whitespace() || "'\"".contains(c)))
     {
-        bail!("{{{name}}} would be `{value}`: blanks and quotes cannot be passed through -ldflags");
+        bail!("{{{name}}} would be `{value}`: -ldflags cannot pass spaces or quotes");
     }
     let mut joined = templates.join(" ");
     for (name, value) in values {
@@ -35,17 +35,18 @@ pub(crate) fn fill(templates: &[String], stamp: &Stamp, date: &str) -> anyhow::R
     }
     if let Some(left) = joined.find('{').map(|at| joined[at..].split_inclusive('}').next().unwrap_or_default()) {
         let names = values.map(|(name, _)| format!("{{{name}}}")).join(", ");
-        bail!("unknown placeholder `{left}` in ldflags; known are {names}");
+        bail!("unknown placeholder `{left}` in ldflags: use one of {names}");
     }
     Ok(joined)
 }
 
-/// Whether a template names the build date, the only value that may have to be looked up.
+/// Whether a template contains the build date, the only value that may need a lookup.
 pub(crate) fn needs_date(templates: &[String]) -> bool {
     templates.iter().any(|t| t.contains("{date}"))
 }
 
-/// "1" and "36", or "36+" away from a release, as hack/lib/version.sh splits them; empty if it is no version.
+/// "1" and "36", or "36+" for a version that is not a release, as hack/lib/version.sh splits them. Empty if `version`
+/// is not a version.
 fn major_minor(version: &str) -> (String, String) {
     let Some((major, rest)) = version.strip_prefix('v').and_then(|v| v.split_once('.')) else {
         return (String::new(), String::new());
@@ -56,7 +57,7 @@ fn major_minor(version: &str) -> (String, String) {
     (major.to_owned(), format!("{minor}{plus}"))
 }
 
-/// A semantic version from `git describe --tags --abbrev=14`, the way hack/lib/version.sh makes it:
+/// A semantic version from `git describe --tags --abbrev=14`, in the form of hack/lib/version.sh:
 /// "v1.36.3-12-g0123456789abcd" becomes "v1.36.3-12+0123456789abcd",
 /// "v1.37.0-alpha.1-5-g0123456789abcd" becomes "v1.37.0-alpha.1.5+0123456789abcd".
 pub(crate) fn version_of_describe(described: &str, dirty: bool) -> String {
@@ -98,20 +99,20 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_placeholder_is_named_with_the_known_ones() {
+    fn unknown_placeholder_is_reported_with_the_known_ones() {
         let error = filled(&["-X p.v={vresion}"]).unwrap_err();
         assert!(error.contains("`{vresion}`") && error.contains("{tree_state}"), "{error}");
     }
 
     #[test]
-    fn a_value_cannot_smuggle_a_flag_in() {
+    fn value_cannot_inject_a_linker_flag() {
         let evil = Stamp { version: "v1.0.0 -extld=/bin/evil".into(), ..stamp() };
         let error = fill(&["-X p.v={version}".into()], &evil, "").unwrap_err().to_string();
-        assert!(error.contains("blanks"), "{error}");
+        assert!(error.contains("cannot pass spaces"), "{error}");
     }
 
     #[test]
-    fn major_and_minor() {
+    fn major_and_minor_are_split() {
         for (version, major, minor) in [
             ("v1.36.3", "1", "36"),
             ("v1.36.3+abc", "1", "36"),

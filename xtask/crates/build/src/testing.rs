@@ -1,9 +1,9 @@
-//! Folders that tests write into.
+//! Temporary folders for tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Removed when dropped.
+/// Removes the folder when dropped.
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
@@ -29,7 +29,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // The module cache writes read-only folders; nothing here makes one, and a leftover in /tmp harms nobody.
+        // Only the module cache writes read-only folders, and no test creates one. A leftover in /tmp is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

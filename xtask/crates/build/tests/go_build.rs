@@ -1,4 +1,4 @@
-//! The whole stage with the real `go` on programs of a few lines, which need nothing but Go's runtime package.
+//! The whole stage with the real `go`, on programs of a few lines that need only Go's runtime package.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ struct Fixture {
 impl Fixture {
     fn new(test: &str) -> Fixture {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("go-build-{test}"));
-        // From an earlier run; absent on the first.
+        // Left by an earlier run; absent on the first.
         let _ = fs::remove_dir_all(&dir);
         let component = |name: &str| Component {
             name: name.into(),
@@ -84,7 +84,7 @@ impl Fixture {
     fn build(&self, arch: &str, source: Source) -> Result<Artifact, String> {
         let artifacts = self.with(&target(arch), source, None, build).map_err(|e| format!("{e:#}"))?;
         assert_eq!(artifacts.arch, arch);
-        assert_eq!(artifacts.by_component.len(), 1, "the optional component was not asked for");
+        assert_eq!(artifacts.by_component.len(), 1, "the optional component was not requested");
         Ok(artifacts.by_component["hello"].clone())
     }
 
@@ -108,13 +108,13 @@ fn foreign() -> &'static str {
     if host() == "riscv64" { "arm64" } else { "riscv64" }
 }
 
-/// The path as seen from this process's working directory.
+/// The path relative to this process's working directory.
 fn relative(path: &Path) -> PathBuf {
     let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
     up.join(path.strip_prefix("/").unwrap())
 }
 
-/// The key under which the first component would be kept.
+/// The cache key of the first component.
 fn key(request: &Request<'_>) -> String {
     match &plan(request).unwrap()[0].plan {
         Plan::Build { key, .. } | Plan::Hit { key, .. } => key.clone(),
@@ -130,7 +130,7 @@ fn reason(artifact: &Artifact) -> &str {
 }
 
 #[test]
-fn built_once_per_architecture_then_found() {
+fn component_is_built_once_per_architecture() {
     let fixture = Fixture::new("hit");
     for arch in [host().as_str(), foreign()] {
         let built = fixture.module(arch).unwrap();
@@ -149,7 +149,7 @@ fn built_once_per_architecture_then_found() {
 }
 
 #[test]
-fn relative_folders_are_the_same_folders() {
+fn relative_folders_give_the_same_entries() {
     let mut fixture = Fixture::new("relative");
     let built = fixture.module(&host()).unwrap();
     fixture.dir = relative(&fixture.dir);
@@ -160,7 +160,7 @@ fn relative_folders_are_the_same_folders() {
 }
 
 #[test]
-fn whatever_shapes_the_binary_changes_the_key() {
+fn every_input_of_the_binary_changes_the_key() {
     type Change = fn(&mut Fixture, &mut Target);
     let changes: [(&str, Change); 10] = [
         ("tags", |f, _| f.components.sets[0].tags.push("x".into())),
@@ -189,7 +189,7 @@ fn whatever_shapes_the_binary_changes_the_key() {
 }
 
 #[test]
-fn a_change_is_built_and_named() {
+fn changed_input_is_rebuilt_and_named() {
     let mut fixture = Fixture::new("change");
     let arch = host();
     fixture.module(&arch).unwrap();
@@ -202,7 +202,7 @@ fn a_change_is_built_and_named() {
 }
 
 #[test]
-fn a_damaged_entry_is_found_named_and_built_again() {
+fn damaged_entry_is_reported_and_rebuilt() {
     let fixture = Fixture::new("damage");
     let first = fixture.module(&host()).unwrap();
     let mut bytes = fs::read(&first.path).unwrap();
@@ -212,12 +212,12 @@ fn a_damaged_entry_is_found_named_and_built_again() {
     let again = fixture.module(&host()).unwrap();
     let why = reason(&again);
     assert!(why.contains("damaged") && why.contains(&first.sha256) && why.contains("cache"), "{why}");
-    assert_eq!(again.sha256, first.sha256, "the same inputs give the same bytes");
+    assert_eq!(again.sha256, first.sha256, "the same inputs must give the same bytes");
     assert!(matches!(fixture.module(&host()).unwrap().step, BuildStep::Hit { .. }));
 }
 
 #[test]
-fn the_compiler_is_quoted() {
+fn error_contains_the_compiler_output() {
     let fixture = Fixture::new("compiler");
     fixture.write("components/hello/source/cmd/hello/main.go", "package main\n\nfunc main() { missing() }\n");
     let error = fixture.module(&host()).unwrap_err();
@@ -229,7 +229,7 @@ fn the_compiler_is_quoted() {
 }
 
 #[test]
-fn a_plan_tells_and_does_nothing() {
+fn plan_reports_steps_and_changes_nothing() {
     let fixture = Fixture::new("plan");
     let arch = host();
     let steps = fixture.with(&target(&arch), Source::Module(None), None, plan).unwrap();
@@ -257,7 +257,7 @@ fn a_plan_tells_and_does_nothing() {
 }
 
 #[test]
-fn prebuilt_files_are_audited_and_used_where_they_are() {
+fn prebuilt_files_are_audited_and_used_in_place() {
     let fixture = Fixture::new("prebuilt");
     let (arch, other) = (host(), foreign());
     let native = fixture.module(&arch).unwrap();
@@ -291,7 +291,7 @@ fn prebuilt_files_are_audited_and_used_where_they_are() {
 }
 
 #[test]
-fn a_checkout_is_built_as_it_is() {
+fn checkout_is_built_with_its_changes() {
     let fixture = Fixture::new("checkout");
     let tree = fixture.dir.join("components/hello/source");
     let checkout = || Source::Checkout(tree.clone());
@@ -305,19 +305,19 @@ fn a_checkout_is_built_as_it_is() {
 
     let other = fixture.write("other/go.mod", "module example.org/other\n\ngo 1.21\n");
     let error = fixture.build(&host(), Source::Checkout(other.parent().unwrap().into())).unwrap_err();
-    assert!(error.contains("other is no source tree of example.org/hello/cmd/hello"), "{error}");
-    // The module folder would build the package too, but not from its own source.
+    assert!(error.contains("other is not a source tree of example.org/hello/cmd/hello"), "{error}");
+    // `go` could build the package from this module folder too, but not from the folder's own source.
     fixture.write(
         "elsewhere/go.mod",
         &fs::read_to_string(fixture.dir.join("components/hello/go.mod")).unwrap().replace("./", "../components/hello/"),
     );
     let error = fixture.build(&host(), Source::Checkout(fixture.dir.join("elsewhere"))).unwrap_err();
-    assert!(error.contains("`go list` finds that in"), "{error}");
+    assert!(error.contains("`go list` finds it in"), "{error}");
 }
 
-/// The shape of Kubernetes' own repository: a workspace whose libraries are folders below the main module.
+/// Like Kubernetes' own repository: a workspace whose libraries are folders below the main module.
 #[test]
-fn a_tagged_workspace_is_a_release() {
+fn tagged_workspace_has_the_tag_as_version() {
     let fixture = Fixture::new("workspace");
     fixture.write("tree/go.work", "go 1.21\n\nuse (\n\t.\n\t./staging/lib\n)\n");
     fixture.write(
@@ -345,17 +345,17 @@ fn a_tagged_workspace_is_a_release() {
 }
 
 #[test]
-fn names_that_do_not_exist_are_answered_with_those_that_do() {
+fn unknown_component_is_reported_with_the_known_ones() {
     let fixture = Fixture::new("names");
     let error = fixture
         .with(&target(&host()), Source::Module(None), Some(&["etcd".to_owned()]), build)
         .unwrap_err()
         .to_string();
-    assert_eq!(error, "there is no component `etcd`; there are hello, extra");
+    assert_eq!(error, "unknown component `etcd`: the components are hello, extra");
 }
 
 #[test]
-fn a_release_that_cannot_be_had_is_named() {
+fn unavailable_release_is_named() {
     let fixture = Fixture::new("release");
     let error = fixture.build(&host(), Source::Module(Some("v9.9.9".into()))).unwrap_err();
     for part in ["module:v9.9.9", "failed to resolve example.org/hello@v9.9.9", "GOPROXY=off"] {
@@ -363,9 +363,9 @@ fn a_release_that_cannot_be_had_is_named() {
     }
 }
 
-/// A minor that is pinned has a folder and a version of its own; the set's commit is that of the default alone.
+/// A pinned minor has its own folder and version; the set's commit belongs only to the default minor.
 #[test]
-fn a_minor_is_built_from_its_own_folder() {
+fn minor_is_built_from_its_own_folder() {
     let mut fixture = Fixture::new("minor");
     let pin = |minor: &str, version: &str, module: &str| Release {
         minor: minor.into(),
@@ -402,13 +402,13 @@ fn a_minor_is_built_from_its_own_folder() {
         assert_eq!(&printed(source).unwrap(), expected, "{source}");
     }
     let error = printed("1.0").unwrap_err();
-    assert!(error.contains("no Go module pins hello v1.0; there are 1.2, 1.1"), "{error}");
+    assert!(error.contains("no Go module pins hello v1.0; the pinned minors are 1.2, 1.1"), "{error}");
     let error = printed("1.1.9").unwrap_err();
     assert!(error.contains("failed to resolve example.org/hello@v1.1.9"), "{error}");
 }
 
 #[test]
-fn two_builders_at_once_agree() {
+fn two_concurrent_builders_get_the_same_entry() {
     let fixture = Fixture::new("twice");
     let arch = host();
     let both: Vec<Artifact> = std::thread::scope(|scope| {

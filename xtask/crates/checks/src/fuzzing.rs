@@ -14,7 +14,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] =
     &[("suite-watch-forms", forms), ("suite-websocket", websocket), ("suite-chunks", chunks), ("suite-texts", texts)];
 
-/// The body of a watch in each form. Wherever the body is split, the same events come out of it.
+/// The body of a watch in each form. It must give the same events, no matter where it is split.
 fn forms(bytes: &[u8]) {
     for form in [Form::Json, Form::Protobuf, Form::Metadata, Form::MetadataProtobuf, Form::Table("Object")] {
         let whole = events(form, &[bytes]);
@@ -32,7 +32,7 @@ fn forms(bytes: &[u8]) {
     }
 }
 
-/// The events of a body that comes in pieces, up to the first that is none.
+/// The events of a body that comes in pieces, up to the first invalid event.
 fn events(form: Form, pieces: &[&[u8]]) -> Vec<Option<Sent>> {
     let (mut buffer, mut seen) = (BytesMut::new(), Vec::new());
     for piece in pieces {
@@ -51,7 +51,8 @@ fn events(form: Form, pieces: &[&[u8]]) -> Vec<Option<Sent>> {
     seen
 }
 
-/// What a WebSocket server sends. Wherever it is split the messages are the same, and they hold no more than was sent.
+/// Data of a WebSocket server. No matter where it is split, the messages must be the same, and hold no more than was
+/// sent.
 fn websocket(bytes: &[u8]) {
     let whole = messages(&[bytes]);
     let length = |message: &Message| match message {
@@ -81,7 +82,7 @@ fn messages(pieces: &[&[u8]]) -> (Vec<Message>, bool) {
     (seen, false)
 }
 
-/// A body in chunks: what it carries is the same when it comes in one chunk.
+/// A chunked body must have the same content as when it comes in one chunk.
 fn chunks(bytes: &[u8]) {
     let Ok((body, count)) = dechunk(bytes) else { return };
     assert!(body.len() < bytes.len() && count <= body.len(), "{count} chunks of {} bytes", body.len());

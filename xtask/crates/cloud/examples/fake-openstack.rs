@@ -1,5 +1,5 @@
-//! Serves the tests' OpenStack cloud until its standard input ends; prints where. `.ci/runner-mocks/run` lets OpenStack's
-//! own client use it.
+//! Serves the fake OpenStack cloud of the tests until standard input ends, and prints its address.
+//! `.ci/runner-mocks/run` uses it with OpenStack's own client.
 
 #[path = "../tests/fake/mod.rs"]
 #[expect(dead_code, reason = "parts of the fake are for other tests")]

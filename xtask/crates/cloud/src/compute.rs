@@ -1,4 +1,4 @@
-//! Nova: servers, and what is looked up before one is created.
+//! Nova: creates, lists and deletes servers, and looks up flavors.
 //!
 //! <https://docs.openstack.org/api-ref/compute/>
 
@@ -18,32 +18,32 @@ use crate::http::{self, Call, Planned};
 use crate::microversion::Microversion;
 use crate::session::Session;
 
-/// Nova's field for user data takes so many characters of base64.
+/// Nova's limit for user data, in characters of base64.
 pub const USER_DATA_BASE64: usize = 65_535;
-/// Servers in one page of a list.
+/// Servers per page of a list.
 const PAGE: usize = 200;
-/// More pages than that are a server that does not end its list.
+/// If a list has more pages than this, the server is faulty.
 const PAGES: usize = 500;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// From this one on a network must be given, and may be left to Nova (`auto`).
+/// From this version on a network is required; `auto` lets Nova choose.
 const NETWORKS: Microversion = Microversion(2, 37);
 
-/// A server to be created; all that is referred to is looked up already.
+/// A server to create. All references are ids that were looked up.
 #[derive(Clone, Debug)]
 pub struct NewServer {
     pub name: String,
     pub image: String,
     pub flavor: String,
-    /// None: the only one there is.
+    /// None: the project's only network.
     pub network: Option<String>,
     pub key_name: Option<String>,
     pub security_groups: Vec<String>,
     pub metadata: BTreeMap<String, String>,
-    /// As cloud-init reads it.
+    /// User data in a format of cloud-init.
     pub user_data: Secret,
 }
 
-/// A server as Nova describes it.
+/// Nova's description of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Server {
     pub id: String,
@@ -73,7 +73,7 @@ pub(crate) struct Page {
     servers_links: Vec<Value>,
 }
 
-/// Nova of a cloud.
+/// A client for the Nova of a cloud.
 pub struct Compute<'a> {
     session: &'a Session,
     url: Url,
@@ -81,26 +81,26 @@ pub struct Compute<'a> {
 }
 
 impl<'a> Compute<'a> {
-    /// Asks for the version that both sides know, at most `newest`.
+    /// Negotiates the newest version that both sides know, at most `newest`.
     pub fn open(session: &'a Session, newest: Microversion) -> Result<Compute<'a>, Fault> {
         let url = session.endpoint("compute")?;
         let call = Call::get("Nova: which versions", version_url(&url, session.project().as_deref()));
-        // A cloud behind a gateway may hide this document; then the oldest version does.
+        // A cloud behind a gateway may hide the version document; then the oldest version is used.
         let also = [StatusCode::NOT_FOUND, StatusCode::MULTIPLE_CHOICES, StatusCode::UNAUTHORIZED];
         let answer = session.answer(&call, &also)?;
         let version = Microversion::agreed(&answer.body["version"], newest)?;
         Ok(Compute { session, url, version })
     }
 
-    /// Returns the id. Where the fault is `unsure` the server may be there: look for its metadata.
+    /// Returns the id. If the fault is `unsure`, the server may exist: search for its metadata.
     pub fn create(&self, server: &NewServer) -> Result<String, Fault> {
         let answer = self.session.call(&create_call(&self.url, self.version, server)?)?;
         let id = answer["server"]["id"].as_str();
-        let what = || Fault::remote(format!("Nova has accepted the server `{}` without an id", server.name)).unsure();
+        let what = || Fault::remote(format!("Nova accepted the server `{}` without an id", server.name)).unsure();
         Ok(id.ok_or_else(what)?.to_owned())
     }
 
-    /// None: there is none with this id.
+    /// None: no server has this id.
     pub fn get(&self, id: &str) -> Result<Option<Server>, Fault> {
         let call = Call::get(format!("Nova: look at the server {id}"), self.server_url(id)?);
         let answer = self.session.answer(&versioned(call, self.version), &[StatusCode::NOT_FOUND])?;
@@ -111,7 +111,7 @@ impl<'a> Compute<'a> {
         server.map(Some).map_err(|error| Fault::remote(format!("Nova's description of the server {id}: {error}")))
     }
 
-    /// All of the project whose metadata has this key.
+    /// All servers of the project whose metadata has this key.
     pub fn list(&self, key: &str) -> Result<Vec<Server>, Fault> {
         let mut servers: Vec<Server> = Vec::new();
         let mut marker: Option<String> = None;
@@ -122,7 +122,7 @@ impl<'a> Compute<'a> {
             let last = page.servers.last().map(|server| server.id.clone());
             servers.extend(page.servers);
             let more = page.servers_links.iter().any(|link| link["rel"] == "next");
-            // The link itself may name an address that only the cloud knows.
+            // The link itself may contain an address that is only reachable inside of the cloud.
             match last.filter(|_| more) {
                 Some(id) if marker.as_ref() != Some(&id) => marker = Some(id),
                 _ => {
@@ -134,13 +134,13 @@ impl<'a> Compute<'a> {
         Err(Fault::remote(format!("Nova's list of servers has more than {PAGES} pages")))
     }
 
-    /// Whether there was one.
+    /// Returns whether the server existed.
     pub fn delete(&self, id: &str) -> Result<bool, Fault> {
         let answer = self.session.answer(&self.delete_call(id)?, &[StatusCode::NOT_FOUND])?;
         Ok(answer.status != StatusCode::NOT_FOUND)
     }
 
-    /// What [`Compute::delete`] would send.
+    /// The request that [`Compute::delete`] would send.
     pub fn planned_delete(&self, id: &str) -> Result<Planned, Fault> {
         Ok(self.delete_call(id)?.planned(true))
     }
@@ -150,9 +150,9 @@ impl<'a> Compute<'a> {
         Ok(versioned(call, self.version))
     }
 
-    /// Waits until a deleted server is gone: until then its name and its quota are taken.
+    /// Waits until a deleted server is gone: until then it uses its name and quota.
     pub fn wait_until_gone(&self, id: &str, limit: Duration) -> Result<(), Fault> {
-        let what = format!("the end of the server {id}");
+        let what = format!("the deletion of the server {id}");
         let gone = until(&what, limit, LOOK_EVERY, self.session.on_interrupt(), || match self.get(id) {
             Ok(None) => Probe::Ready(()),
             Ok(Some(server)) if server.status == "DELETED" || server.status == "SOFT_DELETED" => Probe::Ready(()),
@@ -162,29 +162,29 @@ impl<'a> Compute<'a> {
         Ok(gone?)
     }
 
-    /// The id of a flavor given by name or id.
+    /// The id of a flavor that is given by name or id.
     pub fn flavor(&self, name: &str) -> Result<String, Fault> {
         let call = versioned(Call::get(format!("Nova: the flavor `{name}`"), flavors_url(&self.url)), self.version);
         flavor_in(&self.session.call(&call)?, name)
     }
 
-    /// The id goes into a path.
+    /// Checks the id, because it becomes part of a path.
     fn server_url(&self, id: &str) -> Result<Url, Fault> {
         if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-            return Err(Fault::new(Kind::Remote, format!("`{id}` is no id of a server")));
+            return Err(Fault::new(Kind::Remote, format!("`{id}` is not a valid server id")));
         }
         Ok(http::below(&self.url, &format!("servers/{id}")))
     }
 }
 
 impl Server {
-    /// Why nothing will come of it, if so.
+    /// Why the server will never run, if that is certain.
     pub fn hopeless(&self) -> Option<String> {
         let message = self.fault.as_ref().map(|fault| fault.message.as_str()).filter(|text| !text.is_empty());
         match self.status.as_str() {
             "ERROR" => Some(plain(&format!("the cloud failed to start it: {}", message.unwrap_or("no reason given")))),
             "SHUTOFF" => Some("it has powered itself off: a step of its set-up failed, see its console".into()),
-            "DELETED" | "SOFT_DELETED" => Some("somebody has deleted it".into()),
+            "DELETED" | "SOFT_DELETED" => Some("it was deleted".into()),
             _ => None,
         }
     }
@@ -207,7 +207,7 @@ pub(crate) fn flavors_url(base: &Url) -> Url {
 pub(crate) fn create_call(base: &Url, version: Option<Microversion>, server: &NewServer) -> Result<Call, Fault> {
     let user_data = STANDARD.encode(server.user_data.expose());
     if user_data.len() > USER_DATA_BASE64 {
-        let text = format!("user data of {} bytes: Nova takes {USER_DATA_BASE64} of base64", user_data.len());
+        let text = format!("the user data has {} bytes of base64; Nova accepts {USER_DATA_BASE64}", user_data.len());
         return Err(Fault::config(text));
     }
     let mut described = json!({
@@ -250,7 +250,7 @@ fn versioned(call: Call, version: Option<Microversion>) -> Call {
     }
 }
 
-/// The document of the endpoint's version; some clouds have the project behind it.
+/// The address of the endpoint's version document. Some clouds append the project to the endpoint.
 pub(crate) fn version_url(endpoint: &Url, project: Option<&str>) -> Url {
     let path = endpoint.path().trim_end_matches('/');
     let own = project.and_then(|project| path.strip_suffix(project)).unwrap_or(path);

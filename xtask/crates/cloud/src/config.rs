@@ -1,6 +1,6 @@
-//! Where a cloud is and how one logs in: from variables of the environment, or from a `clouds.yaml`.
+//! The address of a cloud and the credentials, from environment variables or from a `clouds.yaml`.
 //!
-//! Pure functions over what the caller has read. The names are those of OpenStack's own clients.
+//! Pure functions of texts that the caller has read. The names are those of OpenStack's own clients.
 //! <https://docs.openstack.org/openstacksdk/latest/user/config/configuration.html>
 
 use std::collections::BTreeMap;
@@ -11,23 +11,23 @@ use serde::Deserialize;
 
 use crate::fault::Fault;
 
-/// Where a cloud is, and who asks.
+/// The address of a cloud, and the credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Of Keystone; with or without `/v3`.
+    /// The URL of Keystone, with or without `/v3`.
     pub auth_url: String,
     pub login: Login,
-    /// None: the catalogue must have only one.
+    /// None: the catalogue must have only one region.
     pub region: Option<String>,
-    /// Which of its endpoints a service is asked at.
+    /// The interface of the endpoints to use.
     pub interface: String,
-    /// A PEM file with certificates that are trusted too.
+    /// A PEM file with additional trusted certificates.
     pub ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// Made for one purpose and revocable by itself: what a tool should have.
+    /// A credential for one purpose, which can be revoked separately. The best choice for a tool.
     ApplicationCredential {
         credential: Named,
         user: Option<User>,
@@ -40,14 +40,14 @@ pub enum Login {
     },
 }
 
-/// By id, or by name.
+/// An object given by id or by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     Id(String),
     Name(String),
 }
 
-/// A name needs the domain in which it is unique.
+/// A user. A name is only unique within its domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub name: Named,
@@ -60,7 +60,7 @@ pub struct Project {
     pub domain: Option<Named>,
 }
 
-/// What may be set, as in `OS_*` and in `auth:` of a `clouds.yaml`. Others set more there, which is not looked at.
+/// The settings in `OS_*` and in `auth:` of a `clouds.yaml`. Other settings are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -81,7 +81,7 @@ pub struct Settings {
     pub domain_id: Option<String>,
 }
 
-/// Beside [`Settings`], in the environment and at the top of an entry of `clouds.yaml`.
+/// The settings next to [`Settings`], in the environment and at the top of an entry of `clouds.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Entry {
@@ -92,7 +92,7 @@ pub struct Entry {
     pub endpoint_type: Option<String>,
     pub cacert: Option<PathBuf>,
     pub verify: Option<bool>,
-    /// An entry of a public list that none of the clouds here is in.
+    /// An entry of OpenStack's public list of vendors. None of the supported clouds is in it.
     pub profile: Option<String>,
 }
 
@@ -102,17 +102,18 @@ struct Clouds {
     clouds: BTreeMap<String, Entry>,
 }
 
-/// The entry `name` of a `clouds.yaml`, completed by that of a `secure.yaml`. `file` is for messages.
+/// The entry `name` of a `clouds.yaml`, completed by the entry in a `secure.yaml`. `file` is used in messages.
 ///
-/// A name may be left out where there is only one.
+/// The name is optional if the file has only one entry.
 pub fn entry(file: &str, text: &str, secure: Option<&str>, name: Option<&str>) -> Result<Entry, Fault> {
     let parse = |file: &str, text: &str| -> Result<BTreeMap<String, Entry>, Fault> {
-        // The message of the parser may repeat what stands there, and there stand passwords.
+        // The message of the parser may quote the file, which contains passwords.
         let at = |error: serde_yaml::Error| {
             error.location().map_or_else(String::new, |at| format!(", line {} column {}", at.line(), at.column()))
         };
         let parsed: Result<Clouds, _> = serde_yaml::from_str(text);
-        let wrong = |error| format!("{file}{}: not the form of a clouds.yaml: `clouds:`, below it names", at(error));
+        let wrong =
+            |error| format!("{file}{}: not a valid clouds.yaml: expected `clouds:` with named entries", at(error));
         Ok(parsed.map_err(|error| Fault::config(wrong(error)))?.clouds)
     };
     let mut clouds = parse(file, text)?;
@@ -123,7 +124,7 @@ pub fn entry(file: &str, text: &str, secure: Option<&str>, name: Option<&str>) -
         (None, [only]) => only.clone(),
         (None, []) => return Err(Fault::config(format!("{file} names no cloud"))),
         (None, _) => {
-            return Err(Fault::config(format!("{file} has several clouds: give one with --os-cloud ({listed})")));
+            return Err(Fault::config(format!("{file} has several clouds: select one with --os-cloud ({listed})")));
         }
     };
     let mut entry =
@@ -137,14 +138,16 @@ pub fn entry(file: &str, text: &str, secure: Option<&str>, name: Option<&str>) -
     Ok(entry)
 }
 
-/// `source` is for messages: where all this comes from.
+/// `source` is used in messages: the origin of the settings.
 pub fn access(entry: &Entry, source: &str) -> Result<Access, Fault> {
     let missing = |what: &str| Fault::config(format!("{source}: {what}"));
     if entry.verify == Some(false) {
-        return Err(missing("`verify: false` would send secrets to anybody; give the cloud's certificate as `cacert`"));
+        return Err(missing(
+            "`verify: false` would send secrets to any server; give the cloud's certificate as `cacert`",
+        ));
     }
     if let Some(profile) = &entry.profile {
-        return Err(missing(&format!("`profile: {profile}` is not looked up; write its auth_url beside it instead")));
+        return Err(missing(&format!("`profile: {profile}` is not supported; write its auth_url instead")));
     }
     let auth_url = entry.auth.auth_url.clone().filter(|url| !url.is_empty());
     Ok(Access {
@@ -176,14 +179,14 @@ fn login(entry: &Entry, missing: &dyn Fn(&str) -> Fault) -> Result<Login, Fault>
         None => credential.is_some(),
         Some(other) => {
             return Err(missing(&format!(
-                "auth_type `{other}` is not known here; valid: v3applicationcredential, v3password"
+                "auth_type `{other}` is not supported; valid: v3applicationcredential, v3password"
             )));
         }
     };
     if by_credential {
         let credential = credential.ok_or_else(|| missing("no application_credential_id"))?;
         if matches!(credential, Named::Name(_)) && user.is_none() {
-            return Err(missing("an application credential given by name needs username or user_id beside it"));
+            return Err(missing("an application credential given by name also needs username or user_id"));
         }
         let secret = auth.application_credential_secret.clone().filter(|secret| !secret.is_empty());
         let secret =

@@ -1,4 +1,4 @@
-//! What goes wrong between here and a cloud, by what one can do about it.
+//! Errors of requests to a cloud, by what the user can do about them.
 
 use proc::deadline::WaitError;
 use proc::interrupt::Interrupted;
@@ -6,13 +6,13 @@ use proc::interrupt::Interrupted;
 /// The kind of a [`Fault`]; the command line has an exit code for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// What was asked for, or how the cloud is described, is wrong.
+    /// The request or the description of the cloud is wrong.
     Config,
-    /// The cloud does not know who asks, or does not let them.
+    /// The cloud does not accept the credentials, or they lack permission.
     Auth,
-    /// Something is in the way: a name that is taken, a server that is busy.
+    /// Another resource is in the way: a used name, a busy server.
     Conflict,
-    /// The cloud does not work, does not answer, or a quota is used up.
+    /// The cloud is faulty, does not answer, or a quota is used up.
     Remote,
     /// The user asked to stop.
     Interrupted,
@@ -23,7 +23,7 @@ pub enum Kind {
 pub struct Fault {
     pub kind: Kind,
     pub text: String,
-    /// Whether the request may have been carried out although this came back: whoever made something must look for it.
+    /// Whether the request may have been carried out in spite of the error. After a creation, search for the result.
     pub unsure: bool,
     #[source]
     interrupted: Option<Interrupted>,
@@ -51,7 +51,7 @@ impl Fault {
     }
 }
 
-/// Without what would steer a terminal: parts of it are the words of somebody else.
+/// The text without characters that control a terminal: parts of it come from other systems.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }

@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if a property of the parser does not hold.
+//! Product code does not call them.
 
 use model::Secret;
 use reqwest::{StatusCode, Url};
@@ -18,8 +18,8 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[("cloud-config", configuration), ("cloud-answers", answers), ("cloud-forms", forms)];
 
-/// A `clouds.yaml`, and behind a line `---` a `secure.yaml`: what is accepted names an address to which secrets may go, and
-/// no message has a secret in it.
+/// A `clouds.yaml` and, after a line `---`, a `secure.yaml`: an accepted file names an address to which secrets may go,
+/// and no message contains a secret.
 fn configuration(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (clouds, secure) = text.split_once("---\n").map_or((&*text, None), |(clouds, secure)| (clouds, Some(secure)));
@@ -44,7 +44,7 @@ fn located(access: &Access) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The request that logs in has the secret, and is shown without it.
+/// The log-in request contains the secret, and is shown without it.
 fn logged_in(access: &Access) {
     let body = keystone::body(&access.login);
     let secret = match &access.login {
@@ -55,13 +55,13 @@ fn logged_in(access: &Access) {
     assert!(mask::secrets(&mask::masked(&body)).iter().all(|shown| shown == "***"));
 }
 
-/// A message is fit for a terminal.
+/// A message does not control a terminal.
 fn plain(fault: &Fault) {
     assert!(!fault.text.chars().any(|c| c.is_control() && c != '\n'), "{:?}", fault.text);
 }
 
-/// A body of Keystone, Nova, Glance or Neutron: endpoints are addresses to which a token may go, messages are fit for a
-/// terminal and have no token in them.
+/// A body of Keystone, Nova, Glance or Neutron: endpoints are addresses to which a token may go; messages do not
+/// control a terminal and contain no token.
 fn answers(bytes: &[u8]) {
     const TOKEN: &str = "a-token-of-this-session";
     let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
@@ -112,7 +112,7 @@ fn endpoint(url: &Url, project: Option<&str>) {
     assert!(version.path().ends_with('/') && version.host_str() == url.host_str(), "{version} of {url}");
 }
 
-/// A file of answers of a form: keys are texts, and answers have no blanks at their ends.
+/// A file of answers of a form: keys are strings, and answers have no blanks at their ends.
 fn forms(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match request::parse(text) {

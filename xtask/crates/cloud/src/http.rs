@@ -1,4 +1,4 @@
-//! One request and its answer. Whether it is tried again is decided in `session`.
+//! One request and its answer. `session` decides about repetitions.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::fault::Fault;
 use crate::mask;
 
-/// For one request.
+/// Time limit of one request.
 const LIMIT: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(20);
-/// Longest answer that is read: a page of servers has some hundred kilobytes.
+/// Longest answer that is read. A page of servers has a few hundred kilobytes.
 const LARGEST: u64 = 32 << 20;
-/// Longest part of an answer's words that is shown.
+/// Longest part of a server's error message that is shown.
 const SHOWN_CHARS: usize = 400;
 
 /// A request, without the token.
@@ -31,40 +31,40 @@ pub(crate) struct Call {
     pub(crate) url: Url,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Option<Value>,
-    /// It may be sent again although it may have been carried out.
+    /// The request may be repeated although it may have been carried out.
     pub(crate) repeatable: bool,
 }
 
 /// A request of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Planned {
-    /// For people.
+    /// A description for people.
     pub what: String,
     pub method: String,
     pub url: String,
-    /// Secrets are `***`.
+    /// Secrets are replaced by `***`.
     pub headers: BTreeMap<String, String>,
     pub body: Option<Value>,
 }
 
-/// What came back.
+/// A received answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// `Retry-After`, seconds.
     pub(crate) retry_after: Option<u64>,
-    /// What an operator of the cloud finds the request by.
+    /// The id by which an operator of the cloud can find the request.
     pub(crate) request_id: Option<String>,
     pub(crate) token: Option<Secret>,
-    /// Null if it is no JSON.
+    /// Null if the body is not JSON.
     pub(crate) body: Value,
 }
 
-/// No answer came.
+/// No answer was received.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) why: String,
-    /// The request never left, so that nothing has come of it.
+    /// The request was never sent, so it has no effect.
     pub(crate) before: bool,
 }
 
@@ -90,7 +90,7 @@ impl Call {
         self
     }
 
-    /// The request as people may see it.
+    /// The request without secrets, for people.
     pub(crate) fn planned(&self, with_token: bool) -> Planned {
         let mut headers: BTreeMap<String, String> =
             self.headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -107,22 +107,22 @@ impl Call {
     }
 }
 
-/// For all requests; `ca` is a PEM file with certificates that are trusted too.
+/// The client for all requests; `ca` is a PEM file with additional trusted certificates.
 pub(crate) fn client(ca: Option<&Path>) -> Result<Client, Fault> {
     tls::install();
     let builder = || {
         let builder = Client::builder().user_agent("archproof").timeout(LIMIT).connect_timeout(CONNECT);
-        // A token must not be handed on to another place.
+        // Do not follow redirects: the token must not go to another server.
         builder.redirect(reqwest::redirect::Policy::none())
     };
     let built = match ca {
-        // "No CA certificates were loaded from the system": a cloud on this machine needs none.
+        // reqwest fails with "No CA certificates were loaded from the system". A cloud on this machine needs none.
         None => builder().build().or_else(|_| builder().tls_certs_only([]).build()),
         Some(file) => {
             let pem = std::fs::read(file)
                 .map_err(|error| Fault::config(format!("failed to read the CA file {}: {error}", file.display())))?;
             let certificates = Certificate::from_pem_bundle(&pem)
-                .map_err(|error| Fault::config(format!("{} holds no certificates: {error}", file.display())))?;
+                .map_err(|error| Fault::config(format!("{} contains no certificates: {error}", file.display())))?;
             builder().tls_certs_merge(certificates).build()
         }
     };
@@ -131,28 +131,28 @@ pub(crate) fn client(ca: Option<&Path>) -> Result<Client, Fault> {
 
 /// A URL to which secrets may be sent: https, or plain http on this machine.
 pub(crate) fn address(text: &str, what: &str) -> Result<Url, Fault> {
-    let url = Url::parse(text).map_err(|error| Fault::config(format!("{what}: `{text}` is no URL: {error}")))?;
+    let url = Url::parse(text).map_err(|error| Fault::config(format!("{what}: `{text}` is not a URL: {error}")))?;
     let host = url.host_str().unwrap_or_default();
     let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
     let is_here = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
     match url.scheme() {
         _ if !url.username().is_empty() || url.password().is_some() => {
-            Err(Fault::config(format!("{what}: the URL holds a password; give it through the environment or a file")))
+            Err(Fault::config(format!("{what}: the URL contains a password; pass it in the environment or in a file")))
         }
         "https" => Ok(url),
         "http" if is_here => Ok(url),
         _ => Err(Fault::config(format!(
-            "{what}: `{text}` is not https; plain http, which anybody on the way can read, goes only to this machine"
+            "{what}: `{text}` is not https; plain http is readable in the network and only allowed for this machine"
         ))),
     }
 }
 
-/// As [`address`], where only the check is wanted.
+/// Like [`address`], for callers that need only the check.
 pub fn check_address(text: &str, what: &str) -> Result<(), Fault> {
     address(text, what).map(drop)
 }
 
-/// `path` below `base`, whether or not that ends with a slash.
+/// `path` below `base`; `base` may end with a slash.
 pub(crate) fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     let folder = url.path().trim_end_matches('/').to_owned();
@@ -190,7 +190,7 @@ fn read(response: Response) -> Result<Answer, Lost> {
 }
 
 impl Answer {
-    /// What the server says about an error: each service of OpenStack has its own wrapping around `message`.
+    /// The error message of the server: each OpenStack service wraps `message` in another structure.
     pub(crate) fn said(&self) -> String {
         let wrapped = self.body.as_object().into_iter().flatten().find_map(|(_, inner)| inner.get("message"));
         let message = wrapped.or_else(|| self.body.get("message")).or_else(|| self.body.get("NeutronError"));
@@ -199,7 +199,7 @@ impl Answer {
     }
 }
 
-/// The whole chain of causes in a line, without the URL: that is in the message already.
+/// The complete chain of causes in one line, without the URL, which the message already contains.
 fn chain(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut text = error.to_string();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_every_service_are_found() {
+    fn error_messages_of_all_services_are_found() {
         let answer =
             |body| Answer { status: StatusCode::FORBIDDEN, retry_after: None, request_id: None, token: None, body };
         for (body, expected) in [

@@ -1,4 +1,4 @@
-//! Keystone, version 3: what is sent to log in, and what the answer says about the cloud's services.
+//! Keystone, version 3: the log-in request, and the cloud's service catalogue in the answer.
 //!
 //! <https://docs.openstack.org/api-ref/identity/v3/>
 
@@ -12,7 +12,7 @@ use crate::config::{Access, Login, Named, User};
 use crate::fault::{Fault, Kind};
 use crate::http;
 
-/// A token's description.
+/// The description of a token.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Token {
     #[serde(default)]
@@ -44,13 +44,15 @@ struct Endpoint {
     url: String,
 }
 
-/// Where one logs in.
+/// The address of the log-in.
 pub(crate) fn url(access: &Access) -> Result<Url, Fault> {
     let base = http::address(&access.auth_url, "the identity endpoint (auth_url)")?;
     let versioned = base.path().trim_end_matches('/').ends_with("/v3");
     let old = base.path().trim_end_matches('/').ends_with("/v2.0");
     if old {
-        return Err(Fault::config(format!("{base}: version 2 of Keystone is gone; its address ends with /v3")));
+        return Err(Fault::config(format!(
+            "{base}: Keystone version 2 is not supported; the address must end with /v3"
+        )));
     }
     Ok(http::below(&base, if versioned { "auth/tokens" } else { "v3/auth/tokens" }))
 }
@@ -100,7 +102,7 @@ impl Token {
         token.map_err(|error| Fault::remote(format!("Keystone's answer does not describe a token: {error}")))
     }
 
-    /// Where the service of this type is asked. `interface` and `region` as in [`Access`].
+    /// The endpoint of the service of this type. `interface` and `region` as in [`Access`].
     pub(crate) fn endpoint(&self, kind: &str, access: &Access) -> Result<Url, Fault> {
         let services = self.catalog.iter().filter(|service| service.kind == kind);
         let endpoints: Vec<&Endpoint> = services.flat_map(|service| &service.endpoints).collect();
@@ -117,7 +119,7 @@ impl Token {
         let listed = all.iter().cloned().collect::<Vec<_>>().join(", ");
         if access.region.is_none() && all.len() > 1 {
             return Err(Fault::config(format!(
-                "the cloud has several regions: give one with OS_REGION_NAME ({listed})"
+                "the cloud has several regions: select one with OS_REGION_NAME ({listed})"
             )));
         }
         let there = |endpoint: &&&Endpoint| access.region.is_none() || regions(endpoint) == access.region;
@@ -133,7 +135,7 @@ impl Token {
     }
 }
 
-/// What a refusal of Keystone means.
+/// The error for a refused log-in.
 pub(crate) fn refused(said: &str) -> Fault {
     let text = format!(
         "Keystone refused the log-in: {said}; is the credential right, not expired, and made for this cloud and project?"

@@ -1,7 +1,7 @@
-//! Machines of clouds that speak OpenStack, and what a machine is told at its first start so that it becomes a runner.
+//! Creates machines in OpenStack clouds, and renders the cloud-init user data that makes a machine a runner.
 //!
-//! Requests here are made and judged; when a runner is wanted, and that it is registered with GitHub, other crates know.
-//! Which clouds there are is data (`targets/runners.yaml`). Nothing here names an architecture.
+//! This crate makes requests and judges their answers; other crates decide when a runner is needed and register it with
+//! GitHub. The clouds are data (`targets/runners.yaml`). Nothing in this crate names an architecture.
 
 pub mod compute;
 pub mod config;

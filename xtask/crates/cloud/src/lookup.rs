@@ -9,18 +9,18 @@ use crate::fault::Fault;
 use crate::http::{self, Call};
 use crate::session::Session;
 
-/// An image, and what it says of its architecture.
+/// An image and its declared architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     pub id: String,
     pub name: String,
-    /// As `uname -m` tells it; many images do not say.
+    /// The value of `uname -m`; many images do not declare it.
     pub architecture: Option<String>,
-    /// MiB that a server needs at least; 0 if the image does not say.
+    /// MiB that a server needs at least; 0 if the image does not declare it.
     pub min_ram: u64,
 }
 
-/// The newest active image of this name; or with this id.
+/// The newest active image with this name, or the image with this id.
 pub fn image(session: &Session, name: &str) -> Result<Image, Fault> {
     let call = images_call(&session.endpoint("image")?, name);
     newest(&session.call(&call)?, name)
@@ -28,7 +28,7 @@ pub fn image(session: &Session, name: &str) -> Result<Image, Fault> {
 
 pub(crate) fn newest(answer: &Value, name: &str) -> Result<Image, Fault> {
     let images: Vec<&Value> = answer["images"].as_array().into_iter().flatten().collect();
-    // The server sorts, but an old one may not know how.
+    // The server sorts, but an old version may not support sorting.
     let newest = images.iter().max_by_key(|image| image["created_at"].as_str().unwrap_or_default());
     let image = newest.ok_or_else(|| Fault::config(format!("the cloud has no active image `{name}`")))?;
     let id = image["id"].as_str().ok_or_else(|| Fault::remote(format!("Glance's image `{name}` has no id")))?;
@@ -46,7 +46,7 @@ pub fn network(session: &Session, name: &str) -> Result<String, Fault> {
     one(session, "networks", "network", name)
 }
 
-/// The name as it was given, if there is such a group.
+/// Returns the given name if such a group exists.
 pub fn security_group(session: &Session, name: &str) -> Result<String, Fault> {
     one(session, "security-groups", "security group", name)
 }
@@ -91,7 +91,7 @@ pub(crate) fn neutron_call(base: &Url, path: &str, what: &str, name: &str) -> Ca
     Call::get(format!("Neutron: the {what} `{name}`"), url)
 }
 
-/// Glance has lists in its filters (`in:a,b`); a name in quotes is only that name.
+/// Glance has lists in its filters (`in:a,b`); a name in quotes is taken literally.
 fn exactly(field: &str, name: &str) -> String {
     if field == "name" && name.contains([',', ':', '"']) {
         format!("in:\"{}\"", name.replace('"', "\\\""))

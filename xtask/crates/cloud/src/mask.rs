@@ -1,8 +1,8 @@
-//! Secrets in JSON: which values nobody may see, and a body without them.
+//! Finds and hides secrets in JSON.
 
 use serde_json::Value;
 
-/// The names under which a request or an answer of a cloud has a secret.
+/// The field names that contain secrets in requests and answers of a cloud.
 const SECRET: [&str; 5] = ["password", "secret", "user_data", "adminPass", "personality"];
 const MASK: &str = "***";
 
@@ -11,7 +11,7 @@ pub(crate) fn masked(body: &Value) -> Value {
     match body {
         Value::Object(fields) => {
             let field = |(name, value): (&String, &Value)| {
-                // `password` is also the name of a way to log in.
+                // `password` is also the name of a log-in method.
                 let hidden = SECRET.contains(&name.as_str()) && !value.is_object();
                 (name.clone(), if hidden { Value::from(MASK) } else { masked(value) })
             };
@@ -22,7 +22,7 @@ pub(crate) fn masked(body: &Value) -> Value {
     }
 }
 
-/// The secrets of `body` themselves: what a careless server may repeat in its answer.
+/// The secrets in `body`: a careless server may repeat them in its answer.
 pub(crate) fn secrets(body: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(body, &mut found);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_secret_is_masked_and_found_at_every_depth() {
+    fn secrets_are_masked_and_found_at_every_depth() {
         let body = json!({
             "auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "u", "password": "planted"}}}},
             "server": {"name": "n", "user_data": "cGxhbnRlZA==", "list": [{"secret": "third"}]},

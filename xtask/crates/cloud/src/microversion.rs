@@ -1,6 +1,6 @@
-//! Versions of Nova's interface: the newest that both sides know is asked for.
+//! Microversions of Nova's API: requests use the newest version that both sides know.
 //!
-//! OSUOSL may still run Train, whose newest one is 2.79; anything newer must not be needed.
+//! OSUOSL may still run Train, whose newest version is 2.79; this crate must not need a newer one.
 //! <https://docs.openstack.org/nova/latest/reference/api-microversion-history.html>
 
 use serde_json::Value;
@@ -12,12 +12,12 @@ use crate::fault::Fault;
 pub struct Microversion(pub u32, pub u32);
 
 impl Microversion {
-    /// What everything here works with; of Train, from 2019.
+    /// The version that this crate is written for; from Train (2019).
     pub const NEWEST: Microversion = Microversion(2, 79);
-    /// What every Nova of the last ten years knows.
+    /// The version that every Nova of the last ten years supports.
     const OLDEST: Microversion = Microversion(2, 1);
 
-    /// None: the server tells none, which means the oldest.
+    /// None: the server reports no version, which means the oldest.
     pub(crate) fn agreed(document: &Value, newest: Microversion) -> Result<Option<Microversion>, Fault> {
         let read = |field: &str| document[field].as_str().filter(|text| !text.is_empty()).map(str::parse).transpose();
         let (theirs, oldest): (Option<Microversion>, Option<Microversion>) = (read("version")?, read("min_version")?);
@@ -25,7 +25,7 @@ impl Microversion {
         let agreed = theirs.min(newest);
         match oldest {
             Some(oldest) if oldest > agreed => Err(Fault::config(format!(
-                "Nova wants version {oldest} or newer of its interface, and only {newest} is known here"
+                "Nova requires version {oldest} or newer of its API, but only {newest} is supported here"
             ))),
             _ if agreed < Microversion::OLDEST => Ok(None),
             _ => Ok(Some(agreed)),
@@ -43,7 +43,7 @@ impl std::str::FromStr for Microversion {
         };
         let parsed = text.split_once('.').and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
         let (major, minor) =
-            parsed.ok_or_else(|| Fault::remote(format!("`{text}` is no version such as 2.79 of Nova's interface")))?;
+            parsed.ok_or_else(|| Fault::remote(format!("`{text}` is not a version of Nova's API, such as 2.79")))?;
         Ok(Microversion(major, minor))
     }
 }
@@ -61,11 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_that_both_know_is_taken() {
+    fn newest_common_version_is_used() {
         let agreed = |document| Microversion::agreed(&document, Microversion::NEWEST);
         for (document, expected) in [
             (json!({"version": "2.79", "min_version": "2.1"}), Some(Microversion(2, 79))),
-            // Numbers, not text: 2.9 is older than 2.79.
+            // Versions are numbers, not text: 2.9 is older than 2.79.
             (json!({"version": "2.9", "min_version": "2.1"}), Some(Microversion(2, 9))),
             (json!({"version": "2.100", "min_version": "2.1"}), Some(Microversion(2, 79))),
             (json!({"version": "", "min_version": ""}), None),

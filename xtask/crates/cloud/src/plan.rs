@@ -1,5 +1,5 @@
-//! What would be sent to a cloud, for a dry run: made as the requests themselves are, with `.invalid` hosts where only the
-//! cloud's catalogue knows the address.
+//! The requests of a dry run. They are made by the same code as real requests, with `.invalid` hosts for addresses that
+//! only the cloud's catalogue contains.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::lookup;
 use crate::microversion::Microversion;
 use crate::session;
 
-/// What a new server is to be, by names.
+/// A new server, described by names.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub server: NewServer,
@@ -22,7 +22,7 @@ pub struct Wanted {
     pub network: Option<String>,
 }
 
-/// The requests that make the server, in their order. Without access where to log in is not known either.
+/// The requests that create the server, in order. Without `access` the address of the log-in is also unknown.
 pub fn creation(access: Option<&Access>, wanted: &Wanted, newest: Microversion) -> Result<Vec<Planned>, Fault> {
     let nova = host("https://nova.invalid/v2.1")?;
     let neutron = host("https://neutron.invalid")?;
@@ -51,7 +51,7 @@ pub fn creation(access: Option<&Access>, wanted: &Wanted, newest: Microversion) 
 
 fn unknown_login() -> Planned {
     Planned {
-        what: "Keystone: log in, with what OS_AUTH_URL and the credential of the environment or clouds.yaml say".into(),
+        what: "Keystone: log in, with OS_AUTH_URL and the credential of the environment or clouds.yaml".into(),
         method: "POST".into(),
         url: "https://keystone.invalid/v3/auth/tokens".into(),
         headers: BTreeMap::new(),

@@ -1,14 +1,14 @@
-//! Applications for machines: a file to fill in, and the text that a person copies into the form. Nothing is sent.
+//! Applications for machines: a file to fill in, and a text to copy into the provider's form. Nothing is sent.
 
 use std::collections::BTreeMap;
 
 use model::{FieldKind, FormField, RequestForm};
 
-/// A field of a web form takes no longer line.
+/// The longest line that a field of a web form accepts.
 const LINE: usize = 128;
 const TEXT: usize = 5000;
 
-/// A file of answers with what is proposed filled in, and what each answer may be above it.
+/// A file of answers with the proposed values filled in. A comment above each answer says what is allowed.
 pub fn template(form: &RequestForm) -> String {
     let mut text = format!("# {}\n", form.title);
     for note in &form.notes {
@@ -23,7 +23,7 @@ pub fn template(form: &RequestForm) -> String {
     text
 }
 
-/// The answers of a file as [`template`] makes it; the error is a line for each thing that is wrong.
+/// Reads the answers of a file that [`template`] made. The error has one line per problem.
 pub fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<String>> {
     let parsed: Result<BTreeMap<String, serde_yaml::Value>, _> = serde_yaml::from_str(text);
     let answers = parsed.map_err(|error| vec![format!("not a list of `key: answer`: {error}")])?;
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<String>> {
             serde_yaml::Value::Number(number) => number.to_string(),
             serde_yaml::Value::Null => String::new(),
             _ => {
-                wrong.push(format!("{key}: must be a text; put it in quotes"));
+                wrong.push(format!("{key}: must be a string; put it in quotes"));
                 continue;
             }
         };
@@ -44,7 +44,7 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, String>, Vec<String>> {
     if wrong.is_empty() { Ok(plain) } else { Err(wrong) }
 }
 
-/// What goes into each field, in the order of the form; or everything that is wrong.
+/// The content of each field, in the order of the form, or all problems.
 pub fn fill(form: &RequestForm, answers: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, Vec<String>> {
     let mut wrong = Vec::new();
     let keys = || form.fields.iter().map(|field| field.key.as_str()).collect::<Vec<_>>().join(", ");
@@ -63,7 +63,7 @@ pub fn fill(form: &RequestForm, answers: &BTreeMap<String, String>) -> Result<Ve
     if wrong.is_empty() { Ok(filled) } else { Err(wrong) }
 }
 
-/// The text for the person who sends it.
+/// The text for the person who sends the application.
 pub fn text(form: &RequestForm, filled: &[(String, String)]) -> String {
     let mut text = format!("{}\n{}\n\n{}\n", form.title, form.open, form.how);
     for note in &form.notes {
@@ -79,16 +79,16 @@ pub fn text(form: &RequestForm, filled: &[(String, String)]) -> String {
 fn allowed(field: &FormField) -> String {
     match field.kind {
         FieldKind::Line => format!("one line of at most {LINE} characters"),
-        FieldKind::Text => "as many lines as it takes".into(),
+        FieldKind::Text => "any number of lines".into(),
         FieldKind::Email => "an e-mail address".into(),
-        FieldKind::Url => "an address that begins with https:// or http://".into(),
+        FieldKind::Url => "an address that starts with https:// or http://".into(),
         FieldKind::Count => "a number from 1 on".into(),
         FieldKind::Choice => format!("one of: {}", field.values.join(" | ")),
         FieldKind::SshKey => "the line of a file that ends with .pub; never the private key".into(),
     }
 }
 
-/// What is wrong with an answer.
+/// The problem of an answer.
 fn problem(field: &FormField, answer: &str) -> Option<String> {
     if answer.is_empty() {
         return (!field.optional).then(|| format!("must be answered: {} ({})", field.ask, allowed(field)));
@@ -126,7 +126,7 @@ fn is_ssh_key(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let kind = words.next().unwrap_or_default();
     let known = kind.starts_with("ssh-") || kind.starts_with("ecdsa-sha2-") || kind.starts_with("sk-");
-    // The key repeats its kind behind the length, in base64.
+    // After the length, the base64 of the key repeats the key type.
     known && words.next().is_some_and(|key| key.starts_with("AAAA") && key.len() > 60)
 }
 
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_a_file_of_answers_that_only_lacks_what_nobody_can_propose() {
+    fn template_lacks_only_answers_without_a_proposal() {
         let template = template(&form());
         assert!(template.contains("# The size (one of: small | It's large)\n"), "{template}");
         let wrong = fill(&form(), &parse(&template).unwrap()).unwrap_err();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_held_against_its_form() {
+    fn every_answer_is_checked_against_its_field() {
         for (key, answer, part) in [
             ("name", "", "must be answered: The name"),
             ("name", "a\nb", "one line"),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_the_answers_under_the_names_of_the_form() {
+    fn text_has_the_answers_with_the_labels_of_the_form() {
         let filled = fill(&form(), &good()).unwrap();
         let text = text(&form(), &filled);
         for part in
@@ -224,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_answers_and_lists_are_not() {
+    fn numbers_are_accepted_as_answers_and_lists_are_not() {
         assert_eq!(
             parse("nodes: 2\nmore:\n").unwrap(),
             BTreeMap::from([("more".into(), String::new()), ("nodes".into(), "2".into())])
         );
-        assert!(parse("nodes: [2]\n").unwrap_err()[0].starts_with("nodes: must be a text"));
+        assert!(parse("nodes: [2]\n").unwrap_err()[0].starts_with("nodes: must be a string"));
         assert!(parse("- 2\n").unwrap_err()[0].contains("key: answer"));
     }
 }

@@ -1,7 +1,6 @@
-//! A log-in and the requests that use it: which are tried again, and what an error of theirs means.
+//! A log-in and its requests: which are repeated, and what their errors mean.
 //!
-//! A request that may have been carried out is not repeated, unless repeating does no harm. A token that has expired is
-//! renewed once.
+//! A request that may have been carried out is only repeated if it is idempotent. An expired token is renewed once.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -21,13 +20,13 @@ use crate::keystone::{self, Token};
 use crate::mask;
 
 const ATTEMPTS: u32 = 4;
-/// Before the second attempt, in ms; twice as long before each further one, and up to as much again by chance.
+/// Pause before the second attempt, in ms. It doubles before each further attempt, plus up to as much again at random.
 const PAUSE_MS: u64 = 400;
-/// A server that wants a longer pause is given up, in seconds.
+/// If the server asks for a longer pause, in seconds, the request fails.
 const LONGEST_PAUSE: u64 = 120;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A cloud that was logged in to.
+/// A session with a cloud after the log-in.
 pub struct Session {
     client: Client,
     access: Access,
@@ -40,12 +39,12 @@ struct LoggedIn {
     about: Token,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Outcome {
     Done(Answer),
-    /// The token is not valid any more.
+    /// The token is no longer valid.
     Stale(Fault),
-    /// It may be better the next time; after so many seconds, where the server says that.
+    /// A repetition may succeed; after so many seconds, if the server names a time.
     Passing(Fault, Option<u64>),
     Refused(Fault),
 }
@@ -58,7 +57,7 @@ impl Session {
         Ok(Session { client, access, login, on_interrupt })
     }
 
-    /// From here on Ctrl-C stops nothing: what was made is being taken back.
+    /// From here on Ctrl-C does not stop requests: created resources are being cleaned up.
     pub fn begin_teardown(&self) {
         self.on_interrupt.set(OnInterrupt::Continue);
     }
@@ -67,7 +66,7 @@ impl Session {
         self.on_interrupt.get()
     }
 
-    /// Where a service is asked, by its type in the catalogue.
+    /// The endpoint of a service, by its type in the catalogue.
     pub(crate) fn endpoint(&self, service: &str) -> Result<Url, Fault> {
         self.login.borrow().about.endpoint(service, &self.access)
     }
@@ -76,12 +75,12 @@ impl Session {
         self.login.borrow().about.project.as_ref().map(|project| project.id.clone())
     }
 
-    /// The body of the answer to a request that was successful.
+    /// The body of the answer to a successful request.
     pub(crate) fn call(&self, call: &Call) -> Result<Value, Fault> {
         self.answer(call, &[]).map(|answer| answer.body)
     }
 
-    /// Answers with one of the statuses in `also` are no errors.
+    /// Answers with a status in `also` are not errors.
     pub(crate) fn answer(&self, call: &Call, also: &[StatusCode]) -> Result<Answer, Fault> {
         let mut renewed = false;
         let mut attempt = 1;
@@ -102,7 +101,7 @@ impl Session {
     }
 }
 
-/// A new token. Asking twice does no harm.
+/// Obtains a new token. The request is idempotent.
 fn log_in(client: &Client, access: &Access, on_interrupt: OnInterrupt) -> Result<LoggedIn, Fault> {
     let call = login_call(access)?;
     let mut attempt = 1;
@@ -139,15 +138,15 @@ fn unanswered(call: &Call, lost: &Lost) -> Outcome {
     if lost.before || call.repeatable { Outcome::Passing(fault, None) } else { Outcome::Refused(fault.unsure()) }
 }
 
-/// An answer with an error, by what is to be done about it.
+/// Classifies an error answer by the necessary reaction.
 fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
     let fault = |kind, hint: &str| Fault::new(kind, described(call, answer, token) + hint);
     let said = answer.said().to_lowercase();
     match answer.status {
         StatusCode::UNAUTHORIZED => Outcome::Stale(fault(Kind::Auth, "")),
-        // Nova answers a used-up quota with 403, as it does what is not allowed.
+        // Nova reports a used-up quota with 403, like a missing permission.
         StatusCode::FORBIDDEN if said.contains("quota") || said.contains("exceed") => {
-            let hint = "; end what is no longer used (`cargo xtask runner gc`), or ask the provider for more";
+            let hint = "; delete unused servers (`cargo xtask runner gc`), or ask the provider for more quota";
             Outcome::Refused(fault(Kind::Remote, hint))
         }
         StatusCode::FORBIDDEN => {
@@ -155,7 +154,7 @@ fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
         }
         StatusCode::CONFLICT => Outcome::Passing(fault(Kind::Conflict, ""), answer.retry_after),
         StatusCode::TOO_MANY_REQUESTS => Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after),
-        // A body that is too large will be so the next time, too.
+        // Without Retry-After the body itself is too large, and a repetition would fail again.
         StatusCode::PAYLOAD_TOO_LARGE if answer.retry_after.is_some() => {
             Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after)
         }
@@ -164,7 +163,7 @@ fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
         }
         status if status.is_server_error() => Outcome::Refused(fault(Kind::Remote, "").unsure()),
         status if status.is_redirection() => {
-            Outcome::Refused(fault(Kind::Config, "; it points elsewhere, where no secret is sent to"))
+            Outcome::Refused(fault(Kind::Config, "; the server redirects elsewhere, and secrets are not sent there"))
         }
         _ => Outcome::Refused(fault(Kind::Config, "")),
     }
@@ -178,12 +177,12 @@ pub(crate) fn message(call: &Call, answer: &Answer, token: &Secret) -> String {
     }
 }
 
-/// "Nova: create the server `x`: POST https://… was answered 403 Forbidden: Quota exceeded (request req-1)".
+/// "Nova: create the server `x`: POST https://… failed with status 403 Forbidden: Quota exceeded (request req-1)".
 fn described(call: &Call, answer: &Answer, token: Option<&Secret>) -> String {
     let said = answer.said();
     let said = if said.is_empty() { String::new() } else { format!(": {said}") };
     let id = answer.request_id.as_ref().map_or_else(String::new, |id| format!(" (request {id})"));
-    let text = format!("{}: {} {} was answered {}{said}{id}", call.what, call.method, call.url, answer.status);
+    let text = format!("{}: {} {} failed with status {}{said}{id}", call.what, call.method, call.url, answer.status);
     let mut secrets = call.body.as_ref().map(mask::secrets).unwrap_or_default();
     secrets.extend(token.filter(|token| !token.is_empty()).map(|token| token.expose().to_owned()));
     mask::hide(&text, &secrets)
@@ -193,13 +192,15 @@ fn go_on(on_interrupt: OnInterrupt) -> Result<(), Interrupted> {
     if on_interrupt == OnInterrupt::Stop { interrupt::check() } else { Ok(()) }
 }
 
-/// Waits before the next attempt, and returns its number; the fault when there is none.
+/// Waits before the next attempt, and returns its number. Returns the fault after the last attempt.
 fn again(fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterrupt) -> Result<u32, Fault> {
     let wanted = after.unwrap_or_default();
     if attempt >= ATTEMPTS || wanted > LONGEST_PAUSE {
         let text = match after.filter(|_| wanted > LONGEST_PAUSE) {
-            Some(seconds) => format!("{}; it wants to be asked again in {seconds} s", fault.text),
-            None => format!("{}; given up after {attempt} attempts", fault.text),
+            Some(seconds) => {
+                format!("{}; the server asks for a repetition in {seconds} s, which is too long", fault.text)
+            }
+            None => format!("{}; failed after {attempt} attempts", fault.text),
         };
         return Err(fault.saying(text));
     }
@@ -208,7 +209,7 @@ fn again(fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterru
         Some(seconds) => Duration::from_secs(seconds) + Duration::from_millis(fastrand::u64(0..PAUSE_MS / 4)),
         None => Duration::from_millis(own + fastrand::u64(0..own)),
     };
-    progress::say(&format!("{}; again in {}", fault.text, progress::elapsed(pause)));
+    progress::say(&format!("{}; next attempt in {}", fault.text, progress::elapsed(pause)));
     let waited = until("the next attempt", pause, LOOK_EVERY, on_interrupt, || Probe::<()>::NotYet(String::new()));
     match waited {
         Err(WaitError::TimedOut { .. }) | Ok(()) => Ok(attempt + 1),

@@ -1,8 +1,8 @@
-//! What a new machine is told at its first start: a `#cloud-config` after which it is a runner for one job.
+//! Cloud-init user data for a new machine: a `#cloud-config` that makes it a runner for one job.
 //!
-//! The first line is what cloud-init knows the format by; the wiki of OSUOSL says `#cloud-init`, which is ignored without
-//! a word. Everything in it can be read by every process of the machine at the metadata service until that is closed to
-//! the runner's user, so nothing is in it but the configuration of one runner for one job.
+//! cloud-init recognises the format by the first line. The wiki of OSUOSL says `#cloud-init`, which cloud-init ignores
+//! silently. Every process of the machine can read the user data from the metadata service until the service is closed
+//! for the runner's user, so the user data only contains the configuration of one runner for one job.
 //! <https://docs.cloud-init.io/en/latest/reference/modules.html>
 
 mod scripts;
@@ -15,26 +15,26 @@ use scripts::{Place, end_script, setup_script, unit};
 
 /// The largest text whose base64 fits into Nova's field.
 pub const LARGEST: usize = 49_149;
-/// A reader of Debian's and Red Hat's images finds these there.
+/// Package names that exist in both Debian and Red Hat images.
 const PACKAGES: [&str; 6] = ["ca-certificates", "curl", "git", "jq", "nftables", "tar"];
 
-/// A machine that is to be a runner.
+/// A machine that becomes a runner.
 #[derive(Clone, Debug)]
 pub struct Worker {
-    /// Of the runner, and of the machine.
+    /// Name of the runner and of the machine.
     pub name: String,
     pub agent: Agent,
-    /// Just-in-time configuration of one runner: base64, and it holds a private key.
+    /// Just-in-time configuration of one runner: base64, contains a private key.
     pub jit: Secret,
-    /// Beside those that every runner has.
+    /// Packages in addition to those of every runner.
     pub packages: Vec<String>,
-    /// After so many minutes the machine powers itself off, whatever it does.
+    /// After so many minutes the machine powers itself off, even if a job is running.
     pub minutes: u32,
-    /// The image's own user, who may become root, is kept for people with the key pair.
+    /// Keep the image's default user, who can become root, for people with the key pair.
     pub keep_default_user: bool,
 }
 
-/// What talks to GitHub.
+/// The program that talks to GitHub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     pub kind: AgentKind,
@@ -43,21 +43,21 @@ pub struct Agent {
     pub url: String,
     /// Lower-case hexadecimal.
     pub sha256: String,
-    /// Of the archive.
+    /// Size of the archive.
     pub size: Size,
 }
 
-/// How an agent is started.
+/// The kind of agent, which decides how it is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentKind {
-    /// GitHub's own: a folder with `run.sh`, and a script that installs what .NET needs.
+    /// GitHub's own agent: a folder with `run.sh`, and a script that installs the dependencies of .NET.
     ActionsRunner,
-    /// One program.
+    /// An agent in a single program.
     GithubActRunner,
 }
 
 impl AgentKind {
-    /// What is started, in the folder of the archive.
+    /// The program to start, in the folder of the archive.
     pub fn program(self) -> &'static str {
         match self {
             AgentKind::ActionsRunner => "run.sh",
@@ -86,7 +86,7 @@ enum User {
     New(NewUser),
 }
 
-/// Without `sudo`, without a password, in no group but its own.
+/// A user without `sudo` and without a password, only in its own group.
 #[derive(Serialize)]
 struct NewUser {
     name: String,
@@ -101,7 +101,7 @@ struct NewUser {
 struct File {
     path: String,
     owner: String,
-    /// A text: a number would lose its zero.
+    /// A string: a number would lose its leading zero.
     permissions: String,
     content: String,
 }
@@ -116,7 +116,7 @@ struct PowerState {
     condition: bool,
 }
 
-/// The user data; it holds what `worker.jit` does.
+/// Renders the user data. It contains the secret in `worker.jit`.
 pub fn render(worker: &Worker) -> Result<Secret, Fault> {
     check(worker)?;
     let place = Place::default();
@@ -157,7 +157,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         },
     };
     let yaml = serde_yaml::to_string(&config)
-        .map_err(|error| Fault::config(format!("the user data could not be written as YAML: {error}")))?;
+        .map_err(|error| Fault::config(format!("cannot write the user data as YAML: {error}")))?;
     sized(format!("#cloud-config\n{yaml}"), worker)
 }
 
@@ -171,7 +171,7 @@ fn packages(worker: &Worker) -> Vec<String> {
 fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {
     if text.len() > LARGEST {
         return Err(Fault::config(format!(
-            "the user data of `{}` has {} bytes; {LARGEST} is the most of which the base64 fits into Nova's field \
+            "the user data of `{}` has {} bytes; at most {LARGEST} bytes fit into Nova's field as base64 \
              ({} of them are the just-in-time configuration)",
             worker.name,
             text.len(),
@@ -181,13 +181,13 @@ fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {
     Ok(Secret::from(text))
 }
 
-/// A host's name has fewer characters to choose from than a runner's.
+/// Makes a host name: host names allow fewer characters than runner names.
 fn host_name(runner: &str) -> String {
     let plain: String = runner.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(63).collect();
     plain.trim_matches('-').to_owned()
 }
 
-/// What goes into scripts and into a host's name must not be able to end a word there.
+/// Values that become part of scripts or of the host name must not contain characters that end a word there.
 fn check(worker: &Worker) -> Result<(), Fault> {
     let agent = &worker.agent;
     let name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -199,22 +199,22 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     let url = |c: char| c.is_ascii_alphanumeric() || ":/._-+%~".contains(c);
     let wrong = |what: String| Err(Fault::config(what));
     if worker.name.is_empty() || worker.name.len() > 64 || !worker.name.chars().all(name) {
-        return wrong(format!("`{}` is no name of a runner: letters, digits, -, _ and ., at most 64", worker.name));
+        return wrong(format!("`{}` is not a runner name: use letters, digits, -, _ and ., at most 64", worker.name));
     }
     if worker.jit.is_empty() || !worker.jit.expose().chars().all(base64) {
         return wrong("the just-in-time configuration is not base64; see `cargo xtask runner jit`".into());
     }
     if !agent.url.starts_with("https://") || !agent.url.chars().all(url) {
-        return wrong(format!("the agent's address `{}` must be a plain https one", agent.url));
+        return wrong(format!("the agent's address `{}` must be an https URL without special characters", agent.url));
     }
     if agent.sha256.len() != 64 || !agent.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return wrong(format!("`{}` is no SHA-256 in lower case; an agent is only taken by its digest", agent.sha256));
+        return wrong(format!("`{}` is not a lower-case SHA-256, which is required to verify the agent", agent.sha256));
     }
     if let Some(bad) = worker.packages.iter().find(|name| !package(name)) {
-        return wrong(format!("`{bad}` is no name of a package"));
+        return wrong(format!("`{bad}` is not a package name"));
     }
     if worker.minutes == 0 {
-        return wrong("a machine that lives 0 minutes runs no job".into());
+        return wrong("a machine with a limit of 0 minutes runs no job".into());
     }
     Ok(())
 }

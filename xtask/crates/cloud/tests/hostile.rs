@@ -1,5 +1,5 @@
-//! Answers and files that somebody else has written: whatever is in them, the client ends with a result or an error that
-//! tells no secret.
+//! Damaged answers and files from other systems: the client ends with a result, or with an error that contains no
+//! secret.
 
 #[expect(dead_code, reason = "parts of the fake are for other tests")]
 mod fake;
@@ -27,7 +27,7 @@ fn access(fake: &Fake) -> Access {
     }
 }
 
-/// The value with one of its parts replaced, removed or doubled.
+/// The value with one of its parts replaced, removed or duplicated.
 fn damaged(value: &Value, random: &mut Rng) -> Value {
     let stranger = |random: &mut Rng| match random.u8(..7) {
         0 => Value::Null,
@@ -89,7 +89,7 @@ fn damaged_answers_are_errors_or_harmless() {
         {
             let mut state = fake.state();
             state.rules.clear();
-            // A list that never ends is a page each time.
+            // A list that never ends has this page three times.
             state.rule(line, 3, Reply::new(200, damaged(body, &mut random)));
         }
         let result = match round % cases.len() {
@@ -104,7 +104,7 @@ fn damaged_answers_are_errors_or_harmless() {
             assert!(!error.text.contains("planted") && !error.text.contains('\u{1b}'), "{error}");
         }
     }
-    assert!(errors > 50, "only {errors} of 400 damaged answers were noticed");
+    assert!(errors > 50, "only {errors} of 400 damaged answers caused an error");
 }
 
 #[test]
@@ -136,11 +136,11 @@ fn damaged_log_ins_are_errors_or_harmless() {
             assert!(!error.text.contains("planted"), "{error}");
         }
     }
-    assert!(errors > 20, "only {errors} of 200 damaged log-ins were noticed");
+    assert!(errors > 20, "only {errors} of 200 damaged log-ins caused an error");
 }
 
 #[test]
-fn damaged_files_are_errors_that_repeat_nothing_of_them() {
+fn errors_of_damaged_files_do_not_quote_them() {
     let mut random = Rng::with_seed(13);
     let good = "clouds:\n  ports:\n    auth_type: v3applicationcredential\n    auth:\n      auth_url: https://h.example.org/v3\n      \
                 application_credential_id: abc\n      application_credential_secret: planted-secret\n    region_name: R\n    verify: true\n";
@@ -163,8 +163,8 @@ fn damaged_files_are_errors_that_repeat_nothing_of_them() {
             errors += 1;
             assert!(!error.text.contains("planted"), "{error}\n{text}");
         }
-        // Answers are no secrets; only the end is looked for.
+        // Answers of forms are not secret; the test only checks that the parser ends.
         let _ = request::parse(&text);
     }
-    assert!(errors > 300, "only {errors} of 3000 damaged files were noticed");
+    assert!(errors > 300, "only {errors} of 3000 damaged files caused an error");
 }

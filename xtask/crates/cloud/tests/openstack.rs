@@ -1,4 +1,4 @@
-//! The client against a cloud in memory: what it sends, what it repeats, what its errors say.
+//! Tests the client with a cloud in memory: requests, repetitions and error messages.
 
 #[expect(dead_code, reason = "parts of the fake are for other tests")]
 mod fake;
@@ -48,7 +48,7 @@ fn session(fake: &Fake) -> Session {
 }
 
 #[test]
-fn a_server_is_created_watched_listed_and_deleted() {
+fn server_is_created_read_listed_and_deleted() {
     let fake = Fake::start();
     let session = session(&fake);
     let nova = Compute::open(&session, NEWEST).unwrap();
@@ -72,7 +72,7 @@ fn a_server_is_created_watched_listed_and_deleted() {
 }
 
 #[test]
-fn passwords_log_in_too() {
+fn log_in_works_with_a_password() {
     let fake = Fake::start();
     let domain = || Some(Named::Name("Default".into()));
     let login = |password: &str| Login::Password {
@@ -87,7 +87,7 @@ fn passwords_log_in_too() {
 }
 
 #[test]
-fn a_list_is_read_to_its_last_page() {
+fn list_is_read_to_its_last_page() {
     let fake = Fake::start();
     fake.state().quota = 50;
     let session = session(&fake);
@@ -103,7 +103,7 @@ fn a_list_is_read_to_its_last_page() {
 }
 
 #[test]
-fn an_expired_token_is_renewed_once() {
+fn expired_token_is_renewed_once() {
     let fake = Fake::start();
     let session = session(&fake);
     let nova = Compute::open(&session, NEWEST).unwrap();
@@ -111,19 +111,19 @@ fn an_expired_token_is_renewed_once() {
     nova.create(&server("a")).unwrap();
     assert_eq!(fake.state().count("POST /identity"), 2);
     assert_eq!(fake.state().servers.len(), 1);
-    // One that never takes any token is not asked for ever.
+    // If the server refuses every token, the client does not repeat forever.
     fake.state().rule("GET /compute/v2.1/servers", 100, Reply::new(401, json!({"error": {"message": "no"}})));
     let error = nova.list("archproof-run").unwrap_err();
     assert_eq!((error.kind, fake.state().count("GET /compute/v2.1/servers")), (Kind::Auth, 2));
 }
 
 #[test]
-fn errors_are_told_apart_and_only_harmless_requests_are_repeated() {
+fn errors_are_classified_and_only_safe_requests_are_repeated() {
     let quota = json!({"forbidden": {"code": 403, "message": "Quota exceeded for cores"}});
     let message = |text: &str| json!({"x": {"message": text}});
     let create = "POST /compute/v2.1/servers";
     let list = "GET /compute/v2.1/servers";
-    // The rule, how often it holds, what comes of it, how often it was asked.
+    // The rule, how often it applies, the expected result, the expected number of requests.
     type Expected = Result<(), (Kind, &'static str)>;
     let cases: Vec<(&str, Reply, u32, Expected, usize)> = vec![
         (create, Reply::new(403, quota), 9, Err((Kind::Remote, "Quota exceeded for cores")), 1),
@@ -151,7 +151,7 @@ fn errors_are_told_apart_and_only_harmless_requests_are_repeated() {
         (list, Reply::new(200, json!({"servers": 3})), 9, Err((Kind::Remote, "list of servers")), 1),
     ];
     let mut threads = Vec::new();
-    // Side by side: most of the time is spent in pauses.
+    // In parallel, because most of the time is spent in pauses.
     for (line, reply, times, expected, asked) in cases {
         threads.push(std::thread::spawn(move || {
             let fake = Fake::start();
@@ -179,7 +179,7 @@ fn errors_are_told_apart_and_only_harmless_requests_are_repeated() {
 }
 
 #[test]
-fn a_lost_answer_says_that_the_server_may_be_there() {
+fn lost_answer_means_that_the_server_may_exist() {
     let fake = Fake::start();
     let session = session(&fake);
     let nova = Compute::open(&session, NEWEST).unwrap();
@@ -189,13 +189,13 @@ fn a_lost_answer_says_that_the_server_may_be_there() {
     let error: Fault = nova.create(&server("a")).unwrap_err();
     assert!(error.unsure, "{error}");
     assert_eq!(nova.list("archproof-run").unwrap().len(), 1);
-    // What was refused is not there.
+    // A refused server does not exist.
     fake.state().quota = 0;
     assert!(!nova.create(&server("b")).unwrap_err().unsure);
 }
 
 #[test]
-fn a_server_that_repeats_secrets_does_not_get_them_into_an_error() {
+fn repeated_secrets_do_not_get_into_an_error() {
     let fake = Fake::start();
     let nova_session = session(&fake);
     let nova = Compute::open(&nova_session, NEWEST).unwrap();
@@ -211,7 +211,7 @@ fn a_server_that_repeats_secrets_does_not_get_them_into_an_error() {
 }
 
 #[test]
-fn what_does_not_exist_is_answered_with_what_does() {
+fn unknown_name_error_lists_valid_names() {
     let fake = Fake::start();
     let session = session(&fake);
     let nova = Compute::open(&session, NEWEST).unwrap();
@@ -220,7 +220,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
         (lookup::image(&session, "Plan 9").unwrap_err(), ["no active image", "`Plan 9`"]),
         (lookup::network(&session, "secret").unwrap_err(), ["no network", "`secret`"]),
         (lookup::security_group(&session, "open").unwrap_err(), ["no security group", "`open`"]),
-        (nova.get("../flavors").unwrap_err(), ["`../flavors`", "no id"]),
+        (nova.get("../flavors").unwrap_err(), ["`../flavors`", "not a valid server id"]),
     ] {
         assert!(parts.iter().all(|part| error.text.contains(part)), "{error}, expected {parts:?}");
     }
@@ -231,7 +231,7 @@ fn what_does_not_exist_is_answered_with_what_does() {
     for (access, part) in [
         (Access { region: Some("Mars".into()), ..access(&fake) }, "RegionOne"),
         (Access { interface: "admin".into(), ..access(&fake) }, "interface `admin`"),
-        // Its address is plain http, and not here.
+        // The internal endpoint has a plain http address that is not on this machine.
         (Access { interface: "internal".into(), ..access(&fake) }, "not https"),
         (Access { auth_url: format!("{}/identity/v2.0", fake.url), ..access(&fake) }, "version 2"),
     ] {

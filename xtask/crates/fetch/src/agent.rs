@@ -1,4 +1,4 @@
-//! Agents of runners of CI: archives that are known by their digest alone.
+//! Agents of CI runners: archives that are identified only by their digest.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,12 +11,12 @@ use proc::interrupt;
 use crate::deb::Limit;
 use crate::http::{Client, Job};
 
-/// Limits, not measurements: no agent's archive was available when they were chosen. They bound the damage of a digest that
-/// was pinned without a look at the file, and leave room for agents that bring a runtime of their own.
+/// These limits are not measured: no agent's archive was available when they were chosen. They bound the damage of a
+/// digest that was pinned without inspecting the file, and leave room for agents that include their own runtime.
 const MOST_BYTES: u64 = 4 << 30;
 const MOST_ENTRIES: u64 = 200_000;
 
-/// The archive at `url`, from the cache where it is there already. `sha256` in lower-case hexadecimal.
+/// The archive at `url`, from the cache if it is already there. `sha256` is in lower-case hexadecimal.
 ///
 /// # Errors
 /// No server has it, or the server's file has another digest or size.
@@ -32,16 +32,17 @@ pub fn agent(url: &str, sha256: &str, size: Size, cache: &Path) -> anyhow::Resul
         sha256: Some(sha256.to_owned()),
     };
     if !Client::new()?.all("the agent", &[job])?.is_empty() {
-        bail!("there is no agent at {url}");
+        bail!("no agent was found at {url}: the server does not have the file");
     }
     Ok(to)
 }
 
-/// Refuses an archive that would fill the disk: the bytes and entries that it unpacks to are counted, not read from a
-/// header. Its digest is verified already, so this is against a digest that was pinned without a look at the file.
+/// Refuses an archive that would fill the disk: this counts the bytes and entries that it unpacks to instead of reading
+/// them from a header. The digest is verified before, so this protects against a digest that was pinned without
+/// inspecting the file.
 ///
 /// # Errors
-/// It is not a `.tar.gz`, or unpacks to too much.
+/// The archive is not a `.tar.gz`, or unpacks to too much.
 pub fn agent_unpacks(archive: &Path) -> anyhow::Result<()> {
     let limit = Limit { bytes: MOST_BYTES, entries: MOST_ENTRIES };
     within(archive, limit).with_context(|| format!("{} was refused", archive.display()))
@@ -49,12 +50,12 @@ pub fn agent_unpacks(archive: &Path) -> anyhow::Result<()> {
 
 fn within(archive: &Path, limit: Limit) -> anyhow::Result<()> {
     let unpacked = flate2::read::MultiGzDecoder::new(BufReader::new(File::open(archive)?));
-    // One byte more shows that there are more.
+    // One byte more than the limit shows that the archive exceeds it.
     let mut tar = tar::Archive::new(unpacked.take(limit.bytes + 1));
     let read = read_entries(&mut tar, limit);
     let mut rest = tar.into_inner();
     let read = read.and_then(|()| Ok(std::io::copy(&mut rest, &mut std::io::sink())?));
-    // An archive that is cut off there is not a damaged one.
+    // An archive that was cut off by the limit must not be reported as damaged.
     if rest.limit() == 0 {
         bail!("it unpacks to more than {} bytes", limit.bytes);
     }
@@ -120,7 +121,7 @@ mod tests {
         for bytes in [1 << 19, 3 << 19] {
             assert!(check(bytes, 2).unwrap_err().contains(&format!("more than {bytes} bytes")));
         }
-        // Another member behind the end of the archive.
+        // Another gzip member after the end of the archive.
         let zeros = |size| {
             let mut member = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             std::io::copy(&mut std::io::repeat(0).take(size), &mut member).unwrap();

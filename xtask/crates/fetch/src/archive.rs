@@ -1,4 +1,4 @@
-//! The signed archive: a suite's InRelease, and the index of packages that it vouches for.
+//! The signed archive: a suite's InRelease, and the index of packages whose digest it contains.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -20,23 +20,22 @@ use crate::release::Release;
 use crate::{Options, deb, digest};
 use proc::store;
 
-/// Bytes; Debian's largest one of an architecture has 60 000 000.
+/// Bytes; the largest index that Debian has for an architecture has 60 000 000.
 const LARGEST_INDEX: u64 = 1 << 30;
 
-/// An index, or why there is none.
+/// An index, or the reason why it is not available.
 type Known = Result<Rc<Index>, Rc<str>>;
 
-const UPDATING: &str =
-    "a mirror that is being updated is like that for a while; another can be named by --debian-mirror";
+const UPDATING: &str = "this happens while a mirror is being updated; --debian-mirror selects another one";
 
 pub(crate) struct Archive<'a> {
     options: &'a Options,
     pub(crate) mirror: Mirror,
-    /// Of each suite the newest index that a lock names.
+    /// The newest index of each suite that a lock names.
     locked: BTreeMap<String, Suite>,
-    /// Of each suite the newest index that was ever used on this machine.
+    /// The newest index of each suite that was ever used on this machine.
     record: Record,
-    /// Whether an outdated index of a suite that was never used before is accepted.
+    /// Whether an outdated index is accepted for a suite that was never used before.
     first_use: bool,
     client: OnceCell<Client>,
     releases: RefCell<BTreeMap<String, Rc<Release>>>,
@@ -65,13 +64,13 @@ impl<'a> Archive<'a> {
 
     pub(crate) fn client(&self) -> anyhow::Result<&Client> {
         if self.client.get().is_none() {
-            // Set by nobody else in between: the cell is not shared between threads.
+            // The cell is not shared between threads, so it is still empty.
             let _ = self.client.set(Client::new()?);
         }
         self.client.get().context("the HTTP client was just set")
     }
 
-    /// What to record of a suite that was used.
+    /// The record of a suite that was used.
     pub(crate) fn suite(&self, name: &str) -> anyhow::Result<Suite> {
         self.release(name)?.used()
     }
@@ -80,14 +79,14 @@ impl<'a> Archive<'a> {
     pub(crate) fn index(&self, suite: &str, arch: &str) -> anyhow::Result<Rc<Index>> {
         let key = (suite.to_owned(), arch.to_owned());
         let known = self.indexes.borrow().get(&key).cloned();
-        // What failed once would fail again, after as many attempts.
+        // A failure is remembered: trying again would fail again, after as many attempts.
         let found = known.unwrap_or_else(|| {
             let read = self.index_text(suite, arch).and_then(|text| Index::parse(&text));
             read.map(Rc::new).map_err(|error| format!("{error:#}").into())
         });
         interrupt::check()?;
         self.indexes.borrow_mut().insert(key, found.clone());
-        found.map_err(|why| anyhow!("the index of {suite} for {arch} cannot be had from {}: {why}", self.mirror))
+        found.map_err(|why| anyhow!("failed to get the index of {suite} for {arch} from {}: {why}", self.mirror))
     }
 
     fn index_text(&self, suite: &str, arch: &str) -> anyhow::Result<String> {
@@ -96,7 +95,7 @@ impl<'a> Archive<'a> {
         let dir = self.index_dir();
         let file = dir.join(format!("{sha256}.xz"));
         if !file.exists() || digest::of_file(&file)?.0 != sha256 {
-            // Of no use to anybody: it is neither whole nor named after what it holds.
+            // The file is damaged: its content does not match its name.
             let _ = std::fs::remove_file(&file);
             store::sweep(&dir);
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -110,13 +109,13 @@ impl<'a> Archive<'a> {
             let job = Job { label: label.clone(), urls, to: file.clone(), size, sha256: Some(sha256) };
             let gone = self.client()?.all(&label, &[job]).context(UPDATING)?;
             if !gone.is_empty() {
-                bail!("there is no {path}, which the signed InRelease names; {UPDATING}");
+                bail!("the mirror has no {path}, which the signed InRelease names; {UPDATING}");
             }
         }
         let mut text = String::new();
         let compressed = std::fs::File::open(&file).with_context(|| format!("failed to read {}", file.display()))?;
         let read = deb::decompressed(compressed, LARGEST_INDEX).and_then(|mut index| index.read_to_string(&mut text));
-        read.with_context(|| format!("{} is no index", file.display()))?;
+        read.with_context(|| format!("{} is not an index of packages", file.display()))?;
         Ok(text)
     }
 
@@ -149,31 +148,31 @@ impl<'a> Archive<'a> {
         Ok(release)
     }
 
-    /// A valid signature does not say that an index is the newest: an attacker may replay an old one, and with it
-    /// packages with known holes.
+    /// A valid signature does not prove that an index is the newest: an attacker may replay an old one, which offers
+    /// packages with known vulnerabilities.
     fn accept(&self, place: &Place, suite: &str, release: &Release) -> anyhow::Result<()> {
         let newest = self.newest(place, suite);
         let date = release.date;
         if let Some(newest) = newest.filter(|newest| date < *newest) {
             bail!(
-                "it is of {date}, older than the one of {newest} that was used before: wait until the mirror is \
-                 updated, or use another --debian-mirror (the locks and {} say what was used)",
+                "it is dated {date}, older than the one of {newest} that was used before: wait until the mirror is \
+                 updated, or use another --debian-mirror (the locks and {} record the used ones)",
                 self.record.file.display()
             );
         }
         let Some(until) = release.valid_until.filter(|_| release.expired()) else { return Ok(()) };
         if newest.is_none() && !self.first_use {
             bail!(
-                "it is of {date} and was valid until {until}, and no lock says that there was none newer: use \
-                 another --debian-mirror, or `cargo xtask fetch --update-lock`"
+                "it is dated {date} and was valid until {until}, and no lock proves that it is the newest: use \
+                 another --debian-mirror, or run `cargo xtask fetch --update-lock`"
             );
         }
-        progress::say(&format!("note: the index of {suite} on {} is of {date}, valid until {until}", place.root));
+        progress::say(&format!("note: the index of {suite} on {} is dated {date}, valid until {until}", place.root));
         Ok(())
     }
 
-    /// The date that an index from this place must at least have. The snapshot archive is asked for the index at the time
-    /// of a lock, which may be older than what a mirror has shown since.
+    /// The minimum date of an index from this place. The snapshot archive is asked for the index at the time of a lock,
+    /// which may be older than an index that a mirror has shown since.
     fn newest(&self, place: &Place, suite: &str) -> Option<Timestamp> {
         let locked = self.locked.get(suite).map(|suite| suite.date);
         let of_lock = locked.filter(|_| place.of_lock);

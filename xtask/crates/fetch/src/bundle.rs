@@ -1,7 +1,7 @@
-//! Everything VMs need in one archive, for a machine without network.
+//! Everything that VMs need in one archive, for a machine without network.
 //!
-//! A bundle is a tar archive: `manifest` first, then `pool/<SHA-256>.deb`. It is not trusted: a package is taken from it
-//! only when a lock in `targets/` names its digest.
+//! A bundle is a tar archive: `manifest` first, then `pool/<SHA-256>.deb`. It is not trusted: a package is taken from
+//! it only if a lock in `targets/` contains its digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,10 +21,10 @@ use crate::{Options, digest, sets};
 use proc::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
-/// A manifest is a line for each package.
+/// A manifest has one line for each package.
 const MANIFEST_LIMIT: u64 = 1 << 20;
 
-/// Writes what VMs of `targets` need on `host` to `file`; downloads what is missing, all as locked.
+/// Writes the packages that VMs of `targets` need on `host` to `file`; downloads missing ones, exactly as locked.
 ///
 /// # Errors
 /// As for [`crate::machines`] with `locked`, or `file` cannot be written.
@@ -41,10 +41,10 @@ pub fn bundle(host: &Target, targets: &[&Target], options: &Options, file: &Path
     Ok(())
 }
 
-/// Takes the packages out of a bundle into the cache; returns how many there are.
+/// Imports the packages of a bundle into the cache; returns their number.
 ///
 /// # Errors
-/// The bundle is cut off, or holds something that is not what a lock names.
+/// The bundle is cut off, or contains something that no lock names.
 pub fn import(all: &[Target], options: &Options, file: &Path) -> anyhow::Result<usize> {
     let mut locked: BTreeMap<String, Pin> = BTreeMap::new();
     for target in all {
@@ -102,7 +102,7 @@ pub(crate) fn take(
         bail!("its manifest has {} bytes, more than {MANIFEST_LIMIT}", first.size());
     }
     let mut text = String::new();
-    first.take(MANIFEST_LIMIT).read_to_string(&mut text).context("its manifest is no text")?;
+    first.take(MANIFEST_LIMIT).read_to_string(&mut text).context("its manifest is not UTF-8")?;
     let mut open = wanted(&text, locked)?;
     let total = open.len();
     for entry in entries {
@@ -110,11 +110,11 @@ pub(crate) fn take(
         phase.status(format!("{} of {total} packages", total - open.len()));
         let mut entry = entry?;
         let path = entry.path()?.to_string_lossy().into_owned();
-        // The holes of a sparse file are not in the bundle: 1 KiB would fill the disk.
+        // A bundle does not contain the holes of a sparse file: 1 KiB would fill the disk.
         if entry.header().entry_type() != tar::EntryType::Regular {
             bail!("`{path}` is not a plain file");
         }
-        let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or there twice"))?;
+        let pin = open.remove(&path).with_context(|| format!("`{path}` is not in its manifest, or occurs twice"))?;
         let found = entry.size();
         if found != pin.size {
             bail!("{} {}: expected {} bytes, found {found}", pin.name, pin.version, pin.size);
@@ -122,12 +122,12 @@ pub(crate) fn take(
         take_one(&mut entry, pin, options)?;
     }
     if let Some((_, pin)) = open.first_key_value() {
-        bail!("it is cut off: {} packages are missing, {} {} for one", open.len(), pin.name, pin.version);
+        bail!("it is cut off: {} packages are missing, for example {} {}", open.len(), pin.name, pin.version);
     }
     Ok(total)
 }
 
-/// What the manifest lists, by path; every digest must be in a lock.
+/// The packages of the manifest, by path; every digest must be in a lock.
 fn wanted<'a>(manifest: &str, locked: &'a BTreeMap<String, Pin>) -> anyhow::Result<BTreeMap<String, &'a Pin>> {
     let mut wanted = BTreeMap::new();
     let mut unknown = Vec::new();
@@ -152,7 +152,7 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
         return Ok(());
     }
     let claim = store::claim(&to, Kind::File)?;
-    let claim = claim.with_context(|| format!("another process downloads {} right now: try again", pin.name))?;
+    let claim = claim.with_context(|| format!("another process is downloading {}: try again", pin.name))?;
     let (mut digest, mut size) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 18];
     loop {
@@ -170,7 +170,7 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
         written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))?;
     }
     if size < pin.size {
-        bail!("it is cut off: of {} {} there are {size} of {} bytes", pin.name, pin.version, pin.size);
+        bail!("it is cut off: {} {} has {size} of {} bytes", pin.name, pin.version, pin.size);
     }
     let found = digest.hex();
     if found != pin.sha256 {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::testing::Fixture;
 
-    /// A bundle of the fixture's guest, and a second machine without network.
+    /// A bundle of the fixture's guest; the fixture then is a second machine without network.
     fn bundled(fixture: &mut Fixture) -> PathBuf {
         let file = fixture.dir.path().join("bundle.tar");
         let target = fixture.target.clone();
@@ -200,16 +200,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_all_that_a_machine_without_network_needs() {
+    fn bundle_is_sufficient_for_a_machine_without_network() {
         let mut fixture = Fixture::new();
         let file = bundled(&mut fixture);
         assert_eq!(import_into(&fixture, &file), Ok(3));
         let plan = crate::plan(&fixture.target, &[&fixture.target], &fixture.options).unwrap();
         assert!(plan.is_empty(), "{plan}");
-        assert_eq!(import_into(&fixture, &file), Ok(3), "once more does no harm");
+        assert_eq!(import_into(&fixture, &file), Ok(3), "a second import changes nothing");
     }
 
-    /// A bundle with one package, whose file is `content`, at the size that a lock names.
+    /// A bundle with one package, whose file is `content`, of the size that a lock names.
     fn with_package(fixture: &Fixture, pin: &Pin, content: &[u8]) -> PathBuf {
         let mut tar = tar::Builder::new(Vec::new());
         let manifest = format!("{} {} {} {} {}\n", pin.sha256, pin.size, pin.name, pin.version, pin.arch);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_lock_names_is_taken() {
+    fn only_packages_that_a_lock_names_are_imported() {
         let mut fixture = Fixture::new();
         let file = bundled(&mut fixture);
         let good = fs::read(&file).unwrap();

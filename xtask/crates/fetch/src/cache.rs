@@ -1,4 +1,4 @@
-//! What lies in the cache, and making it smaller. What somebody uses (`proc::hold`) is never removed.
+//! Lists the content of the cache, and prunes it. An entry that is in use (`proc::hold`) is never removed.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::digest;
 use crate::tree::{self, Look};
 use proc::store;
 
-/// Kinds of entries: a folder below the cache, each thing in it an entry, and what it is.
+/// Kinds of entries: a folder below the cache whose items are the entries, and the word for an entry.
 const KINDS: [(&str, &str); 12] = [
     ("components", "built component"),
     ("modules", "resolved release"),
@@ -32,21 +32,21 @@ const KINDS: [(&str, &str); 12] = [
 ];
 const RUN: &str = "run";
 const SNAPSHOTS: &str = "snapshots";
-/// What is noted about a snapshot, with its last use as its time.
+/// The metadata of a snapshot; its modification time is the time of the last use.
 const META: &str = "snapshot.json";
-/// Their own commands end them: `down`, and the sweep of the next run.
+/// Other commands end and remove these: `down`, and the sweep of the next run.
 const NOT_OURS: [&str; 2] = [RUN, "clusters"];
-/// Somebody may be about to unpack or hold what is as new as this.
+/// A younger entry is never removed: another process may be about to unpack or lock it.
 const YOUNG: Duration = Duration::from_secs(600);
-/// What is being removed is called so first.
+/// Prefix of the name of an entry that is being removed.
 const REMOVED: &str = ".removed-";
 
-/// One thing in the cache.
+/// One item in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// The folder below the cache that it lies in.
+    /// Its folder below the cache.
     pub kind: String,
-    /// "kube-apiserver v1.36.3 ARCH", or the file's name where nothing more is known.
+    /// "kube-apiserver v1.36.3 ARCH", or the file's name if nothing more is known.
     pub title: String,
     pub path: PathBuf,
     /// Bytes on the disk.
@@ -55,14 +55,14 @@ pub struct Entry {
     pub in_use: bool,
 }
 
-/// What stays.
+/// Which entries are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// What was used within so many days.
+    /// Entries used within this number of days.
     Days(u32),
-    /// What was used last, up to so many bytes together.
+    /// The most recently used entries, up to this total size in bytes.
     Size(u64),
-    /// Nothing but what is in use.
+    /// Only entries in use.
     Nothing,
 }
 
@@ -79,10 +79,10 @@ pub fn list(cache: &Path) -> Vec<Entry> {
     entries
 }
 
-/// Removes what `keep` does not cover, and returns it; with `dry_run` only returns it.
+/// Removes the entries that `keep` does not keep, and returns them; with `dry_run` it only returns them.
 ///
 /// # Errors
-/// Something cannot be removed, or there is an interrupt.
+/// An entry cannot be removed, or there is an interrupt.
 pub fn prune(cache: &Path, keep: Keep, dry_run: bool) -> anyhow::Result<Vec<Entry>> {
     let doomed = doomed(list(cache), keep);
     if dry_run {
@@ -101,16 +101,16 @@ pub fn prune(cache: &Path, keep: Keep, dry_run: bool) -> anyhow::Result<Vec<Entr
     Ok(removed)
 }
 
-/// Looks at the content of every package and unpacked file, removes what is damaged, and returns it with what is wrong.
+/// Verifies the content of every package and unpacked file, removes damaged entries, and returns them with the damage.
 ///
 /// # Errors
-/// Something cannot be removed, or there is an interrupt.
+/// An entry cannot be removed, or there is an interrupt.
 pub fn verify(cache: &Path) -> anyhow::Result<Vec<(Entry, String)>> {
     let mut damaged = Vec::new();
     for entry in list(cache) {
         interrupt::check()?;
         if let Some(why) = damage(&entry) {
-            // What is in use stays until it is made again by the next one who wants it.
+            // An entry in use is kept until the next process that needs it makes it again.
             remove(&entry.path).with_context(|| format!("failed to remove {}", entry.path.display()))?;
             damaged.push((entry, why));
         }
@@ -122,7 +122,7 @@ fn damage(entry: &Entry) -> Option<String> {
     match entry.kind.as_str() {
         "debian/trees" | "go" if entry.path.is_dir() => {
             let why = tree::look_at(&entry.path, Look::Full).err()?;
-            Some(why.unwrap_or_else(|| "it is gone".to_owned()))
+            Some(why.unwrap_or_else(|| "it no longer exists".to_owned()))
         }
         "debian/pool" | "debian/index" => {
             let expected = entry.path.file_stem()?.to_string_lossy().into_owned();
@@ -134,11 +134,11 @@ fn damage(entry: &Entry) -> Option<String> {
 }
 
 fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
-    // The last used first, and what cannot go before everything.
+    // The most recently used first; entries that must not be removed before all others.
     let fixed = |entry: &Entry| entry.in_use || NOT_OURS.contains(&entry.kind.as_str());
     entries.sort_by_key(|entry| (!fixed(entry), Reverse(entry.last_use)));
     let mut kept = 0;
-    // More days than a time can go back are all of them.
+    // If the days go back further than a timestamp can, they include every entry.
     let oldest = |days: u32| {
         let days = jiff::SignedDuration::from_hours(i64::from(days) * 24);
         Timestamp::now().checked_sub(days).unwrap_or(Timestamp::MIN)
@@ -156,7 +156,7 @@ fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
     entries
 }
 
-/// Whether it was removed: not if somebody has begun to use it.
+/// Whether the entry was removed; it is not if another process has begun to use it.
 fn remove(path: &Path) -> std::io::Result<bool> {
     let Some(guard) = hold::unheld(path) else { return Ok(false) };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -171,13 +171,13 @@ fn remove_all(path: &Path) -> std::io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
-/// What a killed `prune` has left.
+/// Completes the removals of a killed `prune`.
 fn finish_removals(dir: &Path) {
     store::sweep(dir);
     let Ok(found) = fs::read_dir(dir) else { return };
     for path in found.flatten().map(|entry| entry.path()) {
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(REMOVED)) {
-            // Tried again by the next one.
+            // After a failure, the next `prune` tries again.
             let _ = remove_all(&path);
         }
     }
@@ -198,7 +198,7 @@ fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
     Entry { kind: kind.to_owned(), title, size: size(&path), path, last_use, in_use }
 }
 
-/// What the makers of entries have noted in them.
+/// A title from the metadata that the maker of the entry stored in it.
 fn title(kind: &str, path: &Path) -> Option<String> {
     match kind {
         "components" => {
@@ -213,13 +213,13 @@ fn title(kind: &str, path: &Path) -> Option<String> {
         }
         "disks" => Some(fs::read_to_string(path.join("title")).ok()?.trim().to_owned()),
         "debian/trees" => tree::title(path),
-        "fuzz" => Some(format!("{} of fuzzing", path.file_stem()?.to_string_lossy())),
+        "fuzz" => Some(format!("fuzzing: {}", path.file_stem()?.to_string_lossy())),
         "debian/pool" => None,
         _ => Some(path.file_name()?.to_string_lossy().into_owned()),
     }
 }
 
-/// Bytes on the disk of everything below; a sparse file counts as what is in it.
+/// Bytes on the disk of the path and everything below it; a sparse file counts with its allocated blocks.
 fn size(path: &Path) -> u64 {
     let Ok(data) = fs::symlink_metadata(path) else { return 0 };
     let below =
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::testing::TempDir;
 
-    /// A cache with a component, two trees and a snapshot, used so many days ago.
+    /// A cache with a component, two trees and a snapshot, each used the given number of days ago.
     fn cache(dir: &Path) {
         for (path, days) in [("components/a", 1), ("debian/trees/b", 10), ("debian/trees/c", 100), ("snapshots/d", 50)]
         {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn recently_used_entries_are_kept() {
         let dir = TempDir::new();
         cache(dir.path());
         assert_eq!(names(&list(dir.path())), "a b c d");
@@ -274,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_never_removed() {
+    fn entries_in_use_are_never_removed() {
         let dir = TempDir::new();
         cache(dir.path());
         fs::create_dir_all(dir.path().join("run/now")).unwrap();
         fs::create_dir_all(dir.path().join("debian/pool")).unwrap();
         fs::write(dir.path().join("debian/pool/new.deb"), "about to be unpacked").unwrap();
-        // By this very process; a lock of another one looks the same.
+        // Locked by this process; a lock of another process looks the same.
         assert!(hold::hold(&dir.path().join("snapshots/d")));
         assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
         assert_eq!(names(&list(dir.path())), "new.deb d now");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_found_and_removed() {
+    fn damaged_entries_are_found_and_removed() {
         let dir = TempDir::new();
         let pool = dir.path().join("debian/pool");
         fs::create_dir_all(&pool).unwrap();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_prune_has_left_is_removed() {
+    fn removals_of_a_killed_prune_are_completed() {
         let dir = TempDir::new();
         fs::create_dir_all(dir.path().join("components/.removed-a/below")).unwrap();
         assert!(list(dir.path()).is_empty());

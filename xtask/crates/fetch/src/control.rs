@@ -12,7 +12,7 @@ impl<'a> Paragraph<'a> {
         self.lines(name).first().copied()
     }
 
-    /// All lines of a field's value; the first is what stands behind the colon.
+    /// All lines of a field's value; the first is the text after the colon.
     pub(crate) fn lines(&self, name: &str) -> &[&'a str] {
         let field = self.0.iter().find(|(field, _)| field.eq_ignore_ascii_case(name));
         field.map_or(&[], |(_, lines)| lines)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paragraphs_and_continuation_lines_are_read() {
+    fn parses_paragraphs_and_continuation_lines() {
         let text = "Types: deb\n# why\nURIs: http://a/debian\nSuites: x\n y\n\n\n\nPackage: b\n";
         let all: Vec<Paragraph<'_>> = paragraphs(text).collect();
         assert_eq!(all.len(), 2);

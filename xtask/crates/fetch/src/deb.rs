@@ -1,6 +1,6 @@
-//! Debian packages, taken apart into a folder: no root needed, nothing outside of the folder touched.
+//! Unpacks Debian packages into a folder, without root and without touching anything outside of the folder.
 //!
-//! A `.deb` is an `ar` archive with `data.tar.xz` in it. <https://manpages.debian.org/deb.5>
+//! A `.deb` is an `ar` archive that contains `data.tar.xz`. <https://manpages.debian.org/deb.5>
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -14,7 +14,7 @@ use proc::interrupt;
 use crate::digest::Sha256;
 use proc::store;
 
-/// What a folder may grow to: a small archive can unpack to files that fill the disk.
+/// The maximum content of a folder: a small archive can unpack to files that fill the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) bytes: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Limit {
 }
 
 impl Limit {
-    /// Bytes of a tar archive with such files; it has a header for each, and skipped files count too.
+    /// Bytes of a tar archive with such files; each file has a header, and skipped files count, too.
     fn archive(self) -> u64 {
         self.bytes.saturating_mul(2).saturating_add(1 << 20)
     }
@@ -34,7 +34,7 @@ const LIMIT: Limit = Limit { bytes: 8 << 30, entries: 500_000 };
 /// Bytes for the dictionary of a decompressor; `xz -9` needs 65 MiB.
 const DECOMPRESSOR_MEMORY: u64 = 256 << 20;
 
-/// A folder that packages are unpacked into.
+/// A folder into which packages are unpacked.
 pub(crate) struct Unpacker {
     root: PathBuf,
     pub(crate) limit: Limit,
@@ -50,7 +50,7 @@ impl Unpacker {
         Unpacker::limited(root, LIMIT)
     }
 
-    /// As [`Unpacker::new`], within another limit.
+    /// As [`Unpacker::new`], with another limit.
     pub(crate) fn limited(root: PathBuf, limit: Limit) -> Unpacker {
         Unpacker { root, limit, bytes: 0, entries: 0, files: BTreeMap::new(), links: BTreeSet::new() }
     }
@@ -59,12 +59,12 @@ impl Unpacker {
         &self.root
     }
 
-    /// Unpacks what `keep` wants; paths are those of a system with a merged /usr, without a slash in front.
+    /// Unpacks the files that `keep` selects; paths are those of a system with a merged /usr, without a leading slash.
     pub(crate) fn unpack(&mut self, deb: &Path, keep: &dyn Fn(&str) -> bool) -> anyhow::Result<()> {
         let file = File::open(deb).with_context(|| format!("failed to read {}", deb.display()))?;
         let mut archive = ar::Archive::new(BufReader::new(file));
         while let Some(entry) = archive.next_entry() {
-            let entry = entry.with_context(|| format!("{} is no Debian package", deb.display()))?;
+            let entry = entry.with_context(|| format!("{} is not a Debian package", deb.display()))?;
             let name = String::from_utf8_lossy(entry.header().identifier()).into_owned();
             match name.trim_end_matches('/').strip_prefix("data.tar") {
                 None => {}
@@ -77,13 +77,13 @@ impl Unpacker {
                 Some("") => {
                     return self.data(entry, keep).with_context(|| format!("failed to unpack {}", deb.display()));
                 }
-                Some(other) => bail!("{}: data.tar{other} cannot be read, only .xz", deb.display()),
+                Some(other) => bail!("{}: data.tar{other} is not supported, only data.tar.xz", deb.display()),
             }
         }
-        bail!("{} is no Debian package: it holds no data.tar.xz", deb.display())
+        bail!("{} is not a Debian package: it contains no data.tar.xz", deb.display())
     }
 
-    /// Writes a file that no package has as it is.
+    /// Writes a file that does not come unchanged from a package.
     pub(crate) fn write(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
         self.count_entry()?;
         self.write_counted(path, content, mode)
@@ -91,7 +91,7 @@ impl Unpacker {
 
     fn write_counted(&mut self, path: &str, content: &mut dyn Read, mode: u32) -> anyhow::Result<()> {
         let to = self.place(path)?;
-        // One byte more shows that there are more.
+        // One byte more than the limit shows that the content exceeds it.
         let mut bounded = content.take(self.limit.bytes - self.bytes + 1);
         let (digest, size) = write(&to, &mut bounded, mode)
             .with_context(|| format!("failed to write {}: {}", to.display(), store::hint()))?;
@@ -125,7 +125,7 @@ impl Unpacker {
             self.count_entry()?;
             let path = inside(&entry.path()?, "")?;
             if path.is_empty() || !keep(&path) {
-                // It takes no disk, but time to decompress.
+                // Skipped files take no disk, but time to decompress.
                 self.count_bytes(entry.size())?;
                 continue;
             }
@@ -137,7 +137,7 @@ impl Unpacker {
     fn entry(&mut self, path: &str, entry: &mut tar::Entry<'_, impl Read>) -> anyhow::Result<()> {
         let kind = entry.header().entry_type();
         let target =
-            || -> anyhow::Result<PathBuf> { Ok(entry.link_name()?.context("a link to nothing")?.into_owned()) };
+            || -> anyhow::Result<PathBuf> { Ok(entry.link_name()?.context("a link without a target")?.into_owned()) };
         match kind {
             tar::EntryType::Directory => {}
             tar::EntryType::Regular | tar::EntryType::Continuous => {
@@ -157,22 +157,22 @@ impl Unpacker {
                     .files
                     .get(&aim)
                     .cloned()
-                    .with_context(|| format!("it links to `{aim}`, which is not there"))?;
+                    .with_context(|| format!("it links to `{aim}`, which does not exist"))?;
                 let to = self.place(path)?;
                 fs::hard_link(self.root.join(&aim), &to).with_context(|| format!("failed to make {}", to.display()))?;
                 self.files.insert(path.to_owned(), digest);
             }
-            other => bail!("it is of the kind {other:?}, which no package that is used here needs"),
+            other => bail!("its entry type {other:?} is not supported"),
         }
         Ok(())
     }
 
-    /// Where a path goes; its folders exist then, and nothing is in the way.
+    /// The place for a path: creates its folders and removes an existing file there.
     fn place(&mut self, path: &str) -> anyhow::Result<PathBuf> {
         let mut parent = path;
         while let Some((folder, _)) = parent.rsplit_once('/') {
             if self.links.contains(folder) {
-                bail!("it lies below the symbolic link `{folder}`");
+                bail!("it is below the symbolic link `{folder}`");
             }
             parent = folder;
         }
@@ -191,14 +191,14 @@ impl Unpacker {
     }
 }
 
-/// What `packed` holds, compressed by xz. A few KiB may ask for terabytes of output, and for gigabytes of memory.
+/// The decompressed content of `packed` (xz). A few KiB may demand terabytes of output and gigabytes of memory.
 pub(crate) fn decompressed<'a>(packed: impl Read + 'a, limit: u64) -> std::io::Result<impl Read + 'a> {
     let stream = liblzma::stream::Stream::new_stream_decoder(DECOMPRESSOR_MEMORY, liblzma::stream::CONCATENATED)?;
     let inner = liblzma::read::XzDecoder::new_stream(packed, stream);
     Ok(Limited { inner, left: limit, limit })
 }
 
-/// Fails where there is more to read than a limit.
+/// Fails if the content exceeds a limit.
 struct Limited<R> {
     inner: R,
     left: u64,
@@ -229,7 +229,7 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<(String
     let failed = || format!("failed to write {}: {}", to.display(), store::hint());
     let mode = (mode & 0o755) | 0o600;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to).with_context(failed)?;
-    // A strict umask would give a disk that is made of the tree files which only root can read.
+    // With a strict umask, a disk made from the tree would contain files that only root can read.
     file.set_permissions(Permissions::from_mode(mode)).with_context(failed)?;
     let (mut digest, mut size) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 16];
@@ -245,10 +245,11 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<(String
     }
 }
 
-/// `path` as seen from `folder` below the root, without a slash in front; /bin, /lib and so on are those in /usr.
+/// `path`, relative to `folder` below the root, as a path without a leading slash; /bin, /lib and so on become those in
+/// /usr.
 ///
 /// # Errors
-/// When it leads out of the root.
+/// The path leads out of the root.
 fn inside(path: &Path, folder: &str) -> anyhow::Result<String> {
     let mut parts: Vec<String> = folder.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     for component in path.components() {
@@ -258,7 +259,7 @@ fn inside(path: &Path, folder: &str) -> anyhow::Result<String> {
             Component::ParentDir if parts.pop().is_some() => {}
             Component::ParentDir => bail!("`{}` leads out of the package", path.display()),
             Component::Normal(part) => {
-                parts.push(part.to_str().with_context(|| format!("`{}` is no UTF-8", path.display()))?.to_owned());
+                parts.push(part.to_str().with_context(|| format!("`{}` is not UTF-8", path.display()))?.to_owned());
             }
         }
     }
@@ -268,7 +269,7 @@ fn inside(path: &Path, folder: &str) -> anyhow::Result<String> {
     Ok(parts.join("/"))
 }
 
-/// The way from a folder to a path, both below the same root.
+/// The relative path from a folder to a path, both below the same root.
 fn relative(folder: &str, path: &str) -> PathBuf {
     let folder: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     let path: Vec<&str> = path.split('/').collect();
@@ -306,7 +307,7 @@ mod tests {
         }
     }
 
-    /// An entry as only an attacker makes it: `tar`'s own functions refuse such paths.
+    /// An entry that only an attacker would make: `tar`'s own functions refuse such paths.
     fn raw(tar: &mut tar::Builder<Vec<u8>>, kind: tar::EntryType, path: &str, target: &str) {
         let mut header = tar::Header::new_gnu();
         header.as_gnu_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
@@ -335,20 +336,20 @@ mod tests {
         }
         assert_eq!(place.tree.files.len() + place.tree.links.len(), 4);
         let link = fs::read_link(place.tree.root().join("usr/lib64/ld.so")).unwrap();
-        assert_eq!(link, Path::new("../lib/x/libc.so.6"), "a tree can be moved");
+        assert_eq!(link, Path::new("../lib/x/libc.so.6"), "links are relative, so that a tree can be moved");
         let mode = fs::metadata(place.tree.root().join("usr/lib/x/libc.so.6")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o755, "no set-user-ID");
+        assert_eq!(mode & 0o7777, 0o755, "the set-user-ID bit is dropped");
     }
 
     #[test]
-    fn nothing_leads_out_of_the_folder() {
+    fn malicious_paths_cannot_leave_the_folder() {
         use tar::EntryType::{Block, Char, Fifo, Link, Regular, Symlink};
         for (kind, path, target, part) in [
             (Regular, "../evil", "", "leads out"),
             (Regular, "usr/../../evil", "", "leads out"),
             (Symlink, "usr/evil", "../../evil", "leads out"),
             (Link, "usr/evil", "../evil", "leads out"),
-            (Link, "usr/evil", "/etc/passwd", "not there"),
+            (Link, "usr/evil", "/etc/passwd", "does not exist"),
             (Regular, "usr/link/evil", "", "below the symbolic link"),
             (Char, "dev/null", "", "kind"),
             (Block, "dev/sda", "", "kind"),
@@ -360,14 +361,14 @@ mod tests {
             assert!(error.contains(part), "{path}: {error}");
             assert!(!place.dir.path().join("evil").exists(), "{path}");
         }
-        // An absolute path is one below the folder, as it would be for a package manager with another root.
+        // An absolute path means one below the folder, as for a package manager with another root.
         let mut place = Place::new();
         place.unpack(|tar| raw(tar, Regular, "/etc/absolute", "")).unwrap();
         assert_eq!(place.read("etc/absolute"), "");
     }
 
     #[test]
-    fn a_later_package_replaces_files_and_links_of_an_earlier_one() {
+    fn later_package_replaces_files_and_links_of_an_earlier_one() {
         let mut place = Place::new();
         place.unpack(|tar| raw(tar, tar::EntryType::Symlink, "usr/a", "/usr/b")).unwrap();
         place.unpack(|tar| add(tar, "usr/a", b"file")).unwrap();
@@ -394,13 +395,13 @@ mod tests {
         let mut place = Place::new();
         place.tree.limit = Limit { bytes: 120, entries: 2 };
         place.unpack(|tar| ["usr/a", "usr/b"].iter().for_each(|path| add(tar, path, &[0; 60]))).unwrap();
-        // Files that are written without a package count as well.
+        // Files that are written without a package count, too.
         let error = place.tree.write("c", &mut &b"x"[..], 0o644).unwrap_err();
         assert!(format!("{error:#}").contains("unpacks to more than"), "{error:#}");
     }
 
     #[test]
-    fn what_is_no_package_is_refused() {
+    fn invalid_packages_are_refused() {
         let mut place = Place::new();
         let file = place.dir.path().join("b.deb");
         for content in [&b""[..], b"garbage", b"!<arch>\n", &deb("a", |tar| add(tar, "x", b"y"))[..200]] {

@@ -1,4 +1,4 @@
-//! SHA-256, as lower-case hexadecimal digits.
+//! SHA-256 as lower-case hexadecimal digits.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use ring::digest::{Context as Hasher, SHA256};
 
-/// A digest that grows.
+/// An incremental digest.
 #[derive(Clone)]
 pub(crate) struct Sha256(Hasher);
 
@@ -20,7 +20,7 @@ impl Sha256 {
         self.0.update(bytes);
     }
 
-    /// Adds a text so that no two lists of texts make the same digest.
+    /// Adds a text so that different lists of texts have different digests.
     pub(crate) fn field(&mut self, text: &str) {
         self.0.update(&(text.len() as u64).to_le_bytes());
         self.0.update(text.as_bytes());
@@ -57,13 +57,13 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<(String, u64)> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// The bytes that hexadecimal digits stand for; what are none stand for nothing.
+/// The bytes that hexadecimal digits encode; invalid digits are skipped.
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let pairs = hex.as_bytes().chunks_exact(2).filter_map(|pair| std::str::from_utf8(pair).ok());
     pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-/// Whether it looks like a SHA-256.
+/// Whether the text has the form of a SHA-256.
 pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }

@@ -1,4 +1,4 @@
-//! What a dynamically linked program needs: its loader and its libraries.
+//! The requirements of a dynamically linked program: its loader and its libraries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,11 +17,11 @@ struct Linked {
     needed: Vec<String>,
 }
 
-/// How a program of an unpacked tree is started there. Paths are below the tree's root.
+/// How a program of an unpacked tree is started. Paths are below the tree's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Linkage {
     pub(crate) loader: String,
-    /// Folders in which all its libraries are.
+    /// Folders that contain all of its libraries.
     pub(crate) folders: BTreeSet<String>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn linkage<'a>(
     let mut by_name: BTreeMap<&str, &str> = BTreeMap::new();
     for path in paths {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        // Of the same library in several folders, the outermost is the general one.
+        // If several folders have the same library, the outermost one is the general one.
         let place = by_name.entry(name).or_insert(folder);
         if folder.len() < place.len() {
             *place = folder;
@@ -69,7 +69,7 @@ fn read(file: &Path) -> anyhow::Result<Linked> {
         Some(1) => parse::<FileHeader32<Endianness>>(&bytes),
         _ => parse::<FileHeader64<Endianness>>(&bytes),
     };
-    parsed.with_context(|| format!("{} is no ELF file", file.display()))
+    parsed.with_context(|| format!("{} is not an ELF file", file.display()))
 }
 
 fn parse<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> anyhow::Result<Linked> {
@@ -95,7 +95,7 @@ fn parse<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> anyhow::Result<L
 pub(crate) fn section(bytes: &[u8], name: &str) -> anyhow::Result<Vec<u8>> {
     use object::{Object, ObjectSection};
     let file = object::File::parse(bytes)?;
-    let section = file.section_by_name(name).with_context(|| format!("there is no section {name}"))?;
+    let section = file.section_by_name(name).with_context(|| format!("the section {name} is missing"))?;
     Ok(section.data()?.to_vec())
 }
 
@@ -104,16 +104,16 @@ mod tests {
     use super::*;
     use crate::testing::module;
 
-    /// This test itself, with the loader and the libraries that it runs with.
+    /// Uses this test program itself, with its loader and its libraries.
     #[test]
-    fn the_linkage_of_a_real_program_is_found() {
+    fn finds_the_linkage_of_a_real_program() {
         let own = std::env::current_exe().unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let mapped =
             maps.lines().filter_map(|line| line.split_whitespace().nth(5)).filter(|path| path.starts_with('/'));
         let mut paths: Vec<String> = mapped.map(|path| path.trim_start_matches('/').to_owned()).collect();
         let Some(loader) = read(&own).unwrap().loader else { panic!("this test is linked statically") };
-        // A loader is known by the name in the program, which may be a symbolic link.
+        // The program names its loader by a path that may be a symbolic link.
         paths.push(loader.trim_start_matches('/').to_owned());
         let program = own.to_str().unwrap().trim_start_matches('/');
         let found = linkage(Path::new("/"), program, paths.iter()).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_section_is_found_by_name() {
+    fn finds_a_section_by_name() {
         let file = module("a,b");
         assert_eq!(section(&file, ".modinfo").unwrap(), b"license=GPL\0depends=a,b\0");
         assert!(section(&file, ".text").unwrap_err().to_string().contains(".text"));

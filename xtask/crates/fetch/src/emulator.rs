@@ -1,4 +1,4 @@
-//! QEMU: the fetched one, run through its own dynamic loader without being installed, or the one on PATH.
+//! QEMU: the fetched one, started through its own dynamic loader without being installed, or the one on PATH.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::tree::Tree;
 
 /// Answering `--version` takes a second under emulation.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Where Debian's QEMU looks for firmware: its `--firmwarepath`, below the root.
+/// The folders in which Debian's QEMU searches firmware: its `--firmwarepath`, below the root.
 const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
-/// Not needed for running.
+/// Folders that are not needed at run time.
 const UNUSED: [&str; 8] = [
     "usr/share/doc/",
     "usr/share/man/",
@@ -29,7 +29,7 @@ const UNUSED: [&str; 8] = [
 ];
 const PROGRAMS: [&str; 3] = ["usr/bin/", "usr/sbin/", "usr/games/"];
 
-/// What is noted about a tree: paths below its root.
+/// The metadata of a tree: paths below its root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Info {
     program: String,
@@ -39,23 +39,23 @@ struct Info {
     version: String,
 }
 
-/// Whether a file of the packages is unpacked: of the programs only QEMU itself.
+/// Whether a file of the packages is unpacked: QEMU is the only program that is.
 pub(crate) fn wanted(program: &str, path: &str) -> bool {
     let other = PROGRAMS.iter().any(|folder| path.starts_with(folder)) && path != format!("usr/bin/{program}");
     !other && !UNUSED.iter().any(|folder| path.starts_with(folder)) && !path.starts_with("etc/")
 }
 
-/// Finds out how the unpacked program is started, and whether it starts.
+/// Determines how the unpacked program is started, and checks that it starts.
 pub(crate) fn examine(machine: &Machine, tree: &Unpacker) -> anyhow::Result<String> {
     let program = format!("usr/bin/{}", machine.qemu.program);
     if !tree.files.contains_key(&program) {
-        bail!("none of the packages {} holds {program}", machine.qemu.packages.join(", "));
+        bail!("none of the packages {} contains {program}", machine.qemu.packages.join(", "));
     }
     if let Some(firmware) = &machine.qemu.firmware
         && !tree.files.contains_key(firmware)
         && !tree.links.contains(firmware)
     {
-        bail!("none of the packages {} holds {firmware}", machine.qemu.packages.join(", "));
+        bail!("none of the packages {} contains {firmware}", machine.qemu.packages.join(", "));
     }
     let linkage = elf::linkage(tree.root(), &program, tree.files.keys().chain(&tree.links))?;
     let mut info = Info {
@@ -71,7 +71,7 @@ pub(crate) fn examine(machine: &Machine, tree: &Unpacker) -> anyhow::Result<Stri
 
 /// The fetched QEMU.
 pub(crate) fn fetched(machine: &Machine, tree: &Tree) -> anyhow::Result<SystemEmulator> {
-    let info: Info = serde_json::from_str(&tree.info).context("a note of the cache is damaged")?;
+    let info: Info = serde_json::from_str(&tree.info).context("the metadata in the cache is damaged")?;
     let command = command(&tree.root, &info, machine.qemu.firmware.as_deref());
     Ok(SystemEmulator { command, version: info.version, origin: "debian".to_owned() })
 }
@@ -79,22 +79,18 @@ pub(crate) fn fetched(machine: &Machine, tree: &Tree) -> anyhow::Result<SystemEm
 /// The QEMU on PATH.
 ///
 /// # Errors
-/// It is not there, or its firmware, or it does not tell its version.
+/// The program or its firmware is missing, or it does not report its version.
 pub fn system(machine: &Machine) -> anyhow::Result<SystemEmulator> {
     let qemu = &machine.qemu;
     let program = exec::find(&qemu.program).with_context(|| {
-        format!(
-            "there is no `{}` on PATH: install {}, or leave out `--qemu system`",
-            qemu.program,
-            qemu.packages.join(", ")
-        )
+        format!("`{}` is not on PATH: install {}, or omit `--qemu system`", qemu.program, qemu.packages.join(", "))
     })?;
     let mut command = vec![text(&std::path::absolute(program)?)];
     let version = version(&command)?;
     if let Some(firmware) = &qemu.firmware {
         let file = Path::new("/").join(firmware);
         if !file.exists() {
-            bail!("there is no {}: install {}", file.display(), qemu.packages.join(", "));
+            bail!("{} is missing: install {}", file.display(), qemu.packages.join(", "));
         }
         command.extend(["-bios".to_owned(), text(&file)]);
     }

@@ -1,4 +1,4 @@
-//! Entry points for the fuzz crate; no product code calls them. Each takes any bytes and panics on a defect.
+//! Entry points for the fuzz crate and its replay test. Each takes any bytes and panics on a defect.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,12 +36,12 @@ pub const TARGETS: &[Target] = &[
     ("fetch-xz", xz),
 ];
 
-/// Bytes that a package may unpack to.
+/// Maximum number of bytes to which a package may unpack.
 const MOST: u64 = 1 << 20;
 const LIMIT: Limit = Limit { bytes: MOST, entries: 10_000 };
 const SUITE: &str = "trixie";
 
-/// A lock that was read is written and read again as the same lock.
+/// A parsed lock survives a round trip.
 fn lock(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(lock) = Lock::parse(text) else { return };
@@ -52,11 +52,11 @@ fn survives(lock: &Lock) {
     let again = Lock::parse(&lock.text()).expect("a written lock can be read");
     assert_eq!(again, *lock);
     let pins = lock.sets.values().flat_map(|set| &set.pins);
-    // A dry run shows the sum; an overflow panics.
+    // A dry run shows the sum of the sizes; an overflow panics.
     assert!(pins.map(|pin| pin.size).sum::<u64>() < u64::MAX);
 }
 
-/// The record of an index that was accepted can be written to a lock and read again.
+/// The record of an accepted index can be written to a lock and read again.
 fn release(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(release) = Release::parse(text, SUITE) else { return };
@@ -69,20 +69,20 @@ fn release(data: &[u8]) {
     }
 }
 
-/// What is resolved from an index ends, and can be pinned in a lock.
+/// Resolving an index terminates, and its result can be pinned in a lock.
 fn packages(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(index) = Index::parse(text) else { return };
     let suites = [(SUITE.to_owned(), Rc::new(index))];
     for (follow, prefer) in [(Follow::All, Prefer::First), (Follow::Kernel, Prefer::Last)] {
         let Ok(pins) = resolve::closure(&suites, ["a"], follow, prefer) else { continue };
-        assert!(pins.iter().any(|pin| pin.name == "a"), "the package that was asked for is missing: {pins:?}");
+        assert!(pins.iter().any(|pin| pin.name == "a"), "the requested package is missing: {pins:?}");
         let set = Set { roots: ["a".to_owned()].into(), pins: pins.into_iter().collect(), replaces: None };
         survives(&Lock { sets: [("guest".to_owned(), set)].into(), ..Lock::default() });
     }
 }
 
-/// Versions have a total order, and a relation reads as it was shown.
+/// Versions have a total order, and a relation survives a round trip.
 fn versions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut all: Vec<&str> = text.lines().take(8).collect();
@@ -95,7 +95,7 @@ fn versions(data: &[u8]) {
             assert_eq!(relation.to_string().parse(), Ok(relation), "{a:?}");
         }
     }
-    // The standard library panics, or leaves a wrong order, where the order is not transitive.
+    // If the order is not transitive, the standard library panics or returns a wrong order.
     all.sort_by(|a, b| version::compare(a, b));
     for (index, a) in all.iter().enumerate() {
         for b in &all[index..] {
@@ -104,7 +104,7 @@ fn versions(data: &[u8]) {
     }
 }
 
-/// Apt's sources name a mirror over HTTP or none.
+/// The mirror from apt's sources has an HTTP address, if there is one.
 fn sources(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for mirror in [mirror::one_line(text), mirror::deb822(text)].into_iter().flatten() {
@@ -112,7 +112,7 @@ fn sources(data: &[u8]) {
     }
 }
 
-/// The compression of packages and indexes, with its limits.
+/// The decompression of packages and indexes, with its limits.
 fn xz(data: &[u8]) {
     let mut out = Vec::new();
     let read = deb::decompressed(data, MOST).map(|mut content| std::io::Read::read_to_end(&mut content, &mut out));
@@ -127,12 +127,12 @@ fn deb_file(data: &[u8]) {
     unpacks(&dir, |unpacker| unpacker.unpack(&file, &|_| true));
 }
 
-/// The tar archive in a package: mutations of a compressed one seldom reach it.
+/// The tar archive of a package: mutations of a compressed package seldom reach it.
 fn deb_data(data: &[u8]) {
     unpacks(&empty_dir(), |unpacker| unpacker.data(data, &|_| true));
 }
 
-/// The module of a Go toolchain, pinned by its own hash: without one nothing is unpacked.
+/// The module of a Go toolchain, pinned by its own hash: without a pin nothing is unpacked.
 fn go_zip(data: &[u8]) {
     let dir = empty_dir();
     let file = dir.join("go.zip");
@@ -141,7 +141,8 @@ fn go_zip(data: &[u8]) {
     unpacks(&dir, |unpacker| go::unpack(&file, &pin, unpacker).map(drop));
 }
 
-/// Also after an error: nothing is outside of the root, all files are what was noted, and no link leads out.
+/// Even after an error: nothing is written outside of the root, all files match their recorded digests, and no link
+/// leads out.
 fn unpacks(dir: &Path, unpack: impl FnOnce(&mut Unpacker) -> anyhow::Result<()>) {
     let root = dir.join("outer/root");
     fs::create_dir_all(&root).expect("the temporary folder can be written");
@@ -157,7 +158,7 @@ fn unpacks(dir: &Path, unpack: impl FnOnce(&mut Unpacker) -> anyhow::Result<()>)
     }
     for (path, sha256) in &unpacker.files {
         let (found, _) = digest::of_file(&root.join(path)).unwrap_or_else(|error| panic!("`{path}`: {error:#}"));
-        assert_eq!(found, *sha256, "the content of `{path}` is not what was noted");
+        assert_eq!(found, *sha256, "the content of `{path}` differs from its recorded digest");
     }
     for link in &unpacker.links {
         let target = fs::read_link(root.join(link)).unwrap_or_else(|error| panic!("`{link}`: {error}"));
@@ -182,7 +183,7 @@ fn go_lock(data: &[u8]) {
     let _ = go::parse(text);
 }
 
-/// A manifest over a small tree. `@1` to `@3` are the right lines for what is in the tree.
+/// A manifest over a small tree. `@1` to `@3` are replaced with the correct lines of the tree.
 fn manifest(data: &[u8]) {
     let (Some((first, text)), true) = (data.split_first(), std::str::from_utf8(data).is_ok()) else { return };
     let dir = empty_dir();
@@ -203,13 +204,12 @@ fn manifest(data: &[u8]) {
     let look = if first % 2 == 0 { tree::Look::Quick } else { tree::Look::Full };
     let Ok(found) = tree::look_at(&dir, look) else { return };
     assert_eq!(text.lines().last(), Some("end"), "a manifest that is cut off was accepted");
-    // The first look may have noted new times and inodes.
-    let again =
-        tree::look_at(&dir, tree::Look::Full).unwrap_or_else(|why| panic!("refused at the second look: {why:?}"));
+    // The first check may have recorded new times and inodes.
+    let again = tree::look_at(&dir, tree::Look::Full).unwrap_or_else(|why| panic!("the second check fails: {why:?}"));
     assert_eq!((again.root, again.info), (found.root, found.info));
 }
 
-/// A bundle brings only what a lock names.
+/// Only packages that a lock names are imported from a bundle.
 fn bundle_archive(data: &[u8]) {
     static PHASE: OnceLock<Phase> = OnceLock::new();
     let phase = PHASE.get_or_init(|| Phase::start("fuzz"));
@@ -249,12 +249,12 @@ fn options(dir: &Path) -> Options {
         mirror: None,
         qemu: QemuChoice::System,
         node: None,
-        verify: |_, _| anyhow::bail!("nothing is verified here"),
+        verify: |_, _| anyhow::bail!("fuzzing verifies no signatures"),
         container: None,
     }
 }
 
-/// A folder of this process that holds nothing.
+/// An empty folder of this process.
 fn empty_dir() -> PathBuf {
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn resolving_ends_where_packages_provide_what_they_depend_on() {
+    fn resolving_terminates_for_packages_that_provide_their_own_dependencies() {
         let index =
             [entry("a", "Depends: v"), entry("b", "Provides: v\nDepends: w"), entry("c", "Provides: w\nDepends: v")];
         let suites = [(SUITE.to_owned(), Rc::new(Index::parse(&index.concat()).unwrap()))];
@@ -320,7 +320,7 @@ mod tests {
     fn manifest_whose_first_lines_look_like_files_stays_the_same() {
         manifest(format!("\0file {DIGEST} 0 0 0 a\ntitle\n@1\nend\n").replace("@1", "file {} 3 0.0 1 a").as_bytes());
         let one = digest::of_bytes(b"one");
-        // A stale time makes the look write the manifest anew.
+        // A stale time makes the check rewrite the manifest.
         manifest(format!("\0file {one} 3 0 0 a\nfile {one} 3 0 0 a\nfile {one} 3 0.0 1 a\nend\n").as_bytes());
     }
 

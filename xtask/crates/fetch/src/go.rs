@@ -1,7 +1,7 @@
-//! The Go toolchain, as the module `golang.org/toolchain`, with its hash pinned in `targets/go.lock`.
+//! The Go toolchain: the module `golang.org/toolchain`, whose hash is pinned in `targets/go.lock`.
 //!
-//! The hash is that of the checksum database (`h1:`), over the content of all files, so it does not matter which proxy
-//! the module comes from. The size is that of the zip file, which every proxy serves unchanged; a download stops there.
+//! The hash is that of the checksum database (`h1:`), over the content of all files, so the module may come from any
+//! proxy. The size is that of the zip file, which every proxy serves unchanged; a download stops at that size.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,12 +23,12 @@ use crate::{Options, digest};
 
 const LOCK: &str = "go.lock";
 const MODULE: &str = "golang.org/toolchain";
-/// Programs in the module; a module has no modes.
+/// Folders of programs in the module, because a module stores no file modes.
 const PROGRAMS: [&str; 2] = ["bin/", "pkg/tool/"];
 
-/// Files of a toolchain. Go 1.26.8 has 11518, with 215335376 bytes.
+/// Maximum number of files of a toolchain. Go 1.26.8 has 11518, with 215335376 bytes.
 const MOST_FILES: usize = 50_000;
-/// Bytes of all files of a toolchain.
+/// Maximum size of all files of a toolchain.
 const MOST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 /// A line of `go.lock`.
@@ -42,10 +42,10 @@ pub(crate) struct Pin {
 }
 
 /// The `go` program of the pinned toolchain for `arch`, a GOARCH; fetched if it is not in the cache. `proxy` is a
-/// GOPROXY; without one nothing is fetched.
+/// GOPROXY; without it nothing is fetched.
 ///
 /// # Errors
-/// There is none that is as new as `needed`, "1.26.0", or it cannot be downloaded, or is not what the lock says.
+/// The pinned toolchain is older than `needed` ("1.26.0"), cannot be downloaded, or does not match the lock.
 pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Options) -> anyhow::Result<PathBuf> {
     let pin = pin(arch, needed, &options.targets_dir)?;
     let name = pin.name();
@@ -55,7 +55,7 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
         return Ok(program(tree));
     }
     if options.offline {
-        bail!("{name} is not in the cache, and --offline forbids to download it ({})", human(pin.size));
+        bail!("{name} is not in the cache, and --offline forbids downloading it ({})", human(pin.size));
     }
     let zip = dir.with_extension(format!("{arch}.zip"));
     let Some(proxies) = proxy else {
@@ -68,7 +68,7 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
     }
     let phase = Phase::start(format!("unpack {name}"));
     let made = tree::make(&dir, &name, |tree| unpack(&zip, &pin, tree));
-    // Good or bad, it is of no more use.
+    // Valid or not, the zip file is no longer needed.
     let _ = fs::remove_file(&zip);
     let tree = made.with_context(|| format!("{} was refused", job.urls.join(", ")))?;
     phase.done("ready");
@@ -78,7 +78,7 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
 /// The version that [`go_toolchain`] would return, and whether it is in the cache.
 ///
 /// # Errors
-/// There is none that is as new as `needed`.
+/// The pinned toolchain is older than `needed`.
 pub fn go_pinned(arch: &str, needed: &str, options: &Options) -> anyhow::Result<(String, bool)> {
     let pin = pin(arch, needed, &options.targets_dir)?;
     let there = tree::open(&options.cache.join("go").join(pin.name()), Look::Quick).is_ok();
@@ -86,12 +86,12 @@ pub fn go_pinned(arch: &str, needed: &str, options: &Options) -> anyhow::Result<
 }
 
 impl Pin {
-    /// As the module's version has it.
+    /// The name as in the module's version.
     fn name(&self) -> String {
         format!("go{}.linux-{}", self.version, self.arch)
     }
 
-    /// In front of the path of each file in the zip file.
+    /// The prefix of the path of each file in the zip file.
     fn prefix(&self) -> String {
         format!("{MODULE}@v0.0.1-{}/", self.name())
     }
@@ -100,11 +100,11 @@ impl Pin {
 fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
     let file = targets_dir.join(LOCK);
     let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
-    let pins = parse(&text).with_context(|| format!("{} is no lock", file.display()))?;
+    let pins = parse(&text).with_context(|| format!("{} is not a valid lock", file.display()))?;
     let found = pins.iter().find(|pin| pin.arch == arch);
     let found = found.with_context(|| format!("{} names no toolchain for {arch}", file.display()))?;
     if numbers(&found.version) < numbers(needed) {
-        bail!("{} names Go {}, and {needed} is needed", file.display(), found.version);
+        bail!("{} names Go {}, but {needed} is needed", file.display(), found.version);
     }
     Ok(found.clone())
 }
@@ -126,7 +126,7 @@ fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map(|number| number.parse().unwrap_or(0)).collect()
 }
 
-/// The module's zip on each proxy of a GOPROXY.
+/// The addresses of the module's zip file on each proxy of a GOPROXY.
 fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
     let http = |proxy: &&str| proxy.starts_with("http://") || proxy.starts_with("https://");
     let roots = proxies.split([',', '|']).map(str::trim).filter(http);
@@ -138,10 +138,10 @@ fn addresses(proxies: &str, name: &str) -> anyhow::Result<Vec<String>> {
     Ok(urls)
 }
 
-/// Reads the zip file twice: nothing is written before the hash of its whole content is the one of the lock.
+/// Reads the zip file twice: nothing is written before the hash of its whole content has been compared with the lock.
 pub(crate) fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Result<String> {
     let file = File::open(zip).with_context(|| format!("failed to read {}", zip.display()))?;
-    let mut archive = zip::ZipArchive::new(file).context("it is no zip file")?;
+    let mut archive = zip::ZipArchive::new(file).context("it is not a zip file")?;
     if archive.len() > MOST_FILES {
         bail!("it unpacks to more than {MOST_FILES} files");
     }
@@ -168,7 +168,7 @@ fn verify(archive: &mut zip::ZipArchive<File>, pin: &Pin) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Sizes in the zip file's directory are claims, so bytes are counted.
+/// The sizes in the zip file's directory are not trusted, so bytes are counted.
 fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Result<String> {
     let (mut digests, mut bytes) = (BTreeMap::new(), 0);
     let mut buffer = vec![0; 1 << 16];
@@ -177,7 +177,7 @@ fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Re
         let name = entry.name()?.into_owned();
         inside(&name, prefix)?;
         if !entry.is_file() {
-            bail!("`{name}` is no plain file");
+            bail!("`{name}` is not a plain file");
         }
         let mut digest = Sha256::new();
         loop {
@@ -193,7 +193,7 @@ fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Re
             }
         }
         if digests.insert(name.clone(), digest.hex()).is_some() {
-            bail!("`{name}` is in it twice");
+            bail!("`{name}` occurs twice");
         }
     }
     Ok(hash(&digests))
@@ -203,12 +203,12 @@ fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Re
 fn inside<'a>(name: &'a str, prefix: &str) -> anyhow::Result<&'a str> {
     let path = name.strip_prefix(prefix).with_context(|| format!("`{name}` is not below {prefix}"))?;
     if path.split('/').any(|part| ["", ".", ".."].contains(&part)) {
-        bail!("`{name}` is no plain file");
+        bail!("`{name}` is not a plain file");
     }
     Ok(path)
 }
 
-/// A module cannot hold the go.mod of another one, so they are called `_go.mod` in it.
+/// A module cannot contain the go.mod of another module, so such files are named `_go.mod` in it.
 fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
     let hidden: Vec<String> = tree.files.keys().filter(|path| path.ends_with("/_go.mod")).cloned().collect();
     for path in hidden {
@@ -218,7 +218,7 @@ fn restore_go_mods(tree: &mut Unpacker) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pin that an archive fits; for fuzzing.
+/// The pin that an archive matches; for fuzzing.
 pub(crate) fn pin_of(zip: &Path) -> anyhow::Result<Pin> {
     let [version, arch, hash] = ["1", "x", "h1:"].map(str::to_owned);
     let mut pin = Pin { version, arch, size: std::fs::metadata(zip)?.len(), hash };
@@ -226,7 +226,7 @@ pub(crate) fn pin_of(zip: &Path) -> anyhow::Result<Pin> {
     Ok(pin)
 }
 
-/// `h1:` as golang.org/x/mod/sumdb/dirhash defines it: over a line for each file, in the order of their names.
+/// The `h1:` hash as golang.org/x/mod/sumdb/dirhash defines it: over one line for each file, sorted by name.
 fn hash(digests: &BTreeMap<String, String>) -> String {
     let mut summary = Sha256::new();
     digests.iter().for_each(|(name, sha256)| summary.update(format!("{sha256}  {name}\n").as_bytes()));
@@ -263,7 +263,7 @@ mod tests {
         serving(&zip, zip.len(), hash)
     }
 
-    /// A server with this zip, and a lock that names a size and a hash.
+    /// A server with this zip file, and a lock with this size and hash.
     fn serving(zip: &[u8], size: usize, hash: &str) -> Fixture {
         let fixture = Fixture::new();
         fixture.server.shared.lock().unwrap().files.insert(ZIP.to_owned(), zip.to_vec());
@@ -281,7 +281,7 @@ mod tests {
         [("bin/go", "program"), ("pkg/tool/x/link", "tool"), ("src/_go.mod", "module std\n"), ("VERSION", "go1.26.8")];
 
     #[test]
-    fn the_pinned_toolchain_is_fetched_once() {
+    fn pinned_toolchain_is_fetched_once() {
         use std::os::unix::fs::PermissionsExt;
         let mut fixture = fixture(&FILES, &hash_of(&FILES));
         let go = fetched(&fixture, "1.26.0").unwrap();
@@ -291,7 +291,7 @@ mod tests {
             let found = fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o777;
             assert_eq!(found, mode, "{path}");
         }
-        assert_eq!(fixture.cached("go").len(), 1, "the zip is gone");
+        assert_eq!(fixture.cached("go").len(), 1, "the zip file is removed");
         fixture.options.offline = true;
         fixture.asked();
         assert_eq!(fetched(&fixture, "1.26.8").unwrap(), go);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn another_content_is_refused_with_both_hashes() {
+    fn other_content_is_refused_with_both_hashes() {
         let mut other = FILES;
         other[0].1 = "evil";
         let fixture = fixture(&other, &hash_of(&FILES));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told() {
+    fn unavailable_toolchain_is_explained() {
         let mut fixture = fixture(&FILES, "h1:x");
         for (needed, part) in [("1.27", "1.27 is needed"), ("1.100.0", "1.100.0 is needed")] {
             let error = fetched(&fixture, needed).unwrap_err();
@@ -378,14 +378,15 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_the_right_prefix_is_refused() {
+    fn module_without_the_right_prefix_is_refused() {
         let fixture = fixture(&[("../evil", "x")], "h1:x");
-        assert!(fetched(&fixture, "1.26").unwrap_err().contains("no plain file"));
+        assert!(fetched(&fixture, "1.26").unwrap_err().contains("not a plain file"));
     }
 
     #[test]
-    fn the_hash_is_that_of_the_checksum_database() {
-        // The go.mod of github.com/pkg/errors v0.9.1, as many a go.sum has it; its file is called just so.
+    fn hash_is_that_of_the_checksum_database() {
+        // The hash of the go.mod of github.com/pkg/errors v0.9.1, as in many go.sum files, which hash it under this
+        // name.
         let digests = [("go.mod".to_owned(), digest::of_bytes(b"module github.com/pkg/errors\n"))].into();
         assert_eq!(hash(&digests), "h1:bwawxfHBFNV+L2hUp1rHADufV3IMtnDRdf1r5NINEl0=");
     }

@@ -1,4 +1,4 @@
-//! The guest's own files: kernel, kernel modules, busybox, from the packages of the guest's architecture.
+//! The guest's own files: kernel, kernel modules, busybox, from packages of the guest's architecture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +17,10 @@ use crate::tree::Tree;
 pub(crate) const BUSYBOX_PACKAGE: &str = "busybox-static";
 const BUSYBOX: &str = "usr/bin/busybox";
 const MODULES: &str = "usr/lib/modules/";
-/// Bytes; the largest ones of Debian's kernels have 15 000 000.
+/// Bytes; the largest modules of Debian's kernels have 15 000 000.
 const LARGEST_MODULE: u64 = 256 << 20;
 
-/// What is noted about a tree: paths below its root.
+/// The metadata of a tree: paths below its root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Info {
     kernel: String,
@@ -29,13 +29,13 @@ struct Info {
     busybox: String,
 }
 
-/// A kernel module that is asked for by name.
+/// A kernel module that is requested by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     name: &'a str,
-    /// The list that names it.
+    /// The list that contains it.
     by: &'static str,
-    /// A kernel that has none does as well.
+    /// Whether the kernel may lack the module.
     optional: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn modules<'a>(machine: &'a Machine, node: Option<&'a Node>) -> Vec<A
     };
     add(&machine.modules, "`machine.modules`", false);
     if let Some(node) = node {
-        // What a module asks for softly has to be there before it.
+        // An optional module must be loaded before a module that uses it without a hard dependency.
         add(&node.optional_modules, "`optional_modules`", true);
         add(&node.modules, "`modules` of targets/node.yaml, not `optional_modules`,", false);
     }
@@ -62,15 +62,15 @@ pub(crate) fn modules<'a>(machine: &'a Machine, node: Option<&'a Node>) -> Vec<A
 }
 
 impl Asked<'_> {
-    /// For the name of a tree: one that lacks an optional module does not do for who needs it.
+    /// Part of the name of a tree: a tree without an optional module does not suit a machine that requires the module.
     pub(crate) fn key(&self) -> String {
         if self.optional { format!("{}?", self.name) } else { self.name.to_owned() }
     }
 }
 
-/// Unpacks the kernel, the modules with what they depend on, and busybox.
+/// Unpacks the kernel, the modules with their dependencies, and busybox.
 pub(crate) fn unpack(asked: &[Asked<'_>], debs: &[PathBuf], tree: &mut Unpacker) -> anyhow::Result<String> {
-    // Which modules are needed is only known when all are there.
+    // Which modules are needed is known only after all of them are unpacked.
     let aside = tree.root().with_extension("all");
     let mut all = Unpacker::new(aside.clone());
     for deb in debs {
@@ -108,9 +108,9 @@ pub(crate) fn unpack(asked: &[Asked<'_>], debs: &[PathBuf], tree: &mut Unpacker)
     Ok(serde_json::to_string(&info)?)
 }
 
-/// The files of a tree that [`unpack`] has made.
+/// The files of a tree that [`unpack`] made.
 pub(crate) fn files(tree: &Tree) -> anyhow::Result<Files> {
-    let info: Info = serde_json::from_str(&tree.info).context("a note of the cache is damaged")?;
+    let info: Info = serde_json::from_str(&tree.info).context("the metadata in the cache is damaged")?;
     let below = |path: &String| tree.root.join(path);
     Ok(Files {
         kernel: below(&info.kernel),
@@ -154,7 +154,7 @@ fn builtin(all: &Unpacker) -> anyhow::Result<BTreeSet<String>> {
     Ok(text.lines().filter_map(module_name).collect())
 }
 
-/// `kernel/drivers/net/virtio-net.ko.xz` -> `virtio_net`: `-` and `_` are the same in a module's name.
+/// `kernel/drivers/net/virtio-net.ko.xz` -> `virtio_net`: `-` and `_` are equivalent in a module's name.
 fn module_name(path: &str) -> Option<String> {
     let (name, _) = path.rsplit('/').next()?.split_once(".ko")?;
     Some(same(name))
@@ -164,10 +164,10 @@ fn same(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Modules in the order in which they can be loaded.
+/// Collects modules in an order in which they can be loaded.
 struct Order<'a> {
     all: &'a Unpacker,
-    /// The kernel's.
+    /// The kernel's release.
     release: &'a str,
     /// Path by name.
     compressed: BTreeMap<String, String>,
@@ -182,7 +182,7 @@ impl Order<'_> {
         self.compressed.contains_key(&same(module))
     }
 
-    /// Adds a module, behind those it depends on.
+    /// Adds a module after its dependencies.
     fn add(&mut self, module: &str, by: &str) -> anyhow::Result<()> {
         let name = same(module);
         if self.builtin.contains(&name) || !self.done.insert(name.clone()) {
@@ -196,7 +196,7 @@ impl Order<'_> {
             )
         })?;
         let content = decompressed(&self.all.root().join(path))?;
-        for dependency in depends(&content).with_context(|| format!("the module {path} is odd"))? {
+        for dependency in depends(&content).with_context(|| format!("failed to read the dependencies of {path}"))? {
             self.add(&dependency, &format!("`{module}`"))?;
         }
         self.modules.push((name, content));
@@ -204,7 +204,7 @@ impl Order<'_> {
     }
 }
 
-/// The `depends=` entry of a module's `.modinfo`; Debian's packages have no modules.dep, depmod makes it.
+/// The `depends=` entry of a module's `.modinfo`. Debian's packages contain no modules.dep; depmod makes it.
 pub(crate) fn depends(module: &[u8]) -> anyhow::Result<Vec<String>> {
     let info = elf::section(module, ".modinfo")?;
     let entries = info.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -223,7 +223,7 @@ fn decompressed(path: &Path) -> anyhow::Result<Vec<u8>> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("xz") => deb::decompressed(file, LARGEST_MODULE)?.read_to_end(&mut content)?,
             Some("ko") => { &file }.read_to_end(&mut content)?,
-            _ => return Err(std::io::Error::other("it is compressed in a way that is not known here")),
+            _ => return Err(std::io::Error::other("its compression is not supported")),
         };
         Ok(content)
     };

@@ -1,4 +1,4 @@
-//! Downloads: several at a time, each verified and whole before it has its name, all of them stopped by Ctrl-C.
+//! Downloads: several at a time, each verified and complete before it gets its final name, all stopped by Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,28 +18,28 @@ use reqwest::StatusCode;
 use crate::digest::{self, Sha256};
 use proc::store::{self, Claim, Kind};
 
-/// Downloads at the same time.
+/// Maximum number of parallel downloads.
 const PARALLEL: usize = 6;
-/// A mirror that is being updated, or a line that breaks, gets this many chances.
+/// Attempts for each file: a mirror may be in the middle of an update, or a connection may break.
 const ATTEMPTS: u32 = 3;
-/// Before the second attempt, and once more so long before each further one.
+/// The pause before the second attempt; each further pause is longer by the same amount.
 const PAUSE: Duration = if cfg!(test) { Duration::from_millis(1) } else { Duration::from_millis(700) };
 const CONNECT: Duration = Duration::from_secs(20);
-/// Without a byte for so long, a download is given up.
+/// A download without a received byte for this time is aborted.
 const SILENCE: Duration = Duration::from_secs(45);
-/// The largest file that is read into memory.
+/// Maximum size of a file that is read into memory.
 const LIMIT: usize = 32 << 20;
 
-/// A file to be downloaded.
+/// A file to download.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// For people.
     pub(crate) label: String,
-    /// Tried in order when one does not have the file.
+    /// Tried in order: if one server does not have the file, the next one is asked.
     pub(crate) urls: Vec<String>,
     pub(crate) to: PathBuf,
     pub(crate) size: Size,
-    /// None: the code that unpacks it verifies its content first.
+    /// None: the code that unpacks the file verifies its content first.
     pub(crate) sha256: Option<String>,
 }
 
@@ -47,13 +47,13 @@ pub(crate) struct Job {
 enum Fault {
     /// The server does not have it.
     Gone,
-    /// The server does not give it, and would not the next time.
+    /// The server refuses to send it, and would refuse the next time.
     Refused(String),
-    /// Something that may be gone the next time.
+    /// A failure that may not occur the next time.
     Passing(String),
-    /// The content is another one than expected.
+    /// The content differs from the expected one.
     Altered(String),
-    /// No use to try again.
+    /// Further attempts are useless.
     Final(anyhow::Error),
 }
 
@@ -84,14 +84,14 @@ impl Client {
             let builder = reqwest::Client::builder().user_agent("archproof");
             builder.connect_timeout(CONNECT).read_timeout(SILENCE)
         };
-        // "No CA certificates were loaded from the system": a mirror that is asked over plain HTTP needs none.
+        // "No CA certificates were loaded from the system": a mirror over plain HTTP needs none.
         let http = builder().build().or_else(|_| builder().tls_certs_only([]).build());
         let http = http.context("failed to set up the HTTP client")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Client { http, runtime: runtime.context("failed to set up the downloads")? })
     }
 
-    /// The text at `url`; None if there is none.
+    /// The text at `url`; None if the server does not have it.
     pub(crate) fn text(&self, url: &str) -> anyhow::Result<Option<String>> {
         let work = async {
             let mut last = String::new();
@@ -103,7 +103,7 @@ impl Client {
                     if bytes.len() > LIMIT { Err(Fault::Altered(format!("more than {LIMIT} bytes"))) } else { Ok(()) }
                 };
                 match self.read(url, &mut sink).await {
-                    Ok(()) => return String::from_utf8(bytes).map(Some).with_context(|| format!("{url} is no text")),
+                    Ok(()) => return String::from_utf8(bytes).map(Some).with_context(|| format!("{url} is not UTF-8")),
                     Err(Fault::Gone) => return Ok(None),
                     Err(Fault::Passing(why)) => last = why,
                     Err(Fault::Altered(why) | Fault::Refused(why)) => bail!("{url}: {why}"),
@@ -115,7 +115,7 @@ impl Client {
         self.runtime.block_on(unless_interrupted(work, || {}))?
     }
 
-    /// What each server answers when asked for the head of a file, in the order of the addresses.
+    /// Each server's answer to a HEAD request, in the order of the addresses.
     pub(crate) fn heads(&self, urls: &[String], limit: Duration) -> anyhow::Result<Vec<Result<StatusCode, String>>> {
         let one = |url: &String| {
             let request = self.http.head(url).timeout(limit);
@@ -128,7 +128,7 @@ impl Client {
         Ok(self.runtime.block_on(unless_interrupted(all, || {}))?)
     }
 
-    /// Downloads everything; returns what no server has.
+    /// Downloads everything; returns the files that no server has.
     pub(crate) fn all(&self, what: &str, jobs: &[Job]) -> anyhow::Result<BTreeSet<PathBuf>> {
         let counts = Counts::default();
         let phase = Phase::start(format!("fetch {what}"));
@@ -149,7 +149,7 @@ impl Client {
                     Ok(false) => {
                         gone.insert(job.to.clone());
                     }
-                    // The others are dropped here, and what they had of their files with them.
+                    // This drops the other downloads with their incomplete files.
                     Err(error) => return Err(error),
                 }
                 counts.files.fetch_add(1, Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Client {
         Ok(gone)
     }
 
-    /// Whether the file is there now; no, if no server has it.
+    /// Whether the file now exists; false if no server has it.
     async fn one(&self, job: &Job, counts: &Counts) -> anyhow::Result<bool> {
         let mut tick = tokio::time::interval(Duration::from_millis(50));
         let claim = loop {
@@ -178,7 +178,7 @@ impl Client {
                 break claim;
             }
         };
-        // The other one may have ended between the look and the claim.
+        // The other process may have finished between the check and the claim.
         if job.is_done() {
             return Ok(true);
         }
@@ -275,12 +275,12 @@ pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1 << 20 {
         return format!("{} KiB", bytes.div_ceil(1 << 10));
     }
-    #[expect(clippy::cast_precision_loss, reason = "one digit behind the point is shown")]
+    #[expect(clippy::cast_precision_loss, reason = "only one digit after the point is shown")]
     let mib = bytes as f64 / f64::from(1 << 20);
     format!("{mib:.1} MiB")
 }
 
-/// Before attempt 1, 2, …: a little longer each time.
+/// Waits before attempt 1, 2, …: a little longer each time.
 async fn wait(attempt: u32) {
     if attempt > 0 {
         let mut tick = tokio::time::interval(PAUSE * attempt);

@@ -1,9 +1,10 @@
-//! Verified downloads and unpacked packages in one cache: what a VM is started from. Nothing else touches the network.
+//! Verified downloads and unpacked packages in one cache: the files from which a VM is started. No other crate
+//! downloads packages.
 //!
-//! The public surface is [`machine`], and [`plan`] for a dry run. Which packages there are is data: `machine:` in a target
-//! file says which are needed, `targets/node.yaml` which more for a node, `targets/<arch>.lock` which files those are. A
-//! package is trusted through the lock, which was made from the archive's signed index; or, when the lock does not do,
-//! through that index itself. Nothing here starts a VM.
+//! The public surface is [`machine`], and [`plan`] for a dry run. The packages are data: `machine:` in a target file
+//! lists those of a guest, `targets/node.yaml` the additional ones of a node, and `targets/<arch>.lock` the exact
+//! files. A package is trusted through the lock, which was made from the archive's signed index; if the lock does not
+//! cover it, it is trusted through that index directly. Nothing here starts a VM.
 
 mod agent;
 mod archive;
@@ -50,34 +51,34 @@ pub use reach::{Reached, reach};
 pub use update::update_lock;
 pub use verified::{Verify, signed_text};
 
-/// Where to look, and what may be done.
+/// Where to search, and what is permitted.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Everything goes below `debian/` in it.
+    /// Everything is stored below its folder `debian/`.
     pub cache: PathBuf,
     /// Holds `<arch>.lock` and the keys of the archive.
     pub targets_dir: PathBuf,
-    /// Download nothing: fail with the list of what is missing.
+    /// Download nothing: fail with a list of the missing files.
     pub offline: bool,
-    /// Take what the lock names or fail.
+    /// Take the packages that the lock names, or fail.
     pub locked: bool,
     /// The root of a Debian mirror, instead of the one in the host's apt sources.
     pub mirror: Option<String>,
     pub qemu: QemuChoice,
-    /// What guests need beside to be nodes; none where they are not to be.
+    /// The additions that make guests nodes; None for plain guests.
     pub node: Option<Node>,
     /// Verifies a signed index.
     pub verify: Verify,
-    /// What containers need to be nodes, for locks, bundles and plans; none where they are not to be.
+    /// The packages of containers that are nodes, for locks, bundles and plans; None without such containers.
     pub container: Option<NodeImage>,
 }
 
-/// Whose QEMU.
+/// Where QEMU comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QemuChoice {
-    /// Debian's packages, fetched.
+    /// Debian's packages, downloaded.
     Debian,
-    /// The one on PATH.
+    /// The program on PATH.
     System,
 }
 

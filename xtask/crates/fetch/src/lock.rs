@@ -1,8 +1,9 @@
-//! `targets/<arch>.lock`: the packages of an architecture's VM, and of QEMU for it as a host, pinned by digest.
+//! `targets/<arch>.lock`: the packages of an architecture's VM, and of QEMU for hosts of it, pinned by digest.
 //!
-//! A set is a list of packages that belong together: `guest`, `node`, or `qemu-<target>`. The lock says from which names
-//! it was resolved, so that a lock older than its target file is noticed. The same format in the cache holds what was
-//! resolved later because a locked package has gone. No mirror is named: paths are below the root of any of them.
+//! A set is a list of packages that belong together: `guest`, `node`, or `qemu-<target>`. The lock contains the names
+//! from which a set was resolved, so that a lock older than its target file is noticed. Files of the same format in the
+//! cache contain sets that were resolved later, because a locked package was no longer available. No mirror is named:
+//! paths are below the root of any mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::digest;
 
-/// A package that was resolved.
+/// A resolved package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Pin {
     pub(crate) name: String,
@@ -29,18 +30,18 @@ pub(crate) struct Pin {
 /// Packages that belong together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Package names that it was resolved from.
+    /// The package names from which it was resolved.
     pub(crate) roots: BTreeSet<String>,
     pub(crate) pins: BTreeSet<Pin>,
     /// In the cache: the digest of the locked set that this one replaces.
     pub(crate) replaces: Option<String>,
 }
 
-/// When the index of a suite was made that pins come from.
+/// The index of a suite that pins come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suite {
     pub(crate) date: Timestamp,
-    /// A time at which the public snapshot archive has that suite and its packages.
+    /// A time for which the public snapshot archive has that suite and its packages.
     pub(crate) snapshot: String,
     /// Whether it was past its Valid-Until when it was used.
     pub(crate) expired: bool,
@@ -52,7 +53,7 @@ pub(crate) struct Lock {
     pub(crate) sets: BTreeMap<String, Set>,
 }
 
-/// Bytes of a package or index: 1 TiB.
+/// Maximum size of a package or index in bytes: 1 TiB.
 const LARGEST: u64 = 1 << 40;
 const EXPIRED: &str = "expired";
 const HEADER: &str = "\
@@ -62,17 +63,17 @@ const HEADER: &str = "\
 # package: name, version, architecture, suite, size, SHA-256, path below the mirror, the sets that it is in
 ";
 
-/// The size of a file, in bytes. Sizes are added up, so what no file can have is refused here.
+/// The size of a file, in bytes. Sizes are added up later, so impossible sizes are refused here.
 pub(crate) fn size(text: &str) -> anyhow::Result<u64> {
     let size = text.parse()?;
     if size > LARGEST {
-        bail!("a file of {size} bytes is larger than the largest one that is fetched, {LARGEST}");
+        bail!("a file of {size} bytes is larger than {LARGEST} bytes, the limit of a download");
     }
     Ok(size)
 }
 
 impl Set {
-    /// Changes whenever a package of the set does.
+    /// Changes if any package of the set changes.
     pub(crate) fn digest(&self) -> String {
         let mut digest = digest::Sha256::new();
         self.pins.iter().for_each(|pin| digest.field(&pin.sha256));
@@ -81,7 +82,7 @@ impl Set {
 }
 
 impl Suite {
-    /// Of each suite the newest.
+    /// The newest index of each suite.
     pub(crate) fn newest<'a>(all: impl Iterator<Item = (&'a String, &'a Suite)>) -> BTreeMap<String, Suite> {
         let mut newest: BTreeMap<String, Suite> = BTreeMap::new();
         for (name, suite) in all {
@@ -94,11 +95,11 @@ impl Suite {
 }
 
 impl Lock {
-    /// A file that does not exist is an empty lock.
+    /// A missing file is an empty lock.
     pub(crate) fn load(file: &Path) -> anyhow::Result<Lock> {
         match std::fs::read_to_string(file) {
             Ok(text) => Lock::parse(&text).with_context(|| {
-                format!("{} is no lock: `cargo xtask fetch --update-lock` writes it anew", file.display())
+                format!("{} is not a valid lock: `cargo xtask fetch --update-lock` rewrites it", file.display())
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Lock::default()),
             Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
@@ -131,7 +132,7 @@ impl Lock {
             }
             ["package", name, version, arch, suite, size, sha256, path, sets] => {
                 if !digest::is_sha256(sha256) {
-                    bail!("`{sha256}` is no SHA-256");
+                    bail!("`{sha256}` is not a SHA-256");
                 }
                 if !path.starts_with("pool/") || path.split('/').any(|part| part == "..") {
                     bail!("`{path}` is not below pool/");
@@ -140,13 +141,13 @@ impl Lock {
                     [name, version, arch, suite, sha256, path].map(|word| (*word).to_owned());
                 let pin = Pin { name, version, arch, suite, size: self::size(size)?, sha256, path };
                 if sets.split(',').any(str::is_empty) {
-                    bail!("`{sets}` names a set without a name");
+                    bail!("`{sets}` contains a set without a name");
                 }
                 for set in sets.split(',') {
                     self.sets.entry(set.to_owned()).or_default().pins.insert(pin.clone());
                 }
             }
-            _ => bail!("`{line}` is not understood"),
+            _ => bail!("`{line}` is not a valid line"),
         }
         Ok(())
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_lock_is_read_again() {
         let text = lock().text();
         assert_eq!(Lock::parse(&text).unwrap(), lock());
         assert_eq!(text.lines().filter(|line| line.starts_with("package a ")).count(), 1, "{text}");
@@ -215,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_lock_is_refused_with_its_line() {
+    fn invalid_lock_is_refused_with_its_line() {
         for (bad, part) in [
             ("package a\n", "line 1"),
-            ("\npackage a 1 all x 7 abc pool/a.deb guest\n", "`abc` is no SHA-256"),
+            ("\npackage a 1 all x 7 abc pool/a.deb guest\n", "`abc` is not a SHA-256"),
             ("suite x yesterday y\n", "line 1"),
             ("nonsense\n", "`nonsense`"),
             (&lock().text().replace("pool/main/b.deb", "pool/../b.deb"), "not below pool/"),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_of_a_set_follows_its_packages() {
+    fn digest_of_a_set_depends_on_its_packages() {
         let sets = lock().sets;
         assert_ne!(sets["guest"].digest(), sets["qemu-y"].digest());
         assert_eq!(sets["guest"].digest(), Lock::parse(&lock().text()).unwrap().sets["guest"].digest());

@@ -1,4 +1,4 @@
-//! Everything VMs of some targets need on a host, verified and unpacked.
+//! Everything that VMs of some targets need on a host, verified and unpacked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,27 +22,27 @@ use proc::store;
 #[cfg(test)]
 mod tests;
 
-/// Changes when the same packages are unpacked in another way.
+/// Part of the trees' names. Change it when the same packages are unpacked differently.
 const RECIPE: &str = "2";
-/// A mirror may change between the index and the package, once.
+/// Attempts: a mirror may change between the download of the index and that of a package, once.
 const ROUNDS: usize = 3;
 
-/// A set of packages and what is made from it.
+/// A set of packages and the tree that is made from it.
 pub(crate) struct Piece<'a> {
     pub(crate) want: Want,
     machine: &'a Machine,
     kind: Kind<'a>,
-    /// What shapes the tree beside the packages.
+    /// What determines the content of the tree in addition to the packages.
     recipe: Vec<String>,
 }
 
-/// What is made from a piece's packages.
+/// The kind of tree that is made from a piece's packages.
 #[derive(Clone, Copy)]
 enum Kind<'a> {
-    /// Kernel, modules and shell; more modules where it is a node.
+    /// Kernel, modules and shell; a node has more modules.
     Guest(Option<&'a Node>),
     Emulator,
-    /// All that the packages hold, except what is left out.
+    /// Everything in the packages, except the files that are left out.
     Node(&'a Node),
     Container(&'a NodeImage),
 }
@@ -50,37 +50,37 @@ enum Kind<'a> {
 /// The unpacked packages of a container.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// With a merged /usr and no more than they hold: no /lib, no empty folders.
+    /// With a merged /usr and without additions: no /lib, no empty folders.
     pub folder: PathBuf,
-    /// Hexadecimal SHA-256 over the packages' own.
+    /// Hexadecimal SHA-256 over the digests of the packages.
     pub digest: String,
     pub packages: Vec<PackageUsed>,
 }
 
-/// What was resolved after the lock, by target.
+/// The locks of each target, with the packages that were resolved later.
 type AllLocks = BTreeMap<String, Locks>;
 
-/// How far a piece is.
+/// The progress of a piece.
 #[derive(Clone, Default)]
 struct State {
     settled: Option<Settled>,
     tree: Option<Tree>,
 }
 
-/// Fetches what is missing, and returns everything a VM of `target` is started from on `host`.
+/// Fetches missing packages, and returns everything from which a VM of `target` is started on `host`.
 ///
 /// # Errors
-/// Something is missing and must not or cannot be downloaded, or is not what the lock or the signed index says.
+/// A file is missing and must not or cannot be downloaded, or does not match the lock or the signed index.
 pub fn machine(host: &Target, target: &Target, options: &Options) -> anyhow::Result<MachineFiles> {
     machines(host, &[target], options)?.pop().context("one target has one machine")
 }
 
-/// [`machine`] for several targets, in their order; what they share is fetched once.
+/// [`machine`] for several targets, in their order; packages that they share are fetched once.
 ///
 /// # Errors
 /// As for [`machine`].
 pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Vec<MachineFiles>> {
-    // No VM needs what containers do.
+    // VMs do not need the packages of containers.
     let options = &Options { container: None, ..options.clone() };
     let (pieces, mut locks) = pieces(host, targets, options)?;
     let mut states = vec![State::default(); pieces.len()];
@@ -89,32 +89,34 @@ pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow
     pieces.chunks(per_target).zip(states.chunks(per_target)).map(|(pieces, states)| assembled(pieces, states)).collect()
 }
 
-/// Fetches what is missing of the packages that a container of `target` needs to be a node of Kind.
+/// Fetches the missing packages of a container of `target` that is a Kind node.
 ///
 /// # Errors
 /// As for [`machine`].
 pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyhow::Result<Root> {
     let name = &target.name;
     let machine = target.machine.as_ref().with_context(|| {
-        format!("targets/{name}.yaml has no `machine`, so nobody knows what Debian calls {name}: there is no node image of it")
+        format!(
+            "targets/{name}.yaml has no `machine`, which contains Debian's name of {name}: no node image can be built"
+        )
     })?;
     let piece = [root(target, machine, image)];
     let mut state = [State::default()];
     let mut locks = BTreeMap::from([(name.clone(), Locks::load(options, name)?)]);
     obtain(&piece, &mut state, &mut locks, options)?;
     let State { settled: Some(settled), tree: Some(tree) } = &state[0] else {
-        bail!("the piece was not obtained, a bug of ours")
+        bail!("the piece was not obtained: this is a bug of the harness")
     };
     Ok(Root { folder: tree.root.clone(), digest: settled.set.digest(), packages: settled.used().collect() })
 }
 
-/// The whole root of a container.
+/// The piece for the root file system of a container.
 fn root<'a>(target: &Target, machine: &'a Machine, image: &'a NodeImage) -> Piece<'a> {
     let (want, recipe) = (sets::container(target, machine, image), image.leave_out.clone());
     Piece { want, machine, kind: Kind::Container(image), recipe }
 }
 
-/// Downloads the packages of all pieces, unless they are there, and returns them.
+/// Downloads the packages of all pieces that are not in the cache, and returns all packages.
 pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<BTreeSet<Pin>> {
     let (pieces, mut locks) = pieces(host, targets, options)?;
     let mut states = vec![State::default(); pieces.len()];
@@ -125,7 +127,7 @@ pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) ->
     Ok(states.into_iter().filter_map(|state| state.settled).flat_map(|settled| settled.set.pins).collect())
 }
 
-/// The pieces of each target, the guest first, and the locks that they are in.
+/// The pieces of each target, the guest first, and the locks that contain them.
 pub(crate) fn pieces<'a>(
     host: &Target,
     targets: &[&'a Target],
@@ -134,10 +136,7 @@ pub(crate) fn pieces<'a>(
     let mut pieces = Vec::new();
     for target in targets {
         let machine = target.machine.as_ref().with_context(|| {
-            format!(
-                "targets/{0}.yaml has no `machine`, so there is no system VM of {0}: use --provider process",
-                target.name
-            )
+            format!("targets/{0}.yaml has no `machine`, so {0} has no system VM: use --provider process", target.name)
         })?;
         let want = sets::guest(target, machine);
         let node = options.node.as_ref();
@@ -146,7 +145,7 @@ pub(crate) fn pieces<'a>(
         if options.qemu == QemuChoice::Debian {
             let on = host.machine.as_ref().with_context(|| {
                 format!(
-                    "targets/{0}.yaml has no `machine`, so it is not known which QEMU runs on {0}: use --qemu system",
+                    "targets/{0}.yaml has no `machine`, so the QEMU for {0} hosts is unknown: use --qemu system",
                     host.name
                 )
             })?;
@@ -196,13 +195,13 @@ impl Piece<'_> {
     }
 }
 
-/// Unpacks what the packages hold and is not left out.
+/// Unpacks all files of the packages that are not left out.
 fn all_but(debs: &[PathBuf], tree: &mut Unpacker, left_out: &dyn Fn(&str) -> bool) -> anyhow::Result<String> {
     debs.iter().try_for_each(|deb| tree.unpack(deb, &|path| !left_out(path)))?;
     Ok(String::new())
 }
 
-/// Brings every piece to its tree.
+/// Obtains the tree of every piece.
 fn obtain(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, options: &Options) -> anyhow::Result<()> {
     for (piece, state) in pieces.iter().zip(states.iter_mut()) {
         state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
@@ -220,7 +219,7 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
     let with = pieces.iter().zip(states.iter()).filter(|(_, state)| state.tree.is_none());
     let missing = plan::of(with.map(|(piece, state)| (piece, state.settled.as_ref())), options);
     if options.offline && !missing.is_empty() {
-        bail!("not everything is in the cache, and --offline forbids to download what is missing:\n{missing}");
+        bail!("some files are not in the cache, and --offline forbids downloading them:\n{missing}");
     }
     let archive = Archive::new(options, locks.values().flat_map(Locks::suites), false);
     let mut gone_before = BTreeSet::new();
@@ -241,7 +240,7 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
         }
         let labels = gone.iter().map(label).collect::<Vec<_>>().join(", ");
         if options.locked {
-            bail!("{} no longer has {labels}, and --locked forbids to resolve it again", archive.mirror);
+            bail!("{} no longer has {labels}, and --locked forbids resolving it again", archive.mirror);
         }
         progress::say(&format!(
             "note: {} no longer has {labels}: resolved again from the signed index",
@@ -254,22 +253,22 @@ fn fetch(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, optio
         }
         gone_before.extend(gone);
     }
-    bail!("the packages on {} change faster than they can be fetched: try again later", archive.mirror)
+    bail!("the packages on {} change faster than they can be downloaded: try again later", archive.mirror)
 }
 
-/// Takes the tree if it is there and intact.
+/// Opens the tree if it exists and is intact.
 fn look(piece: &Piece<'_>, state: &mut State, options: &Options) {
     let Some(settled) = &state.settled else { return };
     match tree::open(&piece.tree_dir(settled, options), Look::Quick) {
         Ok(tree) => state.tree = Some(tree),
         Err(None) => {}
         Err(Some(why)) => {
-            progress::say(&format!("note: {} is damaged in the cache: {why}; it is made again", piece.want.title));
+            progress::say(&format!("note: {} is damaged in the cache: {why}; it will be made again", piece.want.title));
         }
     }
 }
 
-/// Asks the index about the pieces of which no lock knows the packages.
+/// Resolves the pieces whose packages no lock contains, from the signed index.
 fn settle(
     pieces: &[Piece<'_>],
     states: &mut [State],
@@ -281,7 +280,7 @@ fn settle(
         let want = &piece.want;
         if options.locked {
             bail!(
-                "{} does not cover {}: leave out --locked, or run `cargo xtask fetch --update-lock`",
+                "{} does not cover {}: omit --locked, or run `cargo xtask fetch --update-lock`",
                 sets::lock_file(&options.targets_dir, &want.target).display(),
                 want.title
             );
@@ -293,7 +292,7 @@ fn settle(
     Ok(())
 }
 
-/// Downloads what is missing; returns what the mirror no longer has.
+/// Downloads missing packages; returns those that the mirror no longer has.
 fn download(
     pieces: &[Piece<'_>],
     states: &[State],
@@ -370,7 +369,7 @@ fn assembled(pieces: &[Piece<'_>], states: &[State]) -> anyhow::Result<MachineFi
             Kind::Guest(_) => guest = Some((tree, &piece.recipe)),
             Kind::Emulator => emulator = Some(tree),
             Kind::Node(_) => node = Some((tree, &piece.recipe)),
-            Kind::Container(_) => bail!("a container is no part of a machine, a bug of ours"),
+            Kind::Container(_) => bail!("a container is not part of a machine: this is a bug of the harness"),
         }
     }
     packages.sort();

@@ -1,4 +1,4 @@
-//! Where packages come from: the mirror of the host's apt sources, one that was named, or Debian's public ones.
+//! The source of packages: a given mirror, the mirror of the host's apt sources, or Debian's public mirrors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use crate::control;
 use crate::lock::Suite;
 
-/// Debian's network of mirrors, which has the packages of now. https://deb.debian.org
+/// Debian's network of mirrors, which has the current packages. https://deb.debian.org
 const PUBLIC: &str = "https://deb.debian.org/debian";
-/// The public archive of what Debian's mirrors once held. It is slower, and asks its users to spare it.
+/// The public archive of the former content of Debian's mirrors. It is slower, and asks its users to limit their
+/// requests.
 const SNAPSHOT: &str = "https://snapshot.debian.org/archive/debian";
-/// Suites of which a mirror is taken to be one of Debian; what follows a `-` is not looked at.
+/// Suites that identify a mirror as one of Debian; the part after a `-` is ignored.
 const SUITES: [&str; 12] = [
     "stable",
     "oldstable",
@@ -31,9 +32,9 @@ const SUITES: [&str; 12] = [
 /// Where to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
-    /// Its root, without a slash at the end.
+    /// Its root, without a trailing slash.
     root: String,
-    /// What has left the mirror.
+    /// The archive of files that are no longer on the mirror.
     archive: Option<Snapshots>,
 }
 
@@ -45,7 +46,7 @@ struct Snapshots {
     times: BTreeMap<String, Vec<String>>,
 }
 
-/// A root below which the suites and packages of an archive are.
+/// A root below which an archive has its suites and packages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) root: String,
@@ -54,7 +55,7 @@ pub(crate) struct Place {
 }
 
 impl Mirror {
-    /// The one that was named, else the host's, else Debian's public one with the snapshot archive behind it.
+    /// The given mirror, else the host's, else Debian's public one followed by the snapshot archive.
     pub(crate) fn choose<'a>(
         named: Option<&str>,
         apt: &Path,
@@ -81,7 +82,7 @@ impl Mirror {
         Mirror { root: root.to_owned(), archive: Some(Snapshots { root: snapshots.to_owned(), times }) }
     }
 
-    /// Where a suite and its packages may be, in the order to ask.
+    /// The places that may have a suite and its packages, in the order to ask.
     pub(crate) fn places(&self, suite: &str) -> Vec<Place> {
         let of_lock = |archive: &Snapshots| -> Vec<Place> {
             let times = archive.times.get(suite).into_iter().flatten();
@@ -93,7 +94,7 @@ impl Mirror {
 }
 
 impl Place {
-    /// The address of a path. A version's `~` and `+` may stand in it as they are; a `%` would already be escaped.
+    /// The address of a path. The `~` and `+` of a version need no escaping; a `%` is already escaped.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}/{path}", self.root)
     }
@@ -106,7 +107,7 @@ impl std::fmt::Display for Mirror {
     }
 }
 
-/// The first Debian mirror that apt's sources name.
+/// The first Debian mirror in apt's sources.
 fn of_apt(apt: &Path) -> Option<String> {
     let mut files = vec![apt.join("sources.list")];
     let mut more: Vec<PathBuf> = std::fs::read_dir(apt.join("sources.list.d"))
@@ -152,7 +153,7 @@ pub(crate) fn deb822(text: &str) -> Option<String> {
     })
 }
 
-/// The first of the URIs if this is an entry of a full Debian mirror, and not of a repository that is made like one.
+/// The first of the URIs if this is an entry of a full Debian mirror, and not of a repository with the same layout.
 fn debian(uris: &[&str], suites: &[&str], components: &[&str]) -> Option<String> {
     let known = |suite: &&str| SUITES.contains(&suite.split('-').next().unwrap_or_default());
     if !components.contains(&"main") || !suites.iter().any(known) {
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_sources_are_read() {
+    fn parses_one_line_sources() {
         for (line, expected) in [
             ("deb http://m/debian trixie main", Some("http://m/debian")),
             (
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn deb822_sources_are_read() {
+    fn parses_deb822_sources() {
         let text = "Types: deb deb-src\nURIs: http://m/debian-security\nSuites: trixie-security\nComponents: main\n\n\
                     Enabled: no\nTypes: deb\nURIs: http://off/debian\nSuites: trixie\nComponents: main\n\n\
                     Types: deb\nURIs: ftp://m/debian\n http://good/debian/\nSuites: trixie trixie-updates\n\
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_mirror_is_the_only_one_and_the_public_ones_are_tried_in_order() {
+    fn given_mirror_is_the_only_one_and_public_ones_are_tried_in_order() {
         let nowhere = Path::new("/nowhere");
         let suite = |date: &str, snapshot: &str| {
             ("sid".to_owned(), Suite { date: date.parse().unwrap(), snapshot: snapshot.into(), expired: false })

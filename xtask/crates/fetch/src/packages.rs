@@ -1,4 +1,4 @@
-//! The index of packages of a suite and architecture: what there is, and what it depends on.
+//! The index of packages of a suite and architecture: the packages and their dependencies.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Package {
     pub(crate) sha256: String,
     /// Below the mirror's root.
     pub(crate) path: String,
-    /// Pre-Depends and Depends, as written; there are too many packages to take each apart.
+    /// Pre-Depends and Depends, as written; there are too many packages to parse all of them.
     depends: String,
 }
 
@@ -47,7 +47,8 @@ impl Index {
                     index.providers.entry(provided.to_owned()).or_default().push(name.clone());
                 }
             }
-            let package = package(&paragraph).with_context(|| format!("the entry of the package `{name}` is odd"))?;
+            let package =
+                package(&paragraph).with_context(|| format!("the entry of the package `{name}` is invalid"))?;
             index.by_name.entry(name).or_default().push(package);
         }
         Ok(index)
@@ -65,11 +66,13 @@ impl Index {
 }
 
 impl Package {
-    /// What it depends on: all of them, one alternative of each.
+    /// Its dependencies: all of them are needed, one alternative of each.
     pub(crate) fn depends(&self) -> anyhow::Result<Vec<Vec<Dependency>>> {
         let all = self.depends.split(',').filter(|text| !text.trim().is_empty());
         let parsed = all.map(|alternatives| alternatives.split('|').map(dependency).collect());
-        parsed.collect::<anyhow::Result<_>>().with_context(|| format!("the dependencies of `{}` are odd", self.name))
+        parsed
+            .collect::<anyhow::Result<_>>()
+            .with_context(|| format!("the dependencies of `{}` are invalid", self.name))
     }
 }
 
@@ -85,7 +88,7 @@ impl std::fmt::Display for Dependency {
 fn package(paragraph: &Paragraph<'_>) -> anyhow::Result<Package> {
     let field = |name: &str| -> anyhow::Result<String> {
         let value = paragraph.get(name).with_context(|| format!("it has no {name}"))?;
-        // A lock is a line of words for each package.
+        // A lock has a line of words for each package.
         if value.is_empty() || value.contains(char::is_whitespace) {
             bail!("its {name}, `{value}`, is not one word");
         }
@@ -95,7 +98,7 @@ fn package(paragraph: &Paragraph<'_>) -> anyhow::Result<Package> {
     let (sha256, path) = (field("SHA256")?, field("Filename")?);
     let inside = path.starts_with("pool/") && !path.split('/').any(|part| part == "..");
     if !digest::is_sha256(&sha256) || !inside {
-        bail!("`{sha256}` is no SHA-256, or `{path}` is not below pool/");
+        bail!("`{sha256}` is not a SHA-256, or `{path}` is not below pool/");
     }
     Ok(Package {
         name: field("Package")?,
@@ -150,7 +153,7 @@ SHA256: 0000000000000000000000000000000000000000000000000000000000000000
 ";
 
     #[test]
-    fn dependencies_and_providers_are_read() {
+    fn parses_dependencies_and_providers() {
         let index = Index::parse(TEXT).unwrap();
         let [a] = index.named("a") else { panic!("{index:?}") };
         let shown: Vec<String> = a
@@ -166,11 +169,11 @@ SHA256: 0000000000000000000000000000000000000000000000000000000000000000
     }
 
     #[test]
-    fn an_entry_without_a_digest_or_a_place_is_refused() {
+    fn entry_without_a_digest_or_a_path_is_refused() {
         let digest = format!("SHA256: {}\n", "0".repeat(64));
         for (old, new, part) in [
             (digest.as_str(), "", "SHA256"),
-            (digest.as_str(), "SHA256: ../../x\n", "no SHA-256"),
+            (digest.as_str(), "SHA256: ../../x\n", "not a SHA-256"),
             ("pool/b.deb", "b.deb", "not below pool/"),
             ("Size: 1\n", "Size: many\n", "invalid digit"),
         ] {

@@ -1,4 +1,4 @@
-//! What would have to be downloaded.
+//! The downloads that a command would need.
 
 use model::Target;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::{Options, digest, sets};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
     pub missing: Vec<Missing>,
-    /// Sets of packages that no lock names: what they need is only known to the mirror's index.
+    /// Sets of packages that no lock contains: only the mirror's index lists their packages.
     pub unresolved: Vec<String>,
 }
 
@@ -28,10 +28,10 @@ pub struct Missing {
     pub sha256: String,
 }
 
-/// What [`crate::machines`] would download. Downloads and writes nothing.
+/// The packages that [`crate::machines`] would download. Downloads and writes nothing.
 ///
 /// # Errors
-/// As for [`crate::machines`], as far as they show without downloading.
+/// As for [`crate::machines`], as far as they can be found without downloading.
 pub fn plan(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     let (pieces, locks) = machine::pieces(host, targets, options)?;
@@ -46,7 +46,7 @@ impl Plan {
         self.missing.is_empty() && self.unresolved.is_empty()
     }
 
-    /// Bytes, as far as they are known.
+    /// Total size in bytes, as far as it is known.
     pub fn size(&self) -> u64 {
         self.missing.iter().map(|missing| missing.size).sum()
     }
@@ -66,28 +66,28 @@ impl Plan {
     }
 }
 
-/// Of these pieces only, which are not unpacked.
+/// The plan for these pieces, whose trees do not exist.
 pub(crate) fn of<'a>(pieces: impl Iterator<Item = (&'a Piece<'a>, Option<&'a Settled>)>, options: &Options) -> Plan {
     let mut plan = Plan::default();
     pieces.for_each(|(piece, settled)| plan.add(piece, settled, options));
     plan.sorted()
 }
 
-/// Packages that are not, or not whole, in the cache.
+/// Packages that are missing or incomplete in the cache.
 pub(crate) fn missing(settled: &Settled, options: &Options) -> Vec<Pin> {
     let found = |pin: &Pin| digest::of_file(&sets::pool_file(options, pin)).ok();
     let intact = |pin: &&Pin| found(pin).is_some_and(|(sha256, _)| sha256 == pin.sha256);
     settled.set.pins.iter().filter(|pin| !intact(pin)).cloned().collect()
 }
 
-/// One line for each thing, and the sum.
+/// One line for each item, and the sum.
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for Missing { name, version, arch, size, .. } in &self.missing {
             writeln!(f, "  {name} {version} {arch}, {}", human(*size))?;
         }
         for title in &self.unresolved {
-            writeln!(f, "  the packages of {title}, which are not in the lock: their size is not known")?;
+            writeln!(f, "  the packages of {title}, which are not in the lock: their size is unknown")?;
         }
         write!(f, "  {}, {} together", counted(self.missing.len(), "package"), human(self.size()))
     }

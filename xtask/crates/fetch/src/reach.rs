@@ -1,4 +1,4 @@
-//! Whether the mirror answers, without downloading anything.
+//! Checks whether the mirror answers, without downloading anything.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::machine;
 use crate::mirror::{Mirror, Place};
 use crate::sets::Locks;
 
-/// A mirror that was asked for the index of each suite.
+/// The result of asking a mirror for the index of each suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
     /// Its root.
     pub mirror: String,
     /// Suites whose index it has.
     pub has: Vec<String>,
-    /// The others, with what it answered.
+    /// The other suites, with the mirror's answer.
     pub lacks: Vec<(String, String)>,
 }
 
 /// Asks the mirror for the index of every suite that `targets` need on `host`, all at the same time.
 ///
 /// # Errors
-/// As for [`crate::plan()`], and an interrupt. That the mirror does not answer is a result.
+/// As for [`crate::plan()`], and an interrupt. A mirror that does not answer is a result, not an error.
 pub fn reach(host: &Target, targets: &[&Target], options: &Options, limit: Duration) -> anyhow::Result<Reached> {
     let (_, locks) = machine::pieces(host, targets, options)?;
     let mirror =
@@ -54,7 +54,7 @@ pub fn reach(host: &Target, targets: &[&Target], options: &Options, limit: Durat
     Ok(reached)
 }
 
-/// Why a server does not have it; none where it does.
+/// Why a server does not have it; None if it has.
 fn why_not(answer: Result<StatusCode, String>) -> Option<String> {
     match answer {
         Ok(status) if status.is_success() => None,
@@ -69,7 +69,7 @@ mod tests {
     use crate::testing::Fixture;
 
     #[test]
-    fn each_suite_is_asked_for_and_nothing_is_downloaded() {
+    fn each_suite_is_requested_and_nothing_is_downloaded() {
         let mut fixture = Fixture::new();
         let reached = |fixture: &Fixture| {
             reach(&fixture.target, &[&fixture.target], &fixture.options, Duration::from_secs(60)).unwrap()
@@ -81,7 +81,7 @@ mod tests {
         fixture.target.machine.as_mut().unwrap().suites.push("nonesuch".into());
         let lacks = vec![("nonesuch".to_owned(), "it answers 404 Not Found".to_owned())];
         assert_eq!(reached(&fixture), Reached { lacks, ..found });
-        // A port that nobody listens on.
+        // A port without a listener.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         fixture.options.mirror = Some(format!("http://{}/debian", listener.local_addr().unwrap()));
         drop(listener);

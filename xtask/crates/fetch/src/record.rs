@@ -1,4 +1,4 @@
-//! The newest index of each suite that was used on this machine, so that an older one is refused.
+//! The newest index of each suite that was used on this machine. Older indexes are refused.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -21,11 +21,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads the record; one that cannot be read is begun anew.
+    /// Reads the record; if it cannot be read, starts a new one.
     pub(crate) fn load(debian: &Path) -> Record {
         let file = debian.join(FILE);
         let lock = Lock::load(&file).unwrap_or_else(|error| {
-            progress::say(&format!("note: {error:#}; it is begun anew"));
+            progress::say(&format!("note: {error:#}; a new record is started"));
             Lock::default()
         });
         Record { file, lock: RefCell::new(lock) }
@@ -36,13 +36,14 @@ impl Record {
         self.lock.borrow().suites.get(suite).map(|suite| suite.date)
     }
 
-    /// Notes an index that was accepted, if it is newer than the noted one.
+    /// Records an accepted index, if it is newer than the recorded one.
     pub(crate) fn add(&self, suite: &str, release: &Release) -> anyhow::Result<()> {
         if self.date(suite).is_some_and(|noted| noted >= release.date) {
             return Ok(());
         }
         let used = (suite.to_owned(), release.used()?);
-        // Another process notes what it has seen; the lock of the resolved packages has the date as well.
+        // If another process is writing the record, skip it; the lock of the resolved packages contains the date as
+        // well.
         let Some(claim) = store::claim(&self.file, Kind::File)? else { return Ok(()) };
         let mut lock = Lock::load(&self.file).unwrap_or_default();
         lock.suites = Suite::newest(lock.suites.iter().chain([(&used.0, &used.1)]));

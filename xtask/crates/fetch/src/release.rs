@@ -9,10 +9,10 @@ use crate::control;
 use crate::digest;
 use crate::lock::{self, Suite};
 
-/// After an index's date, when the snapshot archive has taken it in and its packages are still there.
+/// Time after an index's date when the snapshot archive has stored it and its packages are still available.
 const TAKEN_IN: SignedDuration = SignedDuration::from_hours(6);
 
-/// What a verified InRelease says.
+/// The content of a verified InRelease.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub(crate) date: Timestamp,
@@ -23,8 +23,8 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Reads the signed text and checks that it describes `suite`: a mirror must not pass off another suite's as this
-    /// one's.
+    /// Reads the signed text and checks that it describes `suite`: a mirror must not present the index of another
+    /// suite.
     pub(crate) fn parse(text: &str, suite: &str) -> anyhow::Result<Release> {
         let all: Vec<_> = control::paragraphs(text).collect();
         let [release] = all.as_slice() else { bail!("it has {} paragraphs instead of one", all.len()) };
@@ -36,10 +36,10 @@ impl Release {
         for line in release.lines("SHA256").iter().filter(|line| !line.is_empty()) {
             let mut words = line.split_whitespace();
             let (Some(sha256), Some(size), Some(path)) = (words.next(), words.next(), words.next()) else {
-                bail!("`{line}` is no digest, size and path");
+                bail!("`{line}` is not a digest, a size and a path");
             };
             if !digest::is_sha256(sha256) {
-                bail!("`{sha256}` is no SHA-256");
+                bail!("`{sha256}` is not a SHA-256");
             }
             files.insert(path.to_owned(), (lock::size(size)?, sha256.to_owned()));
         }
@@ -58,10 +58,10 @@ impl Release {
         Ok((path, *size, sha256.clone()))
     }
 
-    /// What a lock records of it.
+    /// The record of this index in a lock.
     ///
     /// # Errors
-    /// Its date is not one that a snapshot can have.
+    /// Its date is outside of the range of snapshots.
     pub(crate) fn used(&self) -> anyhow::Result<Suite> {
         let taken_in = self.date.checked_add(TAKEN_IN).context("its date is out of range")?;
         let snapshot = taken_in.strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -76,5 +76,5 @@ impl Release {
 /// "Sat, 12 Sep 2026 07:55:41 UTC".
 fn time(text: &str) -> anyhow::Result<Timestamp> {
     let zoned = jiff::fmt::rfc2822::parse(&text.replace(" UTC", " +0000"));
-    Ok(zoned.with_context(|| format!("`{text}` is no time"))?.timestamp())
+    Ok(zoned.with_context(|| format!("`{text}` is not a time"))?.timestamp())
 }

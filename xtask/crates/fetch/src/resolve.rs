@@ -1,4 +1,4 @@
-//! From package names to the packages that are needed.
+//! Resolves package names to the packages that are needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use crate::lock::Pin;
 use crate::packages::{Dependency, Index, Package};
 
-/// Packages beside a kernel's metapackage that hold parts of the kernel. What else it depends on (tools that make an
-/// initramfs, for example) is for a machine with a package manager.
+/// Packages next to a kernel's metapackage that contain parts of the kernel. Its other dependencies (for example tools
+/// that make an initramfs) are for a machine with a package manager.
 const KERNEL_PARTS: [&str; 4] = ["linux-image-", "linux-binary-", "linux-modules-", "linux-base-"];
 
 /// Which dependencies are followed.
@@ -20,16 +20,16 @@ pub(crate) enum Follow {
     Kernel,
 }
 
-/// Which suite a package that was asked for by name is taken from.
+/// The suite from which a package requested by name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Prefer {
     First,
-    /// Backports stand behind the suite that they belong to.
+    /// Backports are listed after the suite that they belong to.
     Last,
 }
 
-/// The packages named by `roots` and what they depend on. Of what is in several suites the first is taken that is new
-/// enough.
+/// The packages named by `roots` and their dependencies. If several suites have a package, the first suite with a
+/// sufficiently new version is used.
 pub(crate) fn closure(
     suites: &[(String, Rc<Index>)],
     roots: impl IntoIterator<Item = impl AsRef<str>>,
@@ -38,7 +38,8 @@ pub(crate) fn closure(
 ) -> anyhow::Result<Vec<Pin>> {
     let mut chosen: BTreeMap<String, (&str, &Package)> = BTreeMap::new();
     let mut open: Vec<(&str, &Package)> = Vec::new();
-    // Packages that provide what they depend on, or want different versions of one package, would be followed for ever.
+    // Packages that provide their own dependencies, or need different versions of one package, would never end the
+    // loop.
     let mut followed: BTreeSet<(&str, &str, &str)> = BTreeSet::new();
     for root in roots {
         let root = root.as_ref();
@@ -84,7 +85,7 @@ fn is_met(chosen: &BTreeMap<String, (&str, &Package)>, dependency: &Dependency) 
     chosen.get(&dependency.name).is_some_and(|(_, package)| new_enough(package))
 }
 
-/// A package of that name, or one that provides it.
+/// A package of that name, or a package that provides it.
 fn candidate<'a>(suites: &'a [(String, Rc<Index>)], dependency: &Dependency) -> Option<(&'a str, &'a Package)> {
     let fits = |package: &&Package| dependency.relation.as_ref().is_none_or(|r| r.holds(&package.version));
     let named = suites.iter().find_map(|(suite, index)| {

@@ -1,4 +1,4 @@
-//! Which packages are needed: from the lock, from what was resolved after it, or from the signed index.
+//! The required packages: from the lock, from a later resolution, or from the signed index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use proc::store::{self, Kind};
 /// Packages that are needed together.
 #[derive(Clone, Debug)]
 pub(crate) struct Want {
-    /// The target in whose lock they are.
+    /// The target whose lock contains them.
     pub(crate) target: String,
-    /// Their name in the lock.
+    /// The name of the set in the lock.
     pub(crate) set: String,
     /// For people.
     pub(crate) title: String,
@@ -31,11 +31,11 @@ pub(crate) struct Want {
     prefer: Prefer,
 }
 
-/// The packages of a [`Want`], and where the choice comes from.
+/// The packages of a [`Want`], and the reasons for the choice.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) set: Set,
-    /// Why each differs from the lock, by SHA-256.
+    /// For each package that differs from the lock, the reason, by SHA-256.
     notes: BTreeMap<String, String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
     }
 }
 
-/// What a guest needs beside to be a node.
+/// The additions that make a guest a node.
 pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
     Want {
         target: target.name.clone(),
@@ -67,7 +67,7 @@ pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
     }
 }
 
-/// What a container needs to be a node of Kind.
+/// The packages of a container that is a Kind node.
 pub(crate) fn container(target: &Target, machine: &Machine, image: &NodeImage) -> Want {
     Want {
         target: target.name.clone(),
@@ -95,7 +95,7 @@ pub(crate) fn emulator(host: &Target, on: &Machine, target: &Target, machine: &M
     }
 }
 
-/// The lock of a target, and what was resolved after it.
+/// The lock of a target, and the sets that were resolved later.
 pub(crate) struct Locks {
     pub(crate) committed: Lock,
     later: Lock,
@@ -106,9 +106,9 @@ impl Locks {
     pub(crate) fn load(options: &Options, target: &str) -> anyhow::Result<Locks> {
         let later_file = options.debian().join("pins").join(format!("{target}.lock"));
         let later = match Lock::load(&later_file) {
-            // What was noted in the cache is found out again.
+            // The content of the cache can be resolved again.
             Err(error) => {
-                progress::say(&format!("note: {error:#}; it is left aside"));
+                progress::say(&format!("note: {error:#}; it is ignored"));
                 Lock::default()
             }
             Ok(lock) => lock,
@@ -117,7 +117,7 @@ impl Locks {
         Ok(Locks { committed, later, later_file })
     }
 
-    /// The packages of `want` as far as they are known without asking a mirror.
+    /// The packages of `want`, if they are known without asking a mirror.
     pub(crate) fn settled(&self, want: &Want, locked: bool) -> Option<Settled> {
         let same_roots = |set: &&Set| set.roots == want.roots;
         let committed = self.committed.sets.get(&want.set).filter(same_roots);
@@ -130,7 +130,7 @@ impl Locks {
         }
     }
 
-    /// Asks the signed index, and notes the answer in the cache.
+    /// Resolves from the signed index, and stores the result in the cache.
     pub(crate) fn resolve(&mut self, want: &Want, archive: &Archive<'_>) -> anyhow::Result<Settled> {
         let (mut set, suites) = resolve(want, archive)?;
         self.later.suites.extend(suites);
@@ -154,7 +154,7 @@ impl Locks {
             let why = match locked {
                 Some(old) if old.sha256 == pin.sha256 => continue,
                 Some(old) => format!("the locked {} is no longer on the mirror", old.version),
-                None if committed.is_some() => "not in the lock, and what it belongs to has changed".to_owned(),
+                None if committed.is_some() => "not in the lock, because its set has changed".to_owned(),
                 None => "not in the lock".to_owned(),
             };
             let from = match self.later.suites.get(&pin.suite) {
@@ -167,9 +167,9 @@ impl Locks {
         notes
     }
 
-    /// Writes what was resolved of one set; what others have resolved meanwhile stays.
+    /// Writes the resolution of one set; concurrent resolutions of other sets are kept.
     fn save(&self, set: &str) -> anyhow::Result<()> {
-        // Another process may be at it: what it found out is as good.
+        // Another process may be writing: its result is equally good.
         let Some(claim) = store::claim(&self.later_file, Kind::File)? else { return Ok(()) };
         let mut all = Lock::load(&self.later_file).unwrap_or_default();
         all.suites = Suite::newest(all.suites.iter().chain(&self.later.suites));
@@ -192,7 +192,7 @@ impl Settled {
         })
     }
 
-    /// A name for what is made from these packages with this recipe.
+    /// A name for the result of these packages with this recipe.
     pub(crate) fn key(&self, recipe: &[&str]) -> String {
         let mut key = digest::Sha256::new();
         recipe.iter().for_each(|part| key.field(part));
@@ -206,12 +206,12 @@ pub(crate) fn lock_file(targets_dir: &Path, target: &str) -> PathBuf {
     targets_dir.join(format!("{target}.lock"))
 }
 
-/// Where a package lies in the cache.
+/// The path of a package in the cache.
 pub(crate) fn pool_file(options: &Options, pin: &Pin) -> PathBuf {
     options.debian().join("pool").join(format!("{}.deb", pin.sha256))
 }
 
-/// The packages of `want` from the signed index, and what to record of the suites.
+/// The packages of `want` from the signed index, and the records of the suites.
 pub(crate) fn resolve(want: &Want, archive: &Archive<'_>) -> anyhow::Result<(Set, BTreeMap<String, Suite>)> {
     let mut indexes = Vec::new();
     let mut suites = BTreeMap::new();
@@ -222,7 +222,7 @@ pub(crate) fn resolve(want: &Want, archive: &Archive<'_>) -> anyhow::Result<(Set
     let pins = resolve::closure(&indexes, &want.roots, want.follow, want.prefer)
         .with_context(|| format!("the packages of {} cannot be resolved", want.title))?;
     if pins.is_empty() {
-        bail!("{} needs no package at all: {:?}", want.title, want.roots);
+        bail!("{} needs no packages: {:?}", want.title, want.roots);
     }
     let used: BTreeSet<&String> = pins.iter().map(|pin| &pin.suite).collect();
     suites.retain(|name, _| used.contains(name));

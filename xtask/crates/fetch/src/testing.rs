@@ -1,4 +1,4 @@
-//! A Debian archive of a few small packages on a local HTTP server, signed by a key made for the test.
+//! A Debian archive with a few small packages on a local HTTP server, signed by a key made for the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,14 +38,14 @@ impl Drop for TempDir {
     }
 }
 
-/// What a server has, and what it was asked for.
+/// The files of a server, and the requests that it got.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    /// Paths of which only half is sent, so many times.
+    /// Paths of which only half is sent, with the number of times.
     pub(crate) cut: BTreeMap<String, usize>,
     pub(crate) asked: Vec<String>,
-    /// Paths that begin with this are answered with 403; none if it is empty.
+    /// Paths with this prefix are answered with 403; none if it is empty.
     pub(crate) forbidden: String,
 }
 
@@ -60,7 +60,7 @@ impl Server {
         let url = format!("http://{}/debian", listener.local_addr().unwrap());
         let shared = Arc::new(Mutex::new(Shared::default()));
         let seen = Arc::clone(&shared);
-        // It ends with the process.
+        // The thread ends with the process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&seen);
@@ -117,7 +117,7 @@ impl Package {
     }
 }
 
-/// A `.deb` with what `fill` puts into its data.
+/// A `.deb` whose data `fill` writes.
 pub(crate) fn deb(control: &str, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
     let mut data = tar::Builder::new(Vec::new());
     fill(&mut data);
@@ -144,7 +144,7 @@ pub(crate) fn xz(content: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// An ELF file with nothing but a `.modinfo` section that says what the module depends on.
+/// An ELF file with only a `.modinfo` section that lists the module's dependencies.
 pub(crate) fn module(depends: &str) -> Vec<u8> {
     let info = format!("license=GPL\0depends={depends}\0");
     let names = b"\0.modinfo\0.shstrtab\0";
@@ -178,7 +178,7 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// A kernel with two modules, one of which needs the other; busybox; something that passes for QEMU.
+    /// A kernel with two modules, one of which needs the other; busybox; a file in place of QEMU.
     pub(crate) fn new() -> Fixture {
         let (dir, server, key) = (TempDir::new(), Server::new(), key());
         let targets_dir = dir.path().join("targets");
@@ -207,7 +207,7 @@ impl Fixture {
         fixture
     }
 
-    /// Puts the packages as they are now onto the server, and nothing else.
+    /// Publishes the current packages on the server, and nothing else.
     pub(crate) fn publish(&self) {
         let mut files = BTreeMap::new();
         let mut index = String::new();
@@ -247,7 +247,7 @@ impl Fixture {
         change(self.server.shared.lock().unwrap().files.get_mut(path).expect(path));
     }
 
-    /// All paths on the server that begin with this.
+    /// All paths on the server with this prefix.
     pub(crate) fn paths(&self, prefix: &str) -> Vec<String> {
         let shared = self.server.shared.lock().unwrap();
         shared.files.keys().filter(|path| path.starts_with(prefix)).cloned().collect()
@@ -288,7 +288,7 @@ pub(crate) fn key() -> SignedSecretKey {
         .can_certify(true)
         .can_sign(true)
         .primary_user_id("Test <test@example.org>".into());
-    // Its signatures must not be older than it.
+    // Its signatures must not be older than the key.
     let created = u32::try_from(Timestamp::now().as_second()).unwrap() - 3600;
     params.created_at(pgp::types::Timestamp::from_secs(created));
     params.build().unwrap().generate(rand::rngs::OsRng).unwrap()

@@ -1,7 +1,7 @@
-//! Unpacked packages in the cache: a folder named after everything that went into it, with a manifest.
+//! Unpacked packages in the cache: a folder named after everything that determines its content, with a manifest.
 //!
-//! A tree is used after a look at each file's size, time and inode; where these differ from the manifest's (the cache
-//! was copied, or something was altered) the content's digest decides.
+//! Before a tree is used, each file's size, time and inode are compared with the manifest; if they differ (because the
+//! cache was copied, or a file was altered), the digest of the content decides.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,37 +16,37 @@ use proc::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
-/// The manifest's last line: without it the manifest is cut off.
+/// The manifest's last line: without it the manifest is incomplete.
 const END: &str = "end";
-/// Lines before those of the files: what its maker noted, and the title.
+/// Lines before those of the files: the maker's metadata, and the title.
 const HEAD: usize = 2;
 
-/// A whole tree.
+/// A complete tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
-    /// Where the files are.
+    /// The folder of the files.
     pub(crate) root: PathBuf,
-    /// What its maker noted about it.
+    /// Metadata that its maker stored.
     pub(crate) info: String,
 }
 
-/// How the files are looked at.
+/// How thoroughly the files are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Content only where size, time or inode differ.
+    /// Content only if size, time or inode differ.
     Quick,
-    /// Every content.
+    /// The content of every file.
     Full,
 }
 
-/// The tree at `dir`, if it is there and intact; otherwise what is wrong with it, or None if there is none.
+/// The tree at `dir`, if it exists and is intact; otherwise what is wrong with it, or None if it does not exist.
 ///
-/// It is held until this process ends, so that nobody removes it while it is used.
+/// The tree is locked until this process ends, so that no other process removes it while it is in use.
 pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
     if hold::hold(dir) { look_at(dir, look) } else { Err(None) }
 }
 
-/// Like [`open`], for somebody who does not want to use it.
+/// Like [`open`], for callers that do not use the tree.
 pub(crate) fn look_at(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
     let text = match fs::read_to_string(dir.join(MANIFEST)) {
         Ok(text) => text,
@@ -68,18 +68,19 @@ pub(crate) fn look_at(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
         return Err(Some("its manifest is cut off".to_owned()));
     }
     if stale {
-        // Only saves the next look the digests.
+        // A failure does no harm: the next check computes the digests again.
         let _ = restamp(dir, &root, &text);
     }
     Ok(Tree { root, info })
 }
 
-/// What the tree at `dir` is, for people.
+/// The title of the tree at `dir`.
 pub(crate) fn title(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join(MANIFEST)).ok()?.lines().nth(1).map(str::to_owned)
 }
 
-/// Makes the tree at `dir` with `fill`, which returns what to note about it; or waits for whoever is making it.
+/// Makes the tree at `dir` with `fill`, which returns metadata to store; if another process is making it, waits for
+/// that.
 pub(crate) fn make(
     dir: &Path,
     title: &str,
@@ -91,7 +92,11 @@ pub(crate) fn make(
     }
     fill_and_publish(dir, title, claim, fill)?;
     open(dir, Look::Quick).map_err(|why| {
-        anyhow::anyhow!("{} was altered while it was made: {}", dir.display(), why.unwrap_or("it is gone".to_owned()))
+        anyhow::anyhow!(
+            "{} was altered while it was made: {}",
+            dir.display(),
+            why.unwrap_or("it no longer exists".to_owned())
+        )
     })
 }
 
@@ -131,13 +136,13 @@ fn time(data: &fs::Metadata) -> String {
     format!("{}.{:09}", data.mtime(), data.mtime_nsec())
 }
 
-/// Whether the line's stamp is stale although the file is intact.
+/// Whether the line's time or inode is stale although the file is intact.
 fn check(root: &Path, line: &str, look: Look) -> anyhow::Result<bool> {
     let mut words = line.splitn(2, ' ');
     let (kind, rest) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if kind == "link" {
         let (target, path) = rest.split_once(' ').context("its manifest is damaged")?;
-        let found = fs::read_link(root.join(path)).with_context(|| format!("`{path}` is gone"))?;
+        let found = fs::read_link(root.join(path)).with_context(|| format!("`{path}` is missing"))?;
         if found != Path::new(target) {
             bail!("`{path}` points to {}, expected {target}", found.display());
         }
@@ -148,7 +153,7 @@ fn check(root: &Path, line: &str, look: Look) -> anyhow::Result<bool> {
         bail!("its manifest is damaged");
     };
     let file = root.join(path);
-    let data = fs::symlink_metadata(&file).with_context(|| format!("`{path}` is gone"))?;
+    let data = fs::symlink_metadata(&file).with_context(|| format!("`{path}` is missing"))?;
     if !data.is_file() || data.len().to_string() != **size {
         bail!("`{path}` has {} bytes, expected {size}", data.len());
     }
@@ -162,11 +167,11 @@ fn check(root: &Path, line: &str, look: Look) -> anyhow::Result<bool> {
     Ok(!fresh)
 }
 
-/// Notes the present times and inodes of files that were found intact.
+/// Records the current times and inodes of files that were found intact.
 fn restamp(dir: &Path, root: &Path, text: &str) -> anyhow::Result<()> {
     let mut fresh = String::new();
     for (number, old) in text.lines().enumerate() {
-        // The first two are the maker's own words.
+        // The first two lines are the maker's.
         let file = old.strip_prefix("file ").filter(|_| number >= HEAD);
         match file.and_then(|rest| Some((rest.split(' ').next()?, rest.splitn(5, ' ').nth(4)?))) {
             Some((sha256, path)) => fresh.push_str(&line(root, path, sha256)?),

@@ -1,4 +1,4 @@
-//! Writing `targets/<arch>.lock` anew from the signed indexes.
+//! Rewrites `targets/<arch>.lock` from the signed indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,12 @@ use crate::lock::Lock;
 use crate::sets::{self, Want};
 use proc::store::{self, Kind};
 
-/// What could not be resolved, by cause.
+/// The sets that could not be resolved, by cause.
 type Problems = BTreeMap<String, Vec<String>>;
 
-/// Resolves the locks of `targets` again: each one's guest, node and node image, and its QEMU for each of `all`. A set that cannot be
-/// resolved now, for example because a mirror is in the middle of an update, stays as it was; why is returned.
+/// Resolves the locks of `targets` again: for each its guest, node and node image, and its QEMU for each of `all`. A
+/// set that cannot be resolved now, for example because a mirror is being updated, stays unchanged; the causes are
+/// returned.
 ///
 /// # Errors
 /// A lock cannot be read or written, or there is an interrupt.

@@ -1,7 +1,7 @@
-//! The signed part of a clear-signed text, by the program of the package `openpgp`.
+//! The signed part of a clear-signed text, verified by the program of the package `openpgp`.
 //!
-//! Cargo builds that program when the first signature is needed. OpenPGP is a quarter of all crates of the harness, and a
-//! run whose packages are in the lock needs none of them.
+//! Cargo builds that program when the first signature must be verified. OpenPGP is a quarter of all crates of the
+//! harness, and a run whose packages are in the lock needs none of them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use proc::progress::Phase;
 use crate::Options;
 
 const PROGRAM: &str = "openpgp";
-/// On an emulated machine; two minutes on two processors.
+/// For an emulated machine; two processors need two minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// How a text is verified: [`signed_text`], or within the process in tests.
+/// The function that verifies a text: [`signed_text`], or in tests a function within the process.
 pub type Verify = fn(&Options, &str) -> anyhow::Result<String>;
 
-/// The part of `message` that a key of the archive has signed.
+/// The part of `message` that is signed by a key of the archive.
 ///
 /// # Errors
 /// No trusted key has signed it, or the program cannot be built or started.
@@ -39,12 +39,12 @@ pub fn signed_text(options: &Options, message: &str) -> anyhow::Result<String> {
 enum Program {
     /// Built from the checkout of the harness by this cargo.
     Cargo(PathBuf),
-    /// Next to the harness, where both were copied without their sources.
+    /// Next to the harness, if both were copied without their sources.
     Built(PathBuf),
 }
 
 impl Program {
-    /// `cargo` is set where cargo started the harness: only that cargo is sure to build what belongs to it.
+    /// `cargo` is set if cargo started the harness: only that cargo is certain to build the matching program.
     fn choose(cargo: Option<OsString>, harness: Option<&Path>) -> Program {
         let neighbour = harness.map(|harness| harness.with_file_name(PROGRAM)).filter(|file| file.is_file());
         match (cargo, neighbour) {
@@ -54,11 +54,11 @@ impl Program {
         }
     }
 
-    /// Nothing where it is up to date.
+    /// Does nothing if the program is up to date.
     fn build(&self) -> anyhow::Result<()> {
         let Program::Cargo(cargo) = self else { return Ok(()) };
         let shell = Shell::new()?;
-        let phase = Phase::start("build the verifier of signatures");
+        let phase = Phase::start("build the signature verifier");
         let manifest = manifest();
         let build = cmd!(shell, "{cargo} build --locked --manifest-path {manifest} --package {PROGRAM}");
         let built = exec::run_with(build, BUILD_LIMIT, |line| {
@@ -66,7 +66,7 @@ impl Program {
         });
         built.with_context(|| {
             format!(
-                "the verifier of signatures was not built; build it with `cargo build --package {PROGRAM}` and put it \
+                "the signature verifier was not built; build it with `cargo build --package {PROGRAM}` and put it \
                  next to the harness"
             )
         })?;
@@ -86,9 +86,9 @@ impl Program {
         };
         match exec::run(command, LIMIT) {
             Ok(output) => Ok(output.stdout),
-            // The reason, without the command.
+            // Show the reason without the command.
             Err(ExecError::Failed { status, tail, .. }) if status.code() == Some(1) => bail!("{tail}"),
-            Err(error) => Err(anyhow!(error).context("the verifier of signatures did not run")),
+            Err(error) => Err(anyhow!(error).context("the signature verifier did not run")),
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_text_of_a_successful_program_is_taken() {
+    fn only_the_text_of_a_successful_program_is_used() {
         let dir = TempDir::new();
         let file = dir.path().join("verifier");
         let run = |script: &str| {
@@ -128,7 +128,7 @@ mod tests {
         let refused = run("echo text; echo no good signature >&2; exit 1").unwrap_err().to_string();
         assert!(refused.contains("no good signature"), "{refused}");
         let failed = format!("{:#}", run("echo text; exit 101").unwrap_err());
-        assert!(failed.starts_with("the verifier of signatures did not run: "), "{failed}");
+        assert!(failed.starts_with("the signature verifier did not run: "), "{failed}");
     }
 
     #[test]

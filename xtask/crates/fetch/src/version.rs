@@ -47,7 +47,7 @@ impl FromStr for Relation {
             "=" => Operator::Same,
             ">=" | ">" => Operator::SameOrLater,
             ">>" => Operator::Later,
-            _ => return Err(format!("`{text}` is no relation to a version")),
+            _ => return Err(format!("`{text}` is not a relation to a version")),
         };
         Ok(Relation { operator, version: version.trim().to_owned() })
     }
@@ -78,7 +78,7 @@ fn parts(version: &str) -> (u64, &str, &str) {
     (epoch.parse().unwrap_or(0), upstream, revision)
 }
 
-/// Non-digits and digits in turn, each pair compared before the next.
+/// Non-digits and digits alternate; each pair is compared before the next.
 fn part(mut a: &str, mut b: &str) -> Ordering {
     while !a.is_empty() || !b.is_empty() {
         let (text_a, rest_a) = split(a, |c| !c.is_ascii_digit());
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_as_debian_does() {
+    fn versions_are_ordered_as_in_debian() {
         for (a, b, expected) in [
             ("1.0", "1.0", Ordering::Equal),
             ("1:1.0", "9.0", Ordering::Greater),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn relations_hold_or_not() {
+    fn relations_are_evaluated() {
         for (relation, version, expected) in [
             (">= 2.38", "2.41-12", true),
             (">> 1:11.1.3+ds~", "1:10.0.2+ds-2", false),

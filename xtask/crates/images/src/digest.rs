@@ -1,10 +1,10 @@
-//! SHA-256 as image formats write it, of bytes and of what passes by.
+//! SHA-256 in the notation of image formats, of bytes and of streams.
 
 use std::io::{self, Read, Write};
 
 use ring::digest::{Context, SHA256};
 
-/// What stands before the digits; other algorithms are allowed by the format and used by nobody.
+/// The prefix of a digest; the format allows other algorithms, but no tool uses them.
 const ALGORITHM: &str = "sha256:";
 /// Hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
@@ -17,14 +17,14 @@ pub(crate) fn of(bytes: &[u8]) -> String {
     hashing.finish().0
 }
 
-/// The digits of a digest; None for another algorithm or form, so that it can stand in a path.
+/// The digits of a digest; None for another algorithm or notation, so that the result is safe in a path.
 pub(crate) fn digits(digest: &str) -> Option<&str> {
     let digits = digest.strip_prefix(ALGORITHM)?;
     let hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
     (digits.len() == DIGITS && digits.chars().all(hex)).then_some(digits)
 }
 
-/// Sums and counts what is read or written through it.
+/// Hashes and counts the bytes that are read or written through it.
 pub(crate) struct Hashing<T> {
     inner: T,
     context: Context,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plain_sha256_may_stand_in_a_path() {
+    fn only_a_plain_sha256_is_accepted_in_a_path() {
         let good = "a".repeat(64);
         for bad in ["", "sha256:", "sha256:../../etc/passwd", "sha512:aa", &good, &format!("sha256:{}", "A".repeat(64))]
         {

@@ -1,4 +1,4 @@
-//! Docker archives, as `docker save` writes and `docker load` and `ctr images import` read them: one image in a file.
+//! Docker archives, as `docker save` writes and `docker load` and `ctr images import` read them: one image in one file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -30,14 +30,14 @@ pub(crate) fn write(output: &Path, order: &ImageOrder<'_>, image: &Image) -> any
 pub(crate) fn write_to(file: &Path, reference: &str, image: &Image) -> anyhow::Result<()> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name =
-        file.file_name().and_then(|name| name.to_str()).ok_or_else(|| anyhow!("{} is no file", file.display()))?;
+        file.file_name().and_then(|name| name.to_str()).ok_or_else(|| anyhow!("{} is not a file", file.display()))?;
     fs::create_dir_all(dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
     layout::replace(dir, name, |out| archive(out, reference, image))
 }
 
 fn archive(out: impl Write, reference: &str, image: &Image) -> anyhow::Result<()> {
     let digits =
-        |digest: &str| digest::digits(digest).map(str::to_owned).ok_or_else(|| anyhow!("{digest} is no digest"));
+        |digest: &str| digest::digits(digest).map(str::to_owned).ok_or_else(|| anyhow!("{digest} is not a digest"));
     let config = format!("{}.json", digits(&image.config.digest())?);
     let folder = format!("{}/", digits(image.layer.digest())?);
     let layer = format!("{folder}layer.tar");
@@ -48,7 +48,7 @@ fn archive(out: impl Write, reference: &str, image: &Image) -> anyhow::Result<()
     };
     let mut tar = Builder::new(out);
     tar.append_data(&mut header(EntryType::Directory, 0o755, 0), folder, io::empty())?;
-    // The builder's own writer takes the layer as it is made; only its header comes from here.
+    // The builder's own writer takes the layer while it is made; only the header comes from here.
     let mut of_layer = header(EntryType::Regular, 0o644, image.layer.size());
     of_layer.set_path(&layer)?;
     of_layer.set_cksum();

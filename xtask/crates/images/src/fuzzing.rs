@@ -1,4 +1,4 @@
-//! Entry points for the fuzz crate; no product code calls them. Each takes any bytes and panics on a defect.
+//! Entry points for the fuzz crate and its replay test. Each takes any bytes and panics on a defect.
 
 use crate::audit::fuzzed;
 

@@ -1,4 +1,4 @@
-//! From a recipe and binaries to an image: layer, configuration, manifest.
+//! Makes an image from a recipe and binaries: layer, configuration, manifest.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::digest;
 use crate::layer::{Layer, Program};
 use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs, RunConfig};
 
-/// An image has no time of its own: the same programs are the same image.
+/// Every image has this time, so that the same programs give the same image.
 const CREATED: &str = "1970-01-01T00:00:00Z";
 const OS: &str = "linux";
-/// What Go says of a module that is built in its own folder.
+/// Go's version of a module that is built in its own folder.
 const UNRELEASED: &str = "(devel)";
 
-/// JSON that is known by its digest.
+/// JSON with its digest.
 #[derive(Clone, Debug)]
 pub(crate) struct Blob {
     pub(crate) media_type: &'static str,
@@ -62,7 +62,7 @@ impl Image {
 /// Makes the image of an order for one architecture.
 ///
 /// # Errors
-/// A component was not built, or its binary is not what was audited.
+/// A component was not built, or its binary is not the audited one.
 pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifacts) -> anyhow::Result<Image> {
     let recipe = order.recipe;
     let artifact = |name: &str| -> anyhow::Result<&Artifact> {
@@ -81,10 +81,10 @@ pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifact
     whole(artifacts.arch.clone(), version, layer, config)
 }
 
-/// Makes an image of anything for one architecture.
+/// Makes an image with any content for one architecture.
 ///
 /// # Errors
-/// A file cannot be read, or is not what was audited.
+/// A file cannot be read, or is not the audited one.
 pub(crate) fn of_root(root: &Root) -> anyhow::Result<Image> {
     let layer = Layer::new(root.entries.clone())?;
     let config = Config {
@@ -138,7 +138,7 @@ fn configuration(
     let recipe = order.recipe;
     let programs: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
     let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
-    // A program of ours has no version.
+    // The project's own programs have no version.
     let labels = labels.filter(|(_, value)| *value != UNRELEASED);
     let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     let variables = order.env.get(&artifacts.arch).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A layer as a tar file that depends on nothing but what is in it and its places: no times, no owners, no order of a file
+//! A layer as a tar file that depends only on its content and paths: not on times, owners or the order of a file
 //! system.
 
 use std::collections::BTreeMap;
@@ -15,23 +15,23 @@ use crate::digest::{self, Hashing};
 const PROGRAM: u32 = 0o755;
 const FOLDER: u32 = 0o755;
 
-/// A program and its place.
+/// A program and its path.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// In the image, without a slash before it.
+    /// The path in the image, without a leading slash.
     pub(crate) path: String,
     pub(crate) file: PathBuf,
-    /// Hexadecimal SHA-256 of what was audited.
+    /// Hexadecimal SHA-256 of the audited file.
     pub(crate) sha256: String,
 }
 
-/// What is at a place of a layer.
+/// The content at a path of a layer.
 #[derive(Clone, Debug)]
 pub enum Entry {
     Folder {
         mode: u32,
     },
-    /// Of this machine. With `sha256` (hexadecimal) it must be the one that was audited.
+    /// A file of this machine. With `sha256` (hexadecimal) it must be the audited one.
     File {
         file: PathBuf,
         mode: u32,
@@ -46,7 +46,7 @@ pub enum Entry {
     },
 }
 
-/// Places without a slash before them, and what is there. Their folders come with them.
+/// Paths without a leading slash, and their content. Parent folders are added.
 pub type Entries = BTreeMap<String, Entry>;
 
 /// A layer whose digest and size are known before it is written.
@@ -58,7 +58,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// A layer of nothing but programs.
+    /// A layer that contains only programs.
     ///
     /// # Errors
     /// As for [`Layer::new`].
@@ -70,7 +70,7 @@ impl Layer {
     /// Reads all files once.
     ///
     /// # Errors
-    /// A file cannot be read, or is not what was audited.
+    /// A file cannot be read, or is not the audited one.
     pub(crate) fn new(mut entries: Entries) -> anyhow::Result<Layer> {
         let parents =
             |path: &String| -> Vec<String> { path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect() };
@@ -96,7 +96,7 @@ impl Layer {
 
     pub(crate) fn write(&self, out: impl Write) -> anyhow::Result<()> {
         let mut tar = Builder::new(out);
-        // Folders first, so that everything has its place.
+        // Folders first, so that the parent of each file exists.
         let (folders, others): (Vec<_>, Vec<_>) =
             self.entries.iter().partition(|(_, entry)| matches!(entry, Entry::Folder { .. }));
         for (path, entry) in folders.into_iter().chain(others) {
@@ -118,9 +118,8 @@ fn append(tar: &mut Builder<impl Write>, path: &str, entry: &Entry) -> anyhow::R
             let mut header = header(EntryType::Regular, *mode, content.len() as u64);
             Ok(tar.append_data(&mut header, path, content.as_slice())?)
         }
-        Entry::File { file, mode, sha256 } => {
-            append_file(tar, path, file, *mode, sha256.as_deref()).with_context(|| format!("it is {}", file.display()))
-        }
+        Entry::File { file, mode, sha256 } => append_file(tar, path, file, *mode, sha256.as_deref())
+            .with_context(|| format!("failed to add {}", file.display())),
     }
 }
 
@@ -142,7 +141,7 @@ fn append_file(
     Ok(())
 }
 
-/// Of root, and of the first second of 1970.
+/// Owned by root, with the first second of 1970 as its time.
 pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_its_programs_and_nothing_of_the_machine() {
+    fn layer_contains_its_programs_and_nothing_of_the_machine() {
         let (one, other) = (TempDir::new(), TempDir::new());
         let layer = |dir: &TempDir, names: [&str; 2]| {
             let programs = names.map(|name| program(dir, name, "x")).to_vec();
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_changed_since_its_audit_is_refused() {
+    fn program_that_changed_since_its_audit_is_refused() {
         let dir = TempDir::new();
         let program = program(&dir, "pause", "audited");
         dir.write("pause", "changed");

@@ -19,11 +19,11 @@ const BLOBS: &str = "blobs/sha256";
 const INDEX: &str = "index.json";
 const MARK: &str = "oci-layout";
 const VERSION: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
-/// A file that is not finished is called so.
+/// Prefix of the name of an incomplete file.
 const UNFINISHED: &str = ".unfinished-";
 
-/// Adds the images to the layout, in place of those with the same reference. `index.json` comes last, so a layout that is
-/// being written, or was not finished, is what it was before.
+/// Adds the images to the layout, and replaces those with the same reference. `index.json` is written last, so a layout
+/// is unchanged while it is being written, and after a failure.
 pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> anyhow::Result<()> {
     let blobs = dir.join(BLOBS);
     fs::create_dir_all(&blobs).with_context(|| format!("failed to make the folder {}", blobs.display()))?;
@@ -35,7 +35,7 @@ pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> any
             put_blob(&blobs, &image.config)?;
             put_blob(&blobs, &image.manifest)?;
         }
-        // The same, in whatever order the architectures were asked for.
+        // The order must not depend on the order of the requested architectures.
         let by_arch: BTreeMap<&str, &Image> = images.iter().map(|image| (image.arch.as_str(), image)).collect();
         let all = index_of(by_arch.into_values().map(Image::descriptor).collect());
         let all = Blob::of(spec::INDEX, &all)?;
@@ -46,18 +46,18 @@ pub(crate) fn write(dir: &Path, orders: &[(&ImageOrder<'_>, Vec<Image>)]) -> any
         index.manifests.retain(|other| other.annotations.get(spec::REF_NAME) != Some(&order.reference));
         index.manifests.push(descriptor);
     }
-    // What was there before stands where it stands in a layout that was written at once.
+    // Sorted, so that a layout written in several steps equals one that was written at once.
     index.manifests.sort_by(|a, b| a.annotations.cmp(&b.annotations));
     replace(dir, MARK, |out| Ok(out.write_all(VERSION.as_bytes())?))?;
     replace(dir, INDEX, |out| Ok(out.write_all(&Blob::of(spec::INDEX, &index)?.bytes)?))
 }
 
-/// The index of the layout as it is.
+/// The current index of the layout.
 fn present(dir: &Path) -> anyhow::Result<Index> {
     let file = dir.join(INDEX);
     match fs::read(&file) {
         Ok(bytes) => serde_json::from_slice(&bytes)
-            .with_context(|| format!("{} is no index of an OCI layout; remove {}", file.display(), dir.display())),
+            .with_context(|| format!("{} is not an index of an OCI layout; remove {}", file.display(), dir.display())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(index_of(Vec::new())),
         Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
     }
@@ -71,17 +71,17 @@ fn put_blob(blobs: &Path, blob: &Blob) -> anyhow::Result<()> {
     put(blobs, &blob.digest(), |out| Ok(out.write_all(&blob.bytes)?))
 }
 
-/// A blob that is there is left alone: a file gets its name when it is complete.
+/// An existing blob is kept: a file gets its name only when it is complete.
 fn put(
     blobs: &Path,
     digest: &str,
     write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let name = digest::digits(digest).ok_or_else(|| anyhow!("{digest} is no digest"))?;
+    let name = digest::digits(digest).ok_or_else(|| anyhow!("{digest} is not a digest"))?;
     if blobs.join(name).exists() { Ok(()) } else { replace(blobs, name, write) }
 }
 
-/// Writes a file beside its place first.
+/// Writes a temporary file, and renames it.
 pub(crate) fn replace(
     dir: &Path,
     name: &str,
@@ -95,7 +95,7 @@ pub(crate) fn replace(
         Ok(fs::rename(&unfinished, &file)?)
     })();
     written.map_err(|error: anyhow::Error| {
-        // What cannot be removed harms nobody: it has no name that is looked for.
+        // A remaining temporary file is harmless: no reader looks for its name.
         let _ = fs::remove_file(&unfinished);
         error.context(format!("failed to write {}", file.display()))
     })

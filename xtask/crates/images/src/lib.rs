@@ -1,8 +1,8 @@
-//! OCI images of our components, and the audit of anybody's: which ELF files a machine of the claimed architecture could
-//! not run.
+//! OCI images of the project's components, and an audit of any image: it finds ELF files that a machine of the claimed
+//! architecture cannot run.
 //!
 //! [`build`] writes an OCI layout and docker archives, byte for byte the same for the same binaries; [`audit`] reads
-//! layouts and archives of any origin and trusts nothing in them. Which images there are is data (`targets/images.yaml`).
+//! layouts and archives of any origin and trusts nothing in them. The list of images is data (`targets/images.yaml`).
 //! Nothing here talks to a registry, unpacks an image or runs a container.
 
 mod audit;
@@ -28,12 +28,12 @@ pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, a
 pub use layer::{Entries, Entry};
 pub use layout::FOLDER as LAYOUT;
 
-/// How an image is written.
+/// The format of the written images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One OCI layout, a folder, for all images; each is an index of one manifest for each architecture.
+    /// One OCI layout, a folder, for all images; each image is an index with one manifest for each architecture.
     Oci,
-    /// What `docker load` reads: a file for each image and architecture.
+    /// The format of `docker load`: one file for each image and architecture.
     Docker,
 }
 
@@ -42,7 +42,7 @@ pub struct Request<'a> {
     pub images: &'a Images,
     pub orders: &'a [ImageOrder<'a>],
     pub formats: &'a [Format],
-    /// Made if it is not there. What else lies in it stays.
+    /// The output folder. It is created if it does not exist; its other content stays.
     pub output: &'a Path,
 }
 
@@ -55,16 +55,16 @@ pub struct Built {
     pub arch: String,
     /// The version of its main component.
     pub version: String,
-    /// Of the manifest: "sha256:…".
+    /// Digest of the manifest: "sha256:…".
     pub digest: String,
-    /// Of the configuration, which Docker calls the image's ID.
+    /// Digest of the configuration, which Docker calls the image's ID.
     pub id: String,
-    /// Bytes of its only layer, which is not compressed.
+    /// Size in bytes of its only layer, which is not compressed.
     pub size: u64,
-    /// The OCI layout that it is in.
+    /// The OCI layout that contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<PathBuf>,
-    /// The docker archive.
+    /// Its docker archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<PathBuf>,
 }
@@ -80,12 +80,13 @@ pub struct Root {
     /// "NAME=VALUE".
     pub env: Vec<String>,
     pub entrypoint: Vec<String>,
-    /// What asks its first process to end: "SIGTERM".
+    /// The signal that asks its first process to exit: "SIGTERM".
     pub stop_signal: String,
     pub labels: BTreeMap<String, String>,
 }
 
-/// Writes such an image to `archive`, as `docker load` reads it; one that is there is replaced when the new one is complete.
+/// Writes such an image to `archive`, in the format of `docker load`. It replaces an existing archive only when the new
+/// one is complete.
 ///
 /// # Errors
 /// As for [`build`].
@@ -104,10 +105,10 @@ pub fn build_root(root: &Root, archive: &Path) -> anyhow::Result<Built> {
     })
 }
 
-/// Writes images; those of an earlier call with the same references are replaced.
+/// Writes images; they replace images of an earlier call with the same references.
 ///
 /// # Errors
-/// A binary is missing or is not the one that was audited, a file cannot be written, an interrupt
+/// A binary is missing or is not the audited one, a file cannot be written, an interrupt
 /// (`proc::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Vec<Built>> {
     let mut built = Vec::new();
@@ -170,7 +171,7 @@ mod tests {
         Images { registry, env, images: vec![recipe], foreign, no_processors }
     }
 
-    /// Binaries that lie in `dir`.
+    /// Binaries in the folder `dir`.
     fn artifacts(dir: &TempDir) -> Vec<Artifacts> {
         let artifact = |name: &str, (arch, machine): (&str, u16)| {
             let bytes = [elf(machine), name.as_bytes().to_vec()].concat();
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_binaries_are_the_same_image_wherever_and_however_often_it_is_written() {
+    fn same_binaries_give_the_same_image_wherever_and_however_often_it_is_written() {
         let (one, other) = (TempDir::new(), TempDir::new());
         let first = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
         let before = files(&one.path().join("output"));
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_replaced_under_its_name_and_stands_beside_others() {
+    fn image_replaces_the_one_of_its_name_and_keeps_others() {
         let dir = TempDir::new();
         let all = artifacts(&dir);
         for (reference, artifacts, expected) in [
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_was_ordered() {
+    fn written_images_match_their_order() {
         let dir = TempDir::new();
         for built in written(&dir, "registry.example.org/dns/dns:v1.14.2", &artifacts(&dir)) {
             let archive = built.archive.unwrap();
             assert!(archive.ends_with(format!("docker/{}/dns.tar", built.arch)), "{}", archive.display());
             let text = String::from_utf8_lossy(&fs::read(&archive).unwrap()).into_owned();
-            assert!(text.contains("\"PATH=/usr/bin\""), "the variables of all images");
-            assert_eq!(text.contains("\"UNUSUAL=yes\""), built.arch == "riscv64", "those of an architecture");
+            assert!(text.contains("\"PATH=/usr/bin\""), "the variables of all images are missing");
+            assert_eq!(text.contains("\"UNUSUAL=yes\""), built.arch == "riscv64", "the variables of an architecture");
             let audit = audit(&archive, &rules(&dir)).unwrap();
             let AuditedImage { reference, architecture, elf_files, findings, .. } = &audit.images[0];
             assert_eq!((reference.as_str(), architecture), ("registry.example.org/dns/dns:v1.14.2", &built.arch));
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_that_was_not_built_is_missed() {
+    fn missing_binary_is_an_error() {
         let dir = TempDir::new();
         let mut artifacts = artifacts(&dir).remove(0);
         artifacts.by_component.remove("dnsctl");

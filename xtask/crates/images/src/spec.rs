@@ -1,7 +1,7 @@
-//! The JSON of OCI images and of docker archives, as far as it is written or audited here.
+//! The JSON of OCI images and of docker archives, as far as the harness writes or audits it.
 //!
-//! https://github.com/opencontainers/image-spec/tree/v1.1.1. The crate `oci-spec` keeps annotations and labels in hash
-//! maps, and digests would differ from run to run.
+//! https://github.com/opencontainers/image-spec/tree/v1.1.1. The crate `oci-spec` stores annotations and labels in hash
+//! maps, so that digests would differ from run to run.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,16 @@ pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// What Docker called the same before there was OCI.
+/// Docker's name of the same from before OCI.
 pub(crate) const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 
-/// The annotation of a descriptor in `index.json` that names the image. The specification wants a tag there, containerd
-/// and skopeo take the whole reference.
+/// The annotation of a descriptor in `index.json` that names the image. The specification requires a tag, but
+/// containerd and skopeo expect the whole reference.
 pub(crate) const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// Where containerd looks first: https://github.com/containerd/containerd/blob/main/core/images/annotations.go
+/// The annotation that containerd reads first:
+/// https://github.com/containerd/containerd/blob/main/core/images/annotations.go
 pub(crate) const CONTAINERD_NAME: &str = "io.containerd.image.name";
-/// Marks what buildkit attaches to an image; its "layers" are statements in JSON.
+/// Marks an attachment that buildkit adds to an image; its "layers" are statements in JSON.
 pub(crate) const ATTACHED: &str = "vnd.docker.reference.type";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +83,7 @@ pub(crate) struct Config {
     pub(crate) history: Vec<History>,
 }
 
-/// How the image is run. What is only audited may have null anywhere.
+/// How the image is run. In an image that is only audited, any field may be null.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct RunConfig {
@@ -104,7 +105,7 @@ pub(crate) struct RunConfig {
 pub(crate) struct RootFs {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// Digests of the layers without compression.
+    /// Digests of the uncompressed layers.
     pub(crate) diff_ids: Vec<String>,
 }
 

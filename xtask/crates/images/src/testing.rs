@@ -1,4 +1,4 @@
-//! What tests write: folders, and image archives with everything that may be wrong with one.
+//! Content for tests: folders, and image archives with any possible error.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover in the temporary folder harms nobody.
+        // A remaining temporary folder is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// The beginning of a little-endian program of 64 bit.
+/// The beginning of a little-endian 64-bit program.
 pub(crate) fn elf(machine: u16) -> Vec<u8> {
     let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
     bytes.resize(18, 0);
@@ -59,7 +59,7 @@ pub(crate) fn elf(machine: u16) -> Vec<u8> {
     bytes
 }
 
-/// An entry of a tar file; the path may be a bad one.
+/// An entry of a tar file; the path may be malicious.
 pub(crate) fn entry(kind: EntryType, path: &str, target: &str, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -83,7 +83,7 @@ pub(crate) fn tar(entries: &[Vec<u8>]) -> Vec<u8> {
     [entries.concat(), vec![0; 1024]].concat()
 }
 
-/// The blobs of an OCI layout, by name in the archive, and what `index.json` lists.
+/// The blobs of an OCI layout, by name in the archive, and the entries of `index.json`.
 #[derive(Clone, Default)]
 pub(crate) struct Layout {
     pub(crate) blobs: Vec<(String, Vec<u8>)>,
@@ -102,7 +102,7 @@ impl Layout {
         self.blob(media_type, value.to_string().as_bytes())
     }
 
-    /// Adds an image whose layers are these, plain, with as many diff IDs, and returns its manifest's descriptor.
+    /// Adds an image with these uncompressed layers and as many diff IDs, and returns its manifest's descriptor.
     pub(crate) fn image(&mut self, architecture: &str, layers: &[(&[u8], &[u8])]) -> Value {
         let diff_ids: Vec<String> = layers.iter().map(|(plain, _)| digest::of(plain)).collect();
         let config = json!({"architecture": architecture, "os": "linux",
@@ -114,7 +114,7 @@ impl Layout {
         self.json("application/vnd.oci.image.manifest.v1+json", &manifest)
     }
 
-    /// Lists what is described, for a platform.
+    /// Adds the descriptor to the index, for a platform.
     pub(crate) fn list(mut self, mut descriptor: Value, platform: Option<&str>) -> Layout {
         if let Some(architecture) = platform {
             descriptor["platform"] = json!({"architecture": architecture, "os": "linux"});
@@ -135,7 +135,7 @@ impl Layout {
     }
 }
 
-/// A layout of one image of plain layers.
+/// A layout of one image with uncompressed layers.
 pub(crate) fn layout(architecture: &str, layers: &[Vec<u8>]) -> Layout {
     let mut layout = Layout::default();
     let layers: Vec<(&[u8], &[u8])> = layers.iter().map(|layer| (layer.as_slice(), layer.as_slice())).collect();

@@ -1,5 +1,5 @@
-//! Ctrl-C ends an audit in the middle of a layer. A request to end is for the whole process, so this is a process of its
-//! own.
+//! Ctrl-C ends an audit in the middle of a layer. An interrupt concerns the whole process, so this test has its own
+//! process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn archive(dir: &std::path::Path) -> PathBuf {
 #[test]
 #[expect(
     clippy::disallowed_methods,
-    reason = "the audit is interrupted in the middle, and nothing shows when it is there"
+    reason = "the audit must be interrupted in the middle of the layer, and nothing signals that it is there"
 )]
 fn an_interrupt_ends_the_audit_of_a_layer_without_end() {
     let dir = std::env::temp_dir().join(format!("images-interrupt-{}", std::process::id()));

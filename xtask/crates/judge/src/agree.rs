@@ -1,7 +1,8 @@
-//! Do streams of one collection tell the same story? Decided from the streams alone: it would show even without a store.
+//! Decides whether streams of one collection agree. It uses only the streams, so it finds disagreements even without a
+//! record of the store.
 //!
-//! Streams are laid one over the other along their resource versions. Where a stream covers what another one covered
-//! before, both must have the same events. Each event is compared once, however many streams there are.
+//! The judge merges the streams by resource version. Where a stream covers what another one covered before, both must
+//! have the same events. Each event is compared once, however many streams there are.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +12,22 @@ use super::prepared::Prepared;
 use super::trace::{Trace, say};
 use super::{Findings, Judgement, Violation};
 
-/// Events that two streams must have in common before their agreement means something …
+/// Number of common events from which on the agreement of two streams means something.
 const MIN_COMMON: u64 = 10;
-/// … and how often that must happen.
+/// Number of such overlaps that a verdict needs.
 const MIN_OVERLAPS: u64 = 1;
 
-/// A stretch of resource versions that streams have covered without a hole: `(from, to]`.
+/// A range of resource versions that streams have covered without a hole: `(from, to]`.
 struct Stretch<'t, 'h> {
     from: u64,
     to: u64,
     /// By resource version and key.
     frames: Vec<&'h Frame>,
-    /// Who told it, up to which resource version.
+    /// The streams that delivered the frames, each with the resource version up to which it did.
     told: Vec<(u64, &'t Trace<'h>)>,
 }
 
-/// What a stream covers completely, with its changes there in the order received.
+/// The range that a stream covers completely, with its changes there in the order received.
 struct Cover<'t, 'h> {
     trace: &'t Trace<'h>,
     from: u64,
@@ -44,7 +45,7 @@ pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
     }
     for traces in by_prefix.into_values() {
         let mut covers: Vec<Cover<'_, '_>> = traces.into_iter().filter_map(|trace| cover(prepared, trace)).collect();
-        // Those out of order come last: they are compared, but are no measure for others.
+        // Streams out of order come last: they are compared with the others, but no stream is compared with them.
         covers.sort_by_key(|cover| (!cover.in_order, cover.from, cover.trace.stream.id));
         let mut stretches = Vec::new();
         for cover in covers {
@@ -59,7 +60,7 @@ fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<
     let end_of_initial = |frame: &Frame| matches!(frame.kind, FrameKind::Bookmark { end_of_initial: true });
     let (from, skipped) = match trace.stream.start {
         Start::After(rv) => (rv, 0),
-        // Only the bookmark says of which revision the initial state is; otherwise the first change does.
+        // Only the bookmark names the revision of the initial state; without it, the first change does.
         _ => match trace.frames.iter().position(end_of_initial) {
             Some(place) => (trace.frames[place].rv, place),
             None => {
@@ -81,7 +82,7 @@ fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<
     Some(Cover { trace, from, to, frames, in_order })
 }
 
-/// Compares a stream with what is known, and adds what it knows beyond.
+/// Compares a stream with the ranges covered so far, and adds the part that it covers beyond them.
 fn lay<'t, 'h>(
     prepared: &Prepared<'h>,
     findings: &mut Findings,
@@ -122,7 +123,7 @@ fn extend<'t, 'h>(stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
     }
 }
 
-/// Number of events that both have, or where they first differ.
+/// Number of events that both have, or their first difference.
 fn compare(prepared: &Prepared<'_>, stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
     let (from, to) = (stretch.from.max(cover.from), stretch.to.min(cover.to));
     let start = stretch.frames.partition_point(|frame| frame.rv <= from);

@@ -1,4 +1,4 @@
-//! Bookmarks: a promise that everything up to a revision was delivered, which later events must keep.
+//! Bookmarks: each promises that everything up to a revision was delivered; later events must keep that promise.
 
 use model::history::{Frame, FrameKind};
 
@@ -6,15 +6,15 @@ use super::prepared::Prepared;
 use super::trace::say;
 use super::{Findings, Judgement, Violation, stretch};
 
-/// One bookmark is enough to break the promise, none says nothing.
+/// One bookmark is enough to break the promise; without a bookmark, the promise is not exercised.
 const MIN_BOOKMARKS: u64 = 1;
 
-/// `watch.bookmark`: a bookmark is never behind what came before it nor ahead of the store, and every later event is
-/// after it. That nothing before it was left out is `watch.reliable`.
+/// `watch.bookmark`: a bookmark is never behind the frames before it nor ahead of the store, and every later event is
+/// after it. `watch.reliable` checks that no event before it is missing.
 pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {
-        // Also those beyond the end of the recording: that is one of the questions.
+        // Includes bookmarks beyond the end of the recording: this judge must find those, too.
         let errors = trace.stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
         let frames = &trace.stream.frames[..errors.unwrap_or(trace.stream.frames.len())];
         let mut last_change: Option<&Frame> = None;

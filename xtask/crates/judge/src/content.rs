@@ -1,4 +1,4 @@
-//! What streams delivered against what the store recorded: type, key, resource version, uid, initial state.
+//! Compares what streams delivered with what the store recorded: type, key, resource version, uid, initial state.
 
 use model::history::{Frame, FrameKind, Start};
 
@@ -8,11 +8,11 @@ use super::trace::{Begin, Trace, say};
 use super::view::{Event, Kind, View, differences};
 use super::{Findings, Judgement, Violation, stretch};
 
-/// Fewer events than this are a coincidence, not a match.
+/// Fewer events than this may match by coincidence.
 const MIN_EVENTS: u64 = 100;
-/// Of each kind, so that one of them cannot be wrong unnoticed.
+/// Minimum of each kind, so that an error in one kind cannot go unnoticed.
 const MIN_OF_KIND: u64 = 5;
-/// Lines about a wrong initial state.
+/// Lines of evidence about a wrong initial state.
 const DIFFERENCES: usize = 8;
 
 /// `watch.matches-etcd-history`: every stream is exactly the history of its prefix and selector.
@@ -88,7 +88,7 @@ fn count_events(findings: &mut Findings, trace: &Trace<'_>) {
     findings.count("events", added + modified + deleted);
 }
 
-/// The initial part must be the state at one revision, and new enough for what was asked.
+/// The initial part must be the state at one revision, and new enough for the request.
 fn initial_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Option<Violation> {
     let Start::InitialEvents(asked) = trace.stream.start else {
         return (trace.begin == Begin::NoState).then(|| no_state(prepared, view, trace));
@@ -116,7 +116,7 @@ fn initial_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
 fn no_state(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violation {
     let items = &trace.frames[..trace.initial];
     let newest = items.iter().map(|frame| frame.rv).max().unwrap_or(prepared.first);
-    // The revision to compare with: what the bookmark says, or just before the first event, or the newest item.
+    // Compare with the revision that the bookmark names, or the one just before the first event, or the newest item's.
     let next = trace.frames.get(trace.initial);
     let rev = match next {
         Some(Frame { kind: FrameKind::Bookmark { end_of_initial: true }, rv, .. }) => *rv,
@@ -127,15 +127,15 @@ fn no_state(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violatio
     let items = items.iter().map(|frame| (&*frame.key, frame.rv));
     let evidence = differences(&state, items, DIFFERENCES);
     let message = format!(
-        "{}: its {} initial objects are no state of the store; compared with revision {rev}: {}",
+        "{}: its {} initial objects are not a state of the store; compared with revision {rev}: {}",
         trace.name(),
         trace.initial,
-        evidence.first().map_or("it ends before what came", String::as_str)
+        evidence.first().map_or("that state ended before the delivered events", String::as_str)
     );
     Violation { message, evidence }
 }
 
-/// What is wrong with one frame, seen against the frames before it.
+/// The error of one frame, if there is one, given the frames before it.
 fn frame_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize) -> Option<Violation> {
     let frame = &trace.frames[place];
     let text = match &frame.kind {
@@ -148,10 +148,10 @@ fn frame_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place:
         FrameKind::Added | FrameKind::Modified | FrameKind::Deleted => {
             let why = match trace.event(place) {
                 Some(event) => misfit(prepared, view, trace, place, event)?,
-                None if !frame.key.starts_with(&*trace.stream.prefix) => " lies outside of what is watched".into(),
+                None if !frame.key.starts_with(&*trace.stream.prefix) => " is outside of the watched prefix".into(),
                 None => match own_changes(prepared, frame).is_empty() {
                     true => ", but the store recorded no change of that key at that revision".into(),
-                    false => ", which is no change of what the selector matches".into(),
+                    false => ", but the selector does not match the object before or after that change".into(),
                 },
             };
             format!("{}{why}", say(frame))
@@ -164,7 +164,7 @@ fn frame_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place:
     Some(Violation { message: format!("{}: {text}", trace.name()), evidence })
 }
 
-/// Why a frame that is an event of the view is not the event that had to come here.
+/// Why a frame that is an event of the view is not the event expected at this place.
 fn misfit(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize, event: usize) -> Option<String> {
     let expected = &view.events[event];
     let frame = &trace.frames[place];
@@ -186,7 +186,7 @@ fn misfit(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize,
     wrong_uid(prepared, expected, frame)
 }
 
-/// An ERROR is the last word of a stream.
+/// An ERROR must be the last frame of a stream.
 fn after_error(prepared: &Prepared<'_>, trace: &Trace<'_>) -> Option<Violation> {
     let frames = &trace.stream.frames;
     let error = frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }))?;
@@ -204,7 +204,7 @@ fn begin(trace: &Trace<'_>) -> String {
     }
 }
 
-/// The uid must be the stored one. It stays for an object's whole life.
+/// The uid must be the stored one. It stays the same for an object's whole life.
 fn wrong_uid(prepared: &Prepared<'_>, event: &Event, frame: &Frame) -> Option<String> {
     let stored = prepared.uids.get(event.stored as usize)?;
     (!stored.is_empty() && **stored != *frame.uid).then(|| format!(", but the stored object's uid is {stored}"))
@@ -216,7 +216,7 @@ fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
     }
     let first = *trace.missing.first.first()?;
     let message = format!(
-        "{}: {} of the store's events did not come; {}",
+        "{}: {} of the store's events were not delivered; {}",
         trace.name(),
         trace.missing.count,
         missing_line(prepared, view, first)
@@ -224,7 +224,7 @@ fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
     Some(Violation { message, evidence: stretch::around_missing(prepared, view, trace, first) })
 }
 
-/// An event that did not come, in a message.
+/// An event that was not delivered, in a message.
 pub(super) fn missing_line(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
     let event = &view.events[event];
     format!("missing: {} {} at {}", event.kind.word(), prepared.keys.texts[event.key as usize], event.rev)
@@ -236,7 +236,7 @@ fn own_changes(prepared: &Prepared<'_>, frame: &Frame) -> Vec<String> {
     same.map(|revision| format!("history: {}", super::truth::describe(revision))).collect()
 }
 
-/// Where the key of a DELETED was deleted really.
+/// Where the key of a DELETED was really deleted.
 fn deletions(prepared: &Prepared<'_>, view: &View, frame: &Frame) -> Option<String> {
     let key = prepared.keys.id(&frame.key)?;
     let later = view.events[view.at(frame.rv)..].iter();

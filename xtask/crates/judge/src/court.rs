@@ -1,14 +1,15 @@
-//! Judges a case over all histories of a run: its own profile's decides, the others can only accuse.
+//! Judges a case over all histories of a run: only the history of the case's own profile can pass it; the history of
+//! any profile can fail it.
 //!
-//! The workload runs on the profiles that the judged checks name. But every other profile's operations and streams are
-//! recorded as well, and a guarantee that is broken there is broken.
+//! The workload runs on the profiles that the judged checks name. But the operations and streams of every other profile
+//! are recorded as well, and a guarantee that is broken there is broken.
 
 use model::history::History;
 
 use super::prepared::Prepared;
 use super::{Judgement, Violation, judge};
 
-/// All histories of a run, made ready once for all judges.
+/// All histories of a run, prepared once for all judges.
 pub struct Court<'h> {
     prepared: Vec<Prepared<'h>>,
 }
@@ -18,14 +19,14 @@ impl<'h> Court<'h> {
         Court { prepared: histories.iter().map(Prepared::new).collect() }
     }
 
-    /// The judgement of `id` for the case on `profile`; None if there is no such judge or no such history.
+    /// The judgement of `id` for the case on `profile`; None if the judge or the history does not exist.
     pub fn judge(&self, id: &str, profile: &str) -> Option<Judgement> {
         let own = self.prepared.iter().position(|prepared| prepared.history.meta.profile == profile)?;
         let mut judgement = judge(&self.prepared[own], id)?;
         for (_, other) in self.prepared.iter().enumerate().filter(|(index, _)| *index != own) {
             let found = judge(other, id)?;
             let place = format!("{}/{}", other.history.meta.profile, other.history.meta.store);
-            // That nobody can tell what happened there must not look like a pass.
+            // An unsound recording cannot be judged; that must not look like a pass.
             if let Some(first) = other.truth.violations.first() {
                 let reason = format!("the recording of {place} is not sound: {}", first.message);
                 judgement.not_exercised.get_or_insert(reason);
@@ -54,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_violation_on_another_profile_is_a_violation() {
+    fn violation_on_another_profile_fails_the_case() {
         let good = on("default", of_events(1, 2000));
         let mut bad = on("json", of_events(2, 2000));
         let stream = bad.streams.iter_mut().max_by_key(|stream| stream.frames.len()).unwrap();
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsound_recording_of_another_profile_is_no_pass() {
+    fn unsound_recording_of_another_profile_prevents_a_pass() {
         let good = on("default", of_events(1, 2000));
         let mut bad = on("json", of_events(2, 2000));
         bad.revisions.remove(1000);

@@ -1,20 +1,20 @@
-//! Stored bytes: which encoding they are in, the protobuf envelope, and the few fields of ObjectMeta that judges need.
+//! Stored bytes: their encoding, the protobuf envelope, and the few fields of ObjectMeta that judges need.
 //!
-//! Layouts: apimachinery `runtime/generated.proto`, `runtime/serializer/protobuf`, `meta/v1/generated.proto`. A small
-//! walk over the wire format shows bytes as they are; a schema-driven decoder would hide absent from empty.
+//! Layouts: apimachinery `runtime/generated.proto`, `runtime/serializer/protobuf`, `meta/v1/generated.proto`. The code
+//! walks the wire format, because a schema-driven decoder does not distinguish an absent field from an empty one.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// `k8s` and a NUL: what the apiserver puts before protobuf.
+/// `k8s` and a NUL: kube-apiserver writes this before protobuf.
 pub const PROTOBUF_MAGIC: &[u8] = b"k8s\0";
-/// What every encryption provider puts first.
+/// Every encryption provider writes this first.
 pub const ENCRYPTED: &[u8] = b"k8s:enc:";
 /// The self-described CBOR tag.
 pub const CBOR: &[u8] = &[0xd9, 0xd9, 0xf7];
 
-/// The encoding of a stored value, told by its first bytes.
+/// The encoding of a stored value, recognised by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Protobuf,
@@ -52,7 +52,7 @@ pub enum Wire<'a> {
     Fixed32([u8; 4]),
 }
 
-/// The fields of a message in the order of their bytes; the error says at which byte it stops being protobuf.
+/// The fields of a message in byte order; the error names the byte at which it stops being protobuf.
 pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, String> {
     let mut rest = message;
     let mut found = Vec::new();
@@ -73,7 +73,8 @@ pub fn field<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
     })
 }
 
-/// The bytes of the last field with this number: of a field that occurs twice, every reader of protobuf takes the last value.
+/// The bytes of the last field with this number: if a field occurs twice, every reader of protobuf takes the last
+/// value.
 fn last<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
     fields.iter().rev().find_map(|field| match field.value {
         Wire::Bytes(bytes) if field.number == number => Some(bytes),
@@ -90,11 +91,11 @@ pub struct Envelope<'a> {
     pub raw: &'a [u8],
     pub content_encoding: Option<&'a [u8]>,
     pub content_type: Option<&'a [u8]>,
-    /// The numbers of the fields in the order of their bytes.
+    /// The field numbers in byte order.
     pub order: Vec<u32>,
 }
 
-/// Takes off the magic and reads the envelope.
+/// Removes the magic and reads the envelope.
 pub fn envelope(value: &[u8]) -> Result<Envelope<'_>, String> {
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).ok_or("the value does not begin with k8s\\0")?;
     let outer = fields(unknown)?;
@@ -110,7 +111,7 @@ pub fn envelope(value: &[u8]) -> Result<Envelope<'_>, String> {
     })
 }
 
-/// What judges need of an object's metadata, from protobuf or JSON.
+/// The object metadata that judges need, from protobuf or JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     pub name: String,
@@ -183,7 +184,7 @@ fn json_meta(object: &Value) -> Option<Meta> {
     })
 }
 
-/// Takes the first field off; nothing if the bytes begin with none.
+/// Removes the first field and returns it; None if the bytes do not begin with a field.
 pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
     let tag = varint(rest)?;
     let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_is_read() {
+    fn reads_envelope() {
         let value = config_map();
         let envelope = envelope(&value).unwrap();
         assert_eq!((envelope.api_version.as_str(), envelope.kind.as_str()), ("v1", "ConfigMap"));
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_of_a_repeated_field_counts() {
+    fn last_value_of_a_repeated_field_counts() {
         let meta = b"\x0a\x01a\x0a\x01b\x5a\x09\x0a\x01l\x12\x01x\x12\x01y";
         let object = [b"\x0a".as_slice(), &[u8::try_from(meta.len()).unwrap()], meta].concat();
         let value = [PROTOBUF_MAGIC, b"\x0a\x00\x12", &[u8::try_from(object.len()).unwrap()], &object].concat();
@@ -271,9 +272,9 @@ mod tests {
     }
 
     #[test]
-    fn no_cut_of_a_value_is_accepted_as_whole() {
+    fn truncated_values_are_not_complete() {
         let value = config_map();
-        // A cut at a field's end is valid protobuf; what is missing then is a field of the envelope.
+        // A cut at the end of a field leaves valid protobuf; then a field of the envelope is missing.
         for length in 0..value.len() {
             let complete = envelope(&value[..length]).is_ok_and(|e| e.order == [1, 2, 3, 4]);
             assert!(!complete, "{length} bytes of {}", value.len());
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_told_by_their_first_bytes() {
+    fn encoding_is_recognised_by_the_first_bytes() {
         for (value, expected) in [
             (&b""[..], Encoding::Empty),
             (b"k8s\0\x0a", Encoding::Protobuf),

@@ -1,5 +1,5 @@
-//! Encrypted values of the store: which provider and key their prefix names, the parts that the provider made, and,
-//! with the key, the clear form. Where keys come from is not decided here.
+//! Encrypted values of the store: the provider and key that the prefix names, the parts of the provider's output, and,
+//! with the key, the plaintext. Callers supply the keys.
 //!
 //! Layouts: apiserver `pkg/server/options/encryptionconfig/config.go` (prefixes), `pkg/storage/value/encrypt` (`aes`,
 //! `secretbox`, `envelope/kmsv2`).
@@ -15,18 +15,18 @@ use sha2::Sha256;
 
 use crate::decode::{ENCRYPTED, Field, Wire, field, fields};
 
-/// In front of what AES-CBC made.
+/// Length of the IV in front of AES-CBC output.
 pub const IV: usize = 16;
-/// In front of what AES-GCM made.
+/// Length of the nonce in front of AES-GCM output.
 pub const GCM_NONCE: usize = 12;
-/// In front of what secretbox made.
+/// Length of the nonce in front of secretbox output.
 pub const BOX_NONCE: usize = 24;
-/// In front of what AES-GCM made with a key derived from a seed: what the key is derived with.
+/// Length of the key derivation info in front of AES-GCM output whose key is derived from a seed.
 pub const INFO: usize = 32;
-/// At the end of what AES-GCM or secretbox made.
+/// Length of the tag at the end of AES-GCM or secretbox output.
 pub const TAG: usize = 16;
 
-/// What encrypts values, as an EncryptionConfiguration calls it.
+/// An encryption provider, as an EncryptionConfiguration names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Provider {
     AesCbc,
@@ -40,24 +40,24 @@ pub enum Provider {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sealed<'a> {
     pub provider: Provider,
-    /// Of the key; for KMS of the plugin.
+    /// Name of the key; for KMS, of the plugin.
     pub name: &'a str,
-    /// What the provider made.
+    /// The provider's output.
     pub body: &'a [u8],
 }
 
-/// What KMS v2 stores: `EncryptedObject`.
+/// The stored form of KMS v2: `EncryptedObject`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncryptedObject<'a> {
     pub data: &'a [u8],
     pub key_id: &'a str,
-    /// The seed or key of `data`, as the plugin wrapped it.
+    /// The seed or key of `data`, as wrapped by the plugin.
     pub source: &'a [u8],
-    /// What the plugin wants back with `source`, in the order of the bytes.
+    /// Annotations that the plugin needs back together with `source`, in byte order.
     pub annotations: Vec<(&'a str, &'a [u8])>,
     /// 0: `source` is a key of AES-GCM; 1: a seed for HKDF.
     pub source_type: u64,
-    /// The numbers of the fields in the order of their bytes.
+    /// The field numbers in byte order.
     pub order: Vec<u32>,
 }
 
@@ -68,7 +68,7 @@ impl Provider {
     const ALL: [Provider; 5] =
         [Provider::AesCbc, Provider::AesGcm, Provider::Secretbox, Provider::KmsV1, Provider::KmsV2];
 
-    /// Provider and version, as a prefix spells them.
+    /// Provider and version, as in a prefix.
     fn words(self) -> &'static str {
         match self {
             Provider::AesCbc => "aescbc:v1:",
@@ -79,12 +79,12 @@ impl Provider {
         }
     }
 
-    /// What values begin with that it made with the key, or plugin, `name`.
+    /// The prefix of the values that it encrypts with the key, or plugin, `name`.
     pub fn prefix(self, name: &str) -> String {
         format!("{}{}{name}:", String::from_utf8_lossy(ENCRYPTED), self.words())
     }
 
-    /// The length of its body for `clear` bytes; None for KMS, where it depends on the plugin.
+    /// The length of its body for a plaintext of `clear` bytes; None for KMS, where it depends on the plugin.
     pub fn length(self, clear: usize) -> Option<usize> {
         match self {
             Provider::AesCbc => Some(IV + (clear / 16 + 1) * 16),
@@ -94,7 +94,7 @@ impl Provider {
         }
     }
 
-    /// The random bytes in front of its body; none for KMS.
+    /// The number of random bytes in front of its body; 0 for KMS.
     pub fn nonce(self) -> usize {
         match self {
             Provider::AesCbc => IV,
@@ -105,10 +105,10 @@ impl Provider {
     }
 }
 
-/// Takes a value apart; None if it is not encrypted.
+/// Splits a value into its parts; None if it is not encrypted.
 ///
 /// # Errors
-/// The prefix is none that an apiserver writes.
+/// kube-apiserver does not write such a prefix.
 pub fn sealed(value: &[u8]) -> Result<Option<Sealed<'_>>, String> {
     let Some(rest) = value.strip_prefix(ENCRYPTED) else { return Ok(None) };
     let provider = Provider::ALL.into_iter().find(|provider| rest.starts_with(provider.words().as_bytes()));
@@ -123,26 +123,26 @@ pub fn sealed(value: &[u8]) -> Result<Option<Sealed<'_>>, String> {
     Ok(Some(Sealed { provider, name, body: &rest[colon + 1..] }))
 }
 
-/// The clear form of a body of AES-CBC, AES-GCM or secretbox that lies at `place` in the store.
+/// The plaintext of a body of AES-CBC, AES-GCM or secretbox that the store holds under the key `place`.
 ///
 /// # Errors
-/// The body is not what the provider makes with this key, for AES-GCM at this place.
+/// The provider did not make the body with this key, or for AES-GCM, not for this place.
 pub fn open(sealed: &Sealed<'_>, key: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
     match sealed.provider {
         Provider::AesCbc => open_cbc(sealed.body, key),
         Provider::AesGcm => open_gcm(sealed.body, key, place),
         Provider::Secretbox => open_box(sealed.body, key),
-        Provider::KmsV1 | Provider::KmsV2 => Err("a KMS plugin has the key".into()),
+        Provider::KmsV1 | Provider::KmsV2 => Err("only the KMS plugin has the key".into()),
     }
 }
 
 /// The parts of a body of KMS v2.
 ///
 /// # Errors
-/// It is no `EncryptedObject`.
+/// The body is not an `EncryptedObject`.
 pub fn encrypted_object(body: &[u8]) -> Result<EncryptedObject<'_>, String> {
     let parts = fields(body)?;
-    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| "the key ID is no text".to_owned());
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| "the key ID is not UTF-8".to_owned());
     let annotations = parts.iter().filter(|part| part.number == 4).map(annotation);
     let number = |part: &Field<'_>| match part.value {
         Wire::Varint(number) if part.number == 5 => Some(number),
@@ -158,28 +158,28 @@ pub fn encrypted_object(body: &[u8]) -> Result<EncryptedObject<'_>, String> {
     })
 }
 
-/// An entry of a map from text to bytes.
+/// An entry of a string map.
 fn annotation<'a>(part: &Field<'a>) -> Result<(&'a str, &'a [u8]), String> {
-    let Wire::Bytes(entry) = part.value else { return Err("an annotation (field 4) is no message".into()) };
+    let Wire::Bytes(entry) = part.value else { return Err("an annotation (field 4) is not a message".into()) };
     let entry = fields(entry)?;
     let name = std::str::from_utf8(field(&entry, 1).unwrap_or_default());
-    Ok((name.map_err(|_| "the name of an annotation is no text")?, field(&entry, 2).unwrap_or_default()))
+    Ok((name.map_err(|_| "the name of an annotation is not UTF-8")?, field(&entry, 2).unwrap_or_default()))
 }
 
 impl EncryptedObject<'_> {
-    /// The clear form, with `source` as the plugin unwraps it.
+    /// The plaintext, with `source` as unwrapped by the plugin.
     ///
     /// # Errors
-    /// The data was not made from this seed, or key, at this place.
+    /// The data was not made from this seed, or key, for this place.
     pub fn open(&self, source: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
         if self.source_type != SEED {
             return open_gcm(self.data, source, place);
         }
         let (info, body) =
-            self.data.split_at_checked(INFO).ok_or("the data is shorter than what its key comes from")?;
+            self.data.split_at_checked(INFO).ok_or("the data is shorter than the info of its key derivation")?;
         let mut key = [0; 32];
         let seed = Hkdf::<Sha256>::from_prk(source).map_err(|_| "the seed is shorter than 32 bytes")?;
-        seed.expand(info, &mut key).map_err(|_| "no key comes of the seed")?;
+        seed.expand(info, &mut key).map_err(|_| "HKDF cannot derive a key from the seed")?;
         open_gcm(body, &key, place)
     }
 }
@@ -203,7 +203,7 @@ fn open_cbc(body: &[u8], key: &[u8]) -> Result<Vec<u8>, String> {
         24 => cbc::Decryptor::<Aes192>::new_from_slices(key, iv).map(|it| it.decrypt_padded_vec_mut::<Pkcs7>(body)),
         _ => cbc::Decryptor::<Aes256>::new_from_slices(key, iv).map(|it| it.decrypt_padded_vec_mut::<Pkcs7>(body)),
     };
-    padded.map_err(|_| no_key(key))?.map_err(|_| "AES-CBC with this key leaves a wrong padding".to_owned())
+    padded.map_err(|_| no_key(key))?.map_err(|_| "AES-CBC with this key gives a wrong padding".to_owned())
 }
 
 fn open_box(body: &[u8], key: &[u8]) -> Result<Vec<u8>, String> {
@@ -213,7 +213,7 @@ fn open_box(body: &[u8], key: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn no_key(key: &[u8]) -> String {
-    format!("the provider takes no key of {} bytes", key.len())
+    format!("the provider does not accept a key of {} bytes", key.len())
 }
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_names_provider_and_key() {
+    fn prefix_names_provider_and_key() {
         let value = [b"k8s:enc:aescbc:v1:a-key:".as_slice(), b"\x00:body"].concat();
         let expected = Sealed { provider: Provider::AesCbc, name: "a-key", body: b"\x00:body" };
         assert_eq!(sealed(&value).unwrap(), Some(expected));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn aes_gcm_is_bound_to_its_key_and_its_place() {
+    fn aes_gcm_depends_on_key_and_place() {
         let body = gcm(&KEY, PLACE, b"clear");
         let sealed = Sealed { provider: Provider::AesGcm, name: "k", body: &body };
         assert_eq!(open(&sealed, &KEY, PLACE).unwrap(), b"clear");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn secretbox_is_bound_to_its_key_alone() {
+    fn secretbox_depends_on_the_key_only() {
         let nonce = [1; BOX_NONCE];
         let cipher = XSalsa20Poly1305::new_from_slice(&KEY).unwrap();
         let body = [&nonce[..], &cipher.encrypt((&nonce).into(), &b"clear"[..]).unwrap()].concat();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encrypted_object_is_opened_with_its_seed() {
+    fn encrypted_object_opens_with_its_seed() {
         let info = [9; INFO];
         let mut key = [0; 32];
         Hkdf::<Sha256>::from_prk(&KEY).unwrap().expand(&info, &mut key).unwrap();

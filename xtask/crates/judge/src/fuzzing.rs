@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if the parser breaks one of its rules. Only
+//! the fuzz crate and its replay test call them.
 
 use model::history::{History, Meta, Operation, Revision, Stream};
 use serde::Serialize;
@@ -15,8 +15,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[("judge-values", values), ("judge-decrypt", decryption), ("judge-history", history)];
 
-/// A stored value: every byte is in one piece, a message has the same fields when it is written again, and both readers of
-/// metadata agree.
+/// A stored value: every byte is in exactly one piece, an envelope has a kind, and both readers of metadata agree.
 fn values(bytes: &[u8]) {
     let pieces = pieces::pieces(bytes);
     let mut at = 0;
@@ -32,7 +31,7 @@ fn values(bytes: &[u8]) {
     }
     let kind = decode::stored_kind(bytes);
     let envelope = decode::envelope(bytes);
-    assert!(envelope.is_err() || kind.is_ok(), "an envelope without a kind");
+    assert!(envelope.is_err() || kind.is_ok(), "the envelope has no kind");
     if let Ok(fields) = decode::fields(bytes) {
         assert!(fields.len() <= bytes.len());
     }
@@ -44,8 +43,8 @@ fn values(bytes: &[u8]) {
     let _ = (pieces::encryption(bytes), id_in(bytes));
 }
 
-/// An encrypted value: the prefix and the body are the whole value, and a body that opens has the length that its provider
-/// makes. The keys are those of the corpus.
+/// An encrypted value: prefix and body together are the whole value, and a body that opens has the length that its
+/// provider makes. The keys are those of the corpus.
 fn decryption(bytes: &[u8]) {
     const KEY: [u8; 32] = [7; 32];
     const PLACE: &[u8] = b"/registry/secrets/n/a";
@@ -62,7 +61,7 @@ fn decryption(bytes: &[u8]) {
     let Ok(Some(sealed)) = decrypt::sealed(bytes) else { return };
     let Sealed { provider, name, body } = sealed;
     assert_eq!([provider.prefix(name).as_bytes(), body].concat(), bytes);
-    assert!(pieces::encryption(bytes).is_some(), "a value with a provider that has no name");
+    assert!(pieces::encryption(bytes).is_some(), "the provider of the value has no name");
     object(body);
     for key in [&KEY[..], &KEY[..24], &KEY[..16], &[]] {
         if let Ok(clear) = decrypt::open(&sealed, key, PLACE) {
@@ -72,7 +71,7 @@ fn decryption(bytes: &[u8]) {
     }
 }
 
-/// A history as lines of JSON, the first for what frames it: a record is read as it was written, and every judge decides.
+/// A history as lines of JSON, the first one its metadata: each record survives a round trip, and every judge decides.
 fn history(bytes: &[u8]) {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let Some(meta) = lines.next().and_then(read::<Meta>) else { return };
@@ -98,11 +97,11 @@ fn history(bytes: &[u8]) {
     assert!(Court::new(&histories).judge("suite.truth", &profile).is_some());
 }
 
-/// A record of a line, which must be the same when it is written and read again.
+/// Reads a record from a line; the record must survive a round trip.
 fn read<T: DeserializeOwned + Serialize + PartialEq + std::fmt::Debug>(line: &[u8]) -> Option<T> {
     let value: T = serde_json::from_slice(line).ok()?;
-    let written = serde_json::to_vec(&value).expect("a record can be written");
-    assert_eq!(serde_json::from_slice::<T>(&written).expect("a written record can be read"), value);
+    let written = serde_json::to_vec(&value).expect("every record can be serialised");
+    assert_eq!(serde_json::from_slice::<T>(&written).expect("a serialised record can be parsed"), value);
     Some(value)
 }
 

@@ -1,4 +1,4 @@
-//! What streams left out: in the middle, and at the seam where one begins.
+//! Events that streams left out: in the middle, and where a resumed stream begins.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use super::trace::{Begin, Trace, say};
 use super::view::View;
 use super::{Findings, Judgement, Violation, stretch};
 
-/// At least one stream of this length …
+/// Minimum length of the longest stream.
 const MIN_IN_ONE: u64 = 10;
-/// … and this many events on all streams together: a gap needs room.
+/// Minimum number of events on all streams together: a gap can only be among events.
 const MIN_EVENTS: u64 = 100;
-/// Streams that began after a resource version and delivered something.
+/// Minimum number of streams that began after a resource version and delivered an event.
 const MIN_RESUMED: u64 = 3;
 
-/// `watch.reliable`: whatever lies between the begin and the last event or bookmark of a stream was delivered.
+/// `watch.reliable`: every event between the begin and the last event or bookmark of a stream was delivered.
 pub(super) fn reliable(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {
@@ -65,7 +65,7 @@ pub(super) fn resumable(prepared: &Prepared<'_>) -> Judgement {
             findings.count("streams left out", 1);
             continue;
         };
-        // None received is accepted: the stream may have ended before anything happened.
+        // A stream without events is accepted: it may have ended before anything happened.
         let Some((place, _)) = trace.live_changes().next() else { continue };
         findings.count("streams resumed", 1);
         let seam = trace.stream.resumes.and_then(|id| ends.get(&id));
@@ -78,7 +78,7 @@ pub(super) fn resumable(prepared: &Prepared<'_>) -> Judgement {
     findings.judgement()
 }
 
-/// Where a client goes on after this stream: its last event or bookmark, never an object of the initial part.
+/// Where a client continues after this stream: at its last event or bookmark, never at an object of the initial part.
 fn end(trace: &Trace<'_>) -> u64 {
     trace.live().map(|(_, frame)| frame.rv).max().unwrap_or(match trace.stream.start {
         Start::After(rv) => rv,

@@ -1,4 +1,4 @@
-//! GET answers against the life of the key: which revisions it had, and what was answered before.
+//! GET answers compared with the history of the key: its revisions, and the answers before the GET.
 
 use model::history::{Answer, Change, Operation, Revision, Verb};
 
@@ -8,10 +8,10 @@ use super::query::Query;
 use super::truth::{describe, say};
 use super::{Findings, Judgement, Violation};
 
-/// Fewer objects read than this say nothing.
+/// A verdict needs at least this many objects read.
 const MIN_GETS: u64 = 5;
 
-/// What a GET must at least reflect.
+/// A GET, and the oldest state that its answer may show.
 struct Get<'h> {
     operation: &'h Operation,
     key: u32,
@@ -19,7 +19,7 @@ struct Get<'h> {
     rv: Option<u64>,
     /// The state shown must be at this revision or a later one.
     low: u64,
-    /// Why.
+    /// Why, in a message.
     reason: String,
 }
 
@@ -48,20 +48,20 @@ pub(super) fn zero_any(prepared: &Prepared<'_>) -> Judgement {
     judge(prepared, |query, _, _| (query.number() == Some(0)).then(|| (0, "any state was asked for".into())))
 }
 
-/// Judges the GETs to which `demand` gives a lowest revision, and why that one.
+/// Judges the GETs for which `demand` returns a lowest revision and its reason.
 fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -> Option<(u64, String)>) -> Judgement {
     let mut findings = Findings::default();
     for operation in prepared.history.operations.iter().filter(|operation| operation.verb == Verb::Get) {
         let Some(text) = operation.key.as_deref() else { continue };
         let rv = match &operation.answer {
             Answer::Object { status: 200, rv } if *rv > 0 => Some(*rv),
-            // A 404 without this reason speaks of the resource, not of the object.
+            // A 404 with another reason is about the resource, not about the object.
             Answer::Refused { status: 404, reason } if reason == "NotFound" => None,
             _ => continue,
         };
         let query = Query::parse(&operation.query);
         let Some(key) = prepared.keys.id(text) else {
-            // The store never held the key. Then only an object can be wrong.
+            // The store never held the key: only an answer with an object can be wrong.
             if let Some(rv) = rv.filter(|rv| demand(&query, operation, u32::MAX).is_some() && *rv <= prepared.last) {
                 findings.add(Violation::plain(format!(
                     "{} answered {rv}, but the store never held the key",
@@ -71,7 +71,7 @@ fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -
             continue;
         };
         let Some((low, reason)) = demand(&query, operation, key) else { continue };
-        // The state before the recording is unknown, and so is what comes after it.
+        // States before and after the recording are unknown.
         if rv.is_some_and(|rv| rv > prepared.last) || (low < prepared.first && query.resource_version.is_some()) {
             findings.count("reads outside of the recording", 1);
             continue;
@@ -139,7 +139,7 @@ impl Get<'_> {
         unsigned(self.revision(prepared, change).rev)
     }
 
-    /// With the changes of the key around what was answered and what was due.
+    /// The changes of the key around the answered and the required revision.
     fn violation(&self, prepared: &Prepared<'_>, message: &str) -> Violation {
         let changes = prepared.keys.changes_of(self.key);
         let from = self.rv.unwrap_or(self.low).min(self.low);

@@ -1,27 +1,27 @@
-//! Keys as small numbers, and the changes of each key in order. Built once; events then need no text of their own.
+//! Keys as small numbers, and the changes of each key in order. Built once; events then store a number instead of text.
 
 use std::collections::HashMap;
 
 use model::history::{Change, History, Revision};
 
-/// No index: a frame that was not found, an event without a successor.
+/// No index: a frame without an event, an event without a successor.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Every key that the store ever held. Ids are in the order of first appearance.
+/// Every key that the store ever held. Ids follow the order of first appearance.
 pub(super) struct Keys<'h> {
     pub(super) texts: Vec<&'h str>,
     ids: HashMap<&'h str, u32>,
     /// The key of each revision.
     pub(super) of: Vec<u32>,
-    /// `mod_revision` at the begin of the recording by key; 0 if there was no such key.
+    /// `mod_revision` at the begin of the recording by key; 0 if the key did not exist.
     pub(super) initial: Vec<u64>,
-    /// Where a key's part of `changes` begins; one more at the end.
+    /// The first index of each key in `changes`, and the length of `changes` at the end.
     starts: Vec<u32>,
     /// Indices of revisions, grouped by key, in order.
     changes: Vec<u32>,
-    /// The revision numbers of `changes`, which is what is searched.
+    /// The revision numbers of `changes`, for binary search.
     change_revs: Vec<u64>,
-    /// All keys in the order of their texts, which is the order of lists.
+    /// All keys sorted as text, which is the order of lists.
     sorted: Vec<u32>,
 }
 
@@ -91,7 +91,7 @@ impl<'h> Keys<'h> {
         &self.changes[self.range(key)]
     }
 
-    /// How many changes of the key there are up to `rev`.
+    /// The number of changes of the key up to `rev`.
     pub(super) fn changes_until(&self, key: u32, rev: u64) -> usize {
         self.change_revs[self.range(key)].partition_point(|change| *change <= rev)
     }
@@ -130,7 +130,7 @@ pub(super) fn unsigned(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }
 
-/// An index as it is kept: four bytes instead of eight, a hundred thousand times.
+/// An index in four bytes instead of eight: a history stores a hundred thousand of them.
 pub(super) fn index(place: usize) -> u32 {
     u32::try_from(place).expect("a history has fewer than four billion entries")
 }

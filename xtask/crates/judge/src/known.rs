@@ -1,8 +1,8 @@
-//! What the clock proves about revisions: by when a revision existed at the latest, and before when it cannot have.
+//! Time bounds of revisions: by when a revision existed at the latest, and before when it cannot have existed.
 //!
-//! Receipt times of the raw store watch prove nothing here, since they lag. Only answers do: an answered write existed
-//! when its answer came, and what a create answered was not there before the request was sent; nor what an update answered
-//! that was based on another version.
+//! Receipt times of the raw store watch prove nothing here, because the watch lags. Only answers do: an answered write
+//! existed when its answer came. The revision that a create answered did not exist before the request was sent; the
+//! same holds for an update whose answer is another version than the one it was based on.
 
 use model::history::{Answer, Change, History, Micros, Operation, Revision, Verb};
 
@@ -11,11 +11,11 @@ use super::prepared;
 use super::query::Query;
 
 pub(super) struct Known {
-    /// (time of the answer, highest revision answered by then), by time.
+    /// (time of the answer, highest revision answered by then), sorted by time.
     answered: Vec<(Micros, u64)>,
-    /// The same by key: (key, time, highest revision of the key), by key and time.
+    /// The same by key: (key, time, highest revision of the key), sorted by key and time.
     answered_by_key: Vec<(u32, Micros, u64)>,
-    /// (revision, the latest time at which it or an earlier one was first asked for), by revision.
+    /// (revision, the latest time at which it or an earlier one was first asked for), sorted by revision.
     earliest: Vec<(u64, Micros)>,
 }
 
@@ -40,7 +40,8 @@ impl Known {
         }
         rising(&mut known.answered);
         rising(&mut known.earliest);
-        // A delete that was answered by a Status made the key's first tombstone after all that was known before.
+        // A delete answered with a Status made, at the earliest, the key's first tombstone after the revisions known
+        // then.
         let tombstones: Vec<(&Operation, u64)> =
             deletions.into_iter().filter_map(|o| Some((o, known.tombstone(o, first, revisions, keys)?))).collect();
         for (operation, rev) in tombstones {
@@ -65,7 +66,7 @@ impl Known {
         }
     }
 
-    /// The lowest revision that a deletion answered with a Status can have made. None where it may have been before the
+    /// The lowest revision that a deletion answered with a Status can have made. None if it may be from before the
     /// recording, whose first revision is `first`.
     fn tombstone(&self, operation: &Operation, first: u64, revisions: &[Revision], keys: &Keys<'_>) -> Option<u64> {
         let Answer::Object { status: 200, rv: 0 } = operation.answer else { return None };
@@ -95,14 +96,14 @@ impl Known {
         last.filter(|(k, _, _)| *k == key).map_or(0, |(_, _, rev)| rev)
     }
 
-    /// `rev` did not exist before this time.
+    /// The time before which `rev` did not exist.
     pub(super) fn not_before(&self, rev: u64) -> Micros {
         let end = self.earliest.partition_point(|(known, _)| *known <= rev);
         end.checked_sub(1).map_or(0, |last| self.earliest[last].1)
     }
 }
 
-/// Sorts, and makes each second number the highest so far.
+/// Sorts, and replaces each second number by the highest so far.
 fn rising(pairs: &mut [(u64, u64)]) {
     pairs.sort_unstable();
     let mut highest = 0;
@@ -112,14 +113,14 @@ fn rising(pairs: &mut [(u64, u64)]) {
     }
 }
 
-/// A write that was not a rehearsal.
+/// A write that was not a dry run.
 fn is_write(operation: &Operation) -> bool {
     let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete);
     writes && !Query::parse(&operation.query).dry_run
 }
 
-/// Whether the revision was made by this very request. A patch that changes nothing answers an old revision; 201 Created
-/// is certain together with the first version of a key in the store. `changes` are those of the revision.
+/// Whether this request made the revision. A patch without a change answers an old revision; 201 Created is certain
+/// only if the revision is the first version of the key. `changes` are those of the revision.
 fn is_creation(operation: &Operation, changes: &[Revision]) -> bool {
     changes.iter().any(|revision| {
         revision.kind == Change::Put

@@ -1,18 +1,19 @@
-//! Judges: pure functions from a recorded history to the places where a guarantee was broken. No clock, no network.
+//! Judges: pure functions from a recorded history to the places where a guarantee was broken. They use no clock and no
+//! network.
 //!
-//! A judge says what it has exercised; a guarantee that was not exercised is never a pass. All judges of a history share
-//! one [`Prepared`]; the functions that take a [`History`] alone are for callers that ask one thing. A recording that is not
-//! sound in itself is judged by [`truth`] only: the others then say that they cannot know.
+//! A judge counts what it exercised; a guarantee that was not exercised never passes. All judges of a history share one
+//! [`Prepared`]; the functions that take only a [`History`] are for callers that need a single judge. If a recording is
+//! not sound, only [`truth`] judges it; every other judge reports "not exercised".
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `prepared`, `keys`, `view`, `trace`, `known` | the history made ready: what was expected, what came, what time proves |
+//! | `prepared`, `keys`, `view`, `trace`, `known` | the prepared history: expected and delivered events, time bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
-//! | `decrypt` | stored bytes that are encrypted: provider, key, envelope, clear form |
-//! | `selector`, `query`, `stored` | reading selectors, queries and stored values |
+//! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
+//! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |
 //! | `truth`, `writes` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
-//! | `stretch` | the lines of history that show what is wrong with a stream |
+//! | `stretch` | the excerpt of the history that shows what is wrong with a stream |
 //! | `lists`, `gets` | reads |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
@@ -57,38 +58,38 @@ use model::history::History;
 pub use court::Court;
 pub use prepared::Prepared;
 
-/// What a judge found in one history.
+/// The result of one judge on one history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     pub violations: Vec<Violation>,
-    /// How much was looked at, by name: `events`, `streams`, `lists`.
+    /// How much was examined, by name: `events`, `streams`, `lists`.
     pub exercised: BTreeMap<String, u64>,
-    /// Why the history says too little about the guarantee, if it does.
+    /// Why the history does not exercise the guarantee enough, if it does not.
     pub not_exercised: Option<String>,
 }
 
 /// One place where the guarantee was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What was seen, in one sentence.
+    /// The observation, in one sentence.
     pub message: String,
-    /// The smallest stretch of history that shows it, a line each.
+    /// The shortest excerpt of the history that shows it, one line each.
     pub evidence: Vec<String>,
 }
 
 /// A judge.
 pub type Judge = fn(&History) -> Judgement;
 
-/// How many violations a verdict shows; the first ones are the ones to read.
+/// How many violations a verdict shows: a reader needs the first ones.
 const SHOWN: usize = 5;
 
-/// Violations beyond this many are counted, not kept.
+/// Violations beyond this number are counted, but not kept.
 const KEPT: usize = 100;
 
-/// A judge of a history that was made ready.
+/// A judge of a prepared history.
 pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
 
-/// Every judge by the id of its check, or of its case of the suite itself. `suite.truth` comes first.
+/// Every judge by the id of its check, or of the suite's own case. `suite.truth` comes first.
 pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("suite.truth", truth_and_untold),
     ("suite.writes", writes::writes),
@@ -110,7 +111,8 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("cc.linearizable-history", registers::linearizable),
 ];
 
-/// What the store did not tell stands alone, or not at all: it may be a known failure, and an unsound recording never is.
+/// Missing previous values are reported only if the recording is sound otherwise: they may be an expected failure, but
+/// an unsound recording never is.
 fn truth_and_untold(prepared: &Prepared<'_>) -> Judgement {
     let mut judgement = prepared.truth.clone();
     if judgement.violations.is_empty() {
@@ -119,13 +121,13 @@ fn truth_and_untold(prepared: &Prepared<'_>) -> Judgement {
     judgement
 }
 
-/// Lets every judge decide. The history is made ready once.
+/// Runs every judge. Prepares the history once.
 pub fn judge_all(history: &History) -> Vec<(&'static str, Judgement)> {
     let prepared = Prepared::new(history);
     JUDGES.iter().map(|(id, judge)| (*id, judge_prepared(&prepared, *judge, *id == "suite.truth"))).collect()
 }
 
-/// The judgement of the judge with this id; None if there is no such judge.
+/// The judgement of the judge with this id; None if the id is unknown.
 pub fn judge(prepared: &Prepared<'_>, id: &str) -> Option<Judgement> {
     let (id, judge) = JUDGES.iter().find(|(known, _)| *known == id)?;
     Some(judge_prepared(prepared, *judge, *id == "suite.truth"))
@@ -141,7 +143,7 @@ fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, is_truth: bool)
     }
 }
 
-/// A function of a history alone for each judge, for callers that ask one thing of one history.
+/// For each judge, a function of only a history, for callers that need a single judge.
 macro_rules! alone {
     ($($(#[$doc:meta])* $name:ident: $id:literal;)*) => {
         $($(#[$doc])* pub fn $name(history: &History) -> Judgement {
@@ -151,7 +153,7 @@ macro_rules! alone {
 }
 
 alone! {
-    /// The revisions follow from each other and lead to the state at the end.
+    /// Each revision follows from the one before, and the last one leads to the state at the end.
     truth: "suite.truth";
     /// Every answered write is in the history under the resource version of its answer.
     writes: "suite.writes";
@@ -159,17 +161,17 @@ alone! {
     watch_matches_history: "watch.matches-etcd-history";
     /// Resource versions rise within a stream.
     watch_ordered: "watch.ordered";
-    /// No (key, resource version) comes twice on a stream.
+    /// No (key, resource version) pair occurs twice on a stream.
     watch_unique: "watch.unique";
     /// Nothing between two delivered events is skipped.
     watch_reliable: "watch.reliable";
     /// A stream that begins after x begins with the first change after x.
     watch_resumable: "watch.resumable";
-    /// Bookmarks do not lie about what was delivered, and name revisions that existed.
+    /// Bookmarks agree with the delivered events, and name revisions that existed.
     watch_bookmark: "watch.bookmark";
     /// DELETED carries the revision of the deletion.
     watch_delete_rv: "watch.delete-rv";
-    /// Streams of one prefix say the same about the same revisions.
+    /// Streams of one prefix agree about the same revisions.
     watch_concurrent_agree: "watch.concurrent-agree";
     /// A LIST without a resource version shows the state at a revision that is not stale.
     rv_list_is_store_revision: "rv.list-is-store-revision";
@@ -185,12 +187,12 @@ alone! {
     rv_get_not_older: "rv.get-not-older";
     /// A GET at 0 shows a state that existed.
     rv_get_zero_any: "rv.get-zero-any";
-    /// The answers about each object can be put in one order that respects time.
+    /// The answers about each object have one order that respects time.
     cc_linearizable_history: "cc.linearizable-history";
 }
 
 impl Judgement {
-    /// A violation beats the lack of exercise: what was seen broken is broken.
+    /// A violation takes precedence over missing exercise: an observed violation is certain.
     pub fn outcome(&self) -> Outcome {
         if let Some(first) = self.violations.first() {
             let more = match self.violations.len() {
@@ -210,13 +212,13 @@ impl Judgement {
 }
 
 impl Violation {
-    /// One whose message says it all.
+    /// A violation without evidence: the message is sufficient.
     fn plain(message: String) -> Violation {
         Violation { message, evidence: Vec::new() }
     }
 }
 
-/// A judgement in the making.
+/// A judgement under construction.
 #[derive(Default)]
 struct Findings(Judgement);
 
@@ -233,7 +235,7 @@ impl Findings {
         self.0.exercised.get(what).copied().unwrap_or(0)
     }
 
-    /// Whether another violation would still be kept; explaining one may be costly.
+    /// Whether another violation would be kept: its evidence may be expensive to collect.
     fn has_room(&self) -> bool {
         self.0.violations.len() < KEPT
     }

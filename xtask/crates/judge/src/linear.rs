@@ -1,9 +1,10 @@
-//! Can the answers about one object be put in one order? A search after Wing and Gong with Lowe's memory of what was tried,
-//! for answers that carry no resource version and therefore do not say their place themselves.
+//! Decides whether the answers about one object have one order. The search is that of Wing and Gong, with Lowe's memory
+//! of tried states. It is for answers that carry no resource version and therefore do not name their place in the
+//! order.
 //!
-//! An object is a register with versions that rise, which can be absent. Every operation takes effect at one moment
-//! between its call and its return; one that was never answered takes effect at any later moment, or not at all.
-//! Where operations come from is not known here: see `registers`.
+//! An object is a register that is absent or has a version; versions rise. Every operation takes effect at one moment
+//! between its call and its return; an operation that was never answered takes effect at any later moment, or not at
+//! all. The operations come from `registers`.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -13,26 +14,27 @@ use model::history::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     pub called: Micros,
-    /// None: it was never answered.
+    /// None: the operation was never answered.
     pub returned: Option<Micros>,
     pub effect: Effect,
 }
 
-/// What the answer says that happened, or without an answer, what may have happened. Numbers are versions.
+/// What happened according to the answer, or without an answer, what may have happened. Numbers are versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// There was none, and now there is this one.
+    /// The object was absent and now has this version.
     Create(u64),
-    /// There was one, and now it is this one; the same again if nothing was changed.
+    /// The object existed and now has this version; it is the old version if nothing was changed.
     Write(u64),
-    /// The same, but this version may have been there before: whoever writes what is there is answered with its version.
+    /// Like `Write`, but this version may have existed before: a write without a change is answered with the old
+    /// version.
     Touch(u64),
-    /// There was one, and now there is none; the version of the removal where it is known.
+    /// The object existed and is now absent; the version of the removal, if it is known.
     Delete(Option<u64>),
     Read(u64),
-    /// There was none.
+    /// The object was absent.
     Absent,
-    /// There was one, whichever.
+    /// The object existed, with any version.
     Present,
     /// Not answered: perhaps created.
     LostCreate,
@@ -42,22 +44,22 @@ pub enum Effect {
     LostDelete,
 }
 
-/// Why there is no order.
+/// Why no order exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// The longest order that was found, as places in the slice that was given.
+    /// The longest order found, as indices of the given slice.
     pub ordered: Vec<usize>,
-    /// The operations of which one must come next and none can.
+    /// The operations of which one must come next, although none can.
     pub blocked: Vec<usize>,
 }
 
-/// What a search ended with.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There is an order.
+    /// An order exists.
     Linearizable,
     NotLinearizable(Stuck),
-    /// It took more than the steps that were allowed.
+    /// The search needs more than the allowed steps.
     Undecided,
 }
 
@@ -68,22 +70,22 @@ enum State {
         after: u64,
     },
     Version(u64),
-    /// Present, with the version of a write that was never answered.
+    /// Present, with the unknown version of a write that was never answered.
     Unknown {
         after: u64,
     },
 }
 
-/// Looks for an order of `ops`, of an object whose version is `initial` (None: absent). `steps` bounds the work.
+/// Searches an order of `ops` for an object whose initial version is `initial` (None: absent). `steps` bounds the work.
 pub fn search(initial: Option<u64>, ops: &[Op], steps: usize) -> Found {
     Search::new(ops).run(initial.map_or(State::Absent { after: 0 }, State::Version), steps)
 }
 
 struct Search<'o> {
     ops: &'o [Op],
-    /// Places by time of call.
+    /// Indices of `ops` by time of call.
     order: Vec<usize>,
-    /// Versions that an answered write claims for itself: an unanswered one cannot have made them.
+    /// Versions that an answered write made: a write without an answer cannot have made them.
     claimed: BTreeSet<u64>,
     done: Vec<bool>,
     taken: Vec<Step>,
@@ -95,9 +97,9 @@ struct Search<'o> {
 #[derive(Clone, Copy)]
 struct Step {
     op: usize,
-    /// The state before it.
+    /// The state before the operation.
     before: State,
-    /// Where in `order` the search goes on if it was the wrong one.
+    /// Where in `order` the search continues after it undid this step.
     next: usize,
 }
 
@@ -142,13 +144,13 @@ impl<'o> Search<'o> {
         Found::Undecided
     }
 
-    /// Whatever is called after this time cannot be next: somebody has got an answer before. None: all are answered.
+    /// An operation called after this time cannot be next: another one returned before it. None: all are answered.
     fn horizon(&self) -> Option<Micros> {
         let open = self.ops.iter().zip(&self.done).filter(|(_, done)| !**done);
         open.filter_map(|(op, _)| op.returned).min()
     }
 
-    /// The next operation from place `from` on that can be next and leads to where the search has not been.
+    /// The next operation from place `from` on that can be next and leads to an untried state.
     fn candidate(&mut self, state: State, from: usize, horizon: Micros) -> Option<(usize, State)> {
         for place in from..self.order.len() {
             let op = self.order[place];
@@ -166,7 +168,7 @@ impl<'o> Search<'o> {
         None
     }
 
-    /// The set of operations that are done, with one more.
+    /// The set of completed operations and `more`.
     fn bits(&self, more: usize) -> Vec<u64> {
         let mut bits = vec![0; self.done.len().div_ceil(64)];
         for (op, _) in self.done.iter().enumerate().filter(|(op, done)| **done || *op == more) {
@@ -183,7 +185,7 @@ impl<'o> Search<'o> {
         }
     }
 
-    /// The state afterwards; None if the operation cannot take effect.
+    /// The state after the operation; None if it cannot take effect.
     fn apply(&self, state: State, effect: Effect) -> Option<State> {
         use State::{Absent, Unknown, Version};
         let present = |after: State| (!matches!(state, Absent { .. })).then_some(after);

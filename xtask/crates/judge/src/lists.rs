@@ -1,4 +1,4 @@
-//! LIST answers against the state of the store at the revision they name.
+//! LIST answers compared with the state of the store at the revision that they name.
 
 use model::history::{Answer, Key, Operation, Verb};
 
@@ -8,9 +8,9 @@ use super::truth::say;
 use super::view::differences;
 use super::{Findings, Judgement, Violation};
 
-/// Lists with objects in them: an empty one is right by accident.
+/// Minimum number of lists with objects: an empty list may be right by accident.
 const MIN_LISTS: u64 = 5;
-/// Lines about a wrong list.
+/// Lines of evidence about a wrong list.
 const DIFFERENCES: usize = 8;
 
 /// A successful LIST without selector, and not the continuation of another one.
@@ -23,7 +23,7 @@ struct List<'h> {
 }
 
 /// `rv.list-is-store-revision`: a LIST without a resource version is as new as every write answered before it was sent,
-/// not newer than the store, and shows the state at the revision it names.
+/// is not newer than the store, and shows the state at the revision that it names.
 pub(super) fn store_revision(prepared: &Prepared<'_>) -> Judgement {
     let asked = |query: &Query<'_>| query.resource_version.is_none() && query.version_match.is_none();
     judge(prepared, asked, |list| {
@@ -33,7 +33,7 @@ pub(super) fn store_revision(prepared: &Prepared<'_>) -> Judgement {
     })
 }
 
-/// `list.match-exact`: Exact at n names n.
+/// `list.match-exact`: a LIST with Exact at n names n.
 pub(super) fn match_exact(prepared: &Prepared<'_>) -> Judgement {
     let asked = |query: &Query<'_>| query.version_match == Some("Exact") && query.number().is_some();
     judge(prepared, asked, |list| {
@@ -42,8 +42,8 @@ pub(super) fn match_exact(prepared: &Prepared<'_>) -> Judgement {
     })
 }
 
-/// `list.match-not-older`: NotOlderThan n names n or a later revision. A resource version without a match and without
-/// a limit means the same.
+/// `list.match-not-older`: a LIST with NotOlderThan at n names n or a later revision. A resource version without a
+/// match and without a limit means the same.
 pub(super) fn match_not_older(prepared: &Prepared<'_>) -> Judgement {
     let asked = |query: &Query<'_>| match query.version_match {
         Some(word) => word == "NotOlderThan" && query.number().is_some_and(|rv| rv > 0),
@@ -55,14 +55,14 @@ pub(super) fn match_not_older(prepared: &Prepared<'_>) -> Judgement {
     })
 }
 
-/// `list.rv-zero`: resource version 0 may be stale, but shows a state that existed.
+/// `list.rv-zero`: a LIST with resource version 0 may be stale, but shows a state that existed.
 pub(super) fn rv_zero(prepared: &Prepared<'_>) -> Judgement {
     let asked = |query: &Query<'_>| query.number() == Some(0) && query.version_match != Some("Exact");
     judge(prepared, asked, |_| None)
 }
 
-/// Judges the lists that were asked for in one way. `wrong` says what is wrong with the revision of a list, as the
-/// end of a sentence.
+/// Judges the lists whose query fulfils `asked`. `wrong` describes an error in the revision of a list, as the end of a
+/// sentence.
 fn judge(
     prepared: &Prepared<'_>,
     asked: impl Fn(&Query<'_>) -> bool,
@@ -113,7 +113,7 @@ fn wrong_items(prepared: &Prepared<'_>, list: &List<'_>) -> Option<Violation> {
     if state().eq(items()) {
         return None;
     }
-    // The order of the items is a question of its own.
+    // The order of the items is not judged here.
     let evidence = differences(&state().collect(), items(), DIFFERENCES);
     let first = evidence.first()?;
     let message =

@@ -1,4 +1,4 @@
-//! The order within one stream: resource versions rise, and nothing comes twice. Needs nothing but the stream.
+//! The order within one stream: resource versions rise, and nothing comes twice. Uses only the stream.
 
 use model::history::Frame;
 
@@ -6,13 +6,13 @@ use super::prepared::Prepared;
 use super::trace::{Trace, say};
 use super::{Findings, Judgement, Violation, stretch};
 
-/// Order shows only where there is something to order: at least one stream of this length …
+/// Order shows only among many events. This is the minimum length of the longest stream …
 const MIN_IN_ONE: u64 = 10;
-/// … and this many events on all streams together.
+/// … and this the minimum number of events on all streams together.
 const MIN_EVENTS: u64 = 100;
 
 /// `watch.ordered`: after the initial part, resource versions rise. Equal ones are legal only for different keys of one
-/// revision, which a lease makes when it ends.
+/// revision, as at the end of a lease.
 pub(super) fn ordered(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {

@@ -1,37 +1,37 @@
-//! A stored value cut into pieces: which bytes are which field. For people who look at values, and for saying where two
-//! of them differ.
+//! Splits a stored value into pieces, each with its field. For people who look at values, and to show where two values
+//! differ.
 //!
-//! Every byte is in exactly one piece, also of a value that is broken. Protobuf is walked by its wire format; only the
-//! envelope and ObjectMeta have names, the fields of each kind have numbers: a schema of every kind would be a second
-//! copy of the release. JSON is in [`text`](self::text), with YAML.
+//! Every byte is in exactly one piece, even in a malformed value. Protobuf is split by its wire format; only the
+//! envelope and ObjectMeta have field names, and the fields of each kind have numbers: a schema of every kind would be
+//! a second copy of the release. JSON and YAML are in [`text`](self::text).
 
 mod schema;
 mod text;
 
 use crate::decode::{CBOR, Encoding, PROTOBUF_MAGIC, encoding};
 
-/// Fields within fields that are followed; no object of Kubernetes is that deep.
+/// Maximum depth of nested fields; no object of Kubernetes is that deep.
 const DEEPEST: usize = 200;
 
-/// Bytes of a path that are kept. Every piece has its whole path, so one long name in an object of a megabyte would be
-/// repeated for each of the half million fields below it.
+/// Maximum length of a path in bytes. Every piece has its whole path, so one long name in an object of a megabyte would
+/// be repeated for each of the half million fields below it.
 const LONGEST_PATH: usize = 1024;
 
-/// Some bytes in a row that belong together: a whole field, or the head of one that has fields of its own.
+/// Consecutive bytes that belong together: a whole field, or the head of a field that contains other fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// First byte.
     pub at: usize,
     pub length: usize,
-    /// How many fields it is in.
+    /// How many fields contain it.
     pub depth: usize,
-    /// `metadata.labels[app]`; empty for what belongs to no field. A path longer than [`LONGEST_PATH`] ends with `…`.
+    /// `metadata.labels[app]`; empty for bytes outside of any field. A path longer than [`LONGEST_PATH`] ends with `…`.
     pub path: String,
-    /// What it says: `"a"`, `7`, `message of 12 bytes`.
+    /// The content: `"a"`, `7`, `message of 12 bytes`.
     pub text: String,
 }
 
-/// The pieces in the order of their bytes.
+/// The pieces in byte order.
 pub fn pieces(value: &[u8]) -> Vec<Piece> {
     let mut pieces = match encoding(value) {
         Encoding::Protobuf => schema::envelope(value),
@@ -46,12 +46,12 @@ pub fn pieces(value: &[u8]) -> Vec<Piece> {
     };
     let covered = pieces.last().map_or(0, |last| last.at + last.length);
     if covered < value.len() {
-        pieces.push(piece(covered, value.len() - covered, 0, "", "what cannot be decoded"));
+        pieces.push(piece(covered, value.len() - covered, 0, "", "cannot be decoded"));
     }
     pieces
 }
 
-/// `aescbc` and the key's name, of a value that [`encoding`] takes for encrypted; and where the ciphertext begins.
+/// For a value that [`encoding`] considers encrypted: `aescbc`, the key's name, and where the ciphertext begins.
 pub fn encryption(value: &[u8]) -> Option<(String, String, usize)> {
     // k8s:enc:aescbc:v1:KEY:… and k8s:enc:kms:v2:NAME:…
     let colons: Vec<usize> = value.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at).collect();
@@ -63,12 +63,12 @@ pub fn encryption(value: &[u8]) -> Option<(String, String, usize)> {
     (encoding(value) == Encoding::Encrypted).then_some((provider, key, colons[4] + 1))
 }
 
-/// The piece with this byte.
+/// The piece that contains this byte.
 pub fn piece_at(pieces: &[Piece], offset: usize) -> Option<&Piece> {
     pieces.iter().find(|piece| (piece.at..piece.at + piece.length).contains(&offset))
 }
 
-/// Lines of hexadecimal, sixteen bytes each, with what they are beside them.
+/// Lines of hexadecimal, sixteen bytes each, with their meaning on the right.
 pub fn hex_lines(value: &[u8], pieces: &[Piece]) -> Vec<String> {
     pieces.iter().flat_map(|piece| lines_of(value, piece)).collect()
 }
@@ -84,7 +84,7 @@ fn lines_of(value: &[u8], piece: &Piece) -> Vec<String> {
 }
 
 impl Piece {
-    /// The field's own name and what it says; the names of what it is in are its depth.
+    /// The last part of the path, and the content. The indentation by `depth` stands for the rest of the path.
     pub fn label(&self) -> String {
         if self.path.is_empty() { self.text.clone() } else { format!("{}: {}", last_step(&self.path), self.text) }
     }
@@ -112,7 +112,7 @@ fn piece(at: usize, length: usize, depth: usize, path: &str, text: &str) -> Piec
     Piece { at, length, depth, path: path.to_owned(), text: text.to_owned() }
 }
 
-/// A path with its end cut off where it is too long.
+/// A path, truncated if it is too long.
 fn cut(mut path: String) -> String {
     if path.len() > LONGEST_PATH {
         let end = (0..=LONGEST_PATH).rev().find(|end| path.is_char_boundary(*end)).unwrap_or_default();

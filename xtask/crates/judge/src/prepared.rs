@@ -1,4 +1,4 @@
-//! A history made ready for judging: keys numbered, views and traces built once, shared by all judges.
+//! A history prepared for judging: keys numbered, views and traces built once, shared by all judges.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,12 +13,12 @@ use super::truth;
 use super::view::{Builder, View};
 use super::{Judgement, Violation};
 
-/// A history with everything that judges look up in it. Memory is linear in the history.
+/// A history with the indices that judges use. Memory is linear in the history.
 pub struct Prepared<'h> {
     pub(super) history: &'h History,
-    /// Whether the recording can be relied on at all.
+    /// Whether the recording is sound.
     pub(super) truth: Judgement,
-    /// What the store did not tell of changes, although the recording can be relied on.
+    /// Changes whose previous value is missing, in a recording that is sound otherwise.
     pub(super) untold: Vec<Violation>,
     /// States before this revision are unknown.
     pub(super) first: u64,
@@ -26,13 +26,13 @@ pub struct Prepared<'h> {
     pub(super) last: u64,
     /// The revisions after `first` up to `last`.
     pub(super) revisions: &'h [Revision],
-    /// Their revision numbers alone, which is what is searched.
+    /// The revision numbers of `revisions`, for binary search.
     revs: Vec<u64>,
     pub(super) keys: Keys<'h>,
-    /// The uid in each revision's value; empty where there is none to be read.
+    /// The uid in each revision's value; empty if it cannot be read.
     pub(super) uids: Vec<&'h str>,
     pub(super) views: Vec<Option<View>>,
-    /// One for each stream that was not refused.
+    /// One for each stream that the server accepted.
     pub(super) traces: Vec<Trace<'h>>,
     pub(super) known: Known,
     /// Revisions that changed several keys, sorted.
@@ -67,7 +67,7 @@ impl<'h> Prepared<'h> {
             known,
             shared,
         };
-        // On sand nothing is built: an index into a broken recording might not even exist.
+        // A broken recording is not indexed: its indices might be out of range.
         if prepared.truth.violations.is_empty() {
             let wanted = wanted(history);
             (prepared.views, prepared.uids) = build_views(&prepared, &wanted);
@@ -94,7 +94,7 @@ pub(super) fn at<'h>(revisions: &'h [Revision], revs: &[u64], rv: u64) -> &'h [R
     &revisions[start..start + length]
 }
 
-/// The revisions in `(first, last]`; all if they are not even in order, which the truth then says.
+/// The revisions in `(first, last]`; all of them if they are not in order, which `truth` then reports.
 fn within(revisions: &[Revision], first: i64, last: i64) -> &[Revision] {
     if !revisions.is_sorted_by_key(|revision| revision.rev) {
         return revisions;
@@ -109,7 +109,7 @@ fn wanted_by(stream: &Stream) -> Wanted<'_> {
     (&stream.prefix, selector.map_or("", |s| &s.labels), selector.map_or("", |s| &s.fields))
 }
 
-/// A number for each view that streams ask for.
+/// A number for each view that streams need.
 fn wanted(history: &History) -> BTreeMap<Wanted<'_>, usize> {
     let mut wanted: BTreeMap<Wanted<'_>, usize> = history.streams.iter().map(|s| (wanted_by(s), 0)).collect();
     for (number, place) in wanted.values_mut().enumerate() {
@@ -118,8 +118,8 @@ fn wanted(history: &History) -> BTreeMap<Wanted<'_>, usize> {
     wanted
 }
 
-/// Builds all views in one pass over the revisions, and notes the uids. None: the selector or a value of the view
-/// cannot be evaluated.
+/// Builds all views in one pass over the revisions, and collects the uids. A view is None if its selector or one of its
+/// values cannot be evaluated.
 fn build_views<'h>(prepared: &Prepared<'h>, wanted: &BTreeMap<Wanted<'_>, usize>) -> (Vec<Option<View>>, Vec<&'h str>) {
     let mut builders: Vec<Option<Builder>> = Vec::new();
     let mut programs = Vec::new();
@@ -153,7 +153,8 @@ fn build_views<'h>(prepared: &Prepared<'h>, wanted: &BTreeMap<Wanted<'_>, usize>
     (builders.into_iter().map(|builder| builder.map(Builder::finish)).collect(), uids)
 }
 
-/// The views that each key belongs to, with its local number there. Prefixes end at slashes: only those are looked up.
+/// The views that each key belongs to, with its local number in each. Prefixes end with a slash, so only the parents of
+/// a key are looked up.
 fn members(
     keys: &Keys<'_>,
     by_prefix: &HashMap<&str, Vec<usize>>,
@@ -167,7 +168,7 @@ fn members(
     keys.texts.iter().map(of_key).collect()
 }
 
-/// What existed before the first revision. Its values are unknown, so a selector cannot be applied to it.
+/// The objects that existed before the first revision. Their values are unknown, so a selector cannot be applied.
 fn initial_state(
     prepared: &Prepared<'_>,
     members: &[Vec<(usize, u32)>],

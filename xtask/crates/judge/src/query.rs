@@ -1,9 +1,9 @@
-//! The parameters of a recorded read, as far as they say which state the answer must show.
+//! The parameters of a recorded read that determine the state of the answer.
 
-/// What a GET or LIST asked for.
+/// The parameters of a GET or LIST.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Query<'a> {
-    /// None also for an empty value, which means the same to the server.
+    /// None also for an empty value, which means the same to kube-apiserver.
     pub(super) resource_version: Option<&'a str>,
     pub(super) version_match: Option<&'a str>,
     /// `limit` or `continue` was sent.
@@ -37,7 +37,7 @@ impl<'a> Query<'a> {
         query
     }
 
-    /// The resource version as a number; None if it is unset or no number.
+    /// The resource version as a number; None if it is unset or not a number.
     pub(super) fn number(&self) -> Option<u64> {
         self.resource_version?.parse().ok()
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_as_sent() {
+    fn parses_queries_as_sent() {
         let plain = Query::default();
         for (text, expected) in [
             ("", plain),

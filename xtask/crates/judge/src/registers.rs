@@ -1,8 +1,8 @@
-//! `cc.linearizable-history`: the answers about each object can be put in one order that respects time.
+//! `cc.linearizable-history`: the answers about each object have one order that respects time.
 //!
-//! An answer with a resource version has its place in the store's history, and other judges look at it there. This one
-//! decides about the objects of which some answer has no resource version: a DELETE answered with a Status, a 404, a
-//! refused creation, a request that was never answered. The search itself is in `linear`.
+//! An answer with a resource version names its place in the store's history, where other judges check it. This judge
+//! decides about the objects for which some answer has no resource version: a DELETE answered with a Status, a 404, a
+//! refused creation, a request that was never answered. `linear` is the search itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +15,9 @@ use super::query::Query;
 use super::truth::say;
 use super::{Findings, Judgement, Violation};
 
-/// Fewer answers without a resource version than this say nothing.
+/// A verdict needs at least this many answers without a resource version.
 const MIN_ANSWERS: u64 = 20;
-/// Per object. A history of a few hundred operations with a dozen clients needs a few thousand.
+/// Search steps per object. A history of a few hundred operations with a dozen clients needs a few thousand.
 const STEPS: usize = 200_000;
 /// Lines of evidence.
 const SHOWN: usize = 8;
@@ -26,9 +26,9 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     let (base, begin) = base(prepared);
     for (key, mut operations) in by_key(prepared) {
-        // What was answered before the first revision was asked for had its effect before that one: it is in the state
-        // that the search begins with. What was never answered, or only later, may have had its effect on either side;
-        // an answer of that time that changed nothing can be left out.
+        // An operation answered before the first revision was asked for took effect before that revision: its effect is
+        // in the state with which the search begins. An operation that was answered later, or never, may have taken
+        // effect on either side. An operation sent before that time that changed nothing can be left out.
         operations.retain(|operation| {
             let changes = operation.verb != Verb::Get && !matches!(operation.answer, Answer::Refused { .. });
             operation.called >= begin || is_open(&operation.answer) || (changes && operation.returned >= begin)
@@ -59,7 +59,7 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
     findings.judgement()
 }
 
-/// `ops` are the operations, and behind them what was done to the whole collection.
+/// `ops` are the operations, followed by the deletions of the whole collection.
 fn judge(findings: &mut Findings, key: &str, initial: Option<u64>, operations: &[&Operation], ops: &[Op]) {
     match search(initial, ops, STEPS) {
         Found::Linearizable => {}
@@ -85,8 +85,8 @@ fn judge(findings: &mut Findings, key: &str, initial: Option<u64>, operations: &
     }
 }
 
-/// The first revision that an answer says it has made, and when that was asked for. Whatever the store holds from before
-/// is of another run: each case begins with the creation of its namespace.
+/// The first revision that an answer says it has made, and when it was asked for. Older content of the store is from
+/// another run: each case begins with the creation of its namespace.
 fn base(prepared: &Prepared<'_>) -> (u64, Micros) {
     let created = prepared.history.operations.iter().filter_map(|operation| match operation.answer {
         Answer::Object { status: 201, rv } if rv > 0 && is_of_now(operation) => Some((rv, operation.called)),
@@ -105,14 +105,14 @@ fn initial(prepared: &Prepared<'_>, key: &str, base: u64) -> Option<u64> {
     }
 }
 
-/// Deletions of the whole collection, each of which may have deleted the object: the answer does not say it.
+/// Deletions of the whole collection. Each may have deleted the object: the answer does not say so.
 fn cleared(prepared: &Prepared<'_>, key: &str) -> Vec<Op> {
     let all = prepared.history.operations.iter().filter(|operation| operation.verb == Verb::DeleteCollection);
     let of_key = all.filter(|operation| key.starts_with(&*operation.prefix) && !Query::parse(&operation.query).dry_run);
     of_key.map(|operation| Op { called: operation.called, returned: None, effect: Effect::LostDelete }).collect()
 }
 
-/// What was asked about each object with an effect that the answer tells, in the order of the calls.
+/// The operations on each object that the search can use, in the order of the calls.
 fn by_key<'h>(prepared: &Prepared<'h>) -> BTreeMap<&'h str, Vec<&'h Operation>> {
     let mut by_key: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in prepared.history.operations.iter().filter(|operation| is_of_now(operation)) {
@@ -123,7 +123,8 @@ fn by_key<'h>(prepared: &Prepared<'h>) -> BTreeMap<&'h str, Vec<&'h Operation>> 
     by_key
 }
 
-/// A write that was not a rehearsal, or a GET without a resource version, with an answer that says something.
+/// Whether the search can use the operation: a write that was not a dry run, or an answered GET without a resource
+/// version.
 fn is_of_now(operation: &Operation) -> bool {
     let query = Query::parse(&operation.query);
     match (operation.verb, &operation.answer) {
@@ -136,8 +137,8 @@ fn is_of_now(operation: &Operation) -> bool {
     }
 }
 
-/// Whether a write may have been done or not, and may still be: no answer, or one of a server that does not know. An
-/// apiserver whose store dies under a DELETE answers 500, and the key is gone all the same.
+/// Whether the result of a write is unknown, so that it may still take effect: it has no answer, or one of a server
+/// that does not know. If the store dies during a DELETE, kube-apiserver answers 500 although the key is gone.
 fn is_open(answer: &Answer) -> bool {
     match answer {
         Answer::Lost { .. } => true,
@@ -146,8 +147,8 @@ fn is_open(answer: &Answer) -> bool {
     }
 }
 
-/// None: the answer leaves it open. A DELETE that only marks the object is one: the update that then takes the last
-/// finalizer off removes it, and is answered with the version that was there.
+/// None: the answer leaves the effect open. One such answer is that of a DELETE that only marks the object: the update
+/// that removes the last finalizer then deletes it, and is answered with the version that the object had.
 fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
     Some(match (operation.verb, &operation.answer) {
         (Verb::Create, answer) if is_open(answer) => Effect::LostCreate,
@@ -167,8 +168,8 @@ fn effect(prepared: &Prepared<'_>, operation: &Operation) -> Option<Effect> {
     })
 }
 
-/// What an answered write did. One that changes nothing is answered with the version that was there, whoever made it:
-/// perhaps a write without an answer, so that it must not claim this version for itself.
+/// The effect of an answered write. A write without a change is answered with the existing version, which any client
+/// may have made, perhaps with a write without an answer. So the write must not claim this version for itself.
 fn written(operation: &Operation, rv: u64) -> Effect {
     match operation.based_on {
         _ if operation.made(rv) => Effect::Write(rv),
@@ -177,7 +178,7 @@ fn written(operation: &Operation, rv: u64) -> Effect {
     }
 }
 
-/// What the revision did to the operation's object.
+/// The change of the operation's object at the revision.
 fn change(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<Change> {
     let key = operation.key.as_deref()?;
     prepared.revisions_at(rv).iter().find(|revision| &*revision.key == key).map(|revision| revision.kind)
@@ -195,8 +196,8 @@ fn is_without_version(effect: &Effect) -> bool {
     )
 }
 
-/// Whether the store has changes of the object that no recorded request can have made: a lease that ran out, a
-/// controller, a request that was not recorded. They have no time of their own.
+/// Whether the store has changes of the object that no recorded request can have made: an expired lease, a controller,
+/// a request that was not recorded. Their time is unknown.
 fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[Effect], cleared: usize) -> bool {
     let Some(id) = prepared.keys.id(key) else { return false };
     let version = |effect: &Effect| match effect {
@@ -204,7 +205,7 @@ fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[E
         _ => None,
     };
     let written: BTreeSet<u64> = effects.iter().filter_map(version).collect();
-    // What was answered before is not known, neither of an earlier run nor when the recording begins late.
+    // Older answers are unknown, those of an earlier run as well as those before a late begin of the recording.
     if written.first().is_some_and(|rv| *rv < base || *rv <= prepared.first) {
         return true;
     }

@@ -1,7 +1,7 @@
-//! Label and field selectors as the API understands them, as far as a judge can evaluate them on stored metadata.
+//! Label and field selectors as the API defines them, as far as a judge can evaluate them on stored metadata.
 //!
 //! Grammar: apimachinery `labels/selector.go` without `<` and `>`; of fields only `metadata.name` and
-//! `metadata.namespace`. What lies outside is an error, and the stream that asked for it is left out, never guessed.
+//! `metadata.namespace`. Anything else is an error, and the judges leave out a stream with such a selector.
 
 use super::stored::Meta;
 
@@ -23,7 +23,7 @@ enum Test {
     Exists,
     Absent,
     In(Vec<String>),
-    /// Also true of an object that lacks the label.
+    /// Also true for an object without the label.
     NotIn(Vec<String>),
 }
 
@@ -41,7 +41,7 @@ enum Field {
 }
 
 impl Program {
-    /// The error says what cannot be evaluated.
+    /// The error names the part that cannot be evaluated.
     pub(super) fn parse(labels: &str, fields: &str) -> Result<Program, String> {
         Ok(Program {
             labels: terms(labels).map(requirement).collect::<Result<_, _>>()?,
@@ -78,7 +78,7 @@ impl FieldTerm {
     }
 }
 
-/// The parts between commas that stand outside parentheses.
+/// Splits at the commas outside of parentheses.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0i32;
     let parts = text.split(move |c| {
@@ -126,7 +126,7 @@ fn field_term(term: &str) -> Result<FieldTerm, String> {
     } else if let Some((name, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
         (name, true, value)
     } else {
-        return Err(format!("`{term}` compares nothing"));
+        return Err(format!("`{term}` has no value to compare with"));
     };
     let field = match name.trim() {
         "metadata.name" => Field::Name,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_evaluated_is_refused() {
+    fn selectors_that_cannot_be_evaluated_are_refused() {
         for (labels, fields) in [
             ("size>3", ""),
             ("color in (red", ""),

@@ -1,6 +1,7 @@
-//! The metadata inside a stored value, borrowed: a million values are read for their uids, so nothing is allocated for it.
+//! The metadata inside a stored value, borrowed: judges read a million values for their uids, so this allocates
+//! nothing.
 //!
-//! `crate::decode` reads the same for people; a test holds the two together.
+//! `crate::decode` reads the same for people; a test compares the two.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::decode::{Encoding, PROTOBUF_MAGIC, encoding, object_meta};
 
-/// What judges need of ObjectMeta. Absent fields are empty.
+/// The parts of ObjectMeta that judges need. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Meta<'a> {
     pub(super) name: &'a str,
@@ -18,7 +19,7 @@ pub(super) struct Meta<'a> {
     pub(super) labels: Vec<(&'a str, &'a str)>,
 }
 
-/// None if the encoding hides it or the value is not what it seems.
+/// None if the encoding hides the metadata or the value is malformed.
 pub(super) fn meta(value: &[u8]) -> Option<Meta<'_>> {
     match encoding(value) {
         Encoding::Protobuf => protobuf(value.strip_prefix(PROTOBUF_MAGIC)?),
@@ -87,7 +88,7 @@ fn json(value: &[u8]) -> Option<Meta<'_>> {
     })
 }
 
-/// An escape in a name, uid or label: none of them may have a character that needs one.
+/// Refuses escapes in a name, uid or label: none of them may contain a character that needs one.
 fn borrowed(text: Cow<'_, str>) -> Option<&str> {
     match text {
         Cow::Borrowed(text) => Some(text),
@@ -112,7 +113,7 @@ fn protobuf(unknown: &[u8]) -> Option<Meta<'_>> {
     Some(meta)
 }
 
-/// Key (1) or value (2) of a map entry; what is absent is empty. The last one counts, and a broken entry is none.
+/// Key (1) or value (2) of a map entry; an absent one is empty. The last one counts; None if the entry is malformed.
 fn label(entry: &[u8], number: u32) -> Option<&str> {
     let mut rest = entry;
     let mut label = "";
@@ -139,8 +140,8 @@ fn first(message: &[u8], number: u32) -> Option<&[u8]> {
     None
 }
 
-/// The next length-delimited field, numbers and fixed fields skipped. Outer None: not protobuf; inner None: the end.
-#[expect(clippy::option_option, reason = "an end and an error, in a loop that runs ten million times")]
+/// The next length-delimited field; skips numbers and fixed fields. Outer None: not protobuf; inner None: the end.
+#[expect(clippy::option_option, reason = "distinguishes the end from an error in a loop that runs ten million times")]
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Option<(u32, &'a [u8])>> {
     while !rest.is_empty() {
         let tag = varint(rest)?;
@@ -182,7 +183,7 @@ mod tests {
     use crate::decode;
 
     #[test]
-    fn what_is_found_is_what_the_decoder_finds() {
+    fn finds_the_same_metadata_as_the_decoder() {
         let protobuf = [
             b"k8s\0\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x1f\x0a\x1d".as_slice(),
             b"\x0a\x01a\x12\x00\x1a\x01n\x2a\x04u-id\x38\x00\x5a\x06\x0a\x01l\x12\x01x\x5a\x03\x0a\x01m",
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hides_its_metadata_has_none() {
+    fn values_that_hide_their_metadata_have_none() {
         for value in [
             &b""[..],
             b"k8s:enc:aescbc:v1:k:xyz",

@@ -1,7 +1,7 @@
-//! The smallest stretch of history that shows what is wrong with a stream: what the store did there, and what came. A
-//! line each, few enough to be read at a glance.
+//! The smallest excerpt of the history that shows what is wrong with a stream: what the store did there, and what the
+//! stream delivered. One line each, few enough for a glance.
 //!
-//! Nothing is decided here; a judge says which frames and which revisions the reader has to see.
+//! Nothing is judged here; a judge selects the frames and revisions that the reader has to see.
 
 use model::history::{Frame, FrameKind};
 
@@ -9,18 +9,18 @@ use super::prepared::Prepared;
 use super::trace::{Trace, say};
 use super::view::View;
 
-/// Lines of a whole stretch.
+/// Maximum number of lines of an excerpt.
 pub(super) const LINES: usize = 12;
-/// Of these, at most so many for the store and for one stream.
+/// Maximum number of lines about the store and about one stream.
 const OF_STORE: usize = 6;
 const OF_STREAM: usize = 5;
 
-/// Around a frame, and around where it belongs.
+/// The excerpt around a frame, and around the place where it belongs.
 pub(super) fn around(prepared: &Prepared<'_>, trace: &Trace<'_>, place: usize) -> Vec<String> {
     around_all(prepared, trace, &[place], &[])
 }
 
-/// Around several frames and revisions, the most important one first.
+/// The excerpt around several frames and revisions, the most important one first.
 pub(super) fn around_all(
     prepared: &Prepared<'_>,
     trace: &Trace<'_>,
@@ -40,16 +40,16 @@ pub(super) fn around_all(
     lines
 }
 
-/// Around an event that did not come.
+/// The excerpt around an event that was not delivered.
 pub(super) fn around_missing(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, event: usize) -> Vec<String> {
     let rev = view.events[event].rev;
     let next = trace.live().find(|(_, frame)| frame.rv >= rev).map(|(place, _)| place);
-    // Without a later one, what came last.
+    // Without a later frame, show the last one.
     let place = next.or(trace.frames.len().checked_sub(1));
     around_all(prepared, trace, &place.into_iter().collect::<Vec<_>>(), &[rev])
 }
 
-/// Where two streams tell different stories.
+/// The excerpt where two streams disagree.
 pub(super) fn of_two(prepared: &Prepared<'_>, one: &Trace<'_>, other: &Trace<'_>, rv: u64) -> Vec<String> {
     let place = |trace: &Trace<'_>| trace.frames.iter().position(|frame| frame.rv >= rv);
     let mut lines = match &prepared.views[one.view] {
@@ -66,13 +66,13 @@ pub(super) fn of_two(prepared: &Prepared<'_>, one: &Trace<'_>, other: &Trace<'_>
     lines
 }
 
-/// What the store did around the revisions, with what became of it on the stream.
+/// The store's events around the revisions, each with its result on the stream.
 fn store(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, revisions: &[u64]) -> Vec<String> {
     let line = |event: usize| format!("store: {}, {}", told(prepared, view, event), fate(trace, event));
     events(view, revisions, OF_STORE).into_iter().map(line).collect()
 }
 
-/// Positions of the events at and beside the revisions, in order.
+/// Positions of the events at and next to the revisions, in order.
 fn events(view: &View, revisions: &[u64], most: usize) -> Vec<usize> {
     let places: Vec<usize> = revisions.iter().map(|rev| view.at(*rev)).collect();
     near(&places, view.events.len(), most)
@@ -83,18 +83,18 @@ fn told(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
     format!("{} {} at {}", event.kind.word(), prepared.keys.texts[event.key as usize], event.rev)
 }
 
-/// What the stream made of an event.
+/// The result of an event on the stream.
 fn fate(trace: &Trace<'_>, event: usize) -> String {
     let due = trace.missing.from..trace.missing.from + trace.missing.expected;
     match trace.found.iter().position(|found| *found as usize == event) {
         Some(place) => format!("frame {}", place + 1),
         None if event < due.start => "before the live part".into(),
-        None if due.contains(&event) => "which did not come".into(),
-        None => "after what came".into(),
+        None if due.contains(&event) => "not delivered".into(),
+        None => "after the delivered part".into(),
     }
 }
 
-/// The places and what is beside them, in order: first the places themselves, then one further on each side, then two.
+/// The places and their neighbours, in order: first the places themselves, then one further on each side, then two.
 fn near(places: &[usize], length: usize, most: usize) -> Vec<usize> {
     let mut shown = Vec::new();
     for distance in 0..=2 {
@@ -115,7 +115,7 @@ fn line(trace: &Trace<'_>, place: usize) -> String {
     format!("stream {}: frame {}: {}", trace.stream.id, place + 1, short(frame))
 }
 
-/// Without the uid, which is the same on all lines but the wrong one, and that one is in the message.
+/// Without the uid, which is the same on all lines but the wrong one, and the message contains the wrong one.
 fn short(frame: &Frame) -> String {
     match &frame.kind {
         FrameKind::Bookmark { end_of_initial: true } => format!("{}, the end of the initial state", say(frame)),

@@ -1,6 +1,6 @@
-//! A stream laid over the history: where its live part begins, which event each frame is, what was not delivered.
+//! A stream compared with the history: where its live part begins, the event of each frame, and the missing events.
 //!
-//! Nothing is judged here; several judges look at the same trace.
+//! Nothing is judged here; several judges use the same trace.
 
 use model::history::{Frame, FrameKind, Start, Stream};
 
@@ -11,39 +11,40 @@ use super::view::View;
 /// How many missing events a trace remembers.
 const REMEMBERED: usize = 3;
 
-/// How many live ADDEDs at most are looked for in an initial part that is no state; each costs a look at the history.
+/// Maximum number of live ADDEDs searched in an initial part that is no state of the store; each needs a search of the
+/// history.
 const TAKEN_IN: usize = 32;
 
 pub(super) struct Trace<'h> {
     pub(super) stream: &'h Stream,
-    /// Up to the first ERROR, and without the tail that lies beyond the end of the recording.
+    /// The frames up to the first ERROR, without those after the end of the recording.
     pub(super) frames: &'h [Frame],
-    /// The number of the view; what it holds is None if the selector cannot be evaluated.
+    /// The number of the view. The view itself is None if the selector cannot be evaluated.
     pub(super) view: usize,
     /// Number of frames before the live part.
     pub(super) initial: usize,
     pub(super) begin: Begin,
-    /// The event of the view that each frame is; NONE for others. Empty without a view.
+    /// The index of each frame's event in the view; NONE for other frames. Empty without a view.
     pub(super) found: Vec<u32>,
     pub(super) missing: Missing,
 }
 
-/// After what the live part begins.
+/// Where the live part begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Begin {
-    /// Every event after this revision belongs to it.
+    /// The live part contains every event after this revision.
     After(u64),
-    /// The initial part is no state that the store ever had.
+    /// The initial part is not a state that the store ever had.
     NoState,
     /// The state may be older than the recording, or the stream ended within it.
     Unknown,
 }
 
-/// Events that the stream skipped although it delivered later ones, or a bookmark beyond them.
+/// Events that the stream skipped although it delivered later events, or a bookmark after them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) count: usize,
-    /// The first of them.
+    /// The first missing events.
     pub(super) first: Vec<usize>,
     /// How many events had to be delivered.
     pub(super) expected: usize,
@@ -52,7 +53,7 @@ pub(super) struct Missing {
 }
 
 impl<'h> Trace<'h> {
-    /// Lays `stream` over the view with that number.
+    /// Compares `stream` with the view of that number.
     pub(super) fn new(prepared: &Prepared<'h>, stream: &'h Stream, view: usize) -> Trace<'h> {
         let errors = stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
         let judged = &stream.frames[..errors.unwrap_or(stream.frames.len())];
@@ -76,7 +77,7 @@ impl<'h> Trace<'h> {
         trace
     }
 
-    /// The frames of the live part, with their places.
+    /// The frames of the live part, with their indices.
     pub(super) fn live(&self) -> impl Iterator<Item = (usize, &'h Frame)> + use<'h> {
         let initial = self.initial;
         self.frames[initial..].iter().enumerate().map(move |(place, frame)| (initial + place, frame))
@@ -86,12 +87,12 @@ impl<'h> Trace<'h> {
         self.live().filter(|(_, frame)| frame.is_change())
     }
 
-    /// The event of the view that a frame is.
+    /// The view's event of a frame.
     pub(super) fn event(&self, place: usize) -> Option<usize> {
         self.found.get(place).filter(|event| **event != NONE).map(|event| *event as usize)
     }
 
-    /// The stream in a message.
+    /// The stream's name in a message.
     pub(super) fn name(&self) -> String {
         let Stream { id, client, transport, prefix, start, selector, .. } = self.stream;
         let start = match start {
@@ -117,7 +118,7 @@ impl<'h> Trace<'h> {
         }
     }
 
-    /// How many frames come before the live part, and after what that begins.
+    /// The number of frames before the live part, and where the live part begins.
     fn begin(&self, prepared: &Prepared<'_>, view: &View) -> (usize, Begin) {
         let whole = self.initial;
         if let Start::After(rv) = self.stream.start {
@@ -125,7 +126,7 @@ impl<'h> Trace<'h> {
         }
         let items: Option<Vec<usize>> = (0..whole).map(|place| self.event(place)).collect();
         let Some(items) = items else { return (whole, self.no_state(prepared)) };
-        // The stream may have been cut within the state: what came must at least have existed together.
+        // The stream may have ended within the state: then its objects must at least have existed together.
         if self.frames.len() == whole && view.coexist(&items, prepared.last) {
             return (whole, Begin::Unknown);
         }
@@ -137,7 +138,7 @@ impl<'h> Trace<'h> {
         lengths.into_iter().find_map(state).unwrap_or_else(|| (whole, self.no_state(prepared)))
     }
 
-    /// The latest revision of which the first frames, which are these events, can be the state.
+    /// The latest revision whose state can be the first frames, whose events are `items`.
     fn state(&self, prepared: &Prepared<'_>, view: &View, items: &[usize]) -> Option<u64> {
         let next = &self.frames[items.len()..];
         if let Some(Frame { kind: FrameKind::Bookmark { end_of_initial: true }, rv, .. }) = next.first() {
@@ -145,16 +146,18 @@ impl<'h> Trace<'h> {
         }
         let change = next.iter().find(|frame| frame.is_change()).map_or(u64::MAX, |frame| frame.rv);
         let high = prepared.last.min(change.saturating_sub(1));
-        // A bookmark promises everything from the state up to it. The same state may come again later, and taken for that
-        // one, the stream would owe nothing. A bookmark behind the state is another mistake, which `watch.bookmark` tells.
+        // A bookmark promises everything from the state up to it. The same state may come again later; if that one were
+        // taken, no event before it would be expected. A bookmark behind the state is another error, which
+        // `watch.bookmark` reports.
         let bookmark = next.iter().find(|frame| matches!(frame.kind, FrameKind::Bookmark { .. }));
         let promised = bookmark.map_or(high, |frame| frame.rv.min(high));
         let before = |high| view.state_with(items, prepared.first, high);
         before(promised).or_else(|| before(high))
     }
 
-    /// Other lengths that the initial part may have, if as a whole it is no state: live ADDEDs were taken in, and what
-    /// should have come between it and them did not. They rise, and each is newer than all before it; the longest is first.
+    /// Other possible lengths of the initial part, if the whole is no state: it includes live ADDEDs, and the events
+    /// between the state and those are missing. The included ones rise, and each is newer than all objects before it.
+    /// The longest length is first.
     fn shorter(&self) -> impl Iterator<Item = usize> + use<'_, 'h> {
         let marked = matches!(self.stream.start, Start::InitialEvents(_));
         let frames = &self.frames[..if marked { 0 } else { self.initial }];
@@ -169,7 +172,7 @@ impl<'h> Trace<'h> {
         if prepared.first > 0 && newest <= prepared.first { Begin::Unknown } else { Begin::NoState }
     }
 
-    /// What lies between the begin and the last event or bookmark and was not delivered.
+    /// The events between the begin and the last event or bookmark that were not delivered.
     fn missing(&self, prepared: &Prepared<'_>, view: &View) -> Missing {
         let events = || self.live_changes().filter_map(|(place, _)| self.event(place));
         let from = match (self.begin, events().next()) {
@@ -179,7 +182,8 @@ impl<'h> Trace<'h> {
         };
         let bookmarks = self.live().filter(|(_, frame)| matches!(frame.kind, FrameKind::Bookmark { .. }));
         let bookmark = bookmarks.map(|(_, frame)| frame.rv.min(prepared.last)).max().unwrap_or(0);
-        // A stream may be cut between two events of one revision: of the last revision only what came is expected.
+        // A stream may end between two events of one revision: of the last revision only the delivered ones are
+        // expected.
         let last_event = events().map(|event| view.events[event].rev).max().unwrap_or(0);
         let to = view.after(bookmark).max(view.at(last_event));
         let mut next = from;
@@ -210,8 +214,8 @@ impl<'h> Trace<'h> {
     }
 }
 
-/// Whether the events between a state and the live ADDED that follows can be told as skipped: then each is of another key.
-/// Several of one key are more mistakes than the one object that would be wrong in a longer state.
+/// Whether the events between a state and the following live ADDED can be reported as skipped: each is of another key.
+/// Several events of one key would be more errors than the one wrong object in a longer state.
 fn is_plain(view: &View, state: u64, next: Option<&usize>) -> bool {
     let Some(next) = next else { return true };
     let mut keys = std::collections::HashSet::new();
@@ -225,14 +229,14 @@ pub(super) fn say(frame: &Frame) -> String {
     format!("{}{place} at {}{uid}", frame.kind.word(), frame.rv)
 }
 
-/// How many frames come before the live part.
+/// The number of frames before the live part.
 ///
-/// With a state first, that is every ADDED up to the first bookmark, other event, or key that was there already. Live
-/// ADDEDs that follow at once are taken in too; that is no loss, since a state with them is a state as well. Where it is
-/// none, `Trace::shorter` looks for them.
+/// If the stream begins with a state, these are all ADDEDs up to the first bookmark, other event, or repeated key. Live
+/// ADDEDs that follow at once are included; usually that is correct, because a state with them is a state as well. If
+/// it is not, `Trace::shorter` searches for them.
 fn initial_length(start: Start, frames: &[Frame], first: u64) -> usize {
     match start {
-        // What happened before the recording began cannot be compared with anything.
+        // Events from before the recording cannot be compared with anything.
         Start::After(rv) if rv < first => {
             frames.iter().take_while(|frame| frame.is_change() && frame.rv <= first).count()
         }

@@ -1,7 +1,7 @@
-//! Is the recording itself sound? Everything else is judged against it.
+//! Checks the recording itself: every other judge compares with it.
 //!
-//! Revisions come from the raw store watch. That they follow from each other and lead to what a Range shows at the end
-//! is what makes them worth being called the truth.
+//! Revisions come from the raw store watch. The judges can rely on them because they follow from each other and lead to
+//! the result of a Range at the end.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use model::history::{Change, History, Key, Operation, Revision, Snapshot};
 use super::keys::{Keys, unsigned};
 use super::{Findings, Judgement, Violation};
 
-/// Fewer revisions than this say nothing about a store.
+/// A verdict about a store needs at least this many revisions.
 const MIN_REVISIONS: u64 = 10;
 
-/// What is known of a key while the revisions are replayed.
+/// The state of a key while the revisions are replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     /// Last revision, also of the tombstone; 0 if there never was one.
@@ -23,8 +23,9 @@ struct State {
     alive: bool,
 }
 
-/// Judges the recording on its own. Beside it stand the changes that came without the value before them where the store
-/// counts revisions and versions, which say all the same what was before: a fault of the store that leaves nothing in doubt.
+/// Judges the recording on its own. The second result are changes that came without their previous value, from a store
+/// that counts revisions and versions: these identify the previous value, so the fault of the store leaves nothing in
+/// doubt.
 pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) -> (Judgement, Vec<Violation>) {
     let mut findings = Findings::default();
     let mut untold = Findings::default();
@@ -88,7 +89,7 @@ fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, rev
     for (revision, &key) in revisions.iter().zip(&keys.of) {
         // Revision 1 of etcd is the empty store.
         if revision.rev > previous.saturating_add(1) && revision.rev > 2 {
-            // A foreign history has any numbers; one gap may be longer than an i64.
+            // An untrusted history may contain any numbers; one gap may be longer than an i64.
             findings.count("revision gaps", unsigned(revision.rev.saturating_sub(previous).saturating_sub(1)));
             if versioned {
                 findings.add(Violation::plain(format!(
@@ -105,7 +106,7 @@ fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, rev
             evidence: vec![format!("before: {}", state.describe()), format!("recorded: {}", describe(revision))],
         };
         if let Some(found) = problem(state, revision, versioned, compacted) {
-            // Nothing is wrong with it but what a compaction might have taken away.
+            // The only error is a missing previous value, which a compaction might have removed.
             if versioned && problem(state, revision, versioned, true).is_none() {
                 untold.add(violation("its previous value is missing"));
             } else {
@@ -210,7 +211,7 @@ pub(super) fn describe(revision: &Revision) -> String {
     )
 }
 
-/// An operation in a message.
+/// The operation's name in a message.
 pub(super) fn say(operation: &Operation) -> String {
     let question = if operation.query.is_empty() { "" } else { "?" };
     format!(

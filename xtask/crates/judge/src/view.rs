@@ -1,6 +1,6 @@
-//! What a collection with a selector looks like from outside: its expected events, and its state at any revision.
+//! A collection behind a selector: the expected events, and the state at any revision.
 //!
-//! A view is built once for each (prefix, selector) that occurs and shared by all streams and lists that ask for it.
+//! A view is built once for each (prefix, selector) that occurs; all streams and lists with it share it.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use model::history::FrameKind;
 
 use super::keys::{Keys, NONE, index};
 
-/// What a watch must say about a change.
+/// The event type that a watch must send for a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Did not match before, matches now.
+    /// The object did not match before and matches now.
     Added,
     Modified,
-    /// Deleted, or it matched before and no longer does.
+    /// The object was deleted, or it matched before and no longer does.
     Deleted,
 }
 
-/// One event that every watch of the view must deliver.
+/// An event that every watch of the view must deliver.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event {
     pub(super) rev: u64,
@@ -32,7 +32,7 @@ pub(super) struct Event {
 
 #[derive(Default)]
 pub(super) struct View {
-    /// By revision. What existed when the recording began stands first, as ADDED.
+    /// Sorted by revision. The objects that existed when the recording began come first, as ADDED.
     pub(super) events: Vec<Event>,
     /// Number of objects after each event.
     alive: Vec<u32>,
@@ -81,7 +81,7 @@ impl Builder {
         index(self.keys.len() - 1)
     }
 
-    /// A change of the key; `matches` says whether the selector matches what is there afterwards (false for a delete).
+    /// A change of the key; `matches` says whether the selector matches the object after it (false for a delete).
     pub(super) fn change(&mut self, local: u32, key: u32, rev: u64, stored: u32, matches: bool) {
         let state = &mut self.keys[local as usize];
         let before = std::mem::replace(&mut state.matches, matches);
@@ -96,7 +96,7 @@ impl Builder {
             previous.next = place;
         }
         state.last_event = place;
-        // What stops to match is told with its last matching content.
+        // The event for an object that no longer matches carries its last matching content.
         let stored = if matches { stored } else { state.stored };
         state.stored = stored;
         match kind {
@@ -124,7 +124,7 @@ impl View {
         self.events.partition_point(|event| event.rev < rev)
     }
 
-    /// The event of `key` at exactly `rv`; `near` is where it probably is.
+    /// The event of `key` at exactly `rv`; `near` is its probable position.
     pub(super) fn find(&self, keys: &Keys<'_>, key: &str, rv: u64, near: usize) -> Option<usize> {
         let is_it = |event: &Event| event.rev == rv && keys.texts[event.key as usize] == key;
         if self.events.get(near).is_some_and(is_it) {
@@ -140,7 +140,7 @@ impl View {
         position.checked_sub(1).map_or(0, |last| u64::from(self.alive[last]))
     }
 
-    /// The revision of the event that ends what `event` made; `u64::MAX` if nothing does.
+    /// The revision of the event that ended the version that `event` made; `u64::MAX` if there is none.
     pub(super) fn ends(&self, event: usize) -> u64 {
         match self.events[event].next {
             NONE => u64::MAX,
@@ -148,7 +148,7 @@ impl View {
         }
     }
 
-    /// Whether all of the live events were part of one state at `high` or earlier.
+    /// Whether all of the given events were part of one state at `high` or earlier.
     pub(super) fn coexist(&self, found: &[usize], high: u64) -> bool {
         let begin = found.iter().map(|&event| self.events[event].rev).max().unwrap_or(0);
         let end = found.iter().map(|&event| self.ends(event)).min().unwrap_or(u64::MAX);
@@ -156,7 +156,7 @@ impl View {
         no_deletes && begin < end && begin <= high
     }
 
-    /// The latest revision in `low..=high` at which exactly the given live events are the state.
+    /// The latest revision in `low..=high` whose state consists of exactly the given events.
     pub(super) fn state_with(&self, found: &[usize], low: u64, high: u64) -> Option<u64> {
         let mut low = low;
         let mut high = high;
@@ -167,7 +167,7 @@ impl View {
             low = low.max(self.events[event].rev);
             high = high.min(self.ends(event) - 1);
         }
-        // Between two events nothing changes: one look at each stretch, from the latest to the earliest.
+        // Between two events nothing changes: check each range between events once, from the latest to the earliest.
         let mut position = self.after(high);
         while low <= high {
             if self.alive_before(position) == found.len() as u64 {
@@ -180,7 +180,7 @@ impl View {
         None
     }
 
-    /// Keys with their revisions at `rev`. Walks the whole view: for messages and pages only.
+    /// Keys with their revisions at `rev`. Walks the whole view, so it is for messages and pages only.
     pub(super) fn state_at<'h>(&self, keys: &Keys<'h>, rev: u64) -> BTreeMap<&'h str, u64> {
         let mut state = BTreeMap::new();
         for event in &self.events[..self.after(rev)] {
@@ -198,7 +198,7 @@ impl View {
     }
 }
 
-/// The differences between what was received and the state it claims to be, a line each; at most `most`.
+/// The differences between the received items and the state that they claim to be, one line each; at most `most` lines.
 pub(super) fn differences<'a>(
     state: &BTreeMap<&str, u64>,
     items: impl Iterator<Item = (&'a str, u64)>,

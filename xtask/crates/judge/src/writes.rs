@@ -1,7 +1,7 @@
-//! `suite.writes`: what was answered about writes against what the store recorded of them.
+//! `suite.writes`: compares the answers to writes with what the store recorded about them.
 //!
-//! Every answered write is in the history under the resource version of its answer, replaced what it was based on, and
-//! comes after everything that was answered before it was sent. A write without an answer is not judged here.
+//! Every answered write is in the history under the resource version of its answer, replaced the version it was based
+//! on, and comes after everything that was answered before it was sent. A write without an answer is not judged here.
 
 use model::history::{Answer, Change, Operation, Revision, Verb};
 
@@ -11,12 +11,12 @@ use super::query::Query;
 use super::truth::{describe, say};
 use super::{Findings, Judgement, Violation};
 
-/// Fewer answered writes than this say nothing about answers.
+/// A verdict about answers needs at least this many answered writes.
 const MIN_WRITES: u64 = 10;
-/// Changes of a key in evidence.
+/// Maximum number of changes of a key in evidence.
 const SHOWN: usize = 5;
 
-/// An answer that names a revision: (resource version, key, who was told so).
+/// An answer that names a revision: (resource version, key, the operation that got it).
 type Claim<'h> = (u64, &'h str, &'h Operation);
 
 pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
@@ -52,7 +52,7 @@ pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
     findings.judgement()
 }
 
-/// What is wrong with an answer, as the end of a sentence, and the evidence.
+/// The error of an answer, as the end of a sentence, and the evidence.
 type Problem = (String, Vec<String>);
 
 fn write<'h>(
@@ -67,14 +67,17 @@ fn write<'h>(
     };
     let evidence = || around(prepared, &revision.key, rv);
     match (operation.verb, operation.based_on) {
-        // A creation by another verb may be answered late; that of a POST is the revision.
+        // A creation by another verb may be answered late; the answer to a POST names the revision of the creation.
         (Verb::Create, _) if revision.create_rev != revision.rev => {
             let created = matches!(operation.answer, Answer::Object { status: 201, .. });
             return created.then(|| (format!("answered 201 and {rv}, at which nothing was created"), evidence()));
         }
         (Verb::Create, _) => {}
         (Verb::Update, Some(based_on)) if based_on == rv && operation.changes => {
-            return Some((format!("answered {rv}, on which it was based, although it changes something"), evidence()));
+            return Some((
+                format!("answered {rv}, the version it was based on, although it changes something"),
+                evidence(),
+            ));
         }
         (Verb::Update, Some(based_on)) if based_on == rv => {
             let over = over_before(prepared, operation, rv)?;
@@ -96,13 +99,13 @@ fn write<'h>(
     (rv <= before).then(|| (text(), evidence()))
 }
 
-/// A deletion that is complete, as its answer says, has left a tombstone.
+/// If the answer says that a deletion is complete, it has left a tombstone.
 fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
     let text = operation.key.as_deref()?;
-    // Of an object that the store never held nothing is known, not even that this is its key.
+    // Nothing is known about an object that the store never held, not even that this is its key.
     let key = prepared.keys.id(text)?;
     let low = prepared.known.acknowledged(operation.called);
-    // It may be older than the recording.
+    // The tombstone may be older than the recording.
     if prepared.first > 0 && low <= prepared.first {
         return None;
     }
@@ -111,7 +114,7 @@ fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
         revision.kind == Change::Delete && prepared.known.not_before(unsigned(revision.rev)) <= operation.returned
     });
     deletes.next().is_none().then(|| {
-        (format!("was answered as done, but after {low} the store did not delete it"), around(prepared, text, low))
+        (format!("was answered as complete, but after {low} the store did not delete it"), around(prepared, text, low))
     })
 }
 
@@ -123,7 +126,7 @@ fn over_before(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Optio
     (next <= prepared.known.acknowledged_of(key, operation.called)).then_some(next)
 }
 
-/// The version of the key that a revision replaced; 0 if there was none. None: it is older than the recording.
+/// The version of the key that a revision replaced; 0 if the key did not exist. None: it is older than the recording.
 fn replaced(prepared: &Prepared<'_>, revision: &Revision) -> Option<u64> {
     let key = prepared.keys.id(&revision.key)?;
     let before = prepared.keys.changes_until(key, unsigned(revision.rev).saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What the build stage hands on: audited binaries and how each came to be.
+//! The result of the build stage: audited binaries and how each was obtained.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,8 +11,8 @@ use crate::Target;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", content = "value")]
 pub enum Source {
-    /// `module[:VERSION]`, or `VERSION`: the pinned Go module, that of another minor (`v1.35`), or another released
-    /// version (`v1.35.2`).
+    /// `module[:VERSION]`, or `VERSION`: the pinned Go module, the pinned module of another minor (`v1.35`), or another
+    /// released version (`v1.35.2`).
     Module(Option<String>),
     /// `checkout:PATH`: a source tree of the user.
     Checkout(PathBuf),
@@ -26,12 +26,12 @@ pub struct Artifacts {
     /// GOARCH.
     pub arch: String,
     pub by_component: BTreeMap<String, Artifact>,
-    /// The store and its tools once more, for this machine itself, where a check carries data from one to the other.
+    /// The store and its tools, built for the host as well, for checks that move data between the two architectures.
     #[serde(skip)]
     pub native: Option<Box<Native>>,
 }
 
-/// Binaries for the machine that the harness runs on, whose architecture is another one than that under test.
+/// Binaries for the host of the harness, whose architecture differs from the one under test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Native {
     pub target: Target,
@@ -53,10 +53,10 @@ pub struct Artifact {
     /// The Go release in the build information, "go1.26.8".
     pub go: String,
     pub step: BuildStep,
-    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    /// Flags, by their current names, that this release calls `--experimental-NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experimental_flags: Vec<String>,
-    /// Parts of the flags' comma-separated values that this release does not know and ends at: they are left out.
+    /// Parts of comma-separated flag values that are left out, because this release exits when it reads an unknown one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_values: Vec<String>,
 }
@@ -67,9 +67,9 @@ pub struct Artifact {
 pub enum BuildStep {
     /// Found in the cache under this key.
     Hit { key: String },
-    /// Built now; `why` says what the cache lacked.
+    /// Built in this run; `why` names what was missing in the cache.
     Built { key: String, why: String, seconds: f64 },
-    /// Taken as it is.
+    /// Used without building.
     Prebuilt,
 }
 
@@ -106,7 +106,7 @@ impl std::str::FromStr for Source {
             }
             ("checkout", Some(path)) if !path.is_empty() => Ok(Source::Checkout(path.into())),
             ("prebuilt", Some(path)) if !path.is_empty() => Ok(Source::Prebuilt(path.into())),
-            _ => Err(format!("`{text}` is none of VERSION, module, module:VERSION, checkout:PATH, prebuilt:DIR")),
+            _ => Err(format!("`{text}` is not one of VERSION, module, module:VERSION, checkout:PATH, prebuilt:DIR")),
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_read_as_they_are_written() {
+    fn parses_sources_as_they_are_displayed() {
         for (text, written) in [
             ("module", "module"),
             ("1.35", "module:v1.35"),

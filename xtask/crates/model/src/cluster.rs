@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::MachineInfo;
 
-/// A running cluster. Dropping it takes nothing down: the boot stage's guard does.
+/// A running cluster. Dropping it stops nothing: the boot stage's guard does.
 #[derive(Clone)]
 pub struct Cluster {
     pub info: ClusterInfo,
-    /// None where the provider cannot touch the processes; checks that need it are then skipped.
+    /// None if the provider cannot control the processes; checks that need control are then skipped.
     pub control: Option<Arc<dyn Control>>,
 }
 
@@ -25,18 +25,18 @@ pub struct ClusterInfo {
     pub provider: String,
     /// How the code is executed: `native`, or the emulator with its version.
     pub execution: String,
-    /// How much slower than the reference this machine is; every deadline is multiplied by it. At least 1.
+    /// The slowdown of this machine against the reference; every deadline is multiplied by it. At least 1.
     pub factor: f64,
-    /// How many control planes may be awake at the same time; the others rest until the suite comes to them. None where
-    /// all always run. See [`Control::wake`].
+    /// How many control planes may run at the same time; the others are suspended until the suite needs them. None if
+    /// all control planes always run. See [`Control::wake`].
     #[serde(default)]
     pub awake: Option<usize>,
     /// By profile name.
     pub profiles: BTreeMap<String, ProfileInfo>,
-    /// The system VM that everything runs in, if it does.
+    /// The system VM that everything runs in, if there is one.
     #[serde(default)]
     pub machine: Option<MachineInfo>,
-    /// Set where the cluster is somebody else's.
+    /// Set for an external cluster.
     #[serde(default)]
     pub shared: Option<Shared>,
     /// The node on which Pods run, if there is one.
@@ -45,8 +45,8 @@ pub struct ClusterInfo {
 }
 
 impl ClusterInfo {
-    /// From this factor on a machine is slow, as an emulated one is: control planes rest, servers are spared work, and cases
-    /// wait more than they work.
+    /// From this factor on a machine counts as slow, like an emulated one: control planes are suspended, servers get
+    /// less work, and cases spend more time waiting than working.
     pub const SLOW: f64 = 4.0;
 }
 
@@ -54,26 +54,27 @@ impl ClusterInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
     pub profile: String,
-    /// What is on it and can run: names in `images.yaml` to references.
+    /// The images on the node that can run: names in `images.yaml` to references.
     pub images: BTreeMap<String, String>,
 }
 
-/// What has to be respected in a cluster that others use and run: they write too, and all that is made there must be
-/// told from theirs and removed.
+/// Rules for a cluster that others use and operate: their clients write too, and the suite must be able to distinguish
+/// its own objects and to remove all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shared {
-    /// Ends the names of everything that this run makes, and is the value of the label [`Shared::LABEL`] of what has no
-    /// namespace.
+    /// The suffix of the names of everything that this run creates, and the value of the label [`Shared::LABEL`] on
+    /// objects without a namespace.
     pub mark: String,
-    /// Whether somebody puts something into each new namespace, as the controller manager does.
+    /// Whether a controller creates objects in each new namespace, as the controller manager does.
     pub fills_namespaces: bool,
-    /// Whether the endpoint did not choose HTTP/2 when both protocols were offered, as a reverse proxy without it.
+    /// Whether the endpoint did not choose HTTP/2 when both protocols were offered, for example a reverse proxy without
+    /// it.
     #[serde(default)]
     pub http1_only: bool,
 }
 
 impl Shared {
-    /// Names the run that a namespace or another object without a namespace belongs to.
+    /// The label that names the run to which a namespace or another object without a namespace belongs.
     pub const LABEL: &str = "archproof.example/run";
 }
 
@@ -83,50 +84,51 @@ pub struct ProfileInfo {
     pub name: String,
     /// `https://127.0.0.1:PORT`.
     pub apiserver: String,
-    /// All apiservers on these stores, that one first. Empty in what older versions wrote down.
+    /// All apiservers on these stores, `apiserver` first. Empty in files of older versions.
     #[serde(default)]
     pub apiservers: Vec<String>,
     /// Administrator credentials for the apiserver.
     pub tls: TlsFiles,
-    /// A file with a bearer token of the same administrator. Where there is one the suite shows it instead of the
-    /// certificate, which an apiserver verifies anew in every request: where Go has no assembly for P-256 and an
-    /// emulator runs it, that is a sixth of all that the apiserver does.
+    /// A file with a bearer token of the same administrator. If it exists, the suite sends it instead of the
+    /// certificate. kube-apiserver verifies a client certificate anew in every request: under emulation, where Go has
+    /// no assembly for P-256, that takes a sixth of all its processor time.
     #[serde(default)]
     pub token: Option<PathBuf>,
-    /// The server at `apiserver` refuses clients without a certificate, also with a token: a client shows both.
+    /// The server at `apiserver` refuses clients without a certificate, even with a token: a client sends both.
     #[serde(default)]
     pub client_certificate_required: bool,
     pub kubeconfig: PathBuf,
     /// `--etcd-prefix`, with a leading slash and without a trailing one.
     pub prefix: String,
-    /// The first one holds whatever no other one lists.
+    /// The first one holds every resource that no other one lists.
     pub stores: Vec<StoreInfo>,
     /// The flags the apiserver was started with, without dashes.
     pub flags: BTreeMap<String, String>,
-    /// The profile's private folder (keys, configuration files).
+    /// The profile's own folder (keys, configuration files).
     pub dir: PathBuf,
 }
 
-/// One etcd.
+/// One store: etcd, or kine in its place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StoreInfo {
     pub name: String,
-    /// `https://127.0.0.1:PORT`. Empty where the apiserver can be reached and its store cannot.
+    /// `https://127.0.0.1:PORT`. Empty if only the apiserver can be reached and not its store.
     pub endpoint: String,
-    /// The endpoints of all members, that one first. Empty in what older versions wrote down.
+    /// The endpoints of all members, `endpoint` first. Empty in files of older versions.
     #[serde(default)]
     pub members: Vec<String>,
     pub tls: TlsFiles,
     /// `group/resource` entries kept here; empty for the first store.
     pub resources: Vec<String>,
-    /// What all keys begin with, as far as this store can be asked: nothing for etcd. kine compares keys as texts and has
-    /// no range without an end, so it is asked for what is below a slash.
+    /// The prefix of all keys that this store can be asked for: empty for etcd. kine compares keys as texts and has no
+    /// range without an end, so it is asked for the keys below a slash.
     #[serde(default)]
     pub root: String,
 }
 
 impl StoreInfo {
-    /// Whether it counts the writes of each key and leaves no revision out. kine does neither; it is known by its root.
+    /// Whether the store counts the writes of each key and skips no revision. kine does neither; its `root` identifies
+    /// it.
     pub fn counts_versions(&self) -> bool {
         self.root.is_empty()
     }
@@ -140,45 +142,45 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Power over the components of a cluster. Components are named `PROFILE/kube-apiserver`, `PROFILE/etcd-STORE` and, for
-/// a plugin, `PROFILE/NAME`. Where the profile says so there are `PROFILE/kube-controller-manager` and
-/// `PROFILE/etcd-spare`, which do not run before they are started. Where the components are of another architecture than
-/// this machine there is, beside the spare etcd, `PROFILE/etcd-native`, which is of this machine's own and runs on it.
+/// Control over the components of a cluster. Components are named `PROFILE/kube-apiserver`, `PROFILE/etcd-STORE` and,
+/// for a plugin, `PROFILE/NAME`. A profile may add `PROFILE/kube-controller-manager` and `PROFILE/etcd-spare`, which do
+/// not run before a check starts them. If the components have another architecture than the host, the spare etcd is
+/// accompanied by `PROFILE/etcd-native`, which has the host's architecture and runs on the host.
 ///
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
     fn components(&self) -> Vec<String>;
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError>;
-    /// Puts a file into a profile's private folder, in the place where its components run and on this side. Whoever reads
-    /// it meanwhile sees the old content or the new one.
+    /// Writes a file into a profile's folder, both where its components run and on the host. Concurrent readers see the
+    /// old content or the new one.
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError>;
-    /// Runs one of the profile's tools to its end, in the place where its components run, and gives what it printed. In
-    /// `args` `{run}` is the profile's private folder there. `native/TOOL` is the one of this machine, and runs on it.
+    /// Runs one of the profile's tools to its end where its components run, and returns its output. In `args`, `{run}`
+    /// is the profile's folder there. `native/TOOL` is the host's tool, and runs on the host.
     fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError>;
-    /// How `PROFILE/etcd-spare` is reached while it runs.
+    /// The address and credentials of `PROFILE/etcd-spare` while it runs.
     fn spare(&self, profile: &str) -> Option<StoreInfo>;
-    /// How `PROFILE/etcd-native` is.
+    /// The same for `PROFILE/etcd-native`.
     fn native(&self, profile: &str) -> Option<StoreInfo>;
     /// The whole log of the component so far, over all its restarts.
     fn log(&self, component: &str) -> Result<String, ControlError>;
-    /// Lets the components of a resting profile run, and returns when they are ready.
+    /// Resumes the components of a suspended profile, and returns when they are ready.
     ///
-    /// An idle control plane costs a few percent of a native processor, and under emulation most of one. So where code is
-    /// executed slowly, control planes that nobody uses are stopped (SIGSTOP) as long as that lasts.
+    /// An idle control plane takes a few percent of a native processor, and under emulation most of one. So on slow
+    /// machines, control planes without work are suspended (SIGSTOP).
     fn wake(&self, profile: &str) -> Result<(), ControlError>;
-    /// Stops them again. Neither does anything where no profile rests.
+    /// Suspends the profile again. `wake` and `rest` are no-ops if no profile is ever suspended.
     fn rest(&self, profile: &str) -> Result<(), ControlError>;
-    /// A component that has ended although nobody asked for it, with the last lines of its log.
+    /// A component that exited unexpectedly, with the last lines of its log.
     fn casualty(&self) -> Option<String>;
 }
 
-/// What can be done to a component.
+/// An action on a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Start after a stop or kill, with the last flags.
     Start,
-    /// Like `Start`, this once without a variable of its environment.
+    /// Like `Start`, but this time without one variable of its environment.
     StartWithout { variable: String },
     /// TERM, then KILL after a grace period.
     Stop,
@@ -188,9 +190,9 @@ pub enum Action {
     Pause,
     /// SIGCONT.
     Resume,
-    /// Stop and start with these flags changed; an empty value removes the flag, an empty map keeps all. `{run}` and
-    /// `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded,
-    /// `{store.spare-peer}` what it says to other members, and so for `native`.
+    /// Stop, and start with these flags changed; an empty value removes the flag, an empty map keeps all flags. `{run}`
+    /// and `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded, and
+    /// `{store.spare-peer}` its peer URL; likewise for `native`.
     Restart { flags: BTreeMap<String, String> },
 }
 
@@ -206,8 +208,9 @@ impl ProfileInfo {
 
     /// The store that holds `group/resource`.
     pub fn store_for(&self, group: &str, plural: &str) -> &StoreInfo {
-        // events.k8s.io is a second view of the core events: the server looks for an override of those and for none of
-        // its own (kubernetes pkg/kubeapiserver/default_storage_factory_builder.go, AddCohabitatingResources).
+        // events.k8s.io is a second view of the core events: kube-apiserver uses the override of the core events for
+        // both and none of events.k8s.io (kubernetes pkg/kubeapiserver/default_storage_factory_builder.go,
+        // AddCohabitatingResources).
         let group = if (group, plural) == ("events.k8s.io", "events") { "" } else { group };
         let wanted = format!("{group}/{plural}");
         self.stores.iter().find(|s| s.resources.contains(&wanted)).unwrap_or(&self.stores[0])
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn both_views_of_events_are_in_the_store_of_the_core_events() {
+    fn events_of_both_groups_are_in_the_store_of_the_core_events() {
         let stores = vec![store("main", &[]), store("events", &["/events"]), store("apps", &["apps/deployments"])];
         let tls = stores[0].tls.clone();
         let profile = ProfileInfo {

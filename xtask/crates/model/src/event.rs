@@ -1,4 +1,4 @@
-//! What happens in a run, one event a line in `events.jsonl`. Every report file is made from these and nothing else.
+//! The events of a run, one per line in `events.jsonl`. Every report file is made from these and from nothing else.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ pub enum Event {
         at: Timestamp,
         phase: String,
     },
-    /// A phase (`build`, `boot`, `suite`, `teardown`) is a case of its own in the reports.
+    /// A phase (`build`, `boot`, `suite`, `teardown`) is a case in the reports.
     PhaseFinished {
         at: Timestamp,
         phase: String,
         outcome: Outcome,
         seconds: f64,
     },
-    /// What the build stage handed on.
+    /// The result of the build stage.
     Built {
         at: Timestamp,
         artifact: Artifact,
     },
-    /// Facts that are known only after boot: execution, factor, versions as the servers report them.
+    /// Facts that are known only after boot: execution, factor, and the versions that the servers report.
     Booted {
         at: Timestamp,
         execution: String,
@@ -43,7 +43,7 @@ pub enum Event {
         #[serde(default)]
         machine: Option<Box<MachineInfo>>,
     },
-    /// How many cases will follow.
+    /// How many cases follow.
     SuitePlanned {
         at: Timestamp,
         cases: usize,
@@ -64,12 +64,12 @@ pub enum Event {
         source: String,
         outcome: Outcome,
         seconds: f64,
-        /// What was exercised, by name: operations, events, streams, resumes.
+        /// What the case exercised, by name: operations, events, streams, resumes.
         counters: BTreeMap<String, u64>,
         /// The command that repeats only this.
         repeat: String,
     },
-    /// Something a reader should know: a warning, a residue, a correction.
+    /// A message for the reader: a warning, a residue, a correction.
     Note {
         at: Timestamp,
         text: String,
@@ -82,13 +82,13 @@ pub enum Event {
     },
 }
 
-/// What is known before anything starts: `run.json` is this plus what `Built` and `Booted` add.
+/// The facts known before anything starts: `run.json` is this plus what `Built` and `Booted` add.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
     /// Name of the run folder.
     pub id: String,
     pub started: Timestamp,
-    /// Version of the harness and, where known, its commit.
+    /// Version of the harness and, if known, its commit.
     pub harness: String,
     /// GOARCH under test.
     pub arch: String,
@@ -98,24 +98,24 @@ pub struct RunInfo {
     /// Source spec of each component set.
     pub sources: BTreeMap<String, String>,
     pub seed: u64,
-    /// `2/4`: the second of four parts of what was selected. None: all of it.
+    /// `2/4`: the second of four parts of the selection. None: the whole selection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
-    /// The job of CI that the run belongs to. None: the run was not started as a job.
+    /// The CI job that the run belongs to. None: the run was not started as a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<CiJob>,
     /// The command line that repeats the run.
     pub command: String,
 }
 
-/// A job of CI, as a run claims it. The gate compares the claim with the plan and with the name of the artifact.
+/// A CI job, as a run claims it. The gate compares the claim with the plan and with the name of the artifact.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CiJob {
     /// Id in the plan: `ARCH-vm-1of2`.
     pub id: String,
     /// Attempt of the workflow run, from 1.
     pub attempt: u32,
-    /// GitHub's id of the workflow run, which is of one commit. None: the job was not started by GitHub.
+    /// GitHub's id of the workflow run, which belongs to one commit. None: GitHub did not start the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_run: Option<String>,
 }

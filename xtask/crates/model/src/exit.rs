@@ -1,4 +1,4 @@
-//! Exit codes of `cargo xtask`, one per kind of end. They are part of the interface: scripts match on them.
+//! Exit codes of `cargo xtask`, one per kind of result. They are part of the interface: scripts match on them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Exit {
     /// Everything ended as expected.
     Ok,
-    /// A bug of ours, or an error nobody foresaw.
+    /// A bug of the harness, or an unforeseen error.
     Internal,
     /// The command line is wrong.
     Usage,
@@ -17,9 +17,9 @@ pub enum Exit {
     TargetData,
     /// At least one check failed, or passed although a failure was expected.
     Conformance,
-    /// A component could not be built, or the build's result is not what was asked for.
+    /// A component could not be built, or the result of the build differs from the request.
     Build,
-    /// Boot, teardown, or anything else around the checks broke; says nothing about conformance.
+    /// Boot, teardown, or another step around the checks failed; this is no statement about conformance.
     Infrastructure,
     /// Ctrl-C or TERM.
     Interrupted,

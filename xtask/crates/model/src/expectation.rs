@@ -1,11 +1,11 @@
-//! Failures that are known: `targets/expectations.yaml`.
+//! Expected failures: `targets/expectations.yaml`.
 
 use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
 
-/// One known failure of one check. A field that is left out, or an empty list, speaks of everything.
+/// One expected failure of one check. A field that is left out, or an empty list, matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
@@ -27,26 +27,26 @@ pub struct Expectation {
     /// Releases of the store.
     #[serde(default)]
     pub store_version: Option<VersionReq>,
-    /// A part of what the check says. Another failure of the same check is not expected.
+    /// A part of the failure's text. Another failure of the same check is not expected.
     pub says: String,
-    /// Whether the server fails by a race, so that a pass is as right as that failure.
+    /// Whether the failure depends on a race, so that a pass is correct as well.
     #[serde(default)]
     pub seldom: bool,
     /// Why it fails.
     pub reason: String,
-    /// Where that is discussed: an URL.
+    /// The URL of the discussion.
     pub issue: String,
-    /// The last day on which the failure is expected, `2027-03-31`. After it somebody has to look again.
+    /// The last day on which the failure is expected, `2027-03-31`. After it a person has to check the entry again.
     pub expires: String,
 }
 
-/// What an expectation may ask of a run.
+/// The facts of a run that an expectation may depend on.
 #[derive(Clone, Debug)]
 pub struct Circumstances {
     pub arch: String,
     pub provider: String,
     pub store: String,
-    /// None where the version is no release's; an expectation for some releases then says nothing.
+    /// None if the version is not that of a release; an expectation for some releases then does not apply.
     pub kubernetes: Option<Version>,
     pub store_version: Option<Version>,
     /// `2026-11-21`.
@@ -54,7 +54,7 @@ pub struct Circumstances {
 }
 
 impl Expectation {
-    /// Whether it speaks of this case of a run.
+    /// Whether the expectation applies to this case of a run.
     pub fn concerns(&self, run: &Circumstances, check: &str, profile: &str) -> bool {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         let release = |range: &Option<VersionReq>, version: &Option<Version>| match (range, version) {
@@ -71,8 +71,8 @@ impl Expectation {
             && release(&self.store_version, &run.store_version)
     }
 
-    /// What a case ended with, in the light of all entries that speak of it: of that whose failure it is, else of one to
-    /// which a pass is wrong.
+    /// The outcome of a case, given all entries that apply to it. The entry whose failure it is decides; without such
+    /// an entry, one that does not allow a pass.
     pub fn weigh_all(entries: &[&Expectation], outcome: Outcome, today: &str) -> Outcome {
         let entry = entries.iter().find(|entry| entry.is_said_by(&outcome));
         let entry = entry.or_else(|| entries.iter().find(|entry| !entry.seldom)).or(entries.first());
@@ -82,13 +82,14 @@ impl Expectation {
         }
     }
 
-    /// Whether a case of which it speaks failed as it says.
+    /// Whether the case failed with the expected failure.
     fn is_said_by(&self, outcome: &Outcome) -> bool {
         let Outcome::Failed { message, evidence } = outcome else { return false };
         message.contains(&self.says) || evidence.iter().any(|line| line.contains(&self.says))
     }
 
-    /// What a case of which it speaks ended with, in its light. An error, a time-out or a skip is never what was expected.
+    /// The outcome of a case, given that this entry applies. An error, a time-out or a skip is never the expected
+    /// failure.
     fn weigh(&self, outcome: Outcome, today: &str) -> Outcome {
         let said = self.is_said_by(&outcome);
         match outcome {
@@ -99,7 +100,7 @@ impl Expectation {
             }
             Outcome::Failed { message, .. } if said => Outcome::ExpectedFailure { message, issue: self.issue.clone() },
             Outcome::Failed { message, evidence } => {
-                let said = format!("{message} (expected was another failure: `{}`, {})", self.says, self.issue);
+                let said = format!("{message} (another failure is expected: `{}`, {})", self.says, self.issue);
                 Outcome::Failed { message: said, evidence }
             }
             other => other,
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn it_speaks_of_what_it_names() {
+    fn entry_applies_to_what_its_fields_name() {
         let entry = expectation();
         assert!(entry.concerns(&run(), "list.order", "default"));
         assert!(!entry.concerns(&run(), "list.order2", "default"));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_race_decides_a_pass_is_right_as_well() {
+    fn failure_by_a_race_allows_a_pass() {
         let race = Expectation { seldom: true, ..expectation() };
         assert_eq!(race.weigh(Outcome::Passed, "2027-02-01"), Outcome::Passed);
         let known = Outcome::failed("two items are out of order");
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_entries_that_of_the_failure_counts() {
+    fn entry_of_the_observed_failure_decides() {
         let race = Expectation { says: "lost".into(), seldom: true, ..expectation() };
         let other = Expectation { says: "twice".into(), seldom: true, ..expectation() };
         let sure = expectation();

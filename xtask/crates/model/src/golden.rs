@@ -1,4 +1,4 @@
-//! What stored values must look like to the byte, so that one machine alone can be held to all others.
+//! The exact bytes of stored values, so that a run on one machine can be compared with all others.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ pub struct GoldenValue {
     pub name: String,
     /// `protobuf`, `json`, `yaml`.
     pub encoding: String,
-    /// Bytes, masked or not: masking keeps them.
+    /// Length in bytes, which masking does not change.
     pub length: usize,
-    /// Of the masked bytes, in hexadecimal.
+    /// SHA-256 of the masked bytes, in hexadecimal.
     pub sha256: String,
 }

@@ -1,6 +1,6 @@
-//! What a run recorded about one store: its true revisions, every API operation, every API watch stream.
+//! What a run recorded about one store: its revisions, every API operation, every API watch stream.
 //!
-//! A history is complete in itself: the judges need nothing else, so an old run can be judged again.
+//! A history is self-contained: the judges need nothing else, so an old run can be judged again.
 //! All times are microseconds since the recorder of the run started, on one monotonic clock.
 //! On disk each of the three lists is a file of JSON lines below `history/<profile>.<store>/`.
 
@@ -24,7 +24,7 @@ pub struct History {
     pub streams: Vec<Stream>,
 }
 
-/// What frames the lists.
+/// The frame around the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     pub profile: String,
@@ -33,20 +33,20 @@ pub struct Meta {
     pub initial: Vec<Snapshot>,
     /// The revision at which the recording began; `initial` is the state after it.
     pub first_rev: i64,
-    /// The last revision that the recording is complete up to.
+    /// The last revision up to which the recording is complete.
     pub last_rev: i64,
-    /// The whole store at `last_rev`, read by Range: what replaying the revisions must give.
+    /// The whole store at `last_rev`, read by Range: replaying the revisions must give the same.
     pub last: Vec<Snapshot>,
     /// Compactions that the harness made or noticed: (time, compacted revision).
     pub compactions: Vec<(Micros, i64)>,
     /// Times at which an apiserver of this profile was started again.
     pub restarts: Vec<Micros>,
-    /// Where the recording was broken off, by the death of the store it watched, and went on: (time, first revision asked
-    /// for again).
+    /// Where the recording was interrupted by the death of the store, and then continued: (time, first revision
+    /// requested again).
     #[serde(default)]
     pub reopened: Vec<(Micros, i64)>,
-    /// Whether the store counts the writes of each key and leaves no revision out, as etcd does and kine does not. None in
-    /// older recordings: there the revisions themselves have to tell.
+    /// Whether the store counts the writes of each key and skips no revision, as etcd does and kine does not. None in
+    /// older recordings, where the judges derive it from the revisions.
     #[serde(default)]
     pub versioned: Option<bool>,
 }
@@ -88,24 +88,24 @@ pub enum Change {
     Delete,
 }
 
-/// One request to the API that is not a watch.
+/// One API request other than a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who asked: the check's id, or a worker of the traffic. One client is strictly sequential only if it says so.
+    /// The client: the check's id, or a worker of the traffic. One client is strictly sequential only if it says so.
     pub client: Arc<str>,
     pub verb: Verb,
-    /// Key prefix of the collection asked, with a trailing slash: `/registry/configmaps/NS/`.
+    /// Key prefix of the requested collection, with a trailing slash: `/registry/configmaps/NS/`.
     pub prefix: Key,
     /// The object's key; none for a list or a create with a generated name.
     pub key: Option<Key>,
     /// The query as sent, without `?`.
     pub query: String,
-    /// The resource version in the object of an update: the one that must be there for the update to take effect. None if
-    /// it carries none, for other verbs, and in older recordings.
+    /// The resource version in the object of an update, which must be the current one for the update to take effect.
+    /// None if the object carries none, for other verbs, and in older recordings.
     #[serde(default)]
     pub based_on: Option<u64>,
-    /// It asks for something that is not there yet, whoever comes first: an update or patch that is done has made a revision.
-    /// False where nobody can say so, and in older recordings.
+    /// The request asks for content that cannot exist yet, whichever request comes first: an update or patch that
+    /// succeeds has made a revision. False if this is unknown, and in older recordings.
     #[serde(default)]
     pub changes: bool,
     pub called: Micros,
@@ -115,7 +115,7 @@ pub struct Operation {
 
 impl Operation {
     /// Whether an update or patch that was answered with this version has made it. One that changes nothing is answered
-    /// with what was there, and a patch does not say what that was.
+    /// with the existing version, and a patch does not tell which one that was.
     pub fn made(&self, rv: u64) -> bool {
         self.based_on.map_or(self.changes, |based_on| based_on != rv)
     }
@@ -133,7 +133,7 @@ pub enum Verb {
     DeleteCollection,
 }
 
-/// What came back.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "is")]
 pub enum Answer {
@@ -155,7 +155,7 @@ pub struct Stream {
     pub client: Arc<str>,
     /// `http/1.1`, `http/2`.
     pub transport: String,
-    /// Key prefix of everything it can deliver, with a trailing slash.
+    /// Key prefix of every object that it can deliver, with a trailing slash.
     pub prefix: Key,
     pub selector: Option<Selector>,
     pub start: Start,
@@ -182,11 +182,11 @@ pub struct Selector {
 pub enum Start {
     /// `resourceVersion=n`, n > 0: exclusive.
     After(u64),
-    /// No `resourceVersion`: the present state first, as synthetic ADDED.
+    /// No `resourceVersion`: the current state first, as synthetic ADDED.
     Unset,
     /// `resourceVersion=0`: some state first, as synthetic ADDED.
     Zero,
-    /// `sendInitialEvents=true` with `resourceVersion` (0 when unset): a state at least that new, then a bookmark.
+    /// `sendInitialEvents=true` with `resourceVersion` (0 when unset): a state at least as new, then a bookmark.
     InitialEvents(u64),
 }
 
@@ -197,7 +197,7 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Key of the object; empty for bookmarks and errors.
     pub key: Key,
-    /// `metadata.resourceVersion`; 0 where there is none.
+    /// `metadata.resourceVersion`; 0 if the event has none.
     pub rv: u64,
     /// `metadata.uid`; empty for bookmarks and errors.
     pub uid: Arc<str>,
@@ -218,7 +218,7 @@ pub enum FrameKind {
         reason: String,
         message: String,
     },
-    /// A type that no server may send.
+    /// A type that is not defined, so a server must not send it.
     Unknown {
         name: String,
     },
@@ -238,12 +238,12 @@ pub enum End {
     Broken { error: String },
 }
 
-/// Texts that are kept once, however often they occur: a key is in a history a hundred thousand times.
+/// Texts that are kept once, however often they occur: a history contains the same keys a hundred thousand times.
 #[derive(Debug, Default)]
 pub struct Texts(HashSet<Arc<str>>);
 
 impl Texts {
-    /// The text that was kept, if it was there before.
+    /// The kept text, if it was there before.
     pub fn of(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.0.get(text) {
             return Arc::clone(known);
@@ -258,7 +258,7 @@ impl Texts {
     }
 }
 
-/// A record that can be kept in less memory, and is the same afterwards.
+/// A record that can be stored in less memory without changing its content.
 pub trait Compact {
     fn compact(&mut self, texts: &mut Texts);
 }
@@ -317,7 +317,7 @@ impl FrameKind {
 }
 
 mod base64_bytes {
-    //! Values as base64 text, so that a history file is readable line by line whatever the bytes are.
+    //! Values as base64 text, so that a history file can be read line by line whatever its bytes are.
     use std::sync::Arc;
 
     use base64::{Engine, engine::general_purpose::STANDARD};

@@ -1,6 +1,6 @@
-//! What `targets/images.yaml` says: the OCI images that are made from components.
+//! The content of `targets/images.yaml`: the OCI images that are made from components.
 //!
-//! The field comments are the reference for that file. What an image is on the disk is in the `images` crate.
+//! The field comments are the reference for that file. The image format on disk is in the `images` crate.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::target::{ElfFacts, minor_of};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Images {
-    /// What stands before the names of our images, and no host that anything here talks to.
+    /// The prefix of the images' names. It is not a host that Archproof talks to.
     pub registry: String,
     /// Environment of every image: "NAME=VALUE".
     #[serde(default)]
@@ -22,12 +22,12 @@ pub struct Images {
     /// Architectures of published images that are not targets. The file may also list targets; they are left out here.
     #[serde(default)]
     pub foreign: Vec<ForeignPlatform>,
-    /// Programs for these are in images of any architecture.
+    /// Machine values of ELF programs that an image of any architecture may contain.
     #[serde(default)]
     pub no_processors: Vec<NoProcessor>,
 }
 
-/// A machine of ELF files that is no processor.
+/// An ELF machine that is not a processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoProcessor {
@@ -37,17 +37,17 @@ pub struct NoProcessor {
     pub name: String,
 }
 
-/// One image of nothing but programs of ours.
+/// One image that contains only the project's programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageRecipe {
-    /// Below the registry: "coredns/coredns". Its last part is another one for each image.
+    /// The name below the registry: "coredns/coredns". Its last part must be different for each image.
     pub name: String,
-    /// By Kubernetes minor, where kubeadm expects another tag than the version of the first file's component.
+    /// Tags by Kubernetes minor, where kubeadm expects another tag than the version of the first file's component.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
     pub files: Vec<ImageFile>,
-    /// Empty where whoever starts it says what is run.
+    /// Empty if the container's configuration names the program.
     #[serde(default)]
     pub entrypoint: Vec<String>,
     /// "UID:GID". None: root.
@@ -61,7 +61,7 @@ pub struct ImageRecipe {
 pub struct ImageFile {
     /// The component of `components.yaml`.
     pub component: String,
-    /// Absolute.
+    /// Absolute path in the image.
     pub path: String,
 }
 
@@ -69,9 +69,9 @@ pub struct ImageFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignPlatform {
-    /// As manifests call it: a GOARCH.
+    /// A GOARCH, as in manifests.
     pub architecture: String,
-    /// What the header of its programs says.
+    /// The ELF header of its programs.
     pub elf: ElfFacts,
 }
 
@@ -88,11 +88,11 @@ impl ImageRecipe {
 
     /// The tag for a cluster of this Kubernetes version, with the main component's version.
     ///
-    /// A minor that kubeadm's expectations are not known of gets the newest known one's.
+    /// A minor without an entry gets the tag of the newest minor that has one.
     pub fn tag(&self, kubernetes: &str, version: &str) -> String {
         let minor = minor_of(kubernetes);
         let known = self.tags.get(&minor).or_else(|| self.tags.values().next_back());
-        // A version may have a `+`, which a tag may not.
+        // A version may contain a `+`, a tag may not.
         known.cloned().unwrap_or_else(|| version.replace('+', "_"))
     }
 }
@@ -115,12 +115,13 @@ impl Images {
     }
 }
 
-/// An image to be written: its recipe, its full reference, and the binaries of each architecture.
+/// An image to write: its recipe, its full reference, and the binaries of each architecture.
 #[derive(Clone, Debug)]
 pub struct ImageOrder<'a> {
     pub recipe: &'a ImageRecipe,
     pub reference: String,
     pub artifacts: Vec<&'a Artifacts>,
-    /// Variables without which its programs do not run, by architecture: whoever starts a container knows nothing of them.
+    /// Environment variables that its programs need to run, by architecture: they must be in the image, because users
+    /// who start a container do not know them.
     pub env: BTreeMap<String, BTreeMap<String, String>>,
 }

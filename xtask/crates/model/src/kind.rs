@@ -1,7 +1,8 @@
-//! What `targets/kind.yaml` says: the image of a node of Kind, a container that is a machine with systemd and kubeadm.
+//! The content of `targets/kind.yaml`: the image of a Kind node, a container that acts as a machine with systemd and
+//! kubeadm.
 //!
-//! The field comments are the reference for that file. Where the packages come from is in the `fetch` crate, how the image
-//! is put together in `node`, how a cluster is made of it in `boot`.
+//! The field comments are the reference for that file. The `fetch` crate gets the packages, `node` builds the image,
+//! and `boot` makes a cluster of it.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +14,42 @@ use crate::node::covers;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeImage {
-    /// The component set of Kind, whose main module has its own files for a node.
+    /// Kind's component set. Its main module contains Kind's own files for a node.
     pub set: String,
     /// The folder of these files in that module.
     pub base: String,
-    /// Which of them are programs: paths below the root in which `*` stands for any text.
+    /// Which of these files are programs: paths below the root in which `*` stands for any text.
     pub executable: Vec<String>,
-    /// Debian packages of the node's architecture; what they depend on comes with them.
+    /// Debian packages of the node's architecture; their dependencies are added.
     pub packages: Vec<String>,
-    /// Files of the packages and of Kind that are not in the image, written like `executable`.
+    /// Files of the packages and of Kind that are left out of the image, written like `executable`.
     pub leave_out: Vec<String>,
-    /// Components by the folder that they are in.
+    /// Components by their folder in the image.
     pub programs: BTreeMap<String, Vec<String>>,
-    /// The component whose version is in /kind/version: that of Kubernetes.
+    /// The component whose version is in /kind/version: the version of Kubernetes.
     pub version_of: String,
-    /// Names of images, in /kind/images as `SHORT-NAME.tar`.
+    /// Names of images that are in /kind/images as `SHORT-NAME.tar`.
     pub images: Vec<String>,
-    /// Folders in which there may be nothing.
+    /// Folders that may be empty.
     pub folders: Vec<String>,
-    /// Symbolic links: path without a slash in front to what it points to.
+    /// Symbolic links: path without a leading slash to the link's target.
     pub links: BTreeMap<String, String>,
-    /// Small files: path without a slash in front to content, in which `{image.NAME}` is the reference of an image.
+    /// Small files: path without a leading slash to content, in which `{image.NAME}` is the reference of an image.
     pub files: BTreeMap<String, String>,
     /// Environment of the container's first process: "NAME=VALUE".
     pub env: Vec<String>,
-    /// What asks that process to end.
+    /// The signal that asks that process to exit.
     pub stop_signal: String,
     pub entrypoint: Vec<String>,
 }
 
 impl NodeImage {
-    /// The components that it needs built, without those of its images.
+    /// The components that must be built for the image, without those of its container images.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.programs.values().flatten().map(String::as_str)
     }
 
-    /// Whether a file stays out, by its path without a slash in front.
+    /// Whether a file, given by its path without a leading slash, is left out.
     pub fn leaves_out(&self, path: &str) -> bool {
         self.leave_out.iter().any(|pattern| covers(pattern, path))
     }

@@ -1,7 +1,7 @@
-//! The plain data that crosses stages: targets, artifacts, a running cluster, recorded history, events, outcomes.
+//! Plain data that crosses stages: targets, artifacts, a running cluster, recorded history, events, outcomes.
 //!
-//! Nothing here reads a file, opens a socket or starts a process. A stage crate depends on this crate and on `proc`,
-//! never on another stage crate; what two stages share is therefore spelled out here.
+//! This crate reads no file, opens no socket and starts no process. A stage crate depends on this crate and on `proc`,
+//! and never on another stage crate; so everything that two stages share is defined here.
 
 mod artifact;
 mod capabilities;

@@ -1,59 +1,59 @@
-//! System VMs as values: what a target file says about its machine, and the files a VM is started from.
+//! System VMs as values: the machine of a target file, and the files from which a VM is started.
 //!
-//! The field comments are the reference for `machine:` in `targets/<name>.yaml`. The files come from the fetch stage and
-//! go to the boot stage.
+//! The field comments are the reference for `machine:` in `targets/<name>.yaml`. The files come from the fetch stage
+//! and go to the boot stage.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `machine:` of a target file: the emulated machine and the Debian packages it is made from.
+/// `machine:` of a target file: the emulated machine and the Debian packages that it is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Debian's name of the architecture.
     pub debian: String,
-    /// Debian suites of the guest's packages; of a package in several, the one in the first suite is taken.
+    /// Debian suites of the guest's packages; a package that is in several suites is taken from the first one.
     pub suites: Vec<String>,
-    /// Debian suites of a container that is a node. One that shares this machine's kernel may have to be older than a guest:
-    /// systemd since Debian 13 does not start where control groups are those of version 1.
+    /// Debian suites of a container that is a node. A container that shares the host's kernel may need older packages
+    /// than a guest: systemd since Debian 13 does not start on control groups version 1.
     pub container_suites: Vec<String>,
-    /// Debian suites of QEMU and its libraries where this architecture is the host: QEMU from the last one that has it,
-    /// what it depends on from the first that is new enough.
+    /// Debian suites of QEMU and its libraries for hosts of this architecture: QEMU comes from the last suite that has
+    /// it, each dependency from the first suite whose version is new enough.
     pub host_suites: Vec<String>,
     /// The kernel's package; metapackages are followed to the image and its modules.
     pub kernel: String,
-    /// Kernel modules that no other one pulls in, in load order, as `modinfo` names them.
+    /// Kernel modules that are not a dependency of another one, in load order, as `modinfo` names them.
     pub modules: Vec<String>,
     pub qemu: Qemu,
     /// Guest memory.
     pub memory: Memory,
     /// Virtual processors.
     pub cpus: u8,
-    /// Whether a guest comes up healthy from a memory snapshot; where it does not, every boot is cold.
+    /// Whether a guest is healthy after a restore from a memory snapshot; if it is not, every boot is cold.
     #[serde(default = "yes")]
     pub warm: bool,
-    /// What QEMU needs told about a machine whose processors' timers it does not save.
+    /// Set if QEMU does not save the timers of the machine's processors.
     #[serde(default)]
     pub lost_timers: Option<LostTimers>,
-    /// The kernel's console device, and what the kernel is told beyond it.
+    /// The kernel's console device, and further kernel arguments.
     pub console: String,
-    /// Used instead of the measured slowness when set.
+    /// Used instead of the measured slowdown when set.
     #[serde(default)]
     pub factor: Option<u32>,
 }
 
-/// A machine that comes back from a memory snapshot with timers that nothing will ever start again, and without the
-/// interrupts that were pending. It is saved at a moment when none are, and the guest starts the timers anew.
+/// A machine whose restored memory snapshot lacks pending interrupts, and whose timers would never fire again. It is
+/// saved at a moment without pending interrupts, and the guest restarts the timers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LostTimers {
-    /// Registers of QEMU's `info registers` that tell of each processor that it idles and nothing is pending.
+    /// Registers in QEMU's `info registers` whose values show that a processor is idle and nothing is pending.
     pub idle: BTreeMap<String, MaskedValue>,
 }
 
-/// A register has these bits, of those in the mask.
+/// Of the bits in the mask, the register has exactly these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaskedValue {
@@ -65,7 +65,7 @@ fn yes() -> bool {
     true
 }
 
-/// How QEMU is called for a target.
+/// QEMU's command line for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Qemu {
@@ -77,10 +77,10 @@ pub struct Qemu {
     pub machine: String,
     /// `-cpu` under emulation.
     pub cpu: String,
-    /// Further arguments, as they are.
+    /// Further arguments, unchanged.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// `-bios`: a path inside one of the packages, where the built-in choice does not do.
+    /// `-bios`: a path inside one of the packages, if the built-in default does not work.
     #[serde(default)]
     pub firmware: Option<String>,
 }
@@ -93,23 +93,23 @@ pub struct Memory {
     pub profile: u32,
 }
 
-/// Everything a VM is started from, verified and unpacked.
+/// All files from which a VM is started, verified and unpacked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineFiles {
     pub emulator: SystemEmulator,
-    /// As `-kernel` takes it.
+    /// In the form that `-kernel` takes.
     pub kernel: PathBuf,
     /// The kernel's release, as `uname -r` prints it.
     pub release: String,
-    /// Uncompressed `.ko` files in load order, dependencies before what needs them.
+    /// Uncompressed `.ko` files in load order: dependencies come first.
     pub modules: Vec<PathBuf>,
     /// Statically linked, for the guest's root shell.
     pub busybox: PathBuf,
-    /// The unpacked packages of a node, with a merged /usr and no more than they hold: no /lib, no empty folders. None
-    /// where none was asked for.
+    /// The unpacked packages of a node, with a merged /usr and without additions: no /lib, no empty folders. None if no
+    /// node was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<PathBuf>,
-    /// Hexadecimal SHA-256 over the digests of everything above; part of the key of a memory snapshot.
+    /// Hexadecimal SHA-256 over the digests of all files above; part of the key of a memory snapshot.
     pub digest: String,
     pub packages: Vec<PackageUsed>,
 }
@@ -121,32 +121,32 @@ pub struct SystemEmulator {
     pub command: Vec<String>,
     /// "11.1.3".
     pub version: String,
-    /// `debian`: the fetched packages; `system`: the one on PATH.
+    /// `debian`: the fetched packages; `system`: the program on PATH.
     pub origin: String,
 }
 
-/// A package that went into a VM.
+/// A package that was used for a VM.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PackageUsed {
     pub name: String,
     pub version: String,
-    /// Debian's name, or `all`.
+    /// Debian's name of the architecture, or `all`.
     pub arch: String,
-    /// Of the `.deb` file, hexadecimal.
+    /// SHA-256 of the `.deb` file, hexadecimal.
     pub sha256: String,
-    /// Why this one was taken although the lock names another.
+    /// Why this version was taken although the lock names another one.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// A VM that runs, for the record of the run.
+/// A running VM, for the record of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// "QEMU 11.1.3".
     pub emulator: String,
     /// `kvm` or `tcg`.
     pub accelerator: String,
-    /// Why this accelerator and no other.
+    /// Why this accelerator was chosen.
     pub reason: String,
     /// As `uname -r` prints it.
     pub kernel: String,
@@ -154,9 +154,9 @@ pub struct MachineInfo {
     pub memory_mib: u32,
     /// Restored from a memory snapshot; keys and certificates are then those of the run that made it.
     pub warm: bool,
-    /// Seconds from QEMU's start to the first request that was answered after the health gate.
+    /// Seconds from QEMU's start to the first answered request after the health gate.
     pub seconds: f64,
-    /// What a reader should know: a snapshot that was dropped, a package that had to be resolved again.
+    /// Messages for the reader: a dropped snapshot, a package that had to be resolved again.
     pub notes: Vec<String>,
     pub packages: Vec<PackageUsed>,
 }

@@ -1,4 +1,4 @@
-//! What the matrix of CI jobs is made from: `ci` of `targets/<name>.yaml`, and `targets/matrix.yaml`.
+//! The sources of the CI job matrix: `ci` of `targets/<name>.yaml`, and `targets/matrix.yaml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::outcome::Level;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ci {
-    /// Whether a failure is only a warning for the whole.
+    /// Whether a failure is only a warning for the whole matrix.
     #[serde(default)]
     pub experimental: bool,
-    /// From the one that proves most to the one that proves least: a job takes the first that its event permits and
-    /// whose runner is available.
+    /// Sorted by how much they prove, most first: a job takes the first run that its event permits and whose runner is
+    /// available.
     pub ways: Vec<Way>,
 }
 
@@ -23,24 +23,24 @@ pub struct Way {
     pub mode: Mode,
     /// A runner of `targets/matrix.yaml`.
     pub runner: String,
-    /// Until the job is ended.
+    /// Time limit of the job.
     pub minutes: u32,
-    /// Jobs among which the checks are divided, where a run is a whole one.
+    /// Number of jobs among which the checks are divided, in a run of all checks.
     #[serde(default = "one")]
     pub shards: u32,
 }
 
-/// How the components of a job are run; the first proves most.
+/// How the components of a job are run; the first one proves most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Processes on a machine of the architecture.
     Native,
-    /// A system VM, emulated where the machine has no KVM for it.
+    /// A system VM, emulated if the machine has no KVM for it.
     Vm,
     /// Processes under user-mode emulation.
     User,
-    /// Built and audited, and not run.
+    /// Built and audited, but not run.
     Build,
 }
 
@@ -68,26 +68,26 @@ impl std::fmt::Display for Mode {
 #[serde(deny_unknown_fields)]
 pub struct MatrixData {
     pub runners: Vec<Runner>,
-    /// What emulated jobs take on a push or a pull request, where somebody waits for them.
+    /// The selection of emulated jobs on a push or a pull request, where people wait for the result.
     pub quick: Quick,
-    /// Files whose change concerns no job: names, or endings such as `*.md`.
+    /// Files whose change affects no job: names, or endings such as `*.md`.
     pub documents: Vec<String>,
     pub caches: CacheSizes,
 }
 
-/// MiB of the caches that jobs on GitHub's machines save, as `actions/cache` compresses them: the largest of each kind.
+/// MiB of the caches that jobs on GitHub's machines save, as compressed by `actions/cache`: the largest of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheSizes {
-    /// What GitHub keeps for a repository.
+    /// GitHub's limit for a repository.
     pub limit: u32,
     /// The compiled harness; one for each machine.
     pub cargo: u32,
-    /// The sources of Go modules; one in all.
+    /// The sources of Go modules; one cache in all.
     pub modules: u32,
     /// Go's build cache; one for each architecture on each machine.
     pub gobuild: u32,
-    /// The audited binaries; likewise.
+    /// The audited binaries; one for each architecture on each machine.
     pub components: u32,
     /// Debian packages and Go toolchains; one for each architecture that runs in a VM.
     pub downloads: u32,
@@ -101,36 +101,36 @@ pub struct Quick {
     pub profiles: Vec<String>,
 }
 
-/// A kind of machine that takes jobs.
+/// A kind of machine that runs jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Runner {
     pub name: String,
     /// The GOARCH of the machine.
     pub arch: String,
-    /// What a job asks for. Several mean: all of them.
+    /// The labels that a job asks for. A runner must have all of them.
     pub labels: Vec<String>,
     pub owner: Owner,
-    /// Whether this repository has it. A job for a runner that nobody has waits for a day.
+    /// Whether this repository has the runner. A job for a runner that does not exist waits for a day.
     pub available: bool,
-    /// How one comes to it, and what is special about it.
+    /// How to get it, and its peculiarities.
     pub note: String,
 }
 
-/// Whose machine it is, which decides what may run on it.
+/// The owner of the machine, which decides what may run on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Owner {
-    /// GitHub's own: a new VM for each job, also for that of a stranger.
+    /// GitHub's own: a new VM for each job, even a job of an external contributor.
     Github,
-    /// Offered to open source by somebody else, as self-hosted runners.
+    /// Offered to open source projects by a third party, as self-hosted runners.
     Donated,
-    /// The project's.
+    /// The project's own.
     Own,
 }
 
 impl Owner {
-    /// Not for code of people who may not write to the repository.
+    /// Whether code of people without write access to the repository must not run on it.
     pub fn is_self_hosted(self) -> bool {
         self != Owner::Github
     }

@@ -1,7 +1,7 @@
-//! What `targets/node.yaml` says: what makes a guest a node with containers, and its control plane a whole cluster.
+//! The content of `targets/node.yaml`: it makes a guest a node with containers, and its control plane a whole cluster.
 //!
-//! The field comments are the reference for that file. Where the packages and modules come from is in the `fetch` crate,
-//! how the disk is made in `node`, how the processes are started in `boot`.
+//! The field comments are the reference for that file. The `fetch` crate gets the packages and modules, `node` makes
+//! the disk, and `boot` starts the processes.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +12,39 @@ use serde_json::Value;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Debian packages of the guest's architecture; what they depend on comes with them.
+    /// Debian packages of the guest's architecture; their dependencies are added.
     pub packages: Vec<String>,
     /// Files of the packages that are not unpacked: paths below the root in which `*` stands for any text, slashes
     /// included.
     pub leave_out: Vec<String>,
-    /// Kernel modules beside those of the machine, in load order, as `modinfo` names them.
+    /// Kernel modules in addition to those of the machine, in load order, as `modinfo` names them.
     pub modules: Vec<String>,
-    /// Modules that a kernel may lack without harm. They are loaded before `modules`.
+    /// Modules that a kernel may lack. They are loaded before `modules`.
     pub optional_modules: Vec<String>,
     pub disk: NodeDisk,
     /// The profile whose control plane becomes the cluster.
     pub profile: String,
-    /// MiB of the guest beside those of its control planes.
+    /// MiB of guest memory in addition to that of its control planes.
     pub memory: u32,
-    /// kube-apiserver flags beside those of the profile; an empty value takes a flag away. In values, as in `files`, the
-    /// processes' `flags` and `objects`, are filled in: `{address}` of the node, `{pki}` (the folder with the run's
-    /// certificates), `{port.NAME}` of a process, `{image.NAME}` (the reference of
-    /// an image), and `{run}` as in a profile.
+    /// kube-apiserver flags in addition to those of the profile; an empty value removes a flag. The values here, in
+    /// `files`, in `objects` and in the processes' `flags` may contain placeholders: `{address}` of the node, `{pki}`
+    /// (the folder with the run's certificates), `{port.NAME}` of a process, `{image.NAME}` (the reference of an
+    /// image), and `{run}` as in a profile.
     pub apiserver: BTreeMap<String, String>,
     pub identities: Vec<Identity>,
     /// Files written below `{run}` before the start, by name.
     pub files: BTreeMap<String, String>,
-    /// Lines of shell that run once on the node, before any process; the first that fails ends the boot.
+    /// Shell commands that run once on the node, before any process; the first one that fails ends the boot.
     pub prepare: String,
-    /// In the order of their start.
+    /// Listed in start order.
     pub processes: Vec<NodeProcess>,
-    /// Made when all processes are ready.
+    /// Created when all processes are ready.
     pub objects: Vec<NodeObject>,
-    /// What must be true before the cluster counts as ready.
+    /// Conditions that must be true before the cluster counts as ready.
     pub ready: Vec<NodeCondition>,
 }
 
-/// What is on the disk that is the node's root, beside the packages.
+/// The content of the disk that is the node's root, in addition to the packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeDisk {
@@ -52,9 +52,9 @@ pub struct NodeDisk {
     pub programs: Vec<String>,
     /// Components in /opt/cni/bin.
     pub cni: Vec<String>,
-    /// Names of images, in /images as `SHORT-NAME.tar`.
+    /// Names of images that are in /images as `SHORT-NAME.tar`.
     pub images: Vec<String>,
-    /// Small files: path without a slash in front to content.
+    /// Small files: path without a leading slash to content.
     pub files: BTreeMap<String, String>,
 }
 
@@ -66,10 +66,11 @@ pub struct Identity {
     pub user: String,
     #[serde(default)]
     pub groups: Vec<String>,
-    /// Names and addresses under which it serves with the same certificate.
+    /// Names and addresses of a server that uses the same certificate.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Signed by `{pki}/NAME.ca.crt`, which signs nothing else, instead of the run's CA. Then it has no kubeconfig.
+    /// Signed by `{pki}/NAME.ca.crt`, which signs nothing else, instead of the run's CA. The identity has no
+    /// kubeconfig.
     #[serde(default)]
     pub own_ca: bool,
 }
@@ -81,25 +82,25 @@ pub struct NodeProcess {
     pub name: String,
     /// The component of `components.yaml` that it runs.
     pub component: String,
-    /// Whether it is started with the stores; otherwise when the apiserver is ready.
+    /// Whether it is started with the stores; otherwise it starts when the apiserver is ready.
     #[serde(default)]
     pub early: bool,
-    /// Name without dashes to value.
+    /// Flag names without dashes to values.
     pub flags: BTreeMap<String, String>,
-    /// What answers 200 when it is ready, on its port: "https /healthz".
+    /// Scheme and path on its port that answer 200 when it is ready: "https /healthz".
     pub ready: String,
-    /// Programs of the disk that run to their end when it is ready.
+    /// Programs of the disk that run to completion when it is ready.
     #[serde(default)]
     pub then: Vec<Vec<String>>,
 }
 
-/// An object of the cluster itself.
+/// An object that is part of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeObject {
-    /// Of the collection.
+    /// The path of the collection.
     pub path: String,
-    /// Without apiVersion and kind, which the path tells.
+    /// The object without apiVersion and kind, which follow from the path.
     pub object: Value,
 }
 
@@ -107,30 +108,30 @@ pub struct NodeObject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeCondition {
-    /// Of the object.
+    /// The path of the object.
     pub path: String,
     /// The `type` of the condition.
     pub condition: String,
 }
 
 impl Node {
-    /// The components that it needs built, without those of its images.
+    /// The components that must be built for the node, without those of its container images.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.disk.programs.iter().chain(&self.disk.cni).map(String::as_str)
     }
 
-    /// Whether a file of the packages stays out, by its path without a slash in front.
+    /// Whether a file of the packages, given by its path without a leading slash, is left out.
     pub fn leaves_out(&self, path: &str) -> bool {
         self.leave_out.iter().any(|pattern| covers(pattern, path))
     }
 }
 
-/// Whether the whole of `path` is what `pattern` says.
+/// Whether `pattern` matches the whole of `path`.
 pub(crate) fn covers(pattern: &str, path: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == path,
         Some((start, rest)) => path.strip_prefix(start).is_some_and(|path| {
-            // A pattern is short, and so is a path: every place where the star may end is tried.
+            // Patterns and paths are short: try every place where the star may end.
             let ends = (0..=path.len()).filter(|end| path.is_char_boundary(*end));
             rest.is_empty() || ends.into_iter().any(|end| covers(rest, &path[end..]))
         }),
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn star_matches_any_text() {
         for (pattern, covered, not) in [
             ("usr/share/*", "usr/share/doc/a usr/share/", "usr/sharex usr/lib/usr/share/a"),
             ("usr/lib/*/gconv/*", "usr/lib/x/gconv/a usr/lib/x/y/gconv/a/b", "usr/lib/gconv/a usr/lib/x/gconv"),

@@ -1,4 +1,4 @@
-//! How a case can end. A product failure, a broken environment, a time-out and a skip are never the same thing.
+//! The possible outcomes of a case. They distinguish a product failure, a broken environment, a time-out and a skip.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,42 +10,42 @@ use crate::Exit;
 pub enum Level {
     /// Guaranteed by the API or etcd contract.
     Must,
-    /// Behaviour that upstream's tests or a flag's description pin down.
+    /// Behaviour that upstream's tests or the description of a flag define.
     Should,
     /// Rare, expensive, or an implementation detail.
     Extra,
 }
 
-/// The end of one check on one profile, or of one phase.
+/// The outcome of one check on one profile, or of one phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum Outcome {
     Passed,
-    /// The requirement was seen broken.
+    /// The server broke the requirement.
     Failed {
         message: String,
         #[serde(default)]
         evidence: Vec<String>,
     },
-    /// Broken, and `expectations.yaml` says so.
+    /// The server broke the requirement, and `expectations.yaml` expects this failure.
     ExpectedFailure {
         message: String,
         issue: String,
     },
-    /// Passed although `expectations.yaml` says that it fails.
+    /// Passed although `expectations.yaml` expects a failure.
     UnexpectedPass {
         issue: String,
     },
-    /// Not run; the need is named.
+    /// Not run; `need` names the missing requirement.
     Skipped {
         need: String,
     },
-    /// The environment or the harness broke, or the requirement was not exercised: no statement about it.
+    /// The environment or the harness failed, or the requirement was not exercised: no statement about the server.
     Errored {
         phase: String,
         message: String,
     },
-    /// A deadline passed; `what` was awaited.
+    /// A deadline passed; `what` names the awaited event.
     TimedOut {
         what: String,
     },
@@ -73,7 +73,7 @@ impl Outcome {
         }
     }
 
-    /// The text behind the word; empty for a pass.
+    /// The text after the word; empty for a pass.
     pub fn message(&self) -> String {
         match self {
             Outcome::Passed => String::new(),
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    /// The exit code this outcome alone asks for.
+    /// The exit code for this outcome alone.
     pub fn exit(&self) -> Exit {
         match self {
             Outcome::Passed | Outcome::Skipped { .. } | Outcome::ExpectedFailure { .. } => Exit::Ok,

@@ -1,4 +1,4 @@
-//! What those ask who give machines only after an application: `targets/requests.yaml`.
+//! Application forms of providers that give machines only after an application: `targets/requests.yaml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +16,11 @@ pub struct RequestForm {
     /// A provider of `targets/runners.yaml`.
     pub provider: String,
     pub title: String,
-    /// Where a person sends it.
+    /// Where a person sends the application.
     pub open: String,
-    /// What that person does there.
+    /// What the person does there.
     pub how: String,
-    /// What one must know before.
+    /// What the applicant must know before.
     pub notes: Vec<String>,
     pub fields: Vec<FormField>,
 }
@@ -29,15 +29,15 @@ pub struct RequestForm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FormField {
-    /// As the form calls it.
+    /// The question's name in the form.
     pub key: String,
-    /// For people.
+    /// The question, for people.
     pub ask: String,
     pub kind: FieldKind,
-    /// What there is to choose from, as the form spells it.
+    /// The options, as the form spells them.
     #[serde(default)]
     pub values: Vec<String>,
-    /// What is written where nothing else is answered.
+    /// The default answer.
     #[serde(default)]
     pub proposed: Option<String>,
     #[serde(default)]
@@ -48,7 +48,7 @@ pub struct FormField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FieldKind {
-    /// One line, not longer than such fields take.
+    /// One line, at most as long as such fields allow.
     Line,
     /// Several lines.
     Text,
@@ -58,6 +58,6 @@ pub enum FieldKind {
     Count,
     /// One of `values`.
     Choice,
-    /// As in a file that ends with `.pub`.
+    /// An SSH public key, as in a file that ends with `.pub`.
     SshKey,
 }

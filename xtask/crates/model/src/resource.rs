@@ -17,7 +17,7 @@ pub struct Resource {
     pub stored_at: String,
 }
 
-/// A row of `targets/resources/<minor>.yaml`: what is stored for a resource of that release.
+/// A row of `targets/resources/<minor>.yaml`: the stored form of a resource of that release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredResource {
@@ -30,12 +30,12 @@ pub struct StoredResource {
     pub stub: String,
 }
 
-/// What a release stores, as `targets/resources/` has it.
+/// The resources that a release stores, from `targets/resources/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageTable {
     pub rows: Vec<StoredResource>,
-    /// Where the server's release has no table: what is missing, in words. The rows are then those of another release,
-    /// good for objects that every release serves, and for nothing that speaks of all resources.
+    /// Set if the server's release has no table: what is missing, in words. The rows are then those of another release.
+    /// They suit checks of objects that every release serves, but not checks of all resources.
     pub lacks: Option<String>,
 }
 

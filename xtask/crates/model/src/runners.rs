@@ -1,6 +1,6 @@
-//! What is known of those who give machines to CI, and how a machine becomes a runner: `targets/runners.yaml`.
+//! Providers of CI machines, and how a machine becomes a runner: `targets/runners.yaml`.
 //!
-//! Labels and architectures of the runners are in `targets/matrix.yaml`, and only there.
+//! The runners' labels and architectures are only in `targets/matrix.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunnerData {
-    /// Those who give machines.
+    /// Organisations that provide machines.
     pub providers: Vec<Provider>,
     /// Programs that take jobs from GitHub.
     pub agents: Vec<Agent>,
-    /// Bytes that an agent's archive may have if its size is not known.
+    /// Maximum size in bytes of an agent's archive whose size is not known.
     pub agent_limit: u64,
     /// OpenStack clouds.
     pub clouds: Vec<Cloud>,
-    /// Who gives the runners of `targets/matrix.yaml`, by their names, and how one is made.
+    /// The provider of each runner in `targets/matrix.yaml`, by the runner's name, and how the runner is made.
     pub machines: Vec<Machinery>,
-    /// The label of its architecture that the official agent gives itself, by GOARCH. A port that does not know its
-    /// architecture takes that of another one.
+    /// The architecture label that the official agent gives itself, by GOARCH. A port of the agent that does not know
+    /// its architecture uses the label of another one.
     pub default_labels: BTreeMap<String, String>,
 }
 
-/// Somebody who gives machines.
+/// A provider of machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
     pub name: String,
     /// For people.
     pub title: String,
-    /// How one comes to a machine.
+    /// How to get a machine.
     pub apply: String,
-    /// What one must know before: quotas, terms, what does not work there.
+    /// What a user must know before: quotas, terms, what does not work there.
     pub limits: Vec<String>,
     pub links: Vec<String>,
 }
@@ -46,78 +46,78 @@ pub struct Agent {
     pub name: String,
     /// Without a leading `v`.
     pub version: String,
-    /// Whether GitHub enforces its version: then `deprecations/{version}` knows it.
+    /// Whether GitHub enforces its version; `deprecations/{version}` then reports it.
     #[serde(default)]
     pub official: bool,
-    /// Where it comes from.
+    /// Where the program comes from.
     pub source: String,
-    /// What one must know of it.
+    /// What a user must know about it.
     pub note: String,
     /// By GOARCH.
     pub downloads: BTreeMap<String, Download>,
 }
 
-/// The number of bytes of a file, as it is known before the download. Without a bound a server could fill the disk.
+/// The expected size of a file, known before the download. Without a bound a server could fill the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     Exact(u64),
-    /// An upper limit, for a file whose size is not known.
+    /// An upper limit for a file whose size is not known.
     AtMost(u64),
 }
 
-/// An archive with an agent.
+/// An agent's archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Download {
     pub url: String,
-    /// Of the archive, in lower-case hexadecimal digits.
+    /// SHA-256 of the archive, in lower-case hexadecimal digits.
     pub sha256: String,
-    /// Bytes of the archive. Without it `agent_limit` applies.
+    /// Size of the archive in bytes. Without it `agent_limit` applies.
     #[serde(default)]
     pub size: Option<u64>,
 }
 
-/// An OpenStack cloud. Where it is and who may use it is in the user's `clouds.yaml` or environment, not here.
+/// An OpenStack cloud. Its address and credentials are in the user's `clouds.yaml` or environment, not here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cloud {
     pub name: String,
-    /// The highest microversion of Nova that may be asked for.
+    /// The highest microversion of Nova that a request may ask for.
     pub microversion: String,
     #[serde(default)]
     pub dashboard: Option<String>,
 }
 
-/// How a runner of `targets/matrix.yaml` comes to be.
+/// How a runner of `targets/matrix.yaml` is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machinery {
     /// Its name in `targets/matrix.yaml`.
     pub runner: String,
-    /// A provider above.
+    /// One of `providers`.
     pub provider: String,
-    /// The program on it; none where the provider brings its own.
+    /// The agent that runs on it; none if the provider brings its own.
     #[serde(default)]
     pub agent: Option<String>,
-    /// Runners at the same time.
+    /// Maximum number of runners at the same time.
     #[serde(default)]
     pub max: u32,
-    /// The server that `up` creates; none where there is no cloud.
+    /// The server that `up` creates; none without a cloud.
     #[serde(default)]
     pub server: Option<ServerShape>,
 }
 
-/// What a server is made from.
+/// The shape of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerShape {
-    /// A cloud above.
+    /// One of `clouds`.
     pub cloud: String,
     /// The flavour's name in that cloud.
     pub flavor: String,
     /// The image's name in that cloud.
     pub image: String,
-    /// The network's name in that cloud; none: the only one there is.
+    /// The network's name in that cloud; none: the cloud's only network.
     #[serde(default)]
     pub network: Option<String>,
     #[serde(default)]
@@ -125,7 +125,7 @@ pub struct ServerShape {
 }
 
 impl Size {
-    /// A larger file is refused.
+    /// Maximum size; a larger file is refused.
     pub fn most(self) -> u64 {
         match self {
             Size::Exact(bytes) | Size::AtMost(bytes) => bytes,
@@ -139,7 +139,7 @@ impl Size {
         }
     }
 
-    /// What is wrong with a file that has at least so many bytes.
+    /// The error of a file that has at least `found` bytes, if it is too large.
     pub fn exceeded(self, found: u64) -> Option<String> {
         let expected = match self {
             Size::Exact(bytes) => format!("{bytes} bytes"),
@@ -148,14 +148,14 @@ impl Size {
         (found > self.most()).then(|| format!("expected {expected}, found more"))
     }
 
-    /// Whether bytes are missing in a file that ends after so many.
+    /// Whether a file that ends after `found` bytes is incomplete.
     pub fn is_short(self, found: u64) -> bool {
         self.exact().is_some_and(|bytes| found < bytes)
     }
 }
 
 impl RunnerData {
-    /// The size of an agent's archive: the exact one where it is known.
+    /// The size of an agent's archive: the exact one if it is known.
     pub fn agent_size(&self, known: Option<u64>) -> Size {
         known.map_or(Size::AtMost(self.agent_limit), Size::Exact)
     }
@@ -172,7 +172,7 @@ impl RunnerData {
         self.clouds.iter().find(|cloud| cloud.name == name)
     }
 
-    /// How the runner with this name in `targets/matrix.yaml` comes to be.
+    /// How the runner of this name in `targets/matrix.yaml` is made.
     pub fn machinery(&self, runner: &str) -> Option<&Machinery> {
         self.machines.iter().find(|machine| machine.runner == runner)
     }

@@ -1,14 +1,14 @@
-//! A text that must not be seen: tokens, passwords, keys.
+//! A text that must not be shown: tokens, passwords, keys.
 
 use serde::Deserialize;
 
-/// Shown as `***`, written nowhere. Whoever needs the text says [`Secret::expose`].
+/// Displayed as `***` and never serialised. Code that needs the text calls [`Secret::expose`].
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub struct Secret(String);
 
 impl Secret {
-    /// Without the line end that a file or a copied text has.
+    /// Removes the line end that a file or a copied text has.
     pub fn new(text: &str) -> Secret {
         Secret(text.trim().to_owned())
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn secret_is_masked() {
         let secret = Secret::new(" planted\n");
         assert_eq!(secret.expose(), "planted");
         assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "*** Some(***)");

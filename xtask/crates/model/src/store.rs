@@ -1,6 +1,6 @@
-//! What keeps the data under an apiserver.
+//! The program that keeps the data of an apiserver.
 
-/// A program with etcd's API, and for kine what is behind it.
+/// A program with etcd's API, and for kine its backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreKind {
     #[default]
@@ -12,7 +12,7 @@ pub enum StoreKind {
 impl StoreKind {
     pub const ALL: [StoreKind; 3] = [StoreKind::Etcd, StoreKind::KineSqlite, StoreKind::KineNats];
 
-    /// As it is written on the command line, in reports and in `expectations.yaml`.
+    /// The name on the command line, in reports and in `expectations.yaml`.
     pub fn name(self) -> &'static str {
         match self {
             StoreKind::Etcd => "etcd",
@@ -29,7 +29,7 @@ impl StoreKind {
         }
     }
 
-    /// What a range must begin with; see `StoreInfo::root`.
+    /// The prefix that a range must have; see `StoreInfo::root`.
     pub fn root(self) -> &'static str {
         match self {
             StoreKind::Etcd => "",
@@ -37,7 +37,7 @@ impl StoreKind {
         }
     }
 
-    /// The file below its data folder that is kept as evidence; None where there is not one.
+    /// The file below its data folder that is kept as evidence; None if there is no such file.
     pub fn data_file(self) -> Option<&'static str> {
         match self {
             StoreKind::Etcd => Some("member/snap/db"),
@@ -46,7 +46,7 @@ impl StoreKind {
         }
     }
 
-    /// Whether a component is the program of some store.
+    /// Whether a component is the program of a store.
     pub fn has_program(component: &str) -> bool {
         StoreKind::ALL.iter().any(|kind| kind.component() == component)
     }

@@ -1,4 +1,4 @@
-//! What `targets/*.yaml` says, as values: architectures, component sets, control-plane profiles.
+//! The content of `targets/*.yaml` as values: architectures, component sets, control-plane profiles.
 //!
 //! The field comments are the reference for those files. Parsing and cross-file rules are in the `targets` crate.
 
@@ -19,11 +19,11 @@ pub struct Target {
     pub name: String,
     /// For people: "RISC-V, 64 bit".
     pub title: String,
-    /// Other names accepted on the command line; one of them must be what `uname -m` prints there.
+    /// Other names that the command line accepts; one of them must be the output of `uname -m` on that architecture.
     pub aliases: Vec<String>,
-    /// What the header of every binary built for this target must say.
+    /// The required ELF header of every binary built for this target.
     pub elf: ElfFacts,
-    /// Extra environment of `go build`: the variable that names the level of the instruction set.
+    /// Extra environment of `go build`: the variable that selects the instruction set level.
     #[serde(default)]
     pub go_env: BTreeMap<String, String>,
     /// The user-mode emulator for hosts of another architecture. None: `--provider process` works natively only.
@@ -47,7 +47,7 @@ pub struct ElfFacts {
     /// 32 or 64.
     pub class: u8,
     pub byte_order: ByteOrder,
-    /// `e_machine`: the number behind an `EM_` constant of the System V gABI.
+    /// `e_machine`: the number of an `EM_` constant of the System V gABI.
     pub machine: u16,
 }
 
@@ -62,14 +62,14 @@ pub enum ByteOrder {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Emulator {
-    /// Names looked for on PATH, in order.
+    /// Names to search on PATH, in order.
     pub commands: Vec<String>,
     /// The Debian package to install when none is found.
     pub package: String,
     /// Oldest version known to work, "MAJOR.MINOR".
     #[serde(default)]
     pub minimum: Option<String>,
-    /// Why `minimum` is what it is: the symptom with an older one.
+    /// Why this is the minimum: the symptom with an older version.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -84,19 +84,19 @@ pub struct Components {
     pub groups: Vec<ComponentGroup>,
 }
 
-/// Components that are asked for together: `--set NAME`.
+/// Components that are requested together: `--set NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentGroup {
-    /// Another one than that of every set.
+    /// A name that no set has.
     pub name: String,
-    /// What they are for.
+    /// The purpose of the components.
     pub summary: String,
     pub components: Vec<String>,
 }
 
 impl Components {
-    /// The components of a group, or all of a set, also those that are optional. None: there is neither.
+    /// The components of a group, or all components of a set, including optional ones. None: the name is unknown.
     pub fn named(&self, name: &str) -> Option<Vec<String>> {
         let group = self.groups.iter().find(|group| group.name == name).map(|group| group.components.clone());
         let set = || self.sets.iter().find(|set| set.name == name);
@@ -112,7 +112,7 @@ pub struct ComponentSet {
     pub name: String,
     /// The module whose required version is the version of the set.
     pub main_module: String,
-    /// The commit that `main_module`'s pinned version was tagged at, where known; a proxy does not tell.
+    /// The commit of the tag of `main_module`'s pinned version, if it is known; a Go module proxy does not report it.
     #[serde(default)]
     pub commit: Option<String>,
     /// Linker flags; `{version}`, `{major}`, `{minor}`, `{commit}`, `{tree_state}`, `{date}` are filled in.
@@ -128,20 +128,20 @@ pub struct ComponentSet {
     pub components: Vec<Component>,
 }
 
-/// A minor release that has a Go module of its own below `targets/components/`.
+/// A minor release that has its own Go module below `targets/components/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Release {
     /// "1.36".
     pub minor: String,
-    /// What the module requires of `main_module`: "v1.36.3".
+    /// The version of `main_module` that the module requires: "v1.36.3".
     pub version: String,
-    /// The folder; the one named after the set is taken where no release is asked for.
+    /// The folder; the release in the folder named after the set is the default.
     pub module: String,
-    /// Flags, by today's names, that this release calls `--experimental-NAME`.
+    /// Flags, by their current names, that this release calls `--experimental-NAME`.
     #[serde(default)]
     pub experimental_flags: Vec<String>,
-    /// Parts of the flags' comma-separated values that this release does not know and ends at: they are left out.
+    /// Parts of comma-separated flag values that are left out, because this release exits when it reads an unknown one.
     #[serde(default)]
     pub unknown_values: Vec<String>,
 }
@@ -153,7 +153,7 @@ impl ComponentSet {
         self.releases.iter().find(|release| release.minor == minor)
     }
 
-    /// The release that is taken where none is asked for.
+    /// The default release.
     pub fn default_release(&self) -> Option<&Release> {
         self.releases.iter().find(|release| release.module == self.name)
     }
@@ -164,7 +164,7 @@ pub fn minor_of(version: &str) -> String {
     version.trim_start_matches('v').split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// Whether this is a minor release, `v1.36`, and not one that was published, `v1.36.3`.
+/// Whether the version is only a minor, `v1.36`, and not a published release, `v1.36.3`.
 pub fn is_minor(version: &str) -> bool {
     version.trim_start_matches('v').split('.').count() == 2
 }
@@ -180,7 +180,7 @@ pub struct Component {
     /// For `checkout:PATH`: the folder below PATH in which `go build` runs.
     #[serde(default)]
     pub checkout_dir: Option<String>,
-    /// Built only when asked for by name; a boot does not need it.
+    /// Built only when requested by name; a boot does not need it.
     #[serde(default)]
     pub optional: bool,
 }
@@ -192,7 +192,7 @@ pub struct Component {
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     pub name: String,
-    /// One sentence: what differs from `default` and which checks need it.
+    /// One sentence: the difference from `default`, and the checks that need it.
     pub summary: String,
     /// kube-apiserver flags added to, or replacing, the common ones: name without dashes to value.
     #[serde(default)]
@@ -200,21 +200,21 @@ pub struct Profile {
     /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Programs that run beside the apiserver, started before it.
+    /// Programs that run next to the apiserver and start before it.
     #[serde(default)]
     pub plugins: Vec<ProfilePlugin>,
-    /// What a kube-controller-manager beside the apiserver runs: the component `PROFILE/kube-controller-manager`, which
-    /// does not run before a check starts it. None of these, no such component.
+    /// Controllers of a kube-controller-manager for this profile: the component `PROFILE/kube-controller-manager`,
+    /// which does not run before a check starts it. If the list is empty, the component does not exist.
     #[serde(default)]
     pub controllers: Vec<String>,
-    /// Whether there is another etcd, in which nothing is: the component `PROFILE/etcd-spare`, which does not run before
-    /// a check starts it, and whose history is not recorded.
+    /// Whether the profile has another, empty etcd: the component `PROFILE/etcd-spare`, which does not run before a
+    /// check starts it, and whose history is not recorded.
     #[serde(default)]
     pub spare: bool,
-    /// Components that checks run to their end, such as etcdutl.
+    /// Components that checks run to completion, such as etcdutl.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// The first store is the one named by `--etcd-servers`.
+    /// The first store is the one in `--etcd-servers`.
     #[serde(default = "one_store")]
     pub stores: Vec<ProfileStore>,
     /// Apiservers on the same stores; the second one is the component `kube-apiserver-2`.
@@ -239,35 +239,36 @@ pub struct ProfileStore {
     /// etcd flags added to the common ones: name without dashes to value.
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
-    /// A program that is started instead, and becomes the store's.
+    /// A program that is started in place of the store's program, and then executes it.
     #[serde(default)]
     pub wrapper: Option<StoreWrapper>,
-    /// Chosen on the command line, for all profiles alike.
+    /// The store program, selected on the command line for all profiles.
     #[serde(skip)]
     pub kind: StoreKind,
 }
 
-/// What stands before a store's program on its command line.
+/// The program that precedes a store's program on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreWrapper {
     /// The component of `components.yaml` that it runs.
     pub component: String,
-    /// Between its program and the store's.
+    /// Arguments between its program and the store's.
     #[serde(default)]
     pub arguments: Vec<String>,
 }
 
-/// A program beside an apiserver. It is also told where to answer `/readyz` over HTTPS: `--listen`, `--cert-file` and
-/// `--key-file`; only the first where it relays a store, which answers through it.
+/// A program next to an apiserver. It is started with the address of its `/readyz` over HTTPS: `--listen`,
+/// `--cert-file` and `--key-file`. A program that relays a store gets only `--listen`, because the store answers
+/// through it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfilePlugin {
-    /// What it is called in the profile: the component is `PROFILE/NAME`.
+    /// Its name in the profile: the component is `PROFILE/NAME`.
     pub name: String,
     /// The component of `components.yaml` that it runs.
     pub component: String,
-    /// The store that apiservers reach through it, and only through it; the suite has a way of its own.
+    /// The store that apiservers reach only through this program; the suite connects to the store directly.
     #[serde(default)]
     pub relays: Option<String>,
     /// Its flags: name without dashes to value.

@@ -1,4 +1,4 @@
-//! A request and its answer, as mutants see and change them.
+//! A request and its answer, in the form that mutants read and change.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub struct Call {
     pub method: Method,
     pub path: String,
-    /// Decoded, in their order.
+    /// Decoded, in the order of the request.
     pub query: Vec<(String, String)>,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -29,7 +29,7 @@ impl Call {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Takes a parameter away.
+    /// Removes a parameter.
     pub fn forget(&mut self, name: &str) {
         self.query.retain(|(key, _)| key != name);
     }
@@ -38,7 +38,7 @@ impl Call {
         self.method == Method::GET && matches!(self.parameter("watch"), Some("true" | "1"))
     }
 
-    /// Whether it asks for one object or writes one that has a name already.
+    /// Whether the path names one object.
     pub fn names_an_object(&self) -> bool {
         !is_collection(&self.path)
     }
@@ -51,7 +51,7 @@ impl Call {
         self.method == Method::GET && !self.is_watch() && self.names_an_object()
     }
 
-    /// Changes a JSON body; one of another type stays as it is.
+    /// Changes a JSON object as body; other bodies stay unchanged.
     pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
         edit(&mut self.body, change);
     }
@@ -66,21 +66,21 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// Changes a JSON body; one of another type stays as it is.
+    /// Changes a JSON object as body; other bodies stay unchanged.
     pub fn edit(&mut self, change: impl FnOnce(&mut Value)) {
         edit(&mut self.body, change);
     }
 }
 
 fn edit(body: &mut Bytes, change: impl FnOnce(&mut Value)) {
-    // Changes name fields, which only an object has.
+    // Changes access fields, which only a JSON object has.
     if let Ok(mut value @ Value::Object(_)) = serde_json::from_slice::<Value>(body) {
         change(&mut value);
         *body = value.to_string().into();
     }
 }
 
-/// `/api/v1/…` and `/apis/GROUP/VERSION/…`, then perhaps `namespaces/NAME`, then the plural, and a name only for an object.
+/// `/api/v1/…` or `/apis/GROUP/VERSION/…`, then optionally `namespaces/NAME`, then the plural; no name of an object.
 fn is_collection(path: &str) -> bool {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let (["api", _, rest @ ..] | ["apis", _, _, rest @ ..]) = &parts[..] else { return false };
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_of_a_collection_or_of_an_object() {
+    fn path_is_of_a_collection_or_of_an_object() {
         for (path, expected) in [
             ("/api/v1/namespaces", true),
             ("/api/v1/namespaces/a", false),

@@ -1,4 +1,4 @@
-//! What both proxies stand behind and in front of: a TLS listener on a port of this machine, and clients of the server.
+//! The server and client sides of both proxies: a TLS listener on a local port, and clients of the real server.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -20,15 +20,15 @@ use tokio_rustls::server::TlsStream;
 pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Upstream<B> = Client<HttpsConnector<HttpConnector>, B>;
 
-/// A listener with a runtime of its own. Dropping it ends it with all its connections.
+/// A listener with a separate runtime. Dropping it closes it and all its connections.
 pub(crate) struct Door {
     pub(crate) port: u16,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Door {
-    /// Listens on a free port for clients with a certificate that `ca` has signed; `serve` has each connection until its
-    /// end. The server's certificate is in the folder of `ca`.
+    /// Listens on a free port for clients with a certificate that `ca` has signed; `serve` handles each connection
+    /// until its end. The server's certificate is in the folder of `ca`.
     pub(crate) fn open<F>(
         ca: &Path,
         serve: impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static,
@@ -43,10 +43,10 @@ impl Door {
             .worker_threads(2)
             .enable_all()
             .build()
-            .context("failed to start the runtime of the proxy")?;
+            .context("failed to start the async runtime of the proxy")?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
         let listener = listener.context("failed to listen on a port for the proxy")?;
-        let port = listener.local_addr().context("the proxy has no address")?.port();
+        let port = listener.local_addr().context("failed to get the address of the proxy")?.port();
         runtime.spawn(accept(listener, acceptor, Arc::new(serve)));
         Ok(Door { port, runtime: Some(runtime) })
     }
@@ -60,7 +60,8 @@ impl Drop for Door {
     }
 }
 
-/// Without a listener the suite comes to no verdict, which is no kill. What ends a connection is no concern of a proxy.
+/// If the listener fails, the suite reaches no verdict, so the mutant is not killed. Errors of a connection are
+/// ignored.
 async fn accept<F>(
     listener: TcpListener,
     acceptor: TlsAcceptor,

@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if the parser breaks one of its rules. Only
+//! the fuzz crate and its replay test call them.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -22,12 +22,12 @@ pub const TARGETS: &[Target] = &[
     ("mutate-query", query),
 ];
 
-/// A protobuf message is the same when it is written and read again.
+/// A protobuf message survives a round trip.
 fn messages(bytes: &[u8]) {
     let Some(message) = Message::parse(bytes) else { return };
     let written = message.encode();
     assert_eq!(Message::parse(&written).as_ref(), Some(&message));
-    assert!(written.len() <= bytes.len(), "a written message is longer");
+    assert!(written.len() <= bytes.len(), "the serialised message is longer than the original");
     let mut changed = message.clone();
     changed.set_number(1, changed.number(1));
     changed.edit(2, |inner| inner.remove(1));
@@ -35,7 +35,7 @@ fn messages(bytes: &[u8]) {
     let _ = (changed.encode(), message.message(2), message.messages(11));
 }
 
-/// A gRPC body: wherever it is split the same bytes pass, and a second pass changes nothing.
+/// A gRPC body: the same bytes pass wherever it is split, and a second pass changes nothing.
 fn grpc(bytes: &[u8]) {
     let pass = |pieces: &[&[u8]]| {
         let (mut messages, mut seen) = (Messages::default(), 0);
@@ -49,12 +49,12 @@ fn grpc(bytes: &[u8]) {
     assert_eq!(pass(&[&whole]), (whole.clone(), seen));
 }
 
-/// The body of a watch: without a change every event passes, wherever the body is split, and what is no object passes as
-/// it is.
+/// The body of a watch: if the filter changes nothing, every event passes wherever the body is split, and a line that
+/// is not a JSON object passes unchanged.
 fn watch(bytes: &[u8]) {
     let pass = |pieces: &[&[u8]]| {
         let mut lines = Lines::new(Box::new(|event| {
-            assert!(event.is_object(), "a filter gets {event}");
+            assert!(event.is_object(), "the filter received {event}, which is not an object");
             vec![event]
         }));
         pieces.iter().map(|piece| lines.pass(piece)).collect::<Vec<Bytes>>().concat()
@@ -66,10 +66,10 @@ fn watch(bytes: &[u8]) {
         assert_eq!(pass(&[&bytes[..split], &bytes[split..]]), passed, "split at {split}");
     }
     let mut reply = Reply { status: 200, headers: HeaderMap::new(), body: Bytes::copy_from_slice(bytes) };
-    reply.edit(|object| assert!(object.is_object(), "a mutant gets {object}"));
+    reply.edit(|object| assert!(object.is_object(), "the mutant received {object}, which is not an object"));
 }
 
-/// A message of a store through each mutant.
+/// Passes a message of a store through each mutant.
 fn store(bytes: &[u8]) {
     let Some(message) = Message::parse(bytes) else { return };
     for mutant in all() {
@@ -87,7 +87,7 @@ fn store(bytes: &[u8]) {
     }
 }
 
-/// A query is the same when it is written and read again.
+/// A query survives a round trip.
 fn query(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let pairs = decoded(&text);

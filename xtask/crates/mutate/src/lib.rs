@@ -1,8 +1,8 @@
-//! Servers that break one promise each, to prove that the suite notices: a TLS reverse proxy in front of a real apiserver
-//! (`proxy`), another one between
-//! it and its store (`store`), and the table of what it breaks and which check must catch it (`table`).
+//! Servers that break one promise each, to prove that the suite notices: a TLS reverse proxy in front of a real
+//! apiserver (`proxy`), another one between the apiserver and its store (`store`), and the table of the mutants, each
+//! with the check that must catch it (`table`).
 //!
-//! Nothing here judges, and nothing here knows a check beyond its id.
+//! This crate does not judge, and it knows only the ids of checks.
 
 mod call;
 mod door;

@@ -1,7 +1,7 @@
-//! Protobuf messages as mutants see and change them: taken apart into fields, without a schema. What is not touched is
-//! written back as it was.
+//! Protobuf messages in the form that mutants read and change: split into fields, without a schema. Unchanged fields
+//! are written back as they were.
 
-/// A message, its fields in their order.
+/// A message; its fields are in the order of their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message(Vec<Field>);
 
@@ -21,7 +21,7 @@ enum Value {
 }
 
 impl Message {
-    /// None if the bytes are no message.
+    /// None if the bytes are not a message.
     pub fn parse(mut bytes: &[u8]) -> Option<Message> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
@@ -67,7 +67,7 @@ impl Message {
         bytes
     }
 
-    /// A number; 0 where it is not there, as protobuf has it.
+    /// A number; 0 if it is absent, as in protobuf.
     pub fn number(&self, number: u64) -> u64 {
         let found = self.0.iter().rev().find_map(|field| match field.value {
             Value::Number(content) if field.number == number => Some(content),
@@ -81,7 +81,7 @@ impl Message {
         self.0.push(Field { number, value: Value::Number(content) });
     }
 
-    /// Text or bytes; empty where there are none.
+    /// Text or bytes; empty if the field is absent.
     pub fn bytes(&self, number: u64) -> &[u8] {
         let found = self.0.iter().rev().find_map(|field| match &field.value {
             Value::Bytes(content) if field.number == number => Some(content.as_slice()),
@@ -97,17 +97,17 @@ impl Message {
         }
     }
 
-    /// One more of a repeated field.
+    /// Adds a value to a repeated field.
     pub fn push(&mut self, number: u64, content: Vec<u8>) {
         self.0.push(Field { number, value: Value::Bytes(content) });
     }
 
-    /// A message in this one; empty where there is none.
+    /// A message in this one; empty if it is absent.
     pub fn message(&self, number: u64) -> Message {
         Message::parse(self.bytes(number)).unwrap_or_default()
     }
 
-    /// Every message in this one with that number.
+    /// All messages in this one with that field number.
     pub fn messages(&self, number: u64) -> Vec<Message> {
         let of = |field: &Field| match &field.value {
             Value::Bytes(content) if field.number == number => Message::parse(content),
@@ -116,7 +116,7 @@ impl Message {
         self.0.iter().filter_map(of).collect()
     }
 
-    /// Changes each message in this one with that number.
+    /// Changes each message in this one with that field number.
     pub fn edit(&mut self, number: u64, mut change: impl FnMut(&mut Message)) {
         for field in self.0.iter_mut().filter(|field| field.number == number) {
             let Value::Bytes(content) = &mut field.value else { continue };
@@ -127,7 +127,7 @@ impl Message {
         }
     }
 
-    /// Takes away those messages in this one with that number that are not to be kept.
+    /// Keeps only those messages in this one with that field number for which `keep` returns true.
     pub fn retain(&mut self, number: u64, mut keep: impl FnMut(&Message) -> bool) {
         self.0.retain(|field| match &field.value {
             Value::Bytes(content) if field.number == number => Message::parse(content).is_none_or(|inner| keep(&inner)),
@@ -135,7 +135,7 @@ impl Message {
         });
     }
 
-    /// Takes a field away.
+    /// Removes a field.
     pub fn remove(&mut self, number: u64) {
         self.0.retain(|field| field.number != number);
     }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_touched_stays_as_it_was() {
+    fn unchanged_fields_stay_as_they_were() {
         let bytes = [0x08, 0x96, 0x01, 0x12, 0x02, 0x08, 0x01, 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8];
         let message = Message::parse(&bytes).unwrap();
         assert_eq!(message.encode(), bytes);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_changed_in_their_place() {
+    fn changed_fields_keep_their_place() {
         let mut message = Message::default();
         message.push(2, vec![0x08, 0x01]);
         message.push(2, vec![0x08, 0x02]);

@@ -1,8 +1,8 @@
 //! A TLS reverse proxy in front of one apiserver, over HTTP/1.1 and HTTP/2 as the client chooses.
 //!
-//! What no mutant touches passes as it came: status, headers, and the body piece by piece. The proxy serves only clients
-//! with a certificate of the run's CA. Their tokens pass. A certificate cannot pass, because TLS ends here: where the
-//! profile has no token the proxy shows the server the administrator's certificate.
+//! If no mutant changes an answer, it passes unchanged: status, headers, and the body piece by piece. The proxy serves
+//! only clients with a certificate of the run's CA. Their tokens pass. A certificate cannot pass, because TLS ends
+//! here: if the profile has no token, the proxy shows the server the administrator's certificate.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -32,20 +32,20 @@ use crate::table::{Change, Filter};
 type Body = UnsyncBoxBody<Bytes, Error>;
 type Upstream = door::Upstream<Full<Bytes>>;
 
-/// A running proxy. Dropping it ends it with all its connections.
+/// A running proxy. Dropping it closes it and all its connections.
 pub struct Proxy(Door);
 
-/// What every connection needs.
+/// Data for all connections.
 struct Shared {
     base: String,
     tls: ClientConfig,
     over_1: Upstream,
-    /// Mutants keep what they have seen.
+    /// Behind a mutex, because mutants remember earlier messages.
     change: Mutex<Change>,
 }
 
 impl Proxy {
-    /// Forwards to the profile's apiserver, whose certificate it has. Clients need a certificate: see
+    /// Forwards to the profile's apiserver, with the same server certificate. Clients need a certificate: see
     /// [`ProfileInfo::client_certificate_required`].
     pub fn start(profile: &ProfileInfo, change: Change) -> anyhow::Result<Proxy> {
         let tls = match profile.token {
@@ -68,7 +68,7 @@ impl Proxy {
 }
 
 async fn connection(stream: TlsStream<TcpStream>, shared: Arc<Shared>) {
-    // A server allows a hundred streams on one connection: one of ours for each of the client's.
+    // A server allows a hundred streams on one connection, so each client connection gets a separate one to the server.
     let over_2 = upstream(shared.tls.clone(), true);
     let service = hyper::service::service_fn(move |request| {
         let (shared, over_2) = (Arc::clone(&shared), over_2.clone());
@@ -83,7 +83,7 @@ impl Shared {
         match self.forward(request, over_2).await {
             Ok(response) => response,
             Err(error) => {
-                let text = format!("the proxy could not forward the request: {error:#}");
+                let text = format!("the proxy failed to forward the request: {error:#}");
                 let mut response = Response::new(full(text.into()));
                 *response.status_mut() = StatusCode::BAD_GATEWAY;
                 response
@@ -117,7 +117,7 @@ impl Shared {
                 _ => None,
             };
             if let Change::Reply(change) = &mut *self.change() {
-                // Only the head of a stream is there yet.
+                // Only the head of the stream has arrived yet.
                 let mut reply = Reply { status: 200, headers: head.headers.clone(), body: Bytes::new() };
                 change(&call, &mut reply);
                 head.headers = reply.headers;
@@ -157,11 +157,11 @@ impl Shared {
     }
 }
 
-/// What follows a switch of protocols passes as it comes.
+/// Copies the bytes that follow a switch of protocols, unchanged.
 async fn joined(near: OnUpgrade, far: OnUpgrade) {
     let Ok((near, far)) = tokio::try_join!(near, far) else { return };
     let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
-    // The end of either side is the end, and no concern of the proxy.
+    // If either side ends, the connection is over; the proxy ignores errors here.
     let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
 }
 
@@ -210,7 +210,7 @@ fn unescaped(text: &str) -> String {
     while let [first, tail @ ..] = rest {
         let hex = tail
             .get(..2)
-            // A number may have a sign, an escape has none.
+            // `from_str_radix` accepts a sign, but an escape has none.
             .filter(|two| two.iter().all(u8::is_ascii_hexdigit))
             .and_then(|two| std::str::from_utf8(two).ok())
             .and_then(|two| u8::from_str_radix(two, 16).ok());
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_survives_the_proxy() {
+    fn query_survives_the_proxy() {
         for query in ["", "limit=2&continue=eyJ2Ijoi%2B%2F", "labelSelector=a%20in%20%28b%2Cc%29&watch=true"] {
             assert_eq!(encoded(&decoded(query)), query);
         }

@@ -1,4 +1,5 @@
-//! A TLS proxy between an apiserver and its store: gRPC calls pass message by message, and a mutant may change each.
+//! A TLS proxy between an apiserver and its store: it forwards gRPC calls message by message, and a mutant may change
+//! each.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -21,25 +22,25 @@ use crate::message::Message;
 
 type Body = UnsyncBoxBody<Bytes, Error>;
 
-/// Gets each message of a call, with the method's name: `Range`, `Txn`, `Watch`, `LeaseGrant`.
+/// Called with each message of a call, and the method's name: `Range`, `Txn`, `Watch`, `LeaseGrant`.
 pub type OnMessage = Box<dyn FnMut(&str, &mut Message) + Send>;
 
-/// What a proxy does with the messages that pass through it.
+/// The changes of a proxy to the messages that it forwards.
 #[derive(Default)]
 pub struct StoreChange {
-    /// From the apiserver.
+    /// Changes messages from the apiserver.
     pub request: Option<OnMessage>,
-    /// From the store.
+    /// Changes messages from the store.
     pub reply: Option<OnMessage>,
 }
 
-/// A running proxy. Dropping it ends it with all its connections.
+/// A running proxy. Dropping it closes it and all its connections.
 pub struct StoreProxy(Door);
 
 struct Shared {
     base: String,
     upstream: Upstream<Body>,
-    /// Mutants keep what they have seen.
+    /// Behind a mutex, because mutants remember earlier messages.
     change: Mutex<StoreChange>,
 }
 
@@ -50,15 +51,15 @@ enum Direction {
 }
 
 impl StoreProxy {
-    /// Forwards to the store, whose certificate it has. The store has no tokens: the proxy shows it the administrator's
-    /// certificate, and serves only clients with a certificate of the same CA.
+    /// Forwards to the store, with the same server certificate. The store has no tokens: the proxy shows it the
+    /// administrator's certificate, and serves only clients with a certificate of the same CA.
     pub fn start(store: &StoreInfo, change: StoreChange) -> anyhow::Result<StoreProxy> {
         let upstream = upstream(tls::client(&store.tls, tls::Alpn::Unset)?, true);
         let shared = Arc::new(Shared { base: store.endpoint.clone(), upstream, change: Mutex::new(change) });
         Door::open(&store.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(StoreProxy)
     }
 
-    /// On this machine's loopback.
+    /// The port on the loopback address of this machine.
     pub fn port(&self) -> u16 {
         self.0.port
     }
@@ -94,7 +95,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Response<Bod
     }
 }
 
-/// A body whose messages a mutant may change; trailers pass as they are.
+/// A body whose messages a mutant may change; trailers pass unchanged.
 fn changed(body: Incoming, method: &Arc<str>, direction: Direction, shared: &Arc<Shared>) -> Body {
     let (method, shared) = (Arc::clone(method), Arc::clone(shared));
     let mut messages = Messages::default();
@@ -125,7 +126,7 @@ impl Shared {
     }
 }
 
-/// Cuts a body into gRPC messages: a flag for compression, the length as four bytes, the message.
+/// Splits a body into gRPC messages: a flag for compression, the length as four bytes, the message.
 #[derive(Default)]
 pub(crate) struct Messages {
     rest: BytesMut,
@@ -134,7 +135,7 @@ pub(crate) struct Messages {
 impl Messages {
     const HEAD: usize = 5;
 
-    /// The whole messages up to here, each changed; one that is not whole yet waits for its end.
+    /// The messages that are complete so far, each changed; an incomplete message waits for its end.
     pub(crate) fn pass(&mut self, piece: &[u8], mut change: impl FnMut(&mut Message)) -> Bytes {
         self.rest.extend_from_slice(piece);
         let mut passed = BytesMut::new();
@@ -156,7 +157,7 @@ impl Messages {
         passed.freeze()
     }
 
-    /// Of the next message, if it is whole.
+    /// The length of the next message, if it is complete.
     fn length(&self) -> Option<usize> {
         let length = usize::try_from(self.rest.get(1..Messages::HEAD)?.get_u32()).ok()?;
         (self.rest.len() >= Messages::HEAD + length).then_some(length)
@@ -168,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_changed_whole_however_they_are_cut() {
+    fn messages_are_changed_whole_wherever_they_are_cut() {
         let stream = [0, 0, 0, 0, 2, 0x08, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x08, 5];
         for cut in 0..stream.len() {
             let mut messages = Messages::default();
             let add = |message: &mut Message| message.set_number(1, message.number(1) + 1);
             let mut passed = messages.pass(&stream[..cut], add).to_vec();
             passed.extend_from_slice(&messages.pass(&stream[cut..], add));
-            // The empty one has a field now, the compressed one passes.
+            // The empty message gets a field; the compressed one passes unchanged.
             assert_eq!(
                 passed,
                 [0, 0, 0, 0, 2, 0x08, 6, 0, 0, 0, 0, 2, 0x08, 1, 1, 0, 0, 0, 2, 0x08, 5],

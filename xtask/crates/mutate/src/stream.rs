@@ -1,11 +1,11 @@
-//! The body of a watch on its way to the client: cut into events, each handed to the mutant's filter.
+//! The body of a watch on its way to the client: split into events, each passed to the mutant's filter.
 
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 
 use crate::table::Filter;
 
-/// Cuts a stream of JSON lines into events and puts what the filter makes of them together again.
+/// Splits a stream of JSON lines into events and joins the results of the filter.
 pub(crate) struct Lines {
     filter: Filter,
     rest: BytesMut,
@@ -16,14 +16,14 @@ impl Lines {
         Lines { filter, rest: BytesMut::new() }
     }
 
-    /// What the client gets for the next piece of the body; a line that is not whole yet waits for its end.
+    /// The bytes for the client after the next piece of the body; an incomplete line waits for its end.
     pub(crate) fn pass(&mut self, piece: &[u8]) -> Bytes {
         self.rest.extend_from_slice(piece);
         let mut passed = BytesMut::new();
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
             let line = self.rest.split_to(end + 1);
             match serde_json::from_slice::<Value>(&line) {
-                // Filters name fields, which only an object has.
+                // Filters access fields, which only a JSON object has.
                 Ok(event @ Value::Object(_)) => {
                     for event in (self.filter)(event) {
                         passed.extend_from_slice(written(&event).as_bytes());
@@ -37,7 +37,7 @@ impl Lines {
     }
 }
 
-/// The type first, as the server writes events.
+/// Puts the type first, as the server does.
 fn written(event: &Value) -> String {
     match event.as_object() {
         Some(fields) if fields.len() == 2 && fields.contains_key("type") && fields.contains_key("object") => {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_filtered_whole_however_they_are_cut() {
+    fn events_are_filtered_whole_wherever_they_are_cut() {
         let twice = |event: Value| vec![event.clone(), event];
         let mut lines = Lines::new(Box::new(twice));
         assert_eq!(lines.pass(b"{\"a\":"), "");

@@ -82,7 +82,7 @@ impl Rig {
         }
     }
 
-    /// What the upstream server saw of a request through a proxy: `certificates=N authorization=…`.
+    /// The upstream server's report on a request through a proxy: `certificates=N authorization=…`.
     fn ask(&self, port: u16, config: ClientConfig) -> Result<String, String> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -103,8 +103,8 @@ impl Rig {
         })
     }
 
-    /// The TLS alert with which a proxy ends a connection. The client sends no request: the reset that answers one could
-    /// discard the alert.
+    /// The TLS alert with which a proxy closes a connection. The client sends no request, because the reset after a
+    /// request could discard the alert.
     fn refusal(&self, port: u16, config: ClientConfig) -> String {
         let talk = async {
             let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
@@ -135,7 +135,7 @@ impl Drop for Rig {
     }
 }
 
-/// A CA and certificates that it has signed. The run's CA is `ca.crt`.
+/// Creates a CA and certificates that it signs. The run's CA is `ca.crt`.
 fn issue(folder: &Path, ca: &str, members: &[&str]) {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, format!("{ca} CA"));
@@ -165,7 +165,7 @@ fn server_config(folder: &Path) -> ServerConfig {
     config
 }
 
-/// Answers each request with the credentials that came with it, in a header: the store proxy passes gRPC bodies only.
+/// Answers each request with its credentials in a header, because the store proxy passes only gRPC bodies.
 async fn serve(config: ServerConfig) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,4 +1,5 @@
-//! The image of a node of Kind: packages, Kind's own files, our components and their images, as one root file system.
+//! The image of a Kind node: packages, Kind's own files, the built components and their images, as one root file
+//! system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,24 +12,24 @@ use model::{Artifacts, ImageOrder, Images, NodeImage};
 use proc::interrupt;
 use proc::run_dir::Scratch;
 
-/// Folders that a system with a merged /usr knows by short names as well.
+/// Folders that a system with a merged /usr also has under short names.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
-/// Where [`NodeImage::images`] are, for the unit that imports them.
+/// Where [`NodeImage::images`] are stored, for the systemd unit that imports them.
 const PRELOADED: &str = "kind/images";
-/// Kind asks the node for it.
+/// Kind reads the node's version from this file.
 const VERSION: &str = "kind/version";
 const PROGRAM: u32 = 0o755;
 const FILE: u32 = 0o644;
-/// Where anybody may make files and nobody may remove another's.
+/// Sticky folders: every user may create files there, and only the owner may remove them.
 const SHARED: [&str; 2] = ["tmp", "var/tmp"];
 
-/// What an image is made from.
+/// The inputs of an image.
 pub struct ContainerRequest<'a> {
     pub image: &'a NodeImage,
-    /// With all components that the image names.
+    /// Must contain all components that the image names.
     pub artifacts: &'a Artifacts,
     pub images: &'a Images,
-    /// Those that the image names, of these artifacts.
+    /// The images that the image names, with these artifacts.
     pub orders: &'a [ImageOrder<'a>],
     /// Root of the unpacked packages of the node's architecture.
     pub packages: &'a Path,
@@ -38,11 +39,11 @@ pub struct ContainerRequest<'a> {
     pub reference: String,
     /// The docker archive.
     pub archive: &'a Path,
-    /// For what is only needed meanwhile, about half a gigabyte.
+    /// For temporary files, about half a gigabyte.
     pub cache: &'a Path,
 }
 
-/// Writes the image of a node of Kind; the same inputs are the same bytes.
+/// Writes the image of a Kind node. The same inputs produce the same bytes.
 ///
 /// # Errors
 /// A component was not built, a file cannot be read or written, an interrupt.
@@ -51,7 +52,7 @@ pub fn container(request: &ContainerRequest<'_>) -> anyhow::Result<Built> {
     let mut entries = Entries::new();
     take_tree(request.packages, "", &mut entries, &|_, mode| mode)?;
     let as_said = |path: &str, _: u32| if request.image.is_executable(path) { PROGRAM } else { FILE };
-    take_tree(request.base, "", &mut entries, &as_said).context("Kind's own files could not be read")?;
+    take_tree(request.base, "", &mut entries, &as_said).context("failed to read Kind's own files")?;
     entries.retain(|path, _| !request.image.leaves_out(path));
     take_components(request, &mut entries)?;
     let version = artifact(request, &request.image.version_of)?.version.clone();
@@ -80,7 +81,7 @@ pub fn container(request: &ContainerRequest<'_>) -> anyhow::Result<Built> {
     images::build_root(&root, request.archive)
 }
 
-/// With the references of images filled in.
+/// Replaces placeholders by image references.
 fn with_images(request: &ContainerRequest<'_>, content: &str) -> String {
     let fill = |text: String, order: &ImageOrder<'_>| {
         text.replace(&format!("{{image.{}}}", order.recipe.short_name()), &order.reference)
@@ -92,14 +93,14 @@ fn text(content: &str) -> Entry {
     Entry::Text { content: content.as_bytes().to_vec(), mode: FILE }
 }
 
-/// Everything below a folder, with the mode that `mode` gives to a path and its present mode. /bin, /lib and so on are those
-/// below /usr.
+/// Adds everything below a folder, with the mode that `mode` returns for a path and its present mode. Folders like /bin
+/// and /lib become links to those below /usr (see [`MERGED`]).
 fn take_tree(from: &Path, at: &str, to: &mut Entries, mode: &dyn Fn(&str, u32) -> u32) -> anyhow::Result<()> {
     interrupt::check()?;
     for entry in fs::read_dir(from).with_context(|| format!("failed to list {}", from.display()))? {
         let entry = entry?;
         let (file, kind, name) = (entry.path(), entry.file_type()?, entry.file_name());
-        let name = name.to_str().with_context(|| format!("{} is no UTF-8", file.display()))?;
+        let name = name.to_str().with_context(|| format!("{} is not UTF-8", file.display()))?;
         let path = if at.is_empty() { name.to_owned() } else { format!("{at}/{name}") };
         if kind.is_dir() {
             take_tree(&file, &path, to, mode)?;
@@ -107,7 +108,7 @@ fn take_tree(from: &Path, at: &str, to: &mut Entries, mode: &dyn Fn(&str, u32) -
             to.insert(path, Entry::Link { target: fs::read_link(&file)? });
         } else {
             let found = entry.metadata()?.permissions().mode();
-            // A cache may be for its owner alone.
+            // The cache may be readable only by its owner.
             let readable = if found & 0o100 == 0 { FILE } else { PROGRAM };
             let mode = mode(&path, readable);
             to.insert(path, Entry::File { file, mode, sha256: None });
@@ -132,14 +133,14 @@ fn artifact<'a>(request: &ContainerRequest<'a>, name: &str) -> anyhow::Result<&'
     found.ok_or_else(|| anyhow!("the node image needs {name}, which was not built"))
 }
 
-/// The images as docker archives, by the name of the image.
+/// Adds the images as docker archives, named after the images.
 fn take_images(request: &ContainerRequest<'_>, scratch: &Path, to: &mut Entries) -> anyhow::Result<()> {
     let formats = [Format::Docker];
     let request =
         images::Request { images: request.images, orders: request.orders, formats: &formats, output: scratch };
     let archives = images::build(&request)?.into_iter().filter_map(|image| image.archive);
     for file in archives.collect::<Vec<PathBuf>>() {
-        let name = file.file_name().and_then(|name| name.to_str()).context("an archive has a name")?;
+        let name = file.file_name().and_then(|name| name.to_str()).context("an archive without a name")?;
         to.insert(format!("{PRELOADED}/{name}"), Entry::File { file: file.clone(), mode: FILE, sha256: None });
     }
     Ok(())

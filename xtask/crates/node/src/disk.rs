@@ -1,4 +1,4 @@
-//! The image of the disk in the cache: found by its key, or made.
+//! The disk image in the cache: found by its key, or created.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,25 @@ use crate::{Disk, Request, stage};
 
 /// Folder below the cache.
 pub const FOLDER: &str = "disks";
-/// Changes when the same inputs make another disk.
+/// Must change whenever the same inputs produce a different disk.
 const RECIPE: &str = "1";
 const IMAGE: &str = "disk.img";
-/// Size and time of the image, so that one that was cut or written to is noticed.
+/// Size and modification time of the image. A truncated or modified image no longer matches them.
 const SEAL: &str = "seal";
-/// What it is, for people who look at the cache.
+/// A description for people who look at the cache.
 const TITLE: &str = "title";
-/// It takes three seconds; a slow disk that is used by others as well may need a minute.
+/// Writing takes three seconds; on a slow disk under load it may take a minute.
 const WRITING: Duration = Duration::from_secs(600);
-/// ext4's own tables and the rest of each file's last block.
+/// For ext4's own tables and the unused part of each file's last block.
 const SPARE: u64 = 48 << 20;
-/// Of an inode, with what a folder's entry takes.
+/// Space for an inode and its directory entry.
 const PER_FILE: u64 = 4096 + 512;
 const ELSEWHERE: [&str; 2] = ["/usr/sbin", "/sbin"];
-/// Without them each image would be another one.
+/// Fixed: with random UUIDs no two images would be equal.
 const UUID: &str = "6e6f6465-0000-4000-8000-000000000001";
 
-/// The disk of these inputs; made if the cache has none. It is held until this process ends, so that nobody removes it.
+/// The disk for these inputs, created if the cache does not have it. This process holds it until it ends, so no other
+/// process removes it.
 ///
 /// # Errors
 /// A component was not built, `mke2fs` is missing or fails (a full disk), an interrupt.
@@ -44,7 +45,7 @@ pub fn disk(request: &Request<'_>) -> anyhow::Result<Disk> {
     Ok(Disk { file: folder.join(IMAGE), key })
 }
 
-/// Whether it is there as it was written; then it is held.
+/// Whether the folder has an unmodified image. Also holds the folder.
 fn is_intact(folder: &Path) -> bool {
     let seal = || fs::read_to_string(folder.join(SEAL));
     hold::hold(folder) && sealed(folder).is_ok_and(|found| seal().is_ok_and(|noted| noted == found))
@@ -72,26 +73,29 @@ fn key(request: &Request<'_>) -> anyhow::Result<String> {
     Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What is written down of an intact image.
+/// The content of the seal of an image as it is now.
 fn sealed(folder: &Path) -> std::io::Result<String> {
     let found = fs::metadata(folder.join(IMAGE))?;
     let time = found.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(format!("{} {}\n", found.len(), time.as_nanos()))
 }
 
-/// Makes the disk, unless another process has just done so.
+/// Creates the disk, unless another process has just created it.
 fn make(request: &Request<'_>, folder: &Path) -> anyhow::Result<()> {
-    let phase = Phase::start("make the node's disk");
+    let phase = Phase::start("create the node's disk");
     let claim = store::claim_folder(folder)?;
     if is_intact(folder) {
-        phase.done("another run has made it");
+        phase.done("created by another run");
         return Ok(());
     }
     write(request, claim.path())?;
     claim.publish()?;
     if !is_intact(folder) {
         let folder = folder.display();
-        bail!("{folder} was made and is not as it was written: does somebody else write there? {}", store::hint());
+        bail!(
+            "{folder} changed right after it was created: check whether another process writes there; {}",
+            store::hint()
+        );
     }
     phase.done(&format!("{} MiB", fs::metadata(folder.join(IMAGE))?.len() >> 20));
     Ok(())
@@ -99,22 +103,22 @@ fn make(request: &Request<'_>, folder: &Path) -> anyhow::Result<()> {
 
 fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     let (files, image) = (draft.join("files"), draft.join(IMAGE));
-    fs::create_dir_all(&files).with_context(|| format!("failed to make {}: {}", files.display(), store::hint()))?;
-    stage::fill(request, &files).context("failed to put the node's disk together")?;
+    fs::create_dir_all(&files).with_context(|| format!("failed to create {}: {}", files.display(), store::hint()))?;
+    stage::fill(request, &files).context("failed to assemble the node's disk")?;
     let Size { bytes, count } = size(&files)?;
     let kib = format!("{}k", (bytes + count * PER_FILE + SPARE) / 1024);
     let inodes = (count + 64).to_string();
     let sh = Shell::new()?;
     let program =
-        writer().context("there is no mke2fs, which writes the node's disk; install the package e2fsprogs")?;
-    // No journal and no checksums: nobody writes to it, and each block's checksum is work for an emulated processor.
+        writer().context("failed to write the node's disk: mke2fs is missing; install the package e2fsprogs")?;
+    // No journal and no checksums: the disk is read-only, and checksums of blocks cost an emulated CPU time.
     let options = "^has_journal,^metadata_csum,^resize_inode";
     let extended = format!("root_owner=0:0,hash_seed={UUID},lazy_itable_init=1");
     let command = cmd!(
         sh,
         "{program} -q -F -t ext4 -m 0 -U {UUID} -O {options} -E {extended} -N {inodes} -d {files} {image} {kib}"
     );
-    // Times of what it writes itself.
+    // Fixed timestamps for the structures that mke2fs writes itself.
     exec::run(command.env("SOURCE_DATE_EPOCH", "0").env("E2FSPROGS_FAKE_TIME", "1"), WRITING)
         .with_context(|| format!("failed to write {}: {}", image.display(), store::hint()))?;
     fs::remove_dir_all(&files).with_context(|| format!("failed to remove {}", files.display()))?;
@@ -123,12 +127,12 @@ fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     fs::write(draft.join(SEAL), sealed(draft)?).with_context(|| format!("failed to seal {}", image.display()))
 }
 
-/// The program that makes a file system out of a folder.
+/// The program that creates a file system from a folder.
 pub fn writer() -> Option<PathBuf> {
     administrators("mke2fs")
 }
 
-/// One of the administrator's programs, which are not on everybody's PATH.
+/// Finds an administration program, which need not be on a user's PATH.
 pub(crate) fn administrators(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(ELSEWHERE.map(PathBuf::from));
@@ -140,7 +144,7 @@ struct Size {
     count: u64,
 }
 
-/// Of everything below a folder.
+/// The size of everything below a folder.
 fn size(folder: &Path) -> anyhow::Result<Size> {
     let mut size = Size { bytes: 0, count: 0 };
     let mut pending = vec![folder.to_owned()];

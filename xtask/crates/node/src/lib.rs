@@ -1,9 +1,9 @@
-//! What a node's root file system is: the disk of a VM, a read-only ext4 image with everything that a machine needs to run
-//! Pods, in the cache; and the image of a container that is a node of Kind.
+//! The root file system of a node: the disk of a VM (a read-only ext4 image in the cache, with everything that a
+//! machine needs to run Pods), and the image of a container that acts as a Kind node.
 //!
-//! The disk is put together from Debian's packages, our components and their images, and written by `mke2fs`, so nobody has to
-//! be root. What a run adds (keys, flags, configuration) is not on it. How a guest takes it for its root is in `boot`;
-//! what is on it is data (`targets/node.yaml`).
+//! The disk is assembled from Debian packages, the built components and their images. `mke2fs` writes it, so root is
+//! not required. It does not contain what a run adds (keys, flags, configuration). Crate `boot` makes it the root of a
+//! guest; its content is data (`targets/node.yaml`).
 
 mod container;
 mod disk;
@@ -16,13 +16,13 @@ use model::{Artifacts, ImageOrder, Images, NodeDisk};
 pub use container::{ContainerRequest, container};
 pub use disk::{FOLDER, disk, writer};
 
-/// What a disk is made from.
+/// The inputs of a disk.
 pub struct Request<'a> {
     pub disk: &'a NodeDisk,
-    /// With all components that the disk names.
+    /// Must contain all components that the disk names.
     pub artifacts: &'a Artifacts,
     pub images: &'a Images,
-    /// Those that the disk names, of these artifacts.
+    /// The images that the disk names, with these artifacts.
     pub orders: &'a [ImageOrder<'a>],
     /// Root of the unpacked packages of the guest's architecture.
     pub packages: &'a Path,
@@ -30,15 +30,15 @@ pub struct Request<'a> {
     pub packages_digest: &'a str,
     /// Statically linked, of the guest's architecture.
     pub busybox: &'a Path,
-    /// The disk lies in a folder below it.
+    /// The disk is stored in a folder below it.
     pub cache: &'a Path,
 }
 
-/// A disk image. The same file as long as everything that went into it is the same.
+/// A disk image. Equal inputs have the same file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     pub file: PathBuf,
-    /// Hexadecimal SHA-256 over what went into it.
+    /// Hexadecimal SHA-256 over the inputs.
     pub key: String,
 }
 
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// What `debugfs`, which comes with `mke2fs`, says of the image.
+    /// The output of `debugfs`, which comes with `mke2fs`, for a request about the image.
     fn asked(disk: &Disk, request: &str) -> String {
         let sh = Shell::new().unwrap();
         let (file, program) = (&disk.file, disk::administrators("debugfs").unwrap());
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_on_the_disk_under_the_names_by_which_it_is_called() {
+    fn disk_contains_every_input_at_its_expected_path() {
         let made = Made::new();
         let disk = made.disk_in("cache").unwrap();
         for (path, content) in [
@@ -138,7 +138,7 @@ mod tests {
         ] {
             assert_eq!(asked(&disk, &format!("cat {path}")), content);
         }
-        // A cache may be for its owner alone; a Pod runs as somebody else.
+        // The cache may be readable only by its owner, but Pods run as other users.
         for (path, said) in [
             ("/usr/bin/crun", "Mode:  0555"),
             ("/bin", "Fast link dest: \"usr/bin\""),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_made_once_and_again_when_it_is_not_what_was_written() {
+    fn disk_is_created_once_and_again_after_damage() {
         let made = Made::new();
         let disk = made.disk_in("cache").unwrap();
         let look = || fs::metadata(&disk.file).map(|found| (found.ino(), found.len())).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn other_inputs_are_another_disk() {
+    fn different_inputs_make_a_different_disk() {
         let mut made = Made::new();
         let key = made.disk_in("cache").unwrap().key;
         made.disk.files.insert("etc/group".into(), "root:x:0:\n".into());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_built_is_missed_and_nothing_is_left() {
+    fn missing_component_is_named_and_no_disk_is_left() {
         let mut made = Made::new();
         made.disk.cni.push("bridge".into());
         let error = format!("{:#}", made.disk_in("cache").unwrap_err());

@@ -1,4 +1,4 @@
-//! The files of a disk, as a folder that lives until `mke2fs` has read it.
+//! The files of a disk, as a temporary folder that `mke2fs` reads.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,15 +10,15 @@ use proc::interrupt;
 
 use crate::Request;
 
-/// Debian's packages have them below /usr only; programs and loaders are known by the short names.
+/// Debian packages install these folders only below /usr; programs and loaders are looked up by the short names.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
-/// Mount points, and folders that are expected to exist.
+/// Mount points, and folders that programs expect.
 const FOLDERS: [&str; 11] =
     ["dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/bin", "usr/sbin", "usr/lib", "var"];
 /// Where containerd looks for CNI plugins: https://github.com/containerd/containerd/blob/main/docs/cri/config.md
 const CNI: &str = "opt/cni/bin";
 const IMAGES: &str = "images";
-/// Programs that others run by these names, and that busybox is.
+/// Programs that other programs call by these names; they are links to busybox.
 const APPLETS: [&str; 3] = ["sh", "mount", "umount"];
 
 /// Fills the empty folder `to`.
@@ -49,7 +49,7 @@ pub(crate) fn fill(request: &Request<'_>, to: &Path) -> anyhow::Result<()> {
     preload(request, &to.join(IMAGES))
 }
 
-/// The images as docker archives, by the name of the image.
+/// Adds the images as docker archives, named after the images.
 fn preload(request: &Request<'_>, to: &Path) -> anyhow::Result<()> {
     make(to)?;
     let (formats, output) = ([Format::Docker], to.join("new"));
@@ -60,17 +60,17 @@ fn preload(request: &Request<'_>, to: &Path) -> anyhow::Result<()> {
         output: &output,
     })?;
     for archive in written.into_iter().filter_map(|image| image.archive) {
-        let name = archive.file_name().context("an archive has a name")?;
+        let name = archive.file_name().context("an archive without a name")?;
         fs::rename(&archive, to.join(name)).with_context(|| format!("failed to move {}", archive.display()))?;
     }
-    // Without images there is no such folder.
+    // Without images the folder does not exist.
     if output.exists() {
         fs::remove_dir_all(&output).with_context(|| format!("failed to remove {}", output.display()))?;
     }
     Ok(())
 }
 
-/// Folders, files and symbolic links; whatever else there is has no place in a package.
+/// Copies folders, files and symbolic links. Debian packages contain no other types.
 fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
     interrupt::check()?;
     for entry in fs::read_dir(from).with_context(|| format!("failed to list {}", from.display()))? {
@@ -90,10 +90,11 @@ fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 fn make(folder: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))
+    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
 }
 
-/// Everybody may read and run it: a cache may be private, a Pod need not run as root.
+/// Copies a file and extends its owner's read and execute permissions to all users: the cache may be private, and a Pod
+/// need not run as root.
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let copied = fs::copy(from, to).and_then(|_| {
         let mode = 0o444 | (fs::metadata(from)?.permissions().mode() & 0o111);

@@ -1,4 +1,4 @@
-//! OpenPGP verification of clear-signed files. Only the package's program is part of a run: see `fetch::verified`.
+//! OpenPGP verification of clear-signed files. A run uses only this package's program: see `fetch::verified`.
 
 #[doc(hidden)]
 pub mod fuzzing;

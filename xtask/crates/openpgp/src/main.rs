@@ -1,7 +1,7 @@
 //! `openpgp KEYS FILE`: prints the part of a clear-signed file that one of the keys has signed.
 //!
-//! The harness starts this program when it needs a signed index. It is not a part of the harness because OpenPGP is a
-//! quarter of all crates, and a run whose packages are in the lock needs no signature.
+//! The harness starts this program when it needs a signed index. It is a separate program because OpenPGP accounts for
+//! a quarter of all crates, and a run whose packages are in the lock needs no signature.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The exit code reports the failure where stderr is closed.
+            // If stderr is closed, the exit code still reports the failure.
             let _ = writeln!(std::io::stderr(), "{error:#}");
             ExitCode::FAILURE
         }
@@ -32,7 +32,7 @@ fn signed_text(keys: &Path, file: &Path) -> anyhow::Result<String> {
     keys.signed_text(&message)
 }
 
-/// The caller takes the text only with exit code 0: a text that was cut off must not look whole.
+/// The caller uses the text only with exit code 0: a truncated text must not pass as complete.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("failed to write the signed text")

@@ -1,6 +1,6 @@
-//! OpenPGP: which part of a clear-signed text was signed by a trusted key.
+//! OpenPGP: the part of a clear-signed text that a trusted key has signed.
 //!
-//! What stands outside of the signed part never leaves this file.
+//! Text outside the signed part never leaves this file.
 
 use std::path::Path;
 
@@ -16,32 +16,32 @@ const LONGEST_MESSAGE: usize = 1 << 20;
 /// Debian's InRelease files have about 2000.
 const MOST_LINES: usize = 10_000;
 
-/// The keys that are trusted.
+/// The trusted keys.
 pub struct Keys(Vec<SignedPublicKey>);
 
 impl Keys {
-    /// Reads armored keys; text between them is for people.
+    /// Reads armored keys; text between them is a comment.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no usable keys.
+    /// The file cannot be read, or contains no usable keys.
     pub fn load(file: &Path) -> anyhow::Result<Keys> {
         let text = std::fs::read_to_string(file).with_context(|| format!("failed to read {}", file.display()))?;
-        Keys::parse(&text).with_context(|| format!("{} holds no usable keys", file.display()))
+        Keys::parse(&text).with_context(|| format!("{} contains no usable keys", file.display()))
     }
 
     /// Like [`Keys::load`], from the text itself.
     ///
     /// # Errors
-    /// A block is not a whole OpenPGP public key, or the text has no block.
+    /// A block is not a complete OpenPGP public key, or the text has no block.
     pub fn parse(text: &str) -> anyhow::Result<Keys> {
         let mut keys = Vec::new();
         for (at, _) in text.match_indices(BEGIN) {
-            let (key, _) = SignedPublicKey::from_string(&text[at..]).context("a block is no OpenPGP public key")?;
-            key.verify_bindings().with_context(|| format!("the key {} is not whole", key.fingerprint()))?;
+            let (key, _) = SignedPublicKey::from_string(&text[at..]).context("a block is not an OpenPGP public key")?;
+            key.verify_bindings().with_context(|| format!("the key {} is incomplete", key.fingerprint()))?;
             keys.push(key);
         }
         if keys.is_empty() {
-            bail!("there is no `{BEGIN}`");
+            bail!("`{BEGIN}` is missing");
         }
         Ok(Keys(keys))
     }
@@ -49,7 +49,7 @@ impl Keys {
     /// The signed text, with `\n` line ends, if at least one signature is by one of the keys.
     ///
     /// # Errors
-    /// Says which keys signed it and which are trusted.
+    /// No signature counts. The error names the signing keys and the trusted keys.
     pub fn signed_text(&self, message: &str) -> anyhow::Result<String> {
         check_length(message)?;
         let (message, _) = CleartextSignedMessage::from_string(message).context("it is not clear-signed text")?;
@@ -59,13 +59,13 @@ impl Keys {
         }
         let signers: Vec<String> = message.signatures().iter().map(signer).collect();
         let trusted: Vec<String> = self.0.iter().map(|key| key.fingerprint().to_string()).collect();
-        bail!("no good signature: signed by {}, trusted are {}", or_none(&signers), or_none(&trusted))
+        bail!("no good signature: signed by {}; trusted keys: {}", or_none(&signers), or_none(&trusted))
     }
 
     fn is_good(&self, signature: &Signature, text: &str) -> bool {
         let strong =
             matches!(signature.hash_alg(), Some(HashAlgorithm::Sha256 | HashAlgorithm::Sha384 | HashAlgorithm::Sha512));
-        // Other kinds may be over one byte of the text, or over none of it.
+        // Signatures of other types may cover only one byte of the text, or nothing.
         let over_text = matches!(signature.typ(), Some(SignatureType::Text | SignatureType::Binary));
         let Some(made) = signature.created().filter(|made| !is_expired(signature, *made)) else { return false };
         let by = |key: &SignedPublicKey| {
@@ -78,28 +78,29 @@ impl Keys {
     }
 }
 
-/// A part of a trusted key that may sign.
+/// A trusted primary key or subkey that may sign.
 enum Signer<'a> {
     Primary(&'a PublicKey),
     Subkey(&'a PublicSubkey),
 }
 
-/// The parts of a key that could sign at this time. Debian's keys expire after eight years; signatures from before that
-/// stay valid. A revocation has no time: the owner of a stolen key cannot know when the thief began to use it.
+/// The primary key and subkeys that could sign at this time. Debian's keys expire after eight years; signatures from
+/// before that stay valid. A revocation applies to all signatures regardless of time: the owner of a stolen key cannot
+/// know when the thief began to use it.
 fn signing_keys(key: &SignedPublicKey, made: Timestamp) -> Vec<Signer<'_>> {
     let own = self_signatures(key);
     let life = own.iter().find_map(|own| own.key_expiration_time());
     if own.is_empty() || !key.details.revocation_signatures.is_empty() || !is_alive(&key.primary_key, life, made) {
         return Vec::new();
     }
-    // RFC 4880 lets keys without flags sign.
+    // RFC 4880 allows keys without flags to sign.
     let signs = own.iter().find_map(|own| flags(own)).is_none_or(KeyFlags::sign);
     let subkeys = key.public_subkeys.iter().filter(|subkey| signs_at(subkey, made));
     let primary = signs.then_some(Signer::Primary(&key.primary_key));
     primary.into_iter().chain(subkeys.map(|subkey| Signer::Subkey(&subkey.key))).collect()
 }
 
-/// The newest of the signatures by which a key describes itself: the direct one first, which goes before the user IDs'.
+/// The newest self-signatures of a key: the direct one first, because it takes precedence over those of user IDs.
 fn self_signatures(key: &SignedPublicKey) -> Vec<&Signature> {
     let revoked =
         |user: &&SignedUser| !user.signatures.iter().any(|own| own.typ() == Some(SignatureType::CertRevocation));
@@ -107,7 +108,7 @@ fn self_signatures(key: &SignedPublicKey) -> Vec<&Signature> {
     [newest(&key.details.direct_signatures), newest(users)].into_iter().flatten().collect()
 }
 
-/// Whether a subkey is bound for signing, by the newest of its bindings.
+/// Whether the newest binding of a subkey allows it to sign.
 fn signs_at(subkey: &SignedPublicSubKey, made: Timestamp) -> bool {
     let of = |kind| subkey.signatures.iter().filter(move |own| own.typ() == Some(kind));
     let binding = newest(of(SignatureType::SubkeyBinding));
@@ -126,7 +127,7 @@ fn flags(signature: &Signature) -> Option<&KeyFlags> {
     })
 }
 
-/// Whether a key existed at this time and had not expired. `life` counts from its creation; 0 is no limit.
+/// Whether a key existed at this time and had not expired. `life` counts from its creation; 0 means no limit.
 fn is_alive(key: &impl KeyDetails, life: Option<Duration>, at: Timestamp) -> bool {
     let (created, at) = (u64::from(key.created_at().as_secs()), u64::from(at.as_secs()));
     at >= created && end(created, life).is_none_or(|end| at <= end)
@@ -141,14 +142,14 @@ fn end(from: u64, life: Option<Duration>) -> Option<u64> {
     life.map(|life| u64::from(life.as_secs())).filter(|life| *life > 0).map(|life| from + life)
 }
 
-/// The parser looks through the whole text again for each line.
+/// Limits the message because the parser scans the whole text again for each line.
 fn check_length(message: &str) -> anyhow::Result<()> {
     if message.len() > LONGEST_MESSAGE {
-        bail!("it has {} bytes; at most {LONGEST_MESSAGE} are read", message.len());
+        bail!("it has {} bytes; the limit is {LONGEST_MESSAGE}", message.len());
     }
     let lines = message.lines().count();
     if lines > MOST_LINES {
-        bail!("it has {lines} lines; at most {MOST_LINES} are read");
+        bail!("it has {lines} lines; the limit is {MOST_LINES}");
     }
     Ok(())
 }

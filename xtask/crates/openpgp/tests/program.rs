@@ -1,4 +1,4 @@
-//! The program as the harness starts it: signed text and exit code 0, or a reason and exit code 1.
+//! Runs the program as the harness does: signed text and exit code 0, or a reason and exit code 1.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn refused_text_is_not_printed() {
     let keys = folder.file("keys.asc", &public(&key));
     for (name, content, why) in [
         ("changed", signed(&key).replace("Origin: Test", "Origin: Evil"), "no good signature"),
-        ("foreign", signed(&self::key()), "trusted are"),
+        ("foreign", signed(&self::key()), "trusted keys"),
         ("unsigned", TEXT.to_owned(), "not clear-signed"),
     ] {
         match run(&keys, &folder.file(name, &content)) {

@@ -1,12 +1,12 @@
-//! A control group (cgroup v2) below the harness's own, for processes that are to end together.
+//! A control group (cgroup v2) below the harness's own group, for processes that must end together.
 //!
-//! `setsid` leaves a process group, and a double fork leaves the process tree; a control group is left only by a write
-//! that the kernel checks. Nothing outside of the new group is changed: no mount, no controller, no other group.
+//! `setsid` leaves a process group, and a double fork leaves the process tree. A process leaves a control group only by
+//! a write that the kernel checks. The code changes only the new group: no mount, no controller, no other group.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-/// A group that was made here. Dropping it ends its processes and removes it.
+/// A control group that this process created. Dropping it kills its processes and removes it.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     dir: PathBuf,
@@ -18,7 +18,7 @@ impl Cgroup {
     pub(crate) fn below_own(name: &str) -> Option<Cgroup> {
         let text = |file| fs::read_to_string(file).ok();
         let own = own_dir(&text("/proc/self/mountinfo")?, &text("/proc/self/cgroup")?)?;
-        // A process moves only where its mover may write to the common ancestor, too.
+        // The kernel moves a process only if the mover may also write to `cgroup.procs` of the common ancestor.
         OpenOptions::new().write(true).open(own.join("cgroup.procs")).ok()?;
         let dir = own.join(name);
         fs::create_dir(&dir).ok()?;
@@ -42,7 +42,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// The file to which a process writes `0` in order to enter the group.
+/// The file to which a process writes `0` to enter the group.
 pub(crate) fn entrance(dir: &Path) -> std::io::Result<File> {
     OpenOptions::new().write(true).open(dir.join("cgroup.procs"))
 }
@@ -52,18 +52,18 @@ pub(crate) fn kill(dir: &Path) {
     let _ = fs::write(dir.join("cgroup.kill"), "1");
 }
 
-/// Removes the group and those that its processes have made below it; none of them may hold a process any more.
+/// Removes the group and the groups that its processes created below it. All of them must be empty.
 pub(crate) fn remove(dir: &Path) {
     for below in fs::read_dir(dir).into_iter().flatten().flatten() {
         if below.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove(&below.path());
         }
     }
-    // A group with a process that is still ending stays; it is empty soon.
+    // A group that still has an exiting process stays behind; it is empty soon.
     let _ = fs::remove_dir(dir);
 }
 
-/// The folder of the own group, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
+/// The folder of this process's own group, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 fn own_dir(mounts: &str, groups: &str) -> Option<PathBuf> {
     let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     mounts.lines().find_map(|line| {
@@ -71,7 +71,7 @@ fn own_dir(mounts: &str, groups: &str) -> Option<PathBuf> {
         if right.split(' ').next()? != "cgroup2" {
             return None;
         }
-        // `ID PARENT MAJOR:MINOR ROOT POINT …`: the mount may show a part of the tree only.
+        // `ID PARENT MAJOR:MINOR ROOT POINT …`: the mount may show only a part of the tree.
         let mut fields = left.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
         let below = Path::new(own).strip_prefix(root).ok()?;
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
-    fn processes_that_left_their_session_end_with_the_group() {
+    fn kill_ends_processes_that_called_setsid() {
         // Not every machine delegates its groups.
         let Some(group) = Cgroup::below_own(&format!("archproof-test-{}", std::process::id())) else { return };
         let dir = group.path().to_owned();
@@ -118,7 +118,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_own_group_is_found_below_any_mount() {
+    fn own_group_is_found_below_any_mount() {
         let part = MOUNTS.replace(" / /sys/fs/cgroup/unified", " /docker/ab /sys/fs/cgroup");
         for (mounts, groups, expected) in [
             (MOUNTS, "2:cpu:/\n0::/user.slice/a.scope\n", Some("/sys/fs/cgroup/unified/user.slice/a.scope")),

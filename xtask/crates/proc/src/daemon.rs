@@ -1,4 +1,5 @@
-//! Long-running children: own process group, output to a log file, die with the harness, TERM then KILL.
+//! Long-running children: each has its own process group, writes to a log file, dies with the harness, and is ended
+//! with SIGTERM, then SIGKILL.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,11 +17,11 @@ use crate::deadline::{OnInterrupt, Probe, until};
 use crate::process::{self, Identity};
 use crate::spawner;
 
-/// How long a daemon may take to end after SIGKILL: the kernel only has to tear its memory down.
+/// How long a daemon may take to exit after SIGKILL: the kernel only has to free its memory.
 const AFTER_KILL: Duration = Duration::from_secs(10);
 
-/// What daemons get of the harness's environment: what programs of all kinds and Go's runtime read. A variable that is not
-/// here may be a credential, and a daemon could show it to others.
+/// The environment variables that daemons inherit from the harness: those that programs in general and the Go runtime
+/// read. Any other variable may be a credential, and a daemon could expose it.
 const PASSED_ON: [&str; 12] = [
     "GODEBUG",
     "GOGC",
@@ -36,7 +37,7 @@ const PASSED_ON: [&str; 12] = [
     "TZ",
 ];
 
-/// What to start.
+/// The program to start.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// For messages: `default/etcd-main`.
@@ -44,11 +45,11 @@ pub struct Spec {
     pub program: PathBuf,
     pub args: Vec<String>,
     pub env: BTreeMap<String, String>,
-    /// Where it runs; the harness's own folder if none is given.
+    /// The working directory; the harness's own if None.
     pub dir: Option<PathBuf>,
     /// Standard output and error are appended here.
     pub log: PathBuf,
-    /// A file to which the process's identity is appended, so that a later run can end it (see `RunDir::sweep`).
+    /// The file to which the process's identity is appended, so that a later run can kill it (see `run_dir::sweep`).
     pub ledger: PathBuf,
 }
 
@@ -62,12 +63,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// The program gets `spec.env` and a few harmless variables of the harness.
+    /// The program inherits `spec.env` and a few harmless variables of the harness.
     pub fn start(spec: Spec) -> anyhow::Result<Daemon> {
         Daemon::begin(spec, true)
     }
 
-    /// As [`Daemon::start`], for a program that gets `spec.env` alone.
+    /// Like [`Daemon::start`], but the program inherits only `spec.env`.
     pub fn start_clean(spec: Spec) -> anyhow::Result<Daemon> {
         Daemon::begin(spec, false)
     }
@@ -99,10 +100,10 @@ impl Daemon {
         self.group.as_raw_nonzero().get()
     }
 
-    /// The exit status, once it has ended.
+    /// The exit status, once the daemon has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
-            // try_wait fails only for a child that is not ours.
+            // try_wait fails only for a child of another process.
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
                 process::forget(self.group);
@@ -111,22 +112,22 @@ impl Daemon {
         self.ended
     }
 
-    /// A signal to the whole group; no error if it has ended.
+    /// Signals the whole group. Not an error if the daemon has ended.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
-            // It may have ended between the look and the signal.
+            // The daemon may have ended between the check and the signal.
             let _ = kill_process_group(self.group, signal);
         }
     }
 
-    /// TERM, and KILL when it has not ended after `grace`. Also ends a stopped (SIGSTOP) process.
+    /// Sends SIGTERM, and SIGKILL if the daemon has not ended after `grace`. Also ends a stopped (SIGSTOP) process.
     pub fn stop(&mut self, grace: Duration) -> Option<ExitStatus> {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
         self.wait(grace).or_else(|| self.kill())
     }
 
-    /// SIGKILL, and waits until the process is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub fn kill(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::KILL);
         self.wait(AFTER_KILL)
@@ -166,20 +167,20 @@ pub struct Detached {
 }
 
 impl Detached {
-    /// Whether it has ended, and how, as far as that is known.
+    /// None while it runs; then its exit status, if known.
     pub fn ended(&self) -> Option<Option<ExitStatus>> {
         self.status.get().copied()
     }
 }
 
-/// Starts a process in a session's background: its own group, output to `log`, which is replaced.
+/// Starts a background process that outlives this one: with its own process group; its output replaces `log`.
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
 pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<Detached> {
     let out = File::create(log).with_context(|| format!("failed to create {}", log.display()))?;
     let errors = out.try_clone().context("failed to duplicate the log's descriptor")?;
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
-    // It builds, and needs the rest of the environment for that.
+    // It runs builds, which need the rest of the environment.
     std::env::vars_os().filter(|(name, _)| is_credential(&name.to_string_lossy())).for_each(|(name, _)| {
         command.env_remove(name);
     });
@@ -196,7 +197,8 @@ pub fn detached(program: &Path, args: &[String], log: &Path) -> anyhow::Result<D
     Ok(Detached { identity, status })
 }
 
-/// By its name: `GITHUB_TOKEN`, `OS_PASSWORD`, `AWS_SECRET_ACCESS_KEY`, `ACTIONS_RUNTIME_TOKEN`.
+/// Recognizes a credential by its name: `GITHUB_TOKEN`, `OS_PASSWORD`, `AWS_SECRET_ACCESS_KEY`,
+/// `ACTIONS_RUNTIME_TOKEN`.
 fn is_credential(variable: &str) -> bool {
     ["TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"].iter().any(|word| variable.to_ascii_uppercase().contains(word))
 }
@@ -216,7 +218,7 @@ fn command(spec: &Spec, log: File, inherits: bool) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// The last `lines` lines of a file; a text that says so when it cannot be read.
+/// The last `lines` lines of a file. If the file cannot be read, a text that says so.
 pub fn tail(file: &Path, lines: usize) -> String {
     /// Enough for the last lines of a component whose lines are long.
     const LAST_BYTES: u64 = 64 * 1024;
@@ -261,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_ignores_term_is_killed_with_its_children() {
+    fn daemon_that_ignores_term_is_killed_with_its_children() {
         let dir = temp("term");
         let mut daemon = daemon(&dir, "trap '' TERM; sleep 600 & echo ready; wait; wait; sleep 600");
         until("ready", Duration::from_secs(30), Duration::from_millis(5), OnInterrupt::Stop, || {
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_known_by_their_names() {
+    fn credentials_are_recognized_by_name() {
         let tokens = ["GITHUB_TOKEN", "GITHUB_RUNNER_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "OS_PASSWORD"];
         let others = ["OS_APPLICATION_CREDENTIAL_SECRET", "GOOGLE_OAUTH_ACCESS_TOKEN", "os_password"];
         assert!(tokens.iter().chain(&others).all(|name| is_credential(name)));
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_start_hands_nothing_on() {
+    fn clean_start_passes_no_variables_on() {
         let dir = temp("clean");
         for (clean, expected) in [(false, false), (true, true)] {
             let log = dir.join(format!("log-{clean}"));
@@ -306,14 +308,14 @@ mod tests {
             assert!(lines.contains("GIVEN=yes\n"), "{lines}");
             // Cargo gives every test a PATH.
             assert_eq!(!lines.contains("\nPATH=") && !lines.starts_with("PATH="), expected, "{lines}");
-            // Cargo sets this one as well; it is for no daemon.
+            // Cargo sets this one too; no daemon may inherit it.
             assert!(!lines.contains("CARGO_MANIFEST_DIR="), "{lines}");
         }
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn dropping_a_daemon_ends_it_and_the_ledger_knew_it() {
+    fn dropping_a_daemon_ends_it_and_the_ledger_has_its_identity() {
         let dir = temp("drop");
         let daemon = daemon(&dir, "exec sleep 600");
         let ledger = std::fs::read_to_string(dir.join("ledger")).unwrap();

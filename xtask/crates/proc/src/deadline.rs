@@ -1,4 +1,4 @@
-//! Waiting. Every wait has a deadline, says what it waits for, and reports the last error it saw.
+//! Waiting. Every wait has a deadline, names what it waits for, and reports the last state it saw.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use crate::interrupt::{self, Interrupted};
 pub enum WaitError {
     #[error("gave up waiting for {what} after {:.1} s: {last}", .waited.as_secs_f64())]
     TimedOut { what: String, waited: Duration, last: String },
-    /// Further waiting is pointless, for example because the process that was awaited has died.
+    /// Further waiting is pointless, for example because the awaited process has died.
     #[error("{0:#}")]
     Hopeless(anyhow::Error),
     #[error("stopped waiting for {what}")]
     Interrupted { what: String, source: Interrupted },
 }
 
-/// The answer of one look at what is awaited.
+/// The result of one probe.
 pub enum Probe<T> {
     Ready(T),
-    /// Look again; the text says what was seen.
+    /// Probe again; the text describes the observed state.
     NotYet(String),
     Hopeless(anyhow::Error),
 }
@@ -28,7 +28,7 @@ pub enum Probe<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInterrupt {
     Stop,
-    /// For teardown, which must be finished although, or because, the user pressed Ctrl-C.
+    /// For teardown, which must finish even after Ctrl-C.
     Continue,
 }
 
@@ -58,7 +58,7 @@ pub fn until<T>(
     }
 }
 
-/// A bare sleep, for pollers inside this crate and for the cadence of a wait.
+/// A plain sleep, for polling loops inside this crate and for the interval of a wait.
 #[expect(clippy::disallowed_methods, reason = "the one place where a thread sleeps")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_error_is_reported() {
+    fn last_error_is_reported() {
         let mut looks = 0;
         let error = wait(5, || {
             looks += 1;
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hopeless_wait_ends_before_its_deadline() {
+    fn hopeless_wait_ends_before_its_deadline() {
         let error = wait(3_600_000, || Probe::Hopeless(anyhow::anyhow!("it died"))).unwrap_err();
         assert_eq!(error.to_string(), "it died");
     }

@@ -1,6 +1,6 @@
-//! Short commands: built with `xshell::cmd!`, run to their end with a deadline, their output kept.
+//! Short commands: built with `xshell::cmd!`, run to completion with a deadline, with their output captured.
 //!
-//! xshell 0.2 itself has no time-out and its errors hold no output, so it only builds the command here.
+//! xshell 0.2 itself has no timeout and its errors contain no output, so here it only builds the command.
 
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
@@ -17,10 +17,10 @@ pub use xshell::{Cmd, Shell, cmd};
 use crate::interrupt::{self, Interrupted};
 use crate::{process, spawner};
 
-/// How much of a failed command's output its error shows.
+/// How many lines of a failed command's output its error shows.
 const TAIL_LINES: usize = 60;
 
-/// A command that ran to its end, successfully.
+/// The output of a command that succeeded.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     pub stdout: String,
@@ -31,14 +31,14 @@ pub struct Output {
 pub enum ExecError {
     #[error("`{command}` could not be started: {error}")]
     NotStarted { command: String, error: std::io::Error },
-    /// The tail of its output, both streams, stderr last.
+    /// `tail` is the end of its output: stdout, then stderr.
     #[error("`{command}` failed ({status}):\n{tail}")]
     Failed { command: String, status: ExitStatus, tail: String },
     #[error("`{command}` did not end within {:.0} s:\n{tail}", .limit.as_secs_f64())]
     TimedOut { command: String, limit: Duration, tail: String },
     #[error("`{command}` was stopped")]
     Interrupted { command: String, source: Interrupted },
-    /// By whoever watched its output.
+    /// The `on_line` callback ended it.
     #[error("`{command}` was ended:\n{tail}")]
     Ended { command: String, tail: String },
 }
@@ -50,19 +50,19 @@ enum Stop {
     Broken,
 }
 
-/// Becomes another program: it gets this process's terminal, signals and exit. Returns only why that failed.
-#[expect(clippy::disallowed_methods, reason = "nothing is left that could lose the process")]
+/// Replaces this process by another program, which keeps its terminal, signals and exit code. Returns only on failure.
+#[expect(clippy::disallowed_methods, reason = "exec replaces this process and starts no child")]
 pub fn replace(program: &Path, args: &[String], env: &[(&str, &Path)]) -> anyhow::Error {
     let error = Command::new(program).args(args).envs(env.iter().copied()).exec();
     anyhow::Error::from(error).context(format!("failed to run {}", program.display()))
 }
 
-/// Runs `cmd` and returns what it printed.
+/// Runs `cmd` and returns its output.
 pub fn run(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
     run_with(cmd, limit, |_| {})
 }
 
-/// Like [`run`]; `on_line` sees each line of stderr as it comes, and nothing at least every 100 ms.
+/// Like [`run`]; calls `on_line` with each line of stderr as it arrives, and with None at least every 100 ms.
 pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&str>)) -> Result<Output, ExecError> {
     run_until(cmd, limit, |line| {
         on_line(line);
@@ -70,12 +70,12 @@ pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&s
     })
 }
 
-/// Like [`run`], also after Ctrl-C: for what takes down what was made.
+/// Like [`run`], but also runs after Ctrl-C: for teardown.
 pub fn finish(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
     run_unless(cmd, limit, || Ok(()), |_| ControlFlow::Continue(()))
 }
 
-/// Like [`run_with`]; ends the command when `on_line` breaks.
+/// Like [`run_with`]; kills the command when `on_line` returns `Break`.
 pub fn run_until(
     cmd: Cmd<'_>,
     limit: Duration,
@@ -128,13 +128,13 @@ fn run_unless(
                 Ok(()) => going.is_break().then_some(Stop::Broken),
             };
             if stopped.is_some() {
-                // The group may have ended between the look and the signal.
+                // The group may have ended between the check and the signal.
                 let _ = kill_process_group(group, Signal::KILL);
             }
         }
     }
     for reader in readers.into_iter().flatten() {
-        // A reader only ever ends; it cannot fail.
+        // A reader thread cannot fail; it only ends.
         let _ = reader.join();
     }
     let status = child.wait().map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
@@ -189,7 +189,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn an_error_carries_the_command_and_its_output() {
+    fn error_contains_the_command_and_its_output() {
         let sh = Shell::new().unwrap();
         let error = run(cmd!(sh, "sh -c 'echo out; echo err >&2; exit 3'"), LONG).unwrap_err().to_string();
         for part in ["sh -c", "exit status: 3", "out", "err"] {
@@ -198,17 +198,17 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_does_not_end_is_killed_with_its_children() {
+    fn command_past_its_deadline_is_killed_with_its_children() {
         let sh = Shell::new().unwrap();
         let error = run(cmd!(sh, "sh -c 'echo started; sleep 600 & sleep 600'"), Duration::from_millis(300));
         match error {
             Err(ExecError::TimedOut { tail, .. }) => assert_eq!(tail, "started"),
-            other => panic!("expected a time-out, got {other:?}"),
+            other => panic!("expected a timeout, got {other:?}"),
         }
     }
 
     #[test]
-    fn whoever_watches_can_end_it() {
+    fn on_line_can_end_the_command() {
         let sh = Shell::new().unwrap();
         let ended = run_until(cmd!(sh, "sh -c 'echo one >&2; sleep 600'"), LONG, |line| match line {
             Some("one") => ControlFlow::Break(()),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_named() {
+    fn missing_program_is_named() {
         let sh = Shell::new().unwrap();
         let error = run(cmd!(sh, "no-such-program-here --flag"), LONG).unwrap_err().to_string();
         assert!(error.contains("no-such-program-here"), "{error}");

@@ -1,7 +1,7 @@
-//! Reads files of folders that another machine may have written: downloaded artifacts, run folders of other people.
+//! Reads files from folders that another machine may have written: downloaded artifacts, other people's run folders.
 //!
 //! A symbolic link in such a folder would copy a file of this machine into a published report, and a FIFO would block
-//! the reader. Both are refused. The content of the files is the caller's matter.
+//! the reader. This module refuses both. The caller validates the content of the files.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> anyhow::Result<File> {
     open().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// Reads a regular file of at most `limit` bytes. Errors: as for [`open`], and a longer file.
+/// Reads a regular file of at most `limit` bytes. Errors: as for [`open`], and for a longer file.
 pub fn read(path: &Path, limit: u64) -> anyhow::Result<Vec<u8>> {
     let file = open(path)?;
     let mut bytes = Vec::new();
@@ -40,7 +40,7 @@ pub fn list(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, usize)> {
     Ok((files, others))
 }
 
-/// The folders in a folder, sorted; symbolic links are left out. A missing folder has none; a folder that is a symbolic
+/// The folders in a folder, sorted, without symbolic links. A missing folder has none; a folder that is a symbolic
 /// link is an error.
 pub fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(entries(folder)?.1)

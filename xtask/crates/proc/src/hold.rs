@@ -1,7 +1,8 @@
-//! Who uses a folder of the cache: a process holds it until it ends, however it ends, and nobody removes it meanwhile.
+//! Shared use of cache folders: a process holds a folder until it ends, even if it crashes, and no process removes a
+//! held folder.
 //!
-//! A hold is a shared lock (flock) on the folder itself, so nothing has to be cleaned up after a crash. Taking it also
-//! notes the time in the folder, as its last use.
+//! A hold is a shared lock (flock) on the folder itself, so a crash leaves nothing to clean up. Taking it also sets the
+//! folder's modification time, which records its last use.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -11,37 +12,37 @@ use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 
-/// What this process holds until its end.
+/// The paths and locks that this process holds until it ends.
 static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
-/// Holds a folder, or a file, until this process ends. False: it is not there, or is just being removed.
+/// Holds a folder or file until this process ends. False: it does not exist, or another process is removing it.
 pub fn hold(path: &Path) -> bool {
     let mut held = HELD.lock().unwrap_or_else(|e| e.into_inner());
-    // One that was removed and made again is another one.
+    // A folder that was removed and created again under the same name is a different folder.
     let same = |file: &File| file.metadata().is_ok_and(|ours| is(path, &ours));
     if held.iter().any(|(known, file)| known == path && same(file)) {
         return true;
     }
     let Ok(file) = File::open(path) else { return false };
-    // Who is removing it has it for a moment, and then it is no longer this one.
+    // A process that removes the folder holds the lock for a moment; afterwards the path is no longer this folder.
     if flock(&file, FlockOperation::LockShared).is_err() || !same(&file) {
         return false;
     }
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    // On a read-only cache nobody will ask for the last use.
+    // On a read-only cache this fails, but the cache cannot be pruned either, so the last use is not needed.
     let _ = futimens(&file, &Timestamps { last_access: now, last_modification: now });
     held.push((path.to_owned(), file));
     true
 }
 
-/// A folder or file that nobody holds, and nobody can hold before this value is dropped. None: somebody holds it.
+/// A folder or file that no process holds; none can hold it until this value is dropped. None: some process holds it.
 pub fn unheld(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     file.metadata().is_ok_and(|ours| is(path, &ours)).then_some(file)
 }
 
-/// When it was last held.
+/// When it was last held, as recorded by [`hold`].
 pub fn last_use(path: &Path) -> Option<SystemTime> {
     fs::symlink_metadata(path).ok()?.modified().ok()
 }
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_not_removed_and_what_is_being_removed_is_not_held() {
+    fn held_folder_is_not_removed_and_folder_in_removal_is_not_held() {
         let dir = std::env::temp_dir().join(format!("archproof-hold-{}", std::process::id()));
         let [used, unused] = ["used", "unused"].map(|name| dir.join(name));
         fs::create_dir_all(&used).unwrap();
@@ -69,7 +70,7 @@ mod tests {
         assert!(!hold(&dir.join("nowhere")));
         fs::remove_dir_all(&used).unwrap();
         fs::create_dir_all(&used).unwrap();
-        assert!(unheld(&used).is_some(), "it is another folder of the same name");
+        assert!(unheld(&used).is_some(), "a new folder of the same name must not be held");
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,17 +1,17 @@
-//! What the machine has left for more processes: processors and memory, also inside a container.
+//! CPU and memory that this machine can give to more processes, also inside a container.
 
 use std::fs;
 
-/// Processors that this process may use; a container's share counts.
+/// CPUs that this process may use, within a container's limit.
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// MiB of memory that new processes can have without swapping; a container's limit counts. None where it is unknown.
+/// MiB of memory that new processes can use without swapping, within a container's limit. None where it is unknown.
 pub fn available_memory() -> Option<u64> {
     let text = |file: &str| fs::read_to_string(file).ok();
     let machine = text("/proc/meminfo").and_then(|text| of_meminfo(&text));
-    // Version 2 of the control groups, then version 1; as a container sees its own group.
+    // cgroup v2, then v1, at the paths where a container sees its own group.
     let groups = [
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -26,7 +26,7 @@ fn of_meminfo(text: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib / 1024)
 }
 
-/// What a control group has left, in MiB; none without a limit (`max`).
+/// What a control group has left, in MiB. None if it has no limit (`max`).
 fn of_group(limit: &str, usage: &str) -> Option<u64> {
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
     Some(bytes(limit)?.saturating_sub(bytes(usage)?) >> 20)
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_as_the_kernel_writes_it() {
+    fn meminfo_is_parsed_as_the_kernel_writes_it() {
         let text = "MemTotal:       24656316 kB\nMemFree:        22043312 kB\nMemAvailable:   23080576 kB\n";
         assert_eq!(of_meminfo(text), Some(22539));
         assert_eq!(of_meminfo("MemTotal: 1 kB\n"), None);
@@ -45,11 +45,11 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_a_limit_has_none() {
+    fn group_without_a_limit_returns_none() {
         for (limit, usage, expected) in [
             ("max\n", "1048576\n", None),
             ("4294967296\n", "1073741824\n", Some(3072)),
-            // Version 1 writes a huge number for no limit.
+            // cgroup v1 writes a huge number for no limit.
             ("9223372036854771712\n", "0\n", Some(8796093022207)),
             ("1048576\n", "2097152\n", Some(0)),
             ("", "0\n", None),

@@ -1,8 +1,8 @@
-//! Ctrl-C and TERM: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C and SIGTERM: the first requests an orderly shutdown, the second exits at once.
 //!
-//! Nothing is done in the signal handler itself. Waits look at [`requested`] and return [`Interrupted`]; the pipeline
-//! then collects evidence, takes the cluster down and exits with 130. Children have process groups of their own, so
-//! the terminal's Ctrl-C does not reach them before that.
+//! The signal handler itself does no work. Waits check [`requested`] and return [`Interrupted`]; the pipeline then
+//! collects evidence, takes the cluster down and exits with 130. Each child has its own process group, so the
+//! terminal's Ctrl-C does not reach it before that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,30 +18,30 @@ pub struct Interrupted;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Begins to listen; call once, first thing in `main`.
+/// Starts to listen for signals. Call it once, as the first step of `main`.
 pub fn install() -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             if REQUESTED.swap(true, Ordering::SeqCst) {
-                progress::say("interrupted again: ending at once; evidence may be incomplete");
+                progress::say("interrupted again: exiting at once; evidence may be incomplete");
                 progress::clear();
                 terminal::restore();
                 process::kill_all_groups();
                 std::process::exit(130);
             }
-            progress::say("interrupted: collecting evidence and stopping (once more to end at once)");
+            progress::say("interrupted: collecting evidence and stopping (interrupt again to exit at once)");
         }
     })?;
     Ok(())
 }
 
-/// Whether an orderly end was asked for.
+/// Whether an orderly shutdown was requested.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// Takes the request back: it was meant for one wait, and what comes after goes on.
+/// Clears the request and returns whether there was one: it ended one wait only, and the caller continues.
 pub fn take() -> bool {
     REQUESTED.swap(false, Ordering::SeqCst)
 }

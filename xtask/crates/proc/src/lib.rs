@@ -1,8 +1,8 @@
 //! Processes and the machine around them: short commands, daemons, deadlines, interrupts, ports, run folders, progress,
-//! the terminal, and what appears in the cache whole or not at all.
+//! the terminal, and cache entries that appear atomically.
 //!
-//! This is the only crate that starts a process, sleeps, or decides where a file of a run lies. It knows nothing of
-//! Kubernetes, architectures or reports.
+//! This is the only crate that starts processes, sleeps, or decides where the files of a run are stored. It does not
+//! depend on Kubernetes, architectures or reports.
 
 mod cgroup;
 pub mod daemon;

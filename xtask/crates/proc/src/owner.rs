@@ -1,9 +1,9 @@
-//! Which process owns files that outlive it, and whether that process is alive.
+//! The process that owns files which outlive it, and whether that process is alive.
 //!
-//! The owner holds an exclusive lock (flock) on its owner file, and the kernel frees the lock when the process ends, also
-//! after SIGKILL. Process numbers alone mislead: a container counts its processes from 1, and another host with the same
-//! home folder has processes of its own. So the record in the file also says where the owner runs, and what cannot be known
-//! of an owner elsewhere counts as alive: its files are kept.
+//! The owner holds an exclusive lock (flock) on its owner file, and the kernel releases the lock when the process ends,
+//! also after SIGKILL. Process IDs alone are not enough: a container counts its processes from 1, and another host with
+//! the same home folder has its own processes. So the record in the file also says where the owner runs. If the state
+//! of an owner elsewhere is unknown, it counts as alive, and its files are kept.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use anyhow::Context;
 
 use crate::process::Identity;
 
-/// The record of an owner: its process, where that runs, and whether it could lock its file.
+/// The record of an owner: its process, where the process runs, and whether it could lock its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub process: Identity,
@@ -23,14 +23,14 @@ pub struct Origin {
     locked: bool,
 }
 
-/// Where a process number means something.
+/// Where a process ID is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
-    /// Of the running kernel.
+    /// Boot ID of the running kernel.
     boot_id: String,
     /// Inode of the PID namespace.
     pid_namespace: u64,
-    /// Host name and machine id; the same after a reboot.
+    /// Host name and machine ID; the same after a reboot.
     machine: String,
 }
 
@@ -39,7 +39,7 @@ struct Place {
 enum Distance {
     SamePidNamespace,
     OtherPidNamespace,
-    /// This machine, before it was started again.
+    /// This machine, before its last reboot.
     EarlierBoot,
     OtherMachine,
 }
@@ -52,13 +52,13 @@ enum Lock {
     Unknown,
 }
 
-/// What an owner file says.
+/// The state of an owner file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Alive, or not known to be dead. Without a record while the owner writes it, and where it cannot be read.
+    /// Alive, or not known to be dead. No record: the owner is still writing it, or the file cannot be read.
     Alive(Option<Origin>),
     Dead(Origin),
-    /// There is no file, or an unlocked one without a record.
+    /// The file does not exist, or is unlocked and has no record.
     Unrecorded,
 }
 
@@ -72,21 +72,21 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Writes `content` of this process's record into `file`, with mode 0600, and locks it.
+    /// Writes `content` of this process's record into `file`, with mode 0600, and locks the file.
     ///
     /// # Errors
-    /// The file cannot be written. A file system without locks is no error: see [`is_alive`].
+    /// The file cannot be written. A file system without locks is not an error: see [`is_alive`].
     pub fn create(file: &Path, content: impl FnOnce(&Origin) -> Vec<u8>) -> anyhow::Result<Owner> {
         let write = || {
             let opened = open(file)?;
-            // Another process that looks at the lock holds it for a moment.
+            // A process that checks the lock holds it for a moment, so this waits.
             let locked = opened.lock().is_ok();
             Owner::write(opened, locked, content)
         };
         write().with_context(|| format!("failed to write {}", file.display()))
     }
 
-    /// [`Owner::create`] with the record alone, unless another process owns the file: then None.
+    /// Like [`Owner::create`], with only the record as content. None if another process owns the file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -117,7 +117,7 @@ impl Owner {
 
     fn write(mut file: File, locked: bool, content: impl FnOnce(&Origin) -> Vec<u8>) -> io::Result<Owner> {
         let origin = Origin { process: Identity::me(), place: Place::here(), locked };
-        // The file may be of an earlier owner.
+        // The file may belong to an earlier owner.
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.set_len(0)?;
         file.write_all(&content(&origin))?;
@@ -125,14 +125,14 @@ impl Owner {
     }
 }
 
-/// What is known of the owner of a file with a record alone.
+/// The state of the owner of `file`, which must contain only a record.
 pub fn status(file: &Path) -> Status {
     let mut text = String::new();
     let read = File::open(file).and_then(|mut opened| opened.read_to_string(&mut text));
     let origin: Option<Origin> = match read {
         Ok(_) => text.parse().ok(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Status::Unrecorded,
-        // Also where another user owns it.
+        // Includes a file that belongs to another user.
         Err(_) => return Status::Alive(None),
     };
     match (is_alive(file, origin.as_ref()), origin) {
@@ -160,12 +160,12 @@ pub fn is_alive(file: &Path, origin: Option<&Origin>) -> bool {
 }
 
 impl Origin {
-    /// Whether its process number is one of this process's PID namespace.
+    /// Whether its process ID is valid in this process's PID namespace.
     pub fn is_here(&self) -> bool {
         self.distance(Place::here().as_ref()) == Distance::SamePidNamespace
     }
 
-    /// For people: where the owner runs.
+    /// Where the owner runs, for messages.
     pub fn machine(&self) -> &str {
         self.place.as_ref().map_or("this machine", |place| &place.machine)
     }
@@ -181,7 +181,7 @@ impl Origin {
         }
     }
 
-    /// A record without a place is taken for one of this PID namespace, as older versions took all.
+    /// A record without a place counts as one of this PID namespace, as in older versions.
     fn distance(&self, here: Option<&Place>) -> Distance {
         let (Some(place), Some(here)) = (&self.place, here) else { return Distance::SamePidNamespace };
         match (place.boot_id == here.boot_id, place.pid_namespace == here.pid_namespace) {
@@ -192,7 +192,7 @@ impl Origin {
         }
     }
 
-    /// The content of a file that has only the record.
+    /// The content of a file that contains only the record.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         self.to_string().into_bytes()
     }
@@ -204,14 +204,14 @@ impl Place {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let pid_namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // A container need not have one.
+        // A container need not have a machine ID.
         let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         let machine = format!("{host}/{}", machine_id.trim()).split_whitespace().collect();
         Some(Place { boot_id, pid_namespace, machine })
     }
 }
 
-/// `PID START`, and with a place `BOOT_ID PID_NAMESPACE MACHINE locked|unlocked` behind it.
+/// `PID START`, followed by `BOOT_ID PID_NAMESPACE MACHINE locked|unlocked` if the place is known.
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.process)?;
@@ -242,23 +242,23 @@ impl std::str::FromStr for Origin {
             }
             _ => None,
         };
-        parse().ok_or_else(|| format!("`{text}` is not the record of an owner"))
+        parse().ok_or_else(|| format!("`{text}` is not an owner record"))
     }
 }
 
-/// Appends rather than truncates: the file may be of another owner until it is locked.
+/// Opens without truncating: until the file is locked, it may belong to another owner.
 fn open(file: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(file)
 }
 
-/// Whether a lock that is free here is free on all machines that have mounted the file's file system.
+/// Whether a lock that is free here is free on every machine that has mounted the file's file system.
 fn locks_reach_other_machines(file: &File) -> bool {
     let (Ok(data), Ok(mounts)) = (file.metadata(), fs::read_to_string("/proc/self/mountinfo")) else { return false };
     !mounts_with_local_locks(&mounts).any(|device| device == data.dev())
 }
 
-/// The devices of shared file systems whose locks may be of this machine alone: FUSE and 9p decide in the server, and NFS,
-/// SMB and Lustre have mount options for it. A file system that no other machine can mount is none of them.
+/// The devices of shared file systems whose locks may be local to this machine: with FUSE and 9p the server decides,
+/// and NFS, SMB and Lustre have mount options for it. A file system that no other machine can mount is not among them.
 fn mounts_with_local_locks(mounts: &str) -> impl Iterator<Item = u64> {
     const KINDS: [&str; 3] = ["fuse", "virtiofs", "9p"];
     const OPTIONS: [&str; 5] = ["nolock", "local_lock=flock", "local_lock=all", "nobrl", "localflock"];

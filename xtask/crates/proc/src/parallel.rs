@@ -1,9 +1,9 @@
-//! The same work on several things at once, on threads.
+//! Runs the same work on several items in parallel, on threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Does `work` for each of `items`, at most `width` at a time; nothing new is begun after the first error.
-/// What is done is dropped when something fails.
+/// Does `work` for each of `items`, at most `width` at a time. After the first error no further item is started, and
+/// finished results are dropped.
 pub fn side_by_side<T: Sync, R: Send>(
     items: &[T],
     width: usize,
@@ -24,9 +24,9 @@ pub fn side_by_side<T: Sync, R: Send>(
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..width.max(1)).map(|_| scope.spawn(work)).collect();
-        let results =
-            threads.into_iter().flat_map(|thread| thread.join().expect("a panic in one thread is one of the whole"));
-        // Collected before the first error is looked for, so that every component is dropped, and thereby ended.
+        let results = threads.into_iter().flat_map(|thread| thread.join().expect("a worker thread must not panic"));
+        // Collect all results before looking for the first error, so that every component is dropped and thereby
+        // stopped.
         results.collect::<Vec<_>>().into_iter().collect()
     })
 }
@@ -37,7 +37,7 @@ mod tests {
     use anyhow::bail;
 
     #[test]
-    fn nothing_is_begun_after_an_error() {
+    fn no_work_starts_after_an_error() {
         let mut done = side_by_side(&[1, 2, 3, 4, 5], 2, |n| Ok(n * 2)).unwrap();
         done.sort_unstable();
         assert_eq!(done, [2, 4, 6, 8, 10]);

@@ -1,7 +1,7 @@
 //! TCP ports on the loopback interface.
 //!
-//! A port that is free now can be taken before the child binds it; the boot stage then tries again with new ports.
-//! Ports are taken from below the kernel's range for outgoing connections, whose source ports would else collide.
+//! Another process can take a free port before the child binds it; the boot stage then tries again with new ports.
+//! Ports are below the kernel's range for outgoing connections, whose source ports would otherwise collide with them.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,7 +14,7 @@ const RANGE: std::ops::Range<u16> = 20_000..32_000;
 
 static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// A port that nobody listens on and that this process has not given out before.
+/// A port without a listener that this process has not given out before.
 pub fn free() -> anyhow::Result<u16> {
     let mut given = GIVEN.lock().unwrap_or_else(|e| e.into_inner());
     let width = RANGE.end - RANGE.start;
@@ -27,29 +27,29 @@ pub fn free() -> anyhow::Result<u16> {
         }
     }
     bail!(
-        "no free port between {} and {} on 127.0.0.1; which processes listen there? (ss -ltnp)",
+        "no free port between {} and {} on 127.0.0.1: list the listening processes with `ss -ltnp` and stop some",
         RANGE.start,
         RANGE.end
     )
 }
 
-/// What the machine has of ports.
+/// How many ports this machine has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Survey {
     pub first: u16,
-    /// One behind the last.
+    /// One after the last.
     pub end: u16,
-    /// How many of them nobody listens on.
+    /// How many of them have no listener.
     pub free: usize,
 }
 
-/// Tries every port of the range.
+/// Tries to bind every port of the range.
 pub fn survey() -> Survey {
     let free = RANGE.filter(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).count();
     Survey { first: RANGE.start, end: RANGE.end, free }
 }
 
-/// Two harnesses on one machine should not begin their search at the same port.
+/// A random start, so that two harnesses on one machine do not search from the same port.
 fn scatter() -> u16 {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_not_free() {
+    fn port_with_a_listener_is_not_free() {
         let Survey { first, end, free } = survey();
         assert!((1..=usize::from(end - first)).contains(&free), "{free}");
         let port = super::free().unwrap();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_given_once_and_is_free() {
+    fn ports_are_free_and_given_out_once() {
         let ports: BTreeSet<u16> = (0..50).map(|_| free().unwrap()).collect();
         assert_eq!(ports.len(), 50);
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! Process groups that are alive, and the identity of a process across its number's reuse.
+//! Live process groups, and process identities that survive the reuse of a process ID.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ pub(crate) fn forget(group: Pid) {
     GROUPS.lock().unwrap_or_else(|e| e.into_inner()).remove(&group.as_raw_nonzero().get());
 }
 
-/// SIGKILL to every group this process has started and not yet reaped.
+/// Sends SIGKILL to every group that this process has started and not yet reaped.
 pub fn kill_all_groups() {
     let groups = GROUPS.lock().unwrap_or_else(|e| e.into_inner());
     for group in groups.iter().copied().filter_map(Pid::from_raw) {
@@ -25,15 +25,15 @@ pub fn kill_all_groups() {
     }
 }
 
-/// For names of temporary files: another one in each process, also of another PID namespace or another machine that has
-/// the same folder. Containers count their processes from 1, so numbers alone are often the same.
+/// A suffix for names of temporary files. It differs between processes, also between PID namespaces and between
+/// machines that share a folder: containers count their processes from 1, so process IDs alone often collide.
 pub fn unique_name() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
-    // The standard library takes the keys of a hasher from the system's random numbers.
+    // The standard library takes a hasher's keys from the system's random numbers.
     NAME.get_or_init(|| format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(())))
 }
 
-/// A process together with its start time, so that a reused number is not mistaken for it.
+/// A process together with its start time, so that another process with the same ID is not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub pid: i32,
@@ -42,10 +42,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// None if there is no such process, or only its remains that nobody has collected: a zombie runs no more.
+    /// None if the process does not exist or is a zombie, which no longer runs.
     pub fn of(pid: i32) -> Option<Identity> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may contain blanks and parentheses.
+        // The command name, in parentheses, may contain spaces and parentheses.
         let after_name = stat.rsplit_once(')')?.1;
         let mut fields = after_name.split_whitespace();
         if matches!(fields.next()?, "Z" | "X") {
@@ -64,14 +64,14 @@ impl Identity {
         Identity::of(self.pid) == Some(self)
     }
 
-    /// SIGKILL to its process group, if the process is still the same one.
+    /// Sends SIGKILL to its process group, if the process is still the same.
     pub fn kill_group(self) {
         if let (true, Some(pid)) = (self.is_alive(), Pid::from_raw(self.pid)) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
 
-    /// A signal to the process alone, if it is still the same one; whether it was sent.
+    /// Signals only the process, if it is still the same. Returns whether the signal was sent.
     pub fn signal(self, signal: Signal) -> bool {
         match Pid::from_raw(self.pid) {
             Some(pid) if self.is_alive() => rustix::process::kill_process(pid, signal).is_ok(),
@@ -94,30 +94,30 @@ impl std::str::FromStr for Identity {
             let (pid, started) = text.trim().split_once(' ')?;
             Some(Identity { pid: pid.parse().ok()?, started: started.parse().ok()? })
         };
-        parse().ok_or_else(|| format!("`{text}` is not a process number and a start time"))
+        parse().ok_or_else(|| format!("`{text}` is not a process ID and a start time"))
     }
 }
 
-/// Whether any process of the group is left.
+/// Whether any process of the group exists.
 pub fn group_exists(pid: i32) -> bool {
     Pid::from_raw(pid)
         .is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok() || test_kill_process(pid).is_ok())
 }
 
-/// All processes below this one, the nearest first.
+/// All descendants of a process, nearest first.
 pub(crate) fn descendants(of: i32) -> Vec<i32> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let with_parent = numbers.filter_map(|pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may contain blanks and parentheses.
+        // The command name, in parentheses, may contain spaces and parentheses.
         let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
         Some((pid, parent))
     });
     below(of, with_parent)
 }
 
-/// From the pairs of process and parent.
+/// The descendants of `of`, from pairs of process and parent.
 fn below(of: i32, with_parent: impl Iterator<Item = (i32, i32)>) -> Vec<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for (pid, parent) in with_parent.filter(|(pid, _)| *pid != of) {
@@ -126,7 +126,7 @@ fn below(of: i32, with_parent: impl Iterator<Item = (i32, i32)>) -> Vec<i32> {
     let mut found = children.remove(&of).unwrap_or_default();
     let mut next = 0;
     while let Some(pid) = found.get(next).copied() {
-        // Taken out: pairs that were read at different moments may form a circle.
+        // Removed from the map: pairs that were read at different moments may form a cycle.
         found.extend(children.remove(&pid).unwrap_or_default());
         next += 1;
     }
@@ -138,21 +138,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descendants_are_found_through_all_generations() {
+    fn descendants_of_all_generations_are_found() {
         let pairs = [(1, 0), (5, 1), (9, 5), (7, 5), (8, 9), (3, 1), (5, 8), (9, 8)];
         assert_eq!(below(5, pairs.into_iter()), [9, 7, 8, 9]);
         assert_eq!(below(2, pairs.into_iter()), []);
     }
 
     #[test]
-    fn an_identity_survives_being_written_down() {
+    fn identity_round_trips_through_text() {
         let me = Identity::me();
         assert!(me.is_alive());
         assert_eq!(me.to_string().parse::<Identity>().unwrap(), me);
     }
 
     #[test]
-    fn a_reused_number_is_another_process() {
+    fn reused_process_id_is_another_process() {
         let me = Identity::me();
         assert!(!Identity { started: me.started + 1, ..me }.is_alive());
     }

@@ -1,7 +1,7 @@
-//! What people see on stderr while something long runs: live lines on a terminal, timestamped lines elsewhere.
+//! Progress on stderr during long work: live lines on a terminal, timestamped lines elsewhere.
 //!
-//! One piece of work has one live line. Several that run side by side have a [`Lane`] each: a named live line, and the
-//! name in front of whatever they say. How the lines come onto a terminal is in `board`.
+//! Each piece of work has one live line. Parallel pieces have a [`Lane`] each: a named live line, and the name in front
+//! of every line they print. Module `board` draws the lines on a terminal.
 
 mod board;
 mod lane;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 pub use lane::{Entered, Lane};
 
-/// Without a terminal a phase that goes on says so this often: silence looks like a hang.
+/// Without a terminal, a running phase prints its status this often: silence looks like a hang.
 const REMINDER: Duration = Duration::from_secs(30);
 
 /// Prints a line above the live lines, in the lane of this thread.
@@ -21,17 +21,17 @@ pub fn say(line: &str) {
     Lane::current().say(line);
 }
 
-/// Writes text that machines read, whole lines without a time of day in front.
+/// Writes machine-readable text: whole lines without a timestamp.
 pub fn raw(text: &str) {
     board::raw(text);
 }
 
-/// Replaces the live line of this thread's lane; does nothing where stderr is no terminal.
+/// Replaces the live line of this thread's lane. Does nothing if stderr is not a terminal.
 pub fn live(line: &str) {
     Lane::current().live(line);
 }
 
-/// Removes all live lines, before the process ends without asking anybody.
+/// Removes all live lines, for an immediate exit of the process.
 pub fn clear() {
     board::change(&[], |rows| rows.clear());
 }
@@ -45,7 +45,7 @@ pub fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S").to_string()
 }
 
-/// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`: the form of every time in a run's files.
+/// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`: the format of every time in a run's files.
 pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
@@ -60,7 +60,7 @@ pub fn elapsed(time: Duration) -> String {
     }
 }
 
-/// A piece of long work; dropping it clears the live line of the lane in which it was started.
+/// A phase of long work. Dropping it clears the live line of the lane in which it was started.
 pub struct Phase {
     shared: Arc<Shared>,
     ticker: Option<std::thread::JoinHandle<()>>,
@@ -88,7 +88,7 @@ impl Phase {
         Phase { shared, ticker }
     }
 
-    /// What is being done right now; shown beside the name.
+    /// Sets the current step, which is shown next to the name.
     pub fn status(&self, text: impl Into<String>) {
         *self.shared.status.lock().unwrap_or_else(|e| e.into_inner()) = text.into();
     }
@@ -97,7 +97,7 @@ impl Phase {
         self.shared.begin.elapsed()
     }
 
-    /// Ends the phase with a line of its own.
+    /// Ends the phase and prints a line with its result.
     pub fn done(self, result: &str) {
         let line = format!("{}: {result} ({})", self.shared.name, elapsed(self.elapsed()));
         let lane = self.shared.lane.clone();

@@ -1,7 +1,7 @@
-//! Where the files of a run lie, and what a run that was killed has left.
+//! Where the files of a run are stored, and the cleanup after a run that was killed.
 //!
 //! A run has two folders: the public one below `reports/`, which may be uploaded, and the private one (0700) below the
-//! cache, with keys, sockets and the stores' data, which is removed at the end of the run.
+//! cache, with keys, sockets and the stores' data. The private one is removed at the end of the run.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -23,25 +23,25 @@ const OWNER: &str = "owner";
 const PRIVATE: &str = "run";
 const LEDGER: &str = "processes";
 
-/// The folders of one run. Dropping it removes the private one, unless it is kept.
+/// The folders of one run. Dropping it removes the private one, unless [`RunDir::keep`] was called.
 #[derive(Debug)]
 pub struct RunDir {
     id: String,
     public: PathBuf,
     private: PathBuf,
-    /// None after the end.
+    /// None once the run has ended.
     owner: Option<Owner>,
     keep: bool,
 }
 
 impl RunDir {
-    /// Makes `reports/<UTC time>-<label>` and `<cache>/run/<same name>`; first removes what dead runs left there.
+    /// Creates `reports/<UTC time>-<label>` and `<cache>/run/<same name>`; first removes what dead runs left behind.
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<RunDir> {
         sweep(cache);
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
         new_name(&format!("{}-{label}", stamp()), reports, |id| {
             let Some((private, owner)) = new_private(cache, id)? else { return Ok(None) };
-            // Both must be new: two checkouts may share a cache, and two caches a folder of reports.
+            // Both must be new: two checkouts may share a cache, and two caches may share a reports folder.
             let public = reports.join(id);
             if !make_new(&public, 0o777, "the run folder")? {
                 let _ = fs::remove_dir_all(&private);
@@ -58,7 +58,7 @@ impl RunDir {
         Ok(run)
     }
 
-    /// The folder's name; sorts by time.
+    /// The folder's name. Names sort by time.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -86,22 +86,22 @@ impl RunDir {
         self.logs().join(format!("{}.log", component.replace('/', ".")))
     }
 
-    /// The recorded histories, a folder for each store.
+    /// The recorded histories, one folder per store.
     pub fn histories(&self) -> PathBuf {
         self.public.join(HISTORIES)
     }
 
-    /// Masked stored values, a folder for each profile, to be compared with those of other runs.
+    /// Masked stored values, one folder per profile, for comparison with those of other runs.
     pub fn values(&self) -> PathBuf {
         self.public.join(VALUES)
     }
 
-    /// Pictures of the watch streams of failed cases.
+    /// Timelines of the watch streams of failed cases, as pictures.
     pub fn timelines(&self) -> PathBuf {
         self.public.join(TIMELINES)
     }
 
-    /// What upstream's suite wrote: its results as lines of JSON, and its JUnit.
+    /// The output of upstream's test suite: its results as lines of JSON, and its JUnit file.
     pub fn upstream(&self) -> PathBuf {
         self.public.join("upstream")
     }
@@ -111,12 +111,12 @@ impl RunDir {
         self.public.join("stores")
     }
 
-    /// The file in which daemons are noted, for [`sweep`].
+    /// The file in which daemons are recorded, for [`sweep`].
     pub fn ledger(&self) -> PathBuf {
         self.private.join(LEDGER)
     }
 
-    /// Makes a folder below the private one.
+    /// Creates a folder below the private one.
     pub fn private_dir(&self, name: &str) -> anyhow::Result<PathBuf> {
         let dir = self.private.join(name);
         make_private_dir(&dir)?;
@@ -130,13 +130,13 @@ impl RunDir {
         Ok(file)
     }
 
-    /// Leaves the private folder in place when the run ends.
+    /// Keeps the private folder when the run ends.
     pub fn keep(&mut self) {
         self.keep = true;
     }
 }
 
-/// The common folder of runs that were started together. It has no private folder: each run has one of its own.
+/// The common folder of runs that were started together. It has no private folder: each run has its own.
 #[derive(Debug)]
 pub struct Together {
     id: String,
@@ -145,7 +145,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// Makes `reports/<UTC time>-<label>`; first removes what dead runs left in the cache.
+    /// Creates `reports/<UTC time>-<label>`; first removes what dead runs left in the cache.
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<Together> {
         sweep(cache);
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
@@ -158,7 +158,7 @@ impl Together {
         })
     }
 
-    /// The folder's name; sorts by time.
+    /// The folder's name. Names sort by time.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -168,15 +168,15 @@ impl Together {
         &self.public
     }
 
-    /// Makes the folder `name` below this one, whose id is then `<id>/<name>`, and a private one with a short name:
-    /// sockets lie in it, whose paths may have a hundred characters.
+    /// Creates the folder `name` below this one, whose ID is then `<id>/<name>`, and a private one with a short name:
+    /// it contains sockets, whose paths are limited to about a hundred characters.
     pub fn run(&self, name: &str) -> anyhow::Result<RunDir> {
         let public = self.public.join(name);
         let label = format!("{}-{name}", stamp());
         let (private, owner) = new_name(&label, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
         if !make_new(&public, 0o777, "the run folder")? {
             let _ = fs::remove_dir_all(&private);
-            bail!("there is a run {} already", public.display());
+            bail!("failed to create the run {}: it already exists", public.display());
         }
         RunDir::at(format!("{}/{name}", self.id), &public, &private, owner)
     }
@@ -185,16 +185,16 @@ impl Together {
 impl Drop for RunDir {
     fn drop(&mut self) {
         match self.owner.take() {
-            // Another process would sweep the folder.
+            // Without the lock another process would sweep the folder.
             Some(owner) if self.keep => owner.keep(),
-            // The next run's sweep removes what cannot be removed now.
+            // If this fails, the next run's sweep removes the folder.
             _ => drop(fs::remove_dir_all(&self.private)),
         }
     }
 }
 
-/// A private folder for something short that belongs to no run. Dropping it removes it; what a killed harness leaves is
-/// ended and removed by [`sweep`].
+/// A private folder for a short task that belongs to no run. Dropping it removes it. If the harness is killed,
+/// [`sweep`] ends the recorded daemons and removes the folder.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
@@ -204,7 +204,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes `<cache>/run/<UTC time>-<label>`; first removes what dead runs left there.
+    /// Creates `<cache>/run/<UTC time>-<label>`; first removes what dead runs left behind.
     pub fn create(cache: &Path, label: &str) -> anyhow::Result<Scratch> {
         sweep(cache);
         let label = format!("{}-{label}", stamp());
@@ -212,7 +212,7 @@ impl Scratch {
         Ok(Scratch { path: absolute(&path)?, published: false, _owner: owner })
     }
 
-    /// In the system's folder for temporary files, below a folder of this user: for tests.
+    /// Creates a folder below this user's folder in the system's temporary folder: for tests.
     pub fn temporary(label: &str) -> anyhow::Result<Scratch> {
         let user = rustix::process::getuid().as_raw();
         Scratch::create(&std::env::temp_dir().join(format!("archproof-tests-{user}")), label)
@@ -222,17 +222,17 @@ impl Scratch {
         &self.path
     }
 
-    /// Moves the folder to `to`, where it stays. After an error it is removed.
+    /// Moves the folder to `to`, where it stays. On an error the folder is removed.
     pub fn publish(mut self, to: &Path) -> std::io::Result<()> {
         fs::rename(&self.path, to)?;
-        // A new folder may have the old name already.
+        // From now on another process may use the old name for a new folder.
         self.published = true;
-        // It has no owner there.
+        // The published folder has no owner.
         let _ = fs::remove_file(to.join(OWNER));
         Ok(())
     }
 
-    /// The file in which daemons are noted, for [`sweep`].
+    /// The file in which daemons are recorded, for [`sweep`].
     pub fn ledger(&self) -> PathBuf {
         self.path.join(LEDGER)
     }
@@ -241,60 +241,60 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.published {
-            // The next run's sweep removes what cannot be removed now.
+            // If this fails, the next run's sweep removes the folder.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
 
-/// Where an ended run has its events and histories, for commands that read it.
+/// The events and histories of an ended run.
 pub fn recorded(public: &Path) -> (PathBuf, PathBuf) {
     (public.join(EVENTS), public.join(HISTORIES))
 }
 
-/// Where an ended run has the logs of its components, and the pictures of the streams of failed cases.
+/// The component logs of an ended run, and the timelines of its failed cases.
 pub fn recorded_files(public: &Path) -> (PathBuf, PathBuf) {
     (public.join(LOGS), public.join(TIMELINES))
 }
 
-/// Where an ended run has its masked stored values.
+/// The masked stored values of an ended run.
 pub fn recorded_values(public: &Path) -> PathBuf {
     public.join(VALUES)
 }
 
-/// Writes a file with mode 0600, also over one that others could read.
+/// Writes a file with mode 0600, also if it existed with other permissions.
 pub fn write_private_file(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     let write = || {
         let mut options = OpenOptions::new();
         options.create(true).truncate(true).write(true).mode(0o600);
         let mut opened = options.open(file)?;
-        // The mode above is only for a new file.
+        // The mode above applies only to a new file.
         opened.set_permissions(fs::Permissions::from_mode(0o600))?;
         opened.write_all(content)
     };
     write().with_context(|| format!("failed to write {}", file.display()))
 }
 
-/// Ends the processes and removes the private folders below the cache of runs whose harness is dead; see
-/// [`crate::owner`].
+/// Cleans up after runs whose harness is dead (see [`crate::owner`]): ends their processes and removes their private
+/// folders below the cache.
 ///
-/// Only `kill -9` of the harness, or a power cut, leaves any. Never fails: it must not stand in a new run's way.
+/// Only `kill -9` of the harness, or a power failure, leaves any. Never fails, so that it cannot prevent a new run.
 pub fn sweep(cache: &Path) {
     let Ok(runs) = fs::read_dir(cache.join(PRIVATE)) else { return };
     for run in runs.flatten().map(|entry| entry.path()) {
         match status(&run.join(OWNER)) {
             Status::Alive(_) => continue,
             Status::Dead(owner) => kill_daemons(&run, &owner),
-            // A run that is being created has no owner file for a moment; an abandoned one has none for long.
+            // A run that is being created has no owner file for a moment; an abandoned one stays without it.
             Status::Unrecorded if is_young(&run) => continue,
             Status::Unrecorded => {}
         }
-        // Tried again by the next run.
+        // If this fails, the next run tries again.
         let _ = fs::remove_dir_all(&run);
     }
 }
 
-/// The numbers of daemons that ran elsewhere are those of other processes here.
+/// Kills nothing if the daemons ran elsewhere: here their process IDs are those of other processes.
 fn kill_daemons(run: &Path, owner: &Origin) {
     if owner.is_here() {
         let ledger = fs::read_to_string(run.join(LEDGER)).unwrap_or_default();
@@ -312,7 +312,7 @@ fn stamp() -> String {
     jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// The first of `name`, `name-2`, … that can be made; none means that it exists.
+/// Creates the first of `name`, `name-2`, … that does not exist. `make` returns None if its name exists.
 fn new_name<T>(
     name: &str,
     folder: &Path,
@@ -324,10 +324,10 @@ fn new_name<T>(
             return Ok(made);
         }
     }
-    bail!("a thousand runs named {name} exist in {}", folder.display())
+    bail!("failed to find a new name: a thousand runs named {name} exist in {}; remove old ones", folder.display())
 }
 
-/// A private folder with this name, and its owner, this process; none if it exists.
+/// Creates a private folder with this name, owned by this process. None if it exists.
 fn new_private(cache: &Path, id: &str) -> anyhow::Result<Option<(PathBuf, Owner)>> {
     let root = cache.join(PRIVATE);
     make_private_dir(&root)?;
@@ -339,7 +339,7 @@ fn new_private(cache: &Path, id: &str) -> anyhow::Result<Option<(PathBuf, Owner)
     Ok(Some((private, owner)))
 }
 
-/// Makes one folder; false if it exists.
+/// Creates one folder. False if it exists.
 fn make_new(dir: &Path, mode: u32, what: &str) -> anyhow::Result<bool> {
     match DirBuilder::new().mode(mode).create(dir) {
         Ok(()) => Ok(true),
@@ -358,7 +358,7 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
 
 fn writable_hint(what: &str, path: &Path) -> String {
     format!(
-        "failed to create {what} {}; is the disk full or the path not writable? (--reports, --cache)",
+        "failed to create {what} {}: free disk space, or choose a writable path with --reports or --cache",
         path.display()
     )
 }
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_second_have_names_of_their_own_and_keys_are_private() {
+    fn runs_of_the_same_second_have_different_names_and_keys_are_private() {
         let root = temp("names");
         let first = RunDir::create(&root.join("reports"), &root, "x").unwrap();
         let second = RunDir::create(&root.join("reports"), &root, "x").unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn key_file_that_others_could_read_becomes_private() {
+    fn existing_key_file_becomes_private() {
         let root = temp("mode");
         let key = root.join("key");
         fs::write(&key, "old and longer").unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_with_other_reports_share_no_private_folder() {
+    fn runs_with_different_reports_folders_share_no_private_folder() {
         let root = temp("shared");
         let runs: Vec<RunDir> =
             (0..3).map(|n| RunDir::create(&root.join(format!("reports-{n}")), &root, "x").unwrap()).collect();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_were_started_together_lie_together_and_their_keys_do_not() {
+    fn runs_started_together_share_the_public_folder_but_no_private_one() {
         let root = temp("together");
         let both = [0, 1].map(|_| Together::create(&root.join("reports"), &root, "all").unwrap());
         assert_ne!(both[0].id(), both[1].id());
@@ -422,14 +422,14 @@ mod tests {
         assert_eq!(private.len(), 4, "{private:?}");
         assert_eq!(runs[3].id(), format!("{}/two", both[1].id()));
         assert!(runs.iter().all(|run| run.public().ends_with(run.id()) && run.logs().is_dir()));
-        assert!(format!("{:#}", both[0].run("one").unwrap_err()).contains("there is a run"));
+        assert!(format!("{:#}", both[0].run("one").unwrap_err()).contains("it already exists"));
         assert_eq!(fs::read_dir(root.join(PRIVATE)).unwrap().count(), 4, "the refused run left its private folder");
         drop(runs);
         fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
-    fn what_a_dead_run_left_is_swept_and_a_live_run_is_not() {
+    fn sweep_removes_dead_runs_and_keeps_live_runs() {
         let root = temp("sweep");
         let live = RunDir::create(&root.join("reports"), &root, "live").unwrap();
         let dead = root.join(PRIVATE).join("dead");
@@ -444,14 +444,14 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_folder_is_private_and_gone_in_the_end() {
+    fn scratch_folder_is_private_and_removed_when_dropped() {
         let root = temp("scratch");
         let both = [0, 1].map(|_| Scratch::create(&root, "probe").unwrap());
         assert_ne!(both[0].path(), both[1].path());
         let path = both[0].path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         sweep(&root);
-        assert!(path.exists(), "the folder of a process that lives was swept");
+        assert!(path.exists(), "sweep removed the folder of a live process");
         let [first, second] = both;
         first.publish(&root.join("published")).unwrap();
         assert_eq!(fs::read_dir(root.join("published")).unwrap().count(), 0);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unwritable_place_is_named_with_the_flag_that_changes_it() {
+    fn error_for_an_unwritable_path_names_the_flag() {
         let root = temp("unwritable");
         let file = root.join("file");
         fs::write(&file, "").unwrap();

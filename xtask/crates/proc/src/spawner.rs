@@ -1,4 +1,4 @@
-//! One thread that starts all children, because a child's death signal is tied to the thread that forked it.
+//! One thread that starts all children, because a child's death signal depends on the thread that forked it.
 //!
 //! PR_SET_PDEATHSIG fires when the parent *thread* ends (prctl(2)): a child started from a worker of a thread pool
 //! would be killed whenever the pool retires that worker. This thread lives as long as the process.
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command` in a process group of its own; it is killed when this process dies, however it dies.
+/// Starts `command` in its own process group. The kernel kills it when this process ends, also after a crash.
 pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let spawner = SPAWNER.get_or_init(|| {
@@ -23,8 +23,8 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
             .name("spawner".into())
             .spawn(move || {
                 for (mut command, answer) in requests {
-                    // The asker may be gone: then the child is dropped with the answer, and its group is registered
-                    // by nobody, but it still dies with this process.
+                    // The requesting thread may be gone. Then the child is dropped with the answer and no code
+                    // registers its group, but it still dies with this process.
                     drop(answer.send(command.spawn()));
                 }
             })
@@ -38,7 +38,7 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     answers.recv().map_err(|_| io::Error::other("the spawner thread has ended"))?
 }
 
-/// As [`spawn`], in the control group whose `cgroup.procs` was opened.
+/// Like [`spawn`], in the control group whose `cgroup.procs` was opened.
 pub(crate) fn spawn_into(mut command: Command, group: File) -> io::Result<Child> {
     enter(&mut command, group);
     spawn(command)
@@ -55,7 +55,7 @@ fn die_with_parent(command: &mut Command) {
     let parent: Pid = getpid();
     let hook = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died between fork and prctl; then no signal will ever come.
+        // The parent may have died between fork and prctl; then the signal never arrives.
         if getppid() != Some(parent) {
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error()));
         }

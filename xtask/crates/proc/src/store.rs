@@ -1,7 +1,7 @@
-//! Files and folders of the cache that appear whole or not at all, whoever else works in it, and whoever is killed.
+//! Files and folders of the cache that appear atomically, even when several processes create them or one is killed.
 //!
-//! What is being made is called `NAME.part` and locked (flock) by its maker. So two makers of the same thing wait for
-//! each other, and what a dead one has left is known by its lock being free.
+//! The unfinished entry is called `NAME.part`, and the process that creates it locks it (flock). So two processes that
+//! create the same entry wait for each other, and a free lock shows that the process which left a `NAME.part` is dead.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -16,11 +16,11 @@ use crate::deadline::{OnInterrupt, Probe, until};
 use crate::process::unique_name;
 
 const PART: &str = "part";
-/// Guards against a hang only: another process that makes the same on a slow disk.
+/// Only guards against a hang: another process may need long to create the same entry on a slow disk.
 const OTHERS: Duration = Duration::from_secs(1800);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// An unfinished file or folder that is ours alone. Dropping it removes it; [`Claim::publish`] gives it its name.
+/// An unfinished file or folder that only this process writes. Dropping it removes it; [`Claim::publish`] renames it.
 #[derive(Debug)]
 pub struct Claim {
     lock: File,
@@ -35,32 +35,32 @@ pub enum Kind {
     Folder,
 }
 
-/// Claims `to` for making it. None: somebody else is making it right now.
+/// Claims `to` in order to create it. None: another process is creating it right now.
 pub fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<Claim>> {
     let part = part_of(to);
     try_claim(&part, to, kind).with_context(|| format!("failed to write {}: {}", part.display(), hint()))
 }
 
-/// [`claim`] for a folder, as soon as nobody else is making it. What it was to be may be there by then.
+/// [`claim`] for a folder, as soon as no other process creates it. By then the finished folder may exist.
 pub fn claim_folder(to: &Path) -> anyhow::Result<Claim> {
     if let Some(folder) = to.parent() {
         sweep(folder);
     }
-    let what = format!("{}, which another process is making", to.display());
+    let what = format!("{}, which another process is creating", to.display());
     let claimed = until(&what, OTHERS, LOOK_EVERY, OnInterrupt::Stop, || match claim(to, Kind::Folder) {
         Ok(Some(claim)) => Probe::Ready(claim),
-        Ok(None) => Probe::NotYet("it is not done".to_owned()),
+        Ok(None) => Probe::NotYet("it is not finished".to_owned()),
         Err(error) => Probe::Hopeless(error),
     });
     Ok(claimed?)
 }
 
-/// What helps when the cache cannot be written.
+/// The hint for errors when the cache cannot be written.
 pub fn hint() -> &'static str {
     "free space with `cargo xtask cache prune`, or choose another folder with --cache"
 }
 
-/// Removes what dead makers have left in a folder. Never fails: it must not stand in the way.
+/// Removes the unfinished entries of dead processes from a folder. Never fails, so that it cannot block the caller.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == PART)) {
@@ -83,7 +83,7 @@ impl Claim {
         &self.lock
     }
 
-    /// Gives what was made its name, in place of what may have had it before.
+    /// Renames the finished entry to its final name, and replaces an existing one.
     pub fn publish(mut self) -> anyhow::Result<()> {
         let made = || {
             if self.lock.metadata()?.is_dir() {
@@ -100,7 +100,7 @@ impl Claim {
 
     fn replace_folder(&self) -> std::io::Result<()> {
         match fs::rename(&self.part, &self.to) {
-            // A damaged one is in the way, and nobody else may touch it: the name is claimed by us.
+            // A damaged folder is in the way. This process holds the claim, so no other process changes it.
             Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists) => {
                 let aside = self.to.with_extension(format!("old-{}.{PART}", unique_name()));
                 fs::rename(&self.to, &aside)?;
@@ -139,7 +139,7 @@ fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<Claim
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
         other => other?,
     }
-    // Its last owner may have renamed or removed it between the opening and the lock.
+    // The last owner may have renamed or removed it between the open and the lock.
     let same = fs::symlink_metadata(part).is_ok_and(|now| lock.metadata().is_ok_and(|ours| now.ino() == ours.ino()));
     if !same {
         return Ok(None);
@@ -163,7 +163,7 @@ fn part_of(to: &Path) -> PathBuf {
     to.with_file_name(name)
 }
 
-/// What cannot be removed now is swept later.
+/// If the removal fails, a later sweep removes the entry.
 fn remove(path: &Path) {
     let folder = fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
     let _ = if folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };

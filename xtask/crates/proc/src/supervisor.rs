@@ -1,10 +1,11 @@
-//! A program that ends together with everything that it has started, also with what called `setsid`, and also when this
-//! process is killed.
+//! A program that ends together with all processes that it started, including those that called `setsid`, even when
+//! this process is killed.
 //!
-//! Between both is a supervisor: this program again, with the words of [`Order::words`]. It is the reaper of all orphans
-//! below it (`PR_SET_CHILD_SUBREAPER`), so that no descendant can leave it, and it ends them when the program has ended,
-//! when it is asked to, or when its own parent is gone. Where the machine allows it the program is also in a control group,
-//! which both kill: a program of the same user could kill its supervisor first.
+//! Between this process and the program runs a supervisor: this executable with the arguments of [`Order::words`]. It
+//! reaps all orphans below it (`PR_SET_CHILD_SUBREAPER`), so no descendant can leave it. It ends them when the program
+//! has ended, when it is asked to, or when its own parent is gone. If the machine allows it, the program also runs in a
+//! control group, which both this process and the supervisor kill: a program of the same user could kill its supervisor
+//! first.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -28,23 +29,23 @@ use crate::deadline::{OnInterrupt, Probe, pause, until};
 use crate::process::descendants;
 use crate::{Spec, spawner};
 
-/// The command of the command line that calls [`supervise`].
+/// The subcommand that calls [`supervise`].
 pub const COMMAND: &str = "supervise";
-/// How soon the supervisor notices an end.
+/// How soon the supervisor notices that a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// For the kernel to end killed processes.
+/// Time for the kernel to end killed processes.
 const AFTER_KILL: Duration = Duration::from_secs(10);
-/// For the supervisor beyond the time of its program.
+/// Time for the supervisor in addition to its program's grace time.
 const MARGIN: Duration = Duration::from_secs(15);
-/// The exit code of a program that SIGTERM has ended, as shells report it.
+/// The exit code of a program that SIGTERM ended, as shells report it.
 const TERMINATED: u8 = 143;
 
 /// The task of a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// The process that it serves.
+    /// The process that started the supervisor.
     pub parent: i32,
-    /// For a program that was asked to end.
+    /// How long the program may take to end after it was asked to.
     pub grace: Duration,
     /// The folder of a control group for the program.
     pub cgroup: Option<PathBuf>,
@@ -59,12 +60,12 @@ pub struct Supervised {
     child: Child,
     grace: Duration,
     ended: Option<ExitStatus>,
-    /// Killed after the supervisor has ended, in case that its own program ended it.
+    /// Killed after the supervisor has ended, in case its own program killed it.
     _cgroup: Option<Cgroup>,
 }
 
 impl Order {
-    /// The command line for this program.
+    /// The arguments for this executable.
     pub fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![COMMAND.into(), "--parent".into(), self.parent.to_string().into()];
         words.extend(["--grace".into(), self.grace.as_secs().to_string().into()]);
@@ -78,8 +79,8 @@ impl Order {
 }
 
 impl Supervised {
-    /// Starts `spec` with nothing of this process's environment. It is not noted in `spec.ledger`: a supervisor ends by
-    /// itself when this process is killed, and must not be killed while it does its work.
+    /// Starts `spec` with an empty environment plus `spec.env`. The supervisor is not recorded in `spec.ledger`: it
+    /// ends by itself when this process is killed, and must not be killed while it ends its program.
     pub fn start(spec: Spec, grace: Duration) -> anyhow::Result<Supervised> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let parent = getpid().as_raw_nonzero().get();
@@ -96,7 +97,7 @@ impl Supervised {
         Ok(Supervised { name: spec.name, child, grace, ended: None, _cgroup: cgroup })
     }
 
-    /// The status of the program, once it and all that it has started have ended.
+    /// The program's status, once the program and all processes that it started have ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             // try_wait fails only for a child of another process.
@@ -105,7 +106,7 @@ impl Supervised {
         self.ended
     }
 
-    /// Asks the program to end, and ends all of its processes at the latest after its grace time.
+    /// Asks the program to end, and kills all of its processes after its grace time.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::TERM);
         self.wait(self.grace + MARGIN)
@@ -113,7 +114,7 @@ impl Supervised {
 
     fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
-            // It may have ended between the look and the signal.
+            // It may have ended between the check and the signal.
             let _ = kill_process(Pid::from_child(&self.child), signal);
         }
     }
@@ -143,7 +144,7 @@ fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
     let what = || format!("failed to open the log {}", spec.log.display());
     let log = OpenOptions::new().create(true).append(true).open(&spec.log).with_context(what)?;
     let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
-    // Also where the file of this program was replaced since its start.
+    // Works even if this executable's file was replaced after the start.
     let mut command = Command::new("/proc/self/exe");
     command.args(order.words()).env_clear().envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
     if let Some(dir) = &spec.dir {
@@ -152,7 +153,7 @@ fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Requests to a supervisor, which come as signals.
+/// Requests to a supervisor, which arrive as signals.
 struct Asked {
     to_stop: Arc<AtomicBool>,
     to_end: Arc<AtomicBool>,
@@ -169,14 +170,14 @@ impl Asked {
     }
 }
 
-/// Runs the program of `order` to its end, then ends all processes that it leaves. Returns the exit code of the program as
+/// Runs the program of `order` to completion, then ends all processes that it left. Returns the program's exit code as
 /// shells report it. Call it in a process that does nothing else.
 pub fn supervise(order: &Order) -> anyhow::Result<u8> {
     let asked = Asked::listen().context("failed to listen to signals")?;
     set_child_subreaper(Some(getpid())).context("failed to become the reaper of orphans")?;
-    // Killed at the death of its parent, as every other child, it could end nothing.
+    // Other children die with their parent. The supervisor must survive it to end the program's processes.
     set_parent_process_death_signal(None).context("failed to reset the death signal")?;
-    // The environment may hold a key, and the program may read what this user's other processes have.
+    // The environment may contain a key, and the program may read /proc of this user's other processes.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("failed to hide the environment")?;
     if is_orphan(order) {
         bail!("the parent has ended");
@@ -199,7 +200,7 @@ fn start(order: &Order) -> io::Result<Pid> {
         command
     };
     let inside = order.cgroup.as_deref().map(|dir| spawner::spawn_into(command(), cgroup::entrance(dir)?));
-    // The kernel may refuse the group after all, for example in a threaded subtree.
+    // The kernel may still refuse the group, for example in a threaded subtree.
     let child = match inside {
         Some(Ok(child)) => child,
         Some(Err(_)) | None => spawner::spawn(command())?,
@@ -207,7 +208,7 @@ fn start(order: &Order) -> io::Result<Pid> {
     Ok(Pid::from_child(&child))
 }
 
-/// Waits for the program, for a signal, or for the end of the parent.
+/// Waits until the program ends, a signal asks for its end, or the parent ends.
 fn watch(order: &Order, program: Pid, asked: &Asked) -> u8 {
     let mut stopping: Option<Instant> = None;
     loop {
@@ -223,7 +224,7 @@ fn watch(order: &Order, program: Pid, asked: &Asked) -> u8 {
         if stopping.is_none() && asked.to_stop.load(Ordering::SeqCst) {
             stopping = Some(Instant::now());
             for signal in [Signal::TERM, Signal::CONT] {
-                // It may have ended since the look.
+                // It may have ended since the check.
                 let _ = kill_process_group(program, signal);
             }
         }
@@ -236,12 +237,12 @@ fn code(exit: Option<i32>, signal: Option<i32>) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(TERMINATED)
 }
 
-/// Ends every descendant, and returns when the last one is reaped.
+/// Kills every descendant, and returns when the last one is reaped.
 fn end_all(order: &Order) -> anyhow::Result<()> {
     let me = getpid().as_raw_nonzero().get();
     let ended = until("the end of all processes", AFTER_KILL, Duration::from_millis(5), OnInterrupt::Continue, || {
         order.cgroup.iter().for_each(|dir| cgroup::kill(dir));
-        // Stopped first: a process that forks faster than it is killed would stay ahead.
+        // Stop them first: a process that forks faster than it is killed would otherwise survive.
         for signal in [Signal::STOP, Signal::KILL] {
             for pid in descendants(me).into_iter().filter_map(Pid::from_raw) {
                 let _ = kill_process(pid, signal);
@@ -250,14 +251,14 @@ fn end_all(order: &Order) -> anyhow::Result<()> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}
-                Ok(None) => return Probe::NotYet(format!("{:?} still run", descendants(me))),
-                // No child is left, and so no orphan either.
+                Ok(None) => return Probe::NotYet(format!("{:?} are still running", descendants(me))),
+                // No child is left, and so no orphan.
                 Err(_) => return Probe::Ready(()),
             }
         }
     });
     order.cgroup.iter().for_each(|dir| cgroup::remove(dir));
-    ended.context("failed to end the processes of the program: kill them, and look at what holds them")
+    ended.context("failed to end the program's processes: kill them by hand, and find out what blocks them")
 }
 
 #[cfg(test)]
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_becomes_words_of_the_command_line() {
+    fn order_becomes_command_line_arguments() {
         let order = Order {
             parent: 7,
             grace: Duration::from_secs(30),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_a_shell() {
+    fn exit_codes_match_those_of_a_shell() {
         assert_eq!((code(Some(0), None), code(Some(7), None), code(None, Some(9))), (0, 7, 137));
     }
 }

@@ -1,11 +1,11 @@
-//! What is to be done when this process ends without having done it: for what outlives it and is no child of its own, such
-//! as a container.
+//! Cleanup that runs even when this process ends without doing it: for things that outlive the process and are not its
+//! children, such as a container.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A line of shell that runs when this process is gone, however it went, unless the will was revoked.
+/// A shell script that runs when this process ends in any way, unless the will was revoked.
 #[derive(Debug)]
 pub struct Will {
     shell: Child,
@@ -15,19 +15,19 @@ const REVOKED: &str = "revoked";
 
 impl Will {
     /// # Errors
-    /// There is no shell.
+    /// The shell cannot be started.
     pub fn make(script: &str) -> io::Result<Will> {
-        // The end of this process is the end of its input.
+        // When this process ends, `read` sees the end of its input.
         let whole = format!("trap '' HUP INT TERM; read word; [ \"$word\" = {REVOKED} ] || {{ {script}; }}");
         let mut command = shell();
         command.arg("-c").arg(whole).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Will { shell: command.process_group(0).spawn()? })
     }
 
-    /// Nothing is to be done any more.
+    /// Cancels the script.
     pub fn revoke(mut self) {
         if let Some(mut input) = self.shell.stdin.take() {
-            // Whoever does not read it any more is at work already, and does nothing twice that matters.
+            // If the shell no longer reads, it already runs the script, which is safe to run again.
             let _ = writeln!(input, "{REVOKED}");
         }
         let _ = self.shell.wait();
@@ -45,12 +45,12 @@ mod tests {
     use crate::run_dir::Scratch;
 
     #[test]
-    fn it_is_executed_when_nobody_holds_it_any_more_and_not_when_it_was_revoked() {
+    fn script_runs_when_the_process_ends_and_not_when_revoked() {
         let scratch = Scratch::temporary("will").unwrap();
         let file = scratch.path().join("file");
         Will::make(&format!("touch {}", file.display())).unwrap().revoke();
         assert!(!file.exists());
-        // What the end of the process does: the last holder of the other end goes.
+        // The same happens when the process ends: the last writer of the pipe closes it.
         let mut will = Will::make(&format!("touch {}", file.display())).unwrap();
         drop(will.shell.stdin.take());
         will.shell.wait().unwrap();

@@ -1,8 +1,8 @@
-//! What kind of run a record is of: on which store, which versions, executed how.
+//! Properties of a recorded run: store, component versions, kind of execution.
 
 use crate::view::{Case, View};
 
-/// What executes the code: `native`, `user mode`, or the accelerator of the VM. None: it did not boot.
+/// What executes the code: `native`, `user mode`, or the accelerator of the VM. None: the run did not boot.
 pub(crate) fn accelerator<'a>(view: &View<'a>) -> Option<&'a str> {
     let booted = view.booted.as_ref()?;
     Some(match booted.machine {
@@ -12,14 +12,14 @@ pub(crate) fn accelerator<'a>(view: &View<'a>) -> Option<&'a str> {
     })
 }
 
-/// As the binary says it, or else the server.
+/// The version in the built binary, or else the version that the server reported.
 pub(crate) fn version<'a>(view: &View<'a>, component: &str) -> Option<&'a str> {
     let built = view.artifacts.iter().find(|artifact| artifact.component == component);
     let told = || view.booted.as_ref()?.versions.get(component).map(String::as_str);
     built.map(|artifact| artifact.version.as_str()).or_else(told)
 }
 
-/// `etcd`, `kine-sqlite`: what keeps the data.
+/// The store: `etcd`, `kine-sqlite`.
 pub(crate) fn store<'a>(view: &View<'a>) -> &'a str {
     let Some(run) = view.run else { return "unknown store" };
     let mut words = run.command.split_whitespace();
@@ -35,12 +35,12 @@ pub(crate) fn store<'a>(view: &View<'a>) -> &'a str {
     }
 }
 
-/// The id of a case's check: its name without the profile.
+/// The check id of a case: its name without the profile.
 pub(crate) fn check<'a>(case: &Case<'a>) -> &'a str {
     case.name.split('[').next().unwrap_or(case.name)
 }
 
-/// The profile, also of a case that never finished.
+/// The profile of a case, also if the case never finished.
 pub(crate) fn profile<'a>(case: &Case<'a>) -> &'a str {
     let bracketed = || case.name.split_once('[').map_or("", |(_, rest)| rest.trim_end_matches(']'));
     case.facts.as_ref().map_or_else(bracketed, |facts| facts.profile)
@@ -52,7 +52,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn the_store_is_what_the_command_asked_for() {
+    fn store_comes_from_the_command_line() {
         for (command, wanted) in [
             ("cargo xtask ci --arch mix64", "etcd"),
             ("cargo xtask ci --store kine-nats --seed 1", "kine-nats"),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_accelerator_is_the_machines() {
+    fn accelerator_comes_from_the_machine() {
         assert_eq!(accelerator(&View::of(&fixture::run())), Some("native"));
         assert_eq!(accelerator(&View::of(&fixture::run_in_machine())), Some("tcg"));
         assert_eq!(accelerator(&View::of(&[fixture::started()])), None);

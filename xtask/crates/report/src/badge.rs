@@ -1,5 +1,5 @@
-//! Badges: the JSON that shields.io reads from an address (<https://shields.io/badges/endpoint-badge>), and the same as a
-//! picture that needs nobody.
+//! Badges: the JSON that shields.io fetches (<https://shields.io/badges/endpoint-badge>), and the same badge as an SVG
+//! file that needs no external service.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use crate::gate::{ArchGate, Standing};
 use crate::results::Word;
 use crate::text::plain_line;
 
-/// In bytes; more than fits on any page.
+/// Longest label in bytes.
 const LONGEST: usize = 60;
 
-/// A badge. The names of the fields are those of shields.io.
+/// A badge. The field names are those of shields.io.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Badge {
@@ -18,12 +18,12 @@ pub struct Badge {
     pub label: String,
     pub message: String,
     pub color: &'static str,
-    /// There is no statement about conformance.
+    /// The badge makes no statement about conformance.
     pub is_error: bool,
 }
 
 impl Badge {
-    /// How one architecture stands: how many of the cases that ran passed, or why there is no such number.
+    /// The state of one architecture: how many of the executed cases passed, or why this number is missing.
     pub fn of(arch: &ArchGate) -> Badge {
         let ran = arch.counts.total() - arch.counts.skipped;
         let broken = arch.counts.failed + arch.counts.unexpected_pass;
@@ -33,19 +33,19 @@ impl Badge {
             Standing::Passed if arch.flaky.is_empty() => (format!("{numbers} passed"), "brightgreen", false),
             Standing::Passed => (format!("{numbers} passed, {} flaky", arch.flaky.len()), "green", false),
             _ if broken > 0 => (format!("{numbers} passed, {broken} {}", Word::Failed.text()), "red", false),
-            _ => ("not whole".to_owned(), "orange", true),
+            _ => ("incomplete".to_owned(), "orange", true),
         };
         Badge { schema_version: 1, label: plain_line(&arch.arch, LONGEST), message, color, is_error }
     }
 
-    /// With a final newline.
+    /// JSON with a final newline.
     pub fn json(&self) -> String {
         let mut text = serde_json::to_string(self).expect("plain data with string keys");
         text.push('\n');
         text
     }
 
-    /// A picture of 20 pixels' height. Text is given the width it is drawn with, so every font fits.
+    /// An SVG image, 20 pixels high. `textLength` sets the width of each text, so every font fits.
     pub fn svg(&self) -> String {
         let (label, message) = (escaped(&self.label), escaped(&self.message));
         let (left, right) = (width(&self.label), width(&self.message));
@@ -74,12 +74,12 @@ impl Badge {
 /// Pixels on each side of a text.
 const MARGIN: usize = 6;
 
-/// About what Verdana takes at 11 pixels.
+/// Approximate text width in Verdana at 11 pixels.
 fn width(text: &str) -> usize {
     text.chars().count() * 7 + 2 * MARGIN
 }
 
-/// White text on each has a contrast of at least 4.5.
+/// Background colours. White text has a contrast of at least 4.5 on each.
 fn colour(name: &str) -> &'static str {
     match name {
         "brightgreen" => "#1a7f37",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn each_standing_has_its_words_and_colour() {
+    fn each_standing_has_its_message_and_colour() {
         let counts = |failed, errored| Counts { passed: 9, failed, errored, skipped: 3, ..Counts::default() };
         let flaky = ArchGate { flaky: vec!["a.a".into()], ..arch(Standing::Passed, counts(0, 0)) };
         let none = ArchGate { runs: Vec::new(), ..arch(Standing::Failed, Counts::default()) };
@@ -124,7 +124,7 @@ mod tests {
             (flaky, "9/9 passed, 1 flaky", "green", false),
             (arch(Standing::Failed, counts(1, 1)), "9/11 passed, 1 failed", "red", false),
             (arch(Standing::Warning, counts(1, 0)), "9/10 passed, 1 failed", "red", false),
-            (arch(Standing::Failed, counts(0, 1)), "not whole", "orange", true),
+            (arch(Standing::Failed, counts(0, 1)), "incomplete", "orange", true),
             (none, "no result", "lightgrey", true),
         ];
         for (arch, message, color, is_error) in table {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn shields_reads_the_json_and_any_browser_the_picture() {
+    fn json_matches_shields_io_and_svg_escapes_the_label() {
         let badge = Badge::of(&ArchGate { arch: "<a&\"\x1b[2Jb>".into(), ..arch(Standing::Passed, Counts::default()) });
         let value: serde_json::Value = serde_json::from_str(&badge.json()).unwrap();
         assert_eq!((&value["schemaVersion"], &value["isError"]), (&1.into(), &false.into()));

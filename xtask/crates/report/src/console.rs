@@ -1,6 +1,6 @@
-//! Events for people, as they come: plain lines, or on a terminal one live line below them.
+//! Shows events to people as they arrive: plain lines, and on a terminal one live line below them.
 //!
-//! Nothing here knows stderr or the environment: the caller gives the writer and says what it can do.
+//! This module does not know stderr or the environment: the caller passes the writer and describes its capabilities.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,19 +18,20 @@ pub use screen::Screen;
 
 /// Longest line of a message or of evidence.
 const LINE_BYTES: usize = 400;
-/// Lines of a message shown at once; the files have the rest.
+/// Lines of a message on the console; the report files contain all of them.
 const LINES: usize = 6;
-/// Lines of evidence: the first violation and its stretch of history.
+/// Lines of evidence: the first violation and the part of the history around it.
 const EVIDENCE_LINES: usize = 14;
-/// As many of a phase that broke: it ends the run, and the cause is often in the last line of a component's log.
+/// Lines of the message of a failed phase. A failed phase ends the run, and the cause is often in the last line of a
+/// component's log.
 const PHASE_LINES: usize = 40;
 
-/// What is shown of a run.
+/// How much of a run the console shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
-    /// What went wrong, and the summary.
+    /// Problems and the summary.
     Quiet,
-    /// Phases too, and what was built; a pass is a short line, on a terminal only a number.
+    /// Also phases and built programs. A pass is a short line; on a terminal it only increments a counter.
     #[default]
     Normal,
     /// Every pass with its counters, all evidence.
@@ -39,14 +40,14 @@ pub enum Verbosity {
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The writer is a terminal: a live line, passes only as a number.
+    /// The writer is a terminal: show a live line, and count passes instead of printing them.
     pub terminal: bool,
-    /// The time of day (UTC) in front of each line; for logs, where nobody sees the time pass.
+    /// Print the time of day (UTC) before each line. For logs, where the reader cannot see when a line appeared.
     pub stamps: bool,
-    /// Colours, where the terminal has them and the user did not say NO_COLOR.
+    /// Use colours. The caller sets this if the terminal supports them and the user did not set NO_COLOR.
     pub colour: bool,
     pub verbosity: Verbosity,
-    /// The run folder, as the summary names it.
+    /// The run folder, as printed in the summary.
     pub folder: String,
 }
 
@@ -54,13 +55,13 @@ pub struct Options {
 pub struct Console {
     screen: Box<dyn Screen>,
     options: Options,
-    /// Running phases with the time of their start, the latest last.
+    /// Running phases with their start times, the latest last.
     phases: Vec<(String, Timestamp)>,
     title: String,
     planned: usize,
     running: usize,
     counts: Counts,
-    /// The lines of the final summary about cases and phases that went wrong, by name.
+    /// Lines of the final summary about problems in cases and phases, by name.
     bad: BTreeMap<String, String>,
     live: bool,
 }
@@ -73,12 +74,12 @@ enum Tone {
 }
 
 impl Console {
-    /// Shows a run on a writer of its own.
+    /// Shows a run on a writer that is used for nothing else.
     pub fn new(out: Box<dyn Write + Send>, options: Options) -> Console {
         Console::on(Box::new(Plain::new(out)), options)
     }
 
-    /// Shows a run on a screen that others may share.
+    /// Shows a run on a screen that other sources of output may share.
     pub fn on(screen: Box<dyn Screen>, options: Options) -> Console {
         Console {
             screen,
@@ -108,7 +109,7 @@ impl Console {
         }
     }
 
-    /// Brings the live line up to this time; for the seconds in which no event comes.
+    /// Updates the live line to this time. For intervals without events.
     pub fn tick(&mut self, now: &Timestamp) {
         let live = self.live_line(now);
         if self.live && !live.is_empty() {
@@ -116,7 +117,7 @@ impl Console {
         }
     }
 
-    /// The lines that an event adds, each ended by a newline; most add none or one.
+    /// The lines that an event adds, each ended by a newline. Most events add no line or one line.
     fn render(&mut self, event: &Event) -> String {
         let talks = self.options.verbosity >= Verbosity::Normal;
         match event {
@@ -147,7 +148,7 @@ impl Console {
             Event::Booted { execution, factor, versions, machine, .. } => {
                 let versions: String = versions.iter().map(|(name, version)| format!(", {name} {version}")).collect();
                 let facts = machine.iter().map(|machine| machine::line(machine));
-                let lines = [format!("{execution}, factor {factor:.2}{versions}")].into_iter().chain(facts);
+                let lines = [format!("{execution}, slowdown factor {factor:.2}{versions}")].into_iter().chain(facts);
                 let notes = machine.iter().flat_map(|machine| machine::warnings(machine));
                 lines
                     .filter(|_| talks)
@@ -228,7 +229,7 @@ impl Console {
         text
     }
 
-    /// Counts, what went wrong with the command that repeats it, where the files are.
+    /// Counts, problems with the commands that repeat them, and the location of the files.
     fn summary(&mut self, exit: model::Exit, seconds: f64) -> String {
         self.phases.clear();
         let tone = if exit == model::Exit::Ok { Tone::Good } else { Tone::Bad };
@@ -245,7 +246,7 @@ impl Console {
         text
     }
 
-    /// Indented lines of a text, the first `limit` of them.
+    /// The first `limit` lines of a text, indented.
     fn block(&self, raw: &str, limit: usize) -> String {
         let lines: Vec<&str> = raw.lines().filter(|line| !line.trim().is_empty()).collect();
         let mut block: String =
@@ -257,7 +258,7 @@ impl Console {
         block
     }
 
-    /// `suite 12/52 · 3 running · 14 s`; empty where there is no live line.
+    /// `suite 12/52 · 3 running · 14 s`; empty if there is no live line.
     fn live_line(&self, now: &str) -> String {
         let Some((phase, since)) = self.phases.last().filter(|_| self.options.terminal) else { return String::new() };
         let mut line = phase.clone();
@@ -275,7 +276,7 @@ impl Console {
         format!("{line} · {seconds} s")
     }
 
-    /// Lines with the time of day in front, where wanted.
+    /// The lines with the time of day before each, if `stamps` is set.
     fn stamped(&self, at: &str, text: &str) -> String {
         if !self.options.stamps {
             return text.to_owned();

@@ -1,7 +1,7 @@
-//! What has changed between two sets of runs of the same checks, an older and a newer one.
+//! The differences between an older and a newer set of runs of the same checks.
 //!
-//! Cases are compared by architecture and name. Where both sides have a single architecture and it is not the same, the
-//! two are compared with each other. Times are compared only where both ran in the same way.
+//! Cases are compared by architecture and name. If each side has a single architecture and these differ, the two
+//! architectures are compared with each other. Times are compared only if both sides ran in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::results::{CaseResult, Results, RunResult, Word};
 use crate::text::{duration, plain_line};
 use crate::verdict::worse;
 
-/// Less is noise, whatever the ratio.
+/// A smaller difference is noise, regardless of the ratio.
 const LEAST_SECONDS: f64 = 1.0;
 /// Longest message in a line.
 const LINE_BYTES: usize = 200;
@@ -21,20 +21,20 @@ const LINE_BYTES: usize = 200;
 pub struct Diff {
     pub base: Vec<String>,
     pub head: Vec<String>,
-    /// Red now, and not before; also cases that are new.
+    /// Red now, but not before. Includes new cases.
     pub newly_failing: Vec<Change>,
     /// Red before, passed now.
     pub fixed: Vec<Change>,
     /// Ran before, skipped now.
     pub newly_skipped: Vec<Change>,
     pub slower: Vec<Change>,
-    /// Without a result before.
+    /// No result before.
     pub added: Vec<String>,
-    /// Without a result now.
+    /// No result now.
     pub gone: Vec<String>,
-    /// Why the newer side is not whole, or what could not be compared.
+    /// Why the newer side is incomplete, or what could not be compared.
     pub notes: Vec<String>,
-    /// How many cases both sides have.
+    /// The number of cases that are on both sides.
     pub common: usize,
     #[serde(skip)]
     cut_short: bool,
@@ -45,7 +45,7 @@ pub struct Diff {
 pub struct Change {
     /// Architecture and case.
     pub case: String,
-    /// Null: it had no result.
+    /// Null: no result before.
     pub before: Option<Word>,
     pub after: Word,
     pub message: String,
@@ -54,7 +54,7 @@ pub struct Change {
     pub repeat: String,
 }
 
-/// A case, and in what it ran.
+/// A case and how it was executed.
 struct Found<'a> {
     case: &'a CaseResult,
     /// Provider, execution, accelerator.
@@ -64,7 +64,7 @@ struct Found<'a> {
 type Side<'a> = BTreeMap<(String, &'a str), Found<'a>>;
 
 impl Diff {
-    /// `slower` is the ratio from which a passed case counts as slower: 2.0.
+    /// A passed case counts as slower from the ratio `slower` on, for example 2.0.
     pub fn of(base: &Results, head: &Results, slower: f64) -> Diff {
         let (old_archs, new_archs) = (archs(base), archs(head));
         let across = old_archs.len() == 1 && new_archs.len() == 1 && old_archs != new_archs;
@@ -111,7 +111,7 @@ impl Diff {
             None => self.added.push(case.clone()),
             Some(_) => self.common += 1,
         }
-        // From an error to a failure is news, too.
+        // A change from an error to a failure is also reported.
         if is.is_red() && (!red(was) || is.is_broken() && !was.is_some_and(Word::is_broken)) {
             self.newly_failing.push(change());
         } else if red(was) && is == Word::Passed {
@@ -128,10 +128,11 @@ impl Diff {
         }
     }
 
-    /// 100 for what newly fails, 102 for what newly errs or a newer side that is not whole, 4 without anything in common.
+    /// 100 if a case newly fails; 102 if a case newly errors or the newer side is incomplete; 4 if the sides have no
+    /// case in common.
     pub fn exit(&self) -> Exit {
         let of = |change: &Change| if change.after.is_broken() { Exit::Conformance } else { Exit::Infrastructure };
-        // A failure that was seen says more than an error beside it.
+        // A failure says more than an error in the same comparison.
         let failing: Vec<Exit> = self.newly_failing.iter().map(of).collect();
         if failing.contains(&Exit::Conformance) {
             return Exit::Conformance;
@@ -141,7 +142,7 @@ impl Diff {
         failing.into_iter().fold(worse(cut_short, nothing), worse)
     }
 
-    /// For people: what is worse first, a summary last.
+    /// Lines for people: the most serious first, the summary last.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (title, changes) in [("newly failing", &self.newly_failing), ("newly skipped", &self.newly_skipped)] {
@@ -180,7 +181,7 @@ fn archs(results: &Results) -> BTreeSet<&str> {
     results.runs.iter().map(|run| run.arch.as_str()).collect()
 }
 
-/// The cases of all runs; of a case in several, the one that is worse.
+/// The cases of all runs. If several runs have the same case, the worse result.
 fn side<'a>(results: &'a Results, label: impl Fn(&RunResult) -> String) -> Side<'a> {
     let mut side: Side<'a> = BTreeMap::new();
     for run in &results.runs {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_change_is_told_once() {
+    fn each_kind_of_change_is_reported_once() {
         let (passed, failed) = (|| Outcome::Passed, || Outcome::failed("x"));
         let skipped = || Outcome::Skipped { need: "x".into() };
         let error = || Outcome::errored("request", "x");
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_and_a_killed_run_are_not_green() {
+    fn disjoint_sets_and_killed_runs_are_not_green() {
         let base = results("one", &[("a.a", Outcome::Passed, 1.0)]);
         assert_eq!(Diff::of(&base, &results("one", &[("b.b", Outcome::Passed, 1.0)]), 2.0).exit(), Exit::NothingRan);
         let killed = Results::of(&[Child::of(fixture::run()[..10].to_vec())]);

@@ -1,6 +1,7 @@
 //! `events.jsonl`: the record of a run, from which every report can be written again.
 //!
-//! One event a line, handed to the kernel before anything else sees it: a run that is killed leaves a readable prefix.
+//! One event per line. Each line is written to the file before any other consumer gets the event, so a killed run
+//! leaves a readable prefix.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +16,7 @@ use crate::Console;
 /// Largest event log in bytes that is read.
 const LOG_BYTES: u64 = 1 << 30;
 
-/// Takes the events of a run, from any thread.
+/// Collects the events of a run, from any thread.
 pub struct EventLog {
     path: PathBuf,
     inner: Mutex<Inner>,
@@ -25,19 +26,19 @@ struct Inner {
     file: File,
     events: Vec<Event>,
     console: Option<Console>,
-    /// The first one; later events are still kept in memory.
+    /// The first write error. Later events are still kept in memory.
     write_error: Option<std::io::Error>,
 }
 
 impl EventLog {
-    /// Starts a new log. An existing file is an error: the record of another run is never overwritten.
+    /// Creates a new log. An existing file is an error: the record of another run is never overwritten.
     pub fn create(path: &Path, console: Option<Console>) -> Result<EventLog> {
         let file = File::create_new(path).with_context(|| format!("cannot create the event log {}", path.display()))?;
         let inner = Inner { file, events: Vec::new(), console, write_error: None };
         Ok(EventLog { path: path.to_owned(), inner: Mutex::new(inner) })
     }
 
-    /// Writes one event, then shows it. A write error is kept for `finish`: no case is lost from the reports by it.
+    /// Writes one event, then shows it. `finish` reports a write error; the reports lose no case by it.
     pub fn append(&self, mut event: Event) {
         repair_numbers(&mut event);
         let mut line = serde_json::to_vec(&event).expect("an event is strings, numbers and maps with string keys");
@@ -46,7 +47,7 @@ impl EventLog {
         if inner.write_error.is_none()
             && let Err(error) = inner.file.write_all(&line)
         {
-            let text = format!("{} cannot be written, the run goes on without it: {error}", self.path.display());
+            let text = format!("cannot write {}, the run continues without it: {error}", self.path.display());
             inner.show(&Event::Note { at: now(), text });
             inner.write_error = Some(error);
         }
@@ -54,19 +55,19 @@ impl EventLog {
         inner.events.push(event);
     }
 
-    /// Lets the console's live line show how time passes; does nothing where there is none.
+    /// Updates the console's live line with the elapsed time. No-op without a console.
     pub fn tick(&self) {
         if let Some(console) = &mut self.lock().console {
             console.tick(&now());
         }
     }
 
-    /// Everything appended so far.
+    /// All events so far.
     pub fn events(&self) -> Vec<Event> {
         self.lock().events.clone()
     }
 
-    /// Puts the log on the disk. Errors: it is incomplete there, whose reports can then not be written again.
+    /// Syncs the log to disk. Errors: the log on disk is incomplete, so reports cannot be written again from it.
     pub fn finish(&self) -> Result<()> {
         let mut inner = self.lock();
         let written = match inner.write_error.take() {
@@ -77,7 +78,7 @@ impl EventLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere must not cost the record of the run: each step above leaves `Inner` whole.
+        // A panic elsewhere must not lose the record of the run: each step above leaves `Inner` consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,8 +91,8 @@ impl Inner {
     }
 }
 
-/// The events of a log. A last line that was cut (the run was killed while writing it) is left out, and a `Note` in
-/// its place says so. Errors: unreadable file, any other line that is no event.
+/// The events of a log. A truncated last line (the run was killed while writing it) is left out, and a `Note` reports
+/// that. Errors: the file is unreadable, or any other line is not an event.
 pub fn read(path: &Path) -> Result<Vec<Event>> {
     let bytes = proc::foreign::read(path, LOG_BYTES)?;
     parse(&bytes).with_context(|| format!("in the event log {}", path.display()))
@@ -114,13 +115,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Event>> {
                     format!("the event log ends in the middle of line {} ({} bytes left out)", index + 1, line.len());
                 events.push(Event::Note { at, text });
             }
-            Err(error) => bail!("line {} is no event: {error}", index + 1),
+            Err(error) => bail!("line {} is not an event: {error}", index + 1),
         }
     }
     Ok(events)
 }
 
-/// JSON has no NaN: it would be written as null, and the log could not be read back.
+/// Replaces NaN and infinities: JSON would write them as null, and the log could not be read back.
 fn repair_numbers(event: &mut Event) {
     let number = match event {
         Event::PhaseFinished { seconds, .. } | Event::CaseFinished { seconds, .. } => seconds,
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_logs_come_back_equal() {
+    fn complete_logs_round_trip() {
         let mut events = fixture::run();
         for text in fixture::hostile_texts() {
             events.extend(fixture::hostile(&text[..text.len().min(5000)]));
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_cut_anywhere_gives_the_events_before_the_cut() {
+    fn truncated_log_gives_the_events_before_the_cut() {
         let events = fixture::run();
         let bytes = lines(&events);
         for end in 0..bytes.len() {
@@ -169,7 +170,7 @@ mod tests {
             assert_eq!(read[..whole], events[..whole]);
             match &read[whole..] {
                 [] => assert!(end == 0 || bytes[end - 1] == b'\n'),
-                // Only the line end is missing.
+                // Only the newline is missing.
                 [event] if *event == events[whole] => assert_eq!(bytes[end], b'\n'),
                 [Event::Note { text, .. }] => assert!(text.contains(&format!("line {}", whole + 1)), "{text}"),
                 other => panic!("{other:?}"),
@@ -178,15 +179,15 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_line_in_the_middle_is_an_error() {
+    fn broken_line_in_the_middle_is_an_error() {
         let mut bytes = b"{\"event\":\"note\"}\n".to_vec();
         bytes.extend(lines(&fixture::run()));
         let error = parse(&bytes).unwrap_err().to_string();
-        assert!(error.starts_with("line 1 is no event: missing field"), "{error}");
+        assert!(error.starts_with("line 1 is not an event: missing field"), "{error}");
     }
 
     #[test]
-    fn the_log_takes_events_from_all_threads_and_is_readable_at_any_time() {
+    fn log_accepts_events_from_all_threads_and_is_readable_at_any_time() {
         let dir = tempfile("threads");
         let path = dir.join("events.jsonl");
         let log = EventLog::create(&path, None).unwrap();
@@ -210,12 +211,12 @@ mod tests {
         log.finish().unwrap();
         assert_eq!(read(&path).unwrap(), log.events());
         assert_eq!(log.events().len(), 201);
-        assert!(EventLog::create(&path, None).is_err(), "a second log took the same file");
+        assert!(EventLog::create(&path, None).is_err(), "a second log opened the same file");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn now_has_milliseconds_and_reads_back() {
+    fn now_has_milliseconds_and_parses() {
         let text = now();
         assert_eq!(text.len(), "2026-11-21T10:00:00.250Z".len(), "{text}");
         assert!(text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok(), "{text}");

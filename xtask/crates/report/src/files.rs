@@ -12,9 +12,9 @@ use crate::{Child, Form, Joint, Results, junit, markdown, run_json, stages, verd
 /// The folder of the files for each stage.
 const STAGES: &str = "junit";
 
-/// Writes every report of these events into an existing folder and gives the run's verdict.
+/// Writes every report of these events into an existing folder and returns the run's verdict.
 ///
-/// Each file is complete or absent: it is written under another name first. An older one is replaced.
+/// Each file is complete or absent: it is written under a temporary name first. Replaces older reports.
 pub fn write(dir: &Path, events: &[Event], form: &Form) -> Result<Exit> {
     replace(dir, "junit.xml", &junit(events, form)?)?;
     write_stages(&dir.join(STAGES), &stages(events, form)?)?;
@@ -24,7 +24,7 @@ pub fn write(dir: &Path, events: &[Event], form: &Form) -> Result<Exit> {
     Ok(verdict::exit(events))
 }
 
-/// Writes the reports of several runs into their common folder and gives the worst verdict.
+/// Writes the reports of several runs into their common folder and returns the worst verdict.
 pub fn write_joint(dir: &Path, joint: &Joint, form: &Form) -> Result<Exit> {
     replace(dir, "junit.xml", &junit::joint_junit(joint, form)?)?;
     replace(dir, "summary.md", joint.markdown().as_bytes())?;
@@ -33,7 +33,7 @@ pub fn write_joint(dir: &Path, joint: &Joint, form: &Form) -> Result<Exit> {
     Ok(joint.exit())
 }
 
-/// The files of the stages; those of an older report that has others are removed.
+/// Writes the files of the stages. Removes stage files of an older report that the new report does not have.
 fn write_stages(dir: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     let make = || format!("cannot make the folder {}", dir.display());
     std::fs::create_dir_all(dir).with_context(make)?;
@@ -49,7 +49,7 @@ fn write_stages(dir: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file completely or not at all; an older one is replaced.
+/// Writes a file completely or not at all. Replaces an older file.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let path = dir.join(name);
     // No consumer's pattern (`junit*.xml`) matches this name.
@@ -69,7 +69,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn equal_events_give_equal_files_and_nothing_else_is_left() {
+    fn equal_events_give_equal_files_and_no_leftovers() {
         let dir = std::env::temp_dir().join(format!("report-files-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let contents = || {
@@ -96,15 +96,15 @@ mod tests {
         assert_eq!(names, wanted);
         assert_eq!(write(&dir, &fixture::run(), &Form::default()).unwrap(), Exit::Conformance);
         assert!(contents() == first, "the files of equal events differ");
-        // An older report is replaced by that of other events.
+        // A report of other events replaces the older report.
         assert_eq!(write(&dir, &[], &Form::default()).unwrap(), Exit::NothingRan);
         assert!(contents().iter().all(|new| !first.contains(new)));
-        assert_eq!(contents().len(), 5, "stages of the older report are left");
+        assert_eq!(contents().len(), 5, "stage files of the older report are left");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn missing_folder_is_named_in_the_error() {
         let error = write(Path::new("/nonexistent/run"), &fixture::run(), &Form::default()).unwrap_err();
         assert_eq!(error.to_string(), "cannot write the report /nonexistent/run/junit.xml");
     }

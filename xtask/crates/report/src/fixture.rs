@@ -93,7 +93,7 @@ pub(crate) fn every_outcome() -> [Outcome; 7] {
     ]
 }
 
-/// A whole run with one case of each outcome, in an order that is not the order of names.
+/// A complete run with one case of each outcome. The order is not the order of names.
 pub(crate) fn run() -> Vec<Event> {
     let names = ["watch.a", "watch.ordered", "storage.c", "storage.d", "rv.e", "list.f", "cc.g[json]"];
     let mut events = vec![

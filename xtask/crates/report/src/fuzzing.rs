@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if a property of the parser does not hold.
+//! Product code does not call them.
 
 use quick_xml::Reader;
 use quick_xml::events::Event as Xml;
@@ -20,7 +20,7 @@ pub const TARGETS: &[Target] = &[
 
 const FLAVOURS: [Flavour; 3] = [Flavour::Strict, Flavour::Surefire, Flavour::Extended];
 
-/// A JUnit file: what is accepted, a second reader of XML reads to its end, with as many cases as the file announces.
+/// JUnit: a second XML reader can read an accepted file to its end and finds as many cases as the file announces.
 fn junit(bytes: &[u8]) {
     for flavour in FLAVOURS {
         if !validate("junit.xml", bytes, flavour).expect("a file with this name is read").is_empty() {
@@ -32,7 +32,7 @@ fn junit(bytes: &[u8]) {
     }
 }
 
-/// `results.json`: what is accepted is accepted again when it is written, and two results can be compared.
+/// `results.json`: an accepted file is still accepted after it is written again, and two results can be compared.
 fn run_results(bytes: &[u8]) {
     let Ok(faults) = validate("results.json", bytes, Flavour::Strict) else { return };
     let Ok(read) = serde_json::from_slice::<Results>(bytes) else { return };
@@ -48,7 +48,7 @@ fn run_results(bytes: &[u8]) {
     }
 }
 
-/// The log of a run: every report can be made from what is accepted, and the JUnit files are valid.
+/// The log of a run: every report can be made from an accepted log, and the JUnit files are valid.
 fn run_events(bytes: &[u8]) {
     let Ok(events) = events::parse(bytes) else { return };
     for flavour in FLAVOURS {
@@ -79,7 +79,7 @@ fn run_events(bytes: &[u8]) {
     let _ = (joint.run_json(), joint.markdown(), joint.summary("reports"), joint.exit());
 }
 
-/// A file of the history: entries are the same when they are written again, and nothing is added twice.
+/// A history file: entries stay equal when they are written again, and no entry is added twice.
 fn past(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let valid = validate("2026-11.ndjson", bytes, Flavour::Strict);
@@ -96,7 +96,7 @@ fn past(bytes: &[u8]) {
     }
 }
 
-/// A picture: in what is accepted, a second reader of XML finds no script, no handler and no reference.
+/// A picture: in an accepted file, a second XML reader finds no script, no event handler and no reference.
 fn picture(bytes: &[u8]) {
     let Ok(picture) = Picture::parse(bytes.to_vec()) else { return };
     assert_eq!(picture.bytes(), bytes);
@@ -121,13 +121,13 @@ struct Tag {
     attributes: Vec<(String, String)>,
 }
 
-/// All elements, as quick-xml reads them.
+/// All elements, as read by quick-xml.
 fn tags(bytes: &[u8]) -> Vec<Tag> {
-    let text = std::str::from_utf8(bytes).expect("what is accepted is UTF-8");
+    let text = std::str::from_utf8(bytes).expect("an accepted file is UTF-8");
     let mut reader = Reader::from_str(text);
     let mut tags = Vec::new();
     loop {
-        match reader.read_event().expect("quick-xml reads what is accepted") {
+        match reader.read_event().expect("quick-xml reads an accepted file") {
             Xml::Eof => return tags,
             Xml::Start(tag) | Xml::Empty(tag) => {
                 let attribute = |found: quick_xml::events::attributes::Attribute<'_>| {

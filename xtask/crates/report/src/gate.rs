@@ -1,8 +1,8 @@
-//! Whether everything that had to run did, and ended well: the one decision that a matrix of jobs is required to pass.
+//! The single decision that a matrix of jobs must pass: everything that was required to run did run, and passed.
 //!
-//! An architecture without a result, or with only some of its shards, fails: a job that was lost is not a job that
-//! passed. What an experimental architecture ends with is a warning. A run on a self-hosted machine is additional: it may
-//! be missing or broken, but a promise that it saw broken counts, and its outcomes are compared with those of other runs.
+//! An architecture without a result, or with a missing shard, fails: a lost job is not a passed job. For an
+//! experimental architecture, any bad result is only a warning. A run on a self-hosted machine is additional: it may be
+//! missing or broken, but a conformance failure in it counts, and its outcomes are compared with those of other runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +15,26 @@ use crate::merge::info;
 use crate::results::{Counts, Results, RunResult, Word};
 use crate::verdict::worse;
 
-/// What runs are compared with.
+/// The results that the gate expects.
 #[derive(Clone, Debug, Default)]
 pub struct Expected {
     /// Architectures that must have a result.
     pub architectures: BTreeSet<String>,
-    /// Architectures whose end is only a warning.
+    /// Architectures whose bad results are only warnings.
     pub experimental: BTreeSet<String>,
     /// Ids of additional jobs.
     pub additional: BTreeSet<String>,
-    /// Why results were refused, a line each. Any closes the gate.
+    /// Why results were refused, one reason per line. Any entry closes the gate.
     pub refused: Vec<String>,
 }
 
-/// The decision, and what it rests on. Also the file `gate.json`.
+/// The decision and its reasons. Also the format of `gate.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Gate {
     pub passed: bool,
     /// Exit code of `cargo xtask report gate`.
     pub code: u8,
-    /// Results that do not count, and why, a line each.
+    /// Results that do not count, with the reason, one per line.
     pub refused: Vec<String>,
     pub architectures: Vec<ArchGate>,
 }
@@ -44,15 +44,15 @@ pub struct ArchGate {
     pub arch: String,
     pub experimental: bool,
     pub standing: Standing,
-    /// Exit code of the worst of its runs; 102 without any.
+    /// Exit code of the worst run of this architecture; 102 without a run.
     pub code: u8,
-    /// What is not as it should be, a line each.
+    /// What is wrong, one problem per line.
     pub why: Vec<String>,
-    /// How additional runs ended that did not end well and do not count.
+    /// Bad ends of additional runs that do not count.
     pub notes: Vec<String>,
-    /// Cases that ended otherwise in an additional run than in another one.
+    /// Cases whose outcome in an additional run differs from the outcome in another run.
     pub differences: Vec<String>,
-    /// Of the runs that are not additional.
+    /// Counts of the runs that are not additional.
     pub counts: Counts,
     /// Cases that passed only in a later attempt.
     pub flaky: Vec<String>,
@@ -63,12 +63,12 @@ pub struct ArchGate {
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
     Passed,
-    /// Experimental and not as it should be.
+    /// Experimental and not passed.
     Warning,
     Failed,
 }
 
-/// A run with what it means here.
+/// A run and how the gate treats it.
 struct Judged<'a> {
     run: &'a RunResult,
     exit: Exit,
@@ -78,7 +78,7 @@ struct Judged<'a> {
 }
 
 impl Gate {
-    /// Decides over merged runs. Architectures that are not expected, but there, are judged as well.
+    /// Decides over merged runs. Also judges architectures that have results but are not expected.
     pub fn of(children: &[Child], expected: &Expected) -> Gate {
         let results = Results::of(children);
         let Expected { architectures, experimental, additional, refused } = expected;
@@ -94,7 +94,7 @@ impl Gate {
             runs.into_iter().map(|(arch, runs)| judge(arch, &runs, experimental.contains(arch))).collect();
         let failed = judged.iter().filter(|(arch, _)| arch.standing == Standing::Failed).map(|(_, exit)| *exit);
         let mut exit = failed.reduce(worse).unwrap_or(Exit::Ok);
-        // Warnings alone are no evidence.
+        // Warnings alone prove nothing.
         if exit == Exit::Ok && !judged.iter().any(|(arch, _)| arch.standing == Standing::Passed) {
             exit = Exit::NothingRan;
         }
@@ -105,14 +105,14 @@ impl Gate {
         Gate { passed: exit == Exit::Ok, code: exit.code(), refused: refused.clone(), architectures }
     }
 
-    /// As the command ends.
+    /// The exit status of the command.
     pub fn exit(&self) -> Exit {
         let codes = [Exit::Ok, Exit::NothingRan, Exit::Conformance, Exit::Infrastructure, Exit::Build];
         let more = [Exit::Interrupted, Exit::TargetData, Exit::Usage, Exit::Internal];
         codes.into_iter().chain(more).find(|exit| exit.code() == self.code).unwrap_or(Exit::Internal)
     }
 
-    /// A line for each architecture, the decision last.
+    /// One line for each architecture, then the decision.
     pub fn lines(&self) -> Vec<String> {
         let width = self.architectures.iter().map(|arch| arch.arch.len()).max().unwrap_or_default();
         let line = |arch: &ArchGate| {
@@ -191,7 +191,7 @@ fn judge(arch: &str, runs: &[Judged<'_>], experimental: bool) -> (ArchGate, Exit
     (gate, exit)
 }
 
-/// Cases that ran in an additional run and in another one of the same architecture, and ended differently.
+/// Cases that ran in an additional run and in another run of the same architecture, and ended differently.
 fn differences(runs: &[Judged<'_>]) -> Vec<String> {
     let mut elsewhere: BTreeMap<&str, Vec<(&str, Word)>> = BTreeMap::new();
     for judged in runs.iter().filter(|judged| !judged.additional) {
@@ -212,7 +212,8 @@ fn differences(runs: &[Judged<'_>]) -> Vec<String> {
     lines
 }
 
-/// `2/4` where 1/4, 3/4 and 4/4 are there, for each provider and sources; a whole run stands for all its shards.
+/// `2/4` if the shards 1/4, 3/4 and 4/4 exist, for each provider and sources. A run without shards counts as all
+/// shards.
 fn lost_shards(runs: &[&RunResult]) -> Vec<String> {
     let mut seen: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
     for run in runs {
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn additional_run_can_fail_and_cannot_replace() {
+    fn additional_run_can_fail_but_cannot_replace_a_required_run() {
         let vm = |outcome| of_job("one-vm", "qemu", outcome);
         let native = |outcome| of_job("one-native", "process", outcome);
         let failed = || Outcome::failed("x");
@@ -303,11 +304,11 @@ mod tests {
         assert!(gate.lines().contains(&"artifact x is refused: y".to_owned()));
     }
 
-    /// What it is about, the runs, what is expected, what is experimental, how the gate ends.
+    /// Description, runs, expected architectures, experimental architectures, result of the gate.
     type Row<'a> = (&'a str, Vec<Vec<Event>>, &'a [&'a str], &'a [&'a str], Exit);
 
     #[test]
-    fn the_gate_opens_only_for_whole_results() {
+    fn gate_passes_only_with_complete_results() {
         let pass = |arch: &str| run(arch, None, Outcome::Passed);
         let fail = |arch: &str| run(arch, None, Outcome::failed("x"));
         let shard = |n: &str| run("one", Some(n), Outcome::Passed);
@@ -319,7 +320,7 @@ mod tests {
             ("one missing", vec![pass("one")], &["one", "two"], &[], Exit::Infrastructure),
             ("experimental missing", vec![pass("one")], &["one", "two"], &["two"], Exit::Ok),
             ("nothing at all", vec![], &["one"], &[], Exit::Infrastructure),
-            ("nothing wanted, nothing there", vec![], &[], &[], Exit::NothingRan),
+            ("nothing expected, no result", vec![], &[], &[], Exit::NothingRan),
             ("failure", vec![pass("one"), fail("two")], &["one", "two"], &[], Exit::Conformance),
             ("experimental failure", vec![pass("one"), fail("two")], &["one", "two"], &["two"], Exit::Ok),
             ("only experimental, failed", vec![fail("two")], &["two"], &["two"], Exit::NothingRan),
@@ -330,7 +331,7 @@ mod tests {
             ("an empty log", vec![pass("one"), vec![]], &["one"], &[], Exit::NothingRan),
             ("all shards", vec![shard("1/2"), shard("2/2")], &["one"], &[], Exit::Ok),
             ("a shard is lost", vec![shard("1/3"), shard("3/3")], &["one"], &[], Exit::Infrastructure),
-            ("whole run beside a shard", vec![pass("one"), shard("1/3")], &["one"], &[], Exit::Ok),
+            ("unsharded run and one shard", vec![pass("one"), shard("1/3")], &["one"], &[], Exit::Ok),
         ];
         for (what, runs, expected, experimental, wanted) in table {
             let gate = gate(runs, expected, experimental);
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_missing_and_what_was_flaky() {
+    fn lines_name_missing_results_and_flaky_cases() {
         let error = run("one", None, Outcome::errored("request", "reset"));
         let mut pass = run("one", None, Outcome::Passed);
         if let Event::RunStarted { at, .. } = &mut pass[0] {

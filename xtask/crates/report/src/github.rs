@@ -1,5 +1,5 @@
-//! What GitHub Actions reads of a run: workflow commands, annotations, the step summary, outputs. Only texts are made
-//! here; whether a run is inside of Actions, and where its files are, the command line knows.
+//! Output for GitHub Actions: workflow commands, annotations, the step summary, outputs. This module only makes texts;
+//! the command line finds out whether it runs inside of Actions and where the files of Actions are.
 
 use std::fmt::Write;
 
@@ -10,15 +10,15 @@ use crate::markdown::cell;
 use crate::results::{CaseResult, Results, RunResult};
 use crate::text::{cut_end, plain};
 
-/// The runner drops a larger summary of a step.
+/// The runner drops a larger step summary.
 pub const SUMMARY_BYTES: usize = 1 << 20;
-/// GitHub shows ten annotations of a kind for each step; the last of ours tells of the rest.
+/// GitHub shows ten annotations of a kind per step. If there are more, the last one counts the rest.
 const ANNOTATIONS: usize = 10;
-/// Longest message of an annotation; the page shows a few lines.
+/// Longest message of an annotation; the GitHub page shows a few lines.
 const MESSAGE_BYTES: usize = 2 << 10;
-/// Below the part of a page that is cut off.
+/// The text below a page that was cut.
 const CUT: &str =
-    "\n\n**The rest is left out: a step's summary holds 1 MiB. All of it is in `summary.md` of the run.**\n";
+    "\n\n**The rest is left out: a step summary holds 1 MiB. `summary.md` of the run has the complete text.**\n";
 
 /// `::group::NAME`.
 pub fn group(name: &str) -> String {
@@ -27,8 +27,8 @@ pub fn group(name: &str) -> String {
 
 pub const END_GROUP: &str = "::endgroup::\n";
 
-/// From here on the runner takes no commands, until [`resume`] with the same token. What is printed in between may hold
-/// text of others, which could otherwise set variables of the job.
+/// From here on the runner ignores commands, until [`resume`] with the same token. Output in between may contain
+/// foreign text, which could otherwise set variables of the job.
 pub fn stop(token: &str) -> String {
     format!("::stop-commands::{token}\n")
 }
@@ -37,13 +37,13 @@ pub fn resume(token: &str) -> String {
     format!("::{token}::\n")
 }
 
-/// From then on the runner shows `***` wherever this would stand.
+/// From here on the runner prints `***` instead of this value.
 pub fn mask(secret: &str) -> String {
     format!("::add-mask::{}\n", data(secret))
 }
 
-/// An error for each case, phase or run that is not as expected, broken promises first; at most ten, and the last one
-/// counts the rest. A warning for what is flaky.
+/// An error for each case, phase or run that is not as expected, conformance failures first. At most ten; the last one
+/// counts the rest. A warning for each flaky case.
 pub fn annotations(children: &[Child], places: &Places) -> Vec<String> {
     let results = Results::of(children);
     let mut errors: Vec<String> = Vec::new();
@@ -80,7 +80,7 @@ pub fn annotations(children: &[Child], places: &Places) -> Vec<String> {
     all
 }
 
-/// The annotations of a gate: an error for what closes it, a warning for what is experimental or additional.
+/// The annotations of a gate: an error for each reason to close it, a warning for experimental and additional runs.
 pub fn gate_annotations(gate: &Gate) -> Vec<String> {
     let with = |standing: Standing, kind: &str| -> Vec<String> {
         let archs = gate.architectures.iter().filter(|arch| arch.standing == standing);
@@ -99,7 +99,7 @@ pub fn gate_annotations(gate: &Gate) -> Vec<String> {
     [limited(errors, "error"), limited(warnings, "warning")].concat()
 }
 
-/// The gate as a page for the step summary.
+/// The gate as a Markdown page for the step summary.
 pub fn gate_page(gate: &Gate) -> String {
     let mut page = format!("# Gate: {} (exit {})\n\n", if gate.passed { "passed" } else { "closed" }, gate.code);
     page += "| architecture | | cases | why |\n| --- | --- | --- | --- |\n";
@@ -109,7 +109,7 @@ pub fn gate_page(gate: &Gate) -> String {
         let why = why.chain(arch.flaky.iter().map(|case| format!("flaky: {case}")));
         let why = why.collect::<Vec<_>>().join("; ");
         let (counts, word) = (arch.counts.sentence(), arch.standing.word());
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = writeln!(page, "| {}{experimental} | {word} | {counts} | {} |", cell(&arch.arch), cell(&why));
     }
     page += "\n";
@@ -117,14 +117,14 @@ pub fn gate_page(gate: &Gate) -> String {
     page
 }
 
-/// As much of a page as fits behind `taken` bytes of the same step: whole lines, no code block left open, and a line
-/// that says so.
+/// As much of a page as fits after `taken` bytes of the same step: whole lines, all code blocks closed, and a line
+/// that says that the page was cut.
 pub fn summary(page: &str, taken: usize) -> String {
     let room = SUMMARY_BYTES.saturating_sub(taken);
     if page.len() <= room {
         return page.to_owned();
     }
-    // A fence that is closed for its author, and a few bytes to spare.
+    // Room for the closing fence and a few spare bytes.
     let room = room.saturating_sub(CUT.len() + 64);
     let mut kept = String::new();
     let mut fence: Option<&str> = None;
@@ -144,12 +144,13 @@ pub fn summary(page: &str, taken: usize) -> String {
     if kept.is_empty() && room == 0 { String::new() } else { kept + &close + CUT.trim_start_matches('\n') }
 }
 
-/// A line for `$GITHUB_OUTPUT`. Values are ours: names, numbers, paths; a line end in one would be another output.
+/// A line for `$GITHUB_OUTPUT`. Values come from this project: names, numbers, paths. Line ends are replaced, because
+/// the text after a line end would be another output.
 pub fn output(name: &str, value: &str) -> String {
     format!("{name}={}\n", value.replace(['\r', '\n'], " "))
 }
 
-/// An annotation without a title or a place.
+/// An annotation without a title or a location.
 pub fn note(kind: &str, text: &str) -> String {
     format!("::{kind}::{}\n", data(text))
 }
@@ -158,12 +159,7 @@ fn limited(mut all: Vec<String>, kind: &str) -> Vec<String> {
     if all.len() > ANNOTATIONS {
         let more = all.len() - (ANNOTATIONS - 1);
         all.truncate(ANNOTATIONS - 1);
-        all.push(annotation(
-            kind,
-            &format!("{more} more"),
-            None,
-            "they are in the summary of the step and in junit.xml",
-        ));
+        all.push(annotation(kind, &format!("{more} more"), None, "they are in the step summary and in junit.xml"));
     }
     all
 }
@@ -186,7 +182,7 @@ fn annotation(kind: &str, title: &str, place: Option<&(String, usize)>, message:
     format!("::{kind} {place}title={}::{}\n", property(&cut_end(&plain(title), 255)), data(&message))
 }
 
-/// As the runner reads it back: <https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs>.
+/// Escapes as the runner unescapes: <https://github.com/actions/runner/blob/main/src/Runner.Common/ActionCommand.cs>.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
@@ -203,7 +199,7 @@ mod tests {
     use crate::{fixture, markdown};
 
     #[test]
-    fn what_is_red_is_annotated_where_it_is_written() {
+    fn red_cases_are_annotated_at_their_source_line() {
         let places = [("watch.ordered".to_owned(), ("checks/a,b.rs".to_owned(), 7))].into();
         let all = annotations(&[Child::of(fixture::run())], &places);
         #[rustfmt::skip]
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_a_command_of_its_own_and_ten_are_enough() {
+    fn hostile_text_makes_no_command_and_annotations_stop_at_ten() {
         for text in fixture::hostile_texts() {
             let text = format!("{text}\n::error::mine\r\n::add-mask::x");
             for line in annotations(&[Child::of(fixture::hostile(&text))], &Places::new()) {
@@ -238,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_cut_to_what_the_step_has_left_and_says_so() {
+    fn long_page_is_cut_to_the_remaining_bytes_and_says_so() {
         let mut events = vec![fixture::started()];
         events.extend((0..300).map(|n| fixture::case(&format!("a.n{n}"), Outcome::failed("x\n".repeat(900)))));
         events.push(fixture::finished(Exit::Conformance));
@@ -259,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_one_line() {
+    fn output_is_one_line() {
         assert_eq!(output("run", "a\nresult=ok"), "run=a result=ok\n");
     }
 }

@@ -1,6 +1,7 @@
-//! What stays of a run for years: a line of JSON in a file for each architecture and month, `<arch>/<yyyy-mm>.ndjson`.
+//! The permanent history of runs: one line of JSON per run, in one file per architecture and month,
+//! `<arch>/<yyyy-mm>.ndjson`.
 //!
-//! Lines are only ever added. A run that is there already is not added again, so the command can be repeated.
+//! Lines are only appended. A run that is already in the file is not added again, so the command can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::{CaseResult, RunResult, Word};
 
-/// A run in one line. Cases that are in none of the lists passed.
+/// One run as one line. Cases that are in none of the lists passed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Name of the run folder.
     pub run: String,
     /// When it started, RFC 3339.
     pub ts: String,
-    /// The commit of the harness, if somebody said it.
+    /// The commit of the harness, if known.
     #[serde(default)]
     pub sha: Option<String>,
     pub arch: String,
     pub provider: String,
-    /// `native`, or the emulator; none if it did not boot.
+    /// `native`, or the emulator; null if the run did not boot.
     #[serde(default)]
     pub mode: Option<String>,
-    /// `kvm` or `tcg` of a system VM.
+    /// `kvm` or `tcg` for a system VM.
     #[serde(default)]
     pub accelerator: Option<String>,
     #[serde(default)]
@@ -44,7 +45,7 @@ pub struct Entry {
     /// None for a run that was killed.
     #[serde(default)]
     pub secs: Option<f64>,
-    /// Broken promises, also unexpected passes.
+    /// Conformance failures, including unexpected passes.
     #[serde(default)]
     pub failed: Vec<String>,
     #[serde(default)]
@@ -88,30 +89,30 @@ impl Entry {
         }
     }
 
-    /// `<arch>/<yyyy-mm>.ndjson`. Errors: the names are not fit for a path, as those of a foreign record may be.
+    /// `<arch>/<yyyy-mm>.ndjson`. Errors: the names cannot be part of a path; a foreign record may contain such names.
     pub fn file(&self) -> Result<(String, String)> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.arch.is_empty() || !self.arch.chars().all(plain) {
-            bail!("`{}` is no name of an architecture", self.arch);
+            bail!("`{}` is not a valid architecture name", self.arch);
         }
         let started: jiff::Timestamp =
-            self.ts.parse().with_context(|| format!("run {} started at no known time: `{}`", self.run, self.ts))?;
+            self.ts.parse().with_context(|| format!("run {} has an invalid start time: `{}`", self.run, self.ts))?;
         Ok((self.arch.clone(), format!("{}.ndjson", started.strftime("%Y-%m"))))
     }
 }
 
-/// The entries of a file. Errors: a line that is none, or the last one cut.
+/// The entries of a file. Errors: a line is not an entry, or the last line is truncated.
 pub fn entries(text: &str) -> Result<Vec<Entry>> {
     if !text.is_empty() && !text.ends_with('\n') {
-        bail!("line {} is cut: it has no end", text.lines().count());
+        bail!("line {} is truncated: it does not end with a newline", text.lines().count());
     }
     let entry = |(index, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("line {} is no entry", index + 1))
+        serde_json::from_str(line).with_context(|| format!("line {} is not an entry", index + 1))
     };
     text.lines().enumerate().map(entry).collect()
 }
 
-/// The file's text with those of the new entries that are not in it, and how many that were.
+/// The text of the file with the new entries that it did not contain, and the number of added entries.
 pub fn appended(text: &str, new: &[Entry]) -> Result<(String, usize)> {
     let mut known: BTreeSet<String> = entries(text)?.into_iter().map(|entry| entry.run).collect();
     let mut whole = text.to_owned();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_one_line_in_the_file_of_its_month() {
+    fn run_is_one_line_in_the_file_of_its_month() {
         let entry = entry();
         assert_eq!(entry.file().unwrap(), ("mix64".to_owned(), "2026-11.ndjson".to_owned()));
         assert_eq!((entry.tests, entry.passed, entry.failures, entry.errors, entry.skipped), (7, 1, 2, 2, 1));
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_added_again() {
+    fn existing_entries_are_not_added_again() {
         let (text, _) = appended("", &[entry(), entry()]).unwrap();
         let other = Entry { run: "other".into(), ..entry() };
         let (longer, added) = appended(&text, &[entry(), other]).unwrap();
@@ -156,16 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_not_appended_to() {
+    fn damaged_file_is_not_appended_to() {
         let (text, _) = appended("", &[entry()]).unwrap();
-        for (bad, part) in [(text.trim_end(), "line 1 is cut"), ("{}\n", "line 1 is no entry"), ("x\n", "line 1")] {
+        for (bad, part) in
+            [(text.trim_end(), "line 1 is truncated"), ("{}\n", "line 1 is not an entry"), ("x\n", "line 1")]
+        {
             let error = format!("{:#}", appended(bad, &[entry()]).unwrap_err());
             assert!(error.contains(part), "{error}");
         }
     }
 
     #[test]
-    fn a_foreign_record_writes_nowhere_else() {
+    fn foreign_record_cannot_choose_another_folder() {
         for (arch, ts) in [("../x", "2026-11-21T10:00:00Z"), ("", "2026-11-21T10:00:00Z"), ("a", "2026-11/../x")] {
             assert!(Entry { arch: arch.into(), ts: ts.into(), ..entry() }.file().is_err(), "{arch} {ts}");
         }

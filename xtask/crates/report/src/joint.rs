@@ -1,7 +1,7 @@
 //! The reports of runs that were started together: a summary on the console, `summary.md`, `run.json`.
 //!
-//! Each run keeps its own folder with all files. What is here counts and points there; only what is not as expected is
-//! told again in full. The joint `junit.xml` is made beside that of a single run.
+//! Each run keeps its own folder with all files. The joint reports count and link to these folders; they repeat only
+//! unexpected results in full. The joint `junit.xml` is written by `junit`, like that of a single run.
 
 use std::collections::BTreeMap;
 
@@ -24,35 +24,35 @@ pub struct Joint {
     /// Name of the common folder.
     pub id: String,
     pub started: Timestamp,
-    /// The command line that repeats all of them.
+    /// The command line that repeats all of these runs.
     pub command: String,
     pub seconds: f64,
     /// `2/4`, see [`model::RunInfo`].
     pub shard: Option<String>,
-    /// How many ran at the same time at most.
+    /// The largest number of runs at the same time.
     pub jobs: usize,
-    /// In the order in which they were asked for.
+    /// In the order in which the user requested them.
     pub children: Vec<Child>,
 }
 
-/// One of them.
+/// One of the runs.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// GOARCH under test.
     pub arch: String,
     pub provider: String,
-    /// None: it did not begin.
+    /// Empty: the run did not begin.
     pub events: Vec<Event>,
-    /// Why it did not begin, or what went wrong with its record.
+    /// Why the run did not begin, or what is wrong with its record.
     pub trouble: Option<String>,
     pub exit: Exit,
-    /// Its own reports, relative to the common ones; none if there are none, or somewhere else.
+    /// The folder of the run's own reports, relative to the joint ones; None without reports, or if they are elsewhere.
     pub folder: Option<String>,
-    /// By case: results that others replaced, see [`crate::merge`].
+    /// Replaced results, by case; see [`crate::merge`].
     pub earlier: BTreeMap<String, Vec<Attempt>>,
 }
 
-/// The keys in the order in which they are written.
+/// The fields are in the order of the written keys.
 #[derive(Serialize)]
 struct JointFile<'a> {
     id: &'a str,
@@ -69,7 +69,7 @@ struct JointFile<'a> {
 struct ChildEntry<'a> {
     arch: &'a str,
     provider: &'a str,
-    /// The run's own record, relative to this file; null for a run that did not begin.
+    /// The run's own record, relative to this file; null if the run did not begin.
     record: Option<String>,
     exit: Ending,
     trouble: Option<&'a str>,
@@ -81,7 +81,7 @@ struct ChildEntry<'a> {
 }
 
 impl Joint {
-    /// The worst of all; nothing ran when there is none.
+    /// The worst exit of all runs; `NothingRan` without a run.
     pub fn exit(&self) -> Exit {
         self.children.iter().map(|child| child.exit).reduce(worse).unwrap_or(Exit::NothingRan)
     }
@@ -103,7 +103,7 @@ impl Joint {
         text
     }
 
-    /// A line for each run, the verdict in front, the folder last. No line ends the text.
+    /// The verdict, one line for each run, then the folder. The last line has no newline.
     pub fn summary(&self, folder: &str) -> String {
         let exit = self.exit();
         let total = duration(self.seconds);
@@ -124,12 +124,12 @@ impl Joint {
         )
     }
 
-    /// The page for people: a table of the runs, then everything that is not as expected, run by run.
+    /// The Markdown page: a table of the runs, then all unexpected results, run by run.
     pub fn markdown(&self) -> String {
         let exit = self.exit();
         let mut page = format!("# {}: {} (exit {})\n\n", cell(&self.subject()), title(&exit.to_string()), exit.code());
-        page +=
-            "| architecture | verdict | cases | execution | factor | time |\n| --- | --- | --- | --- | ---: | ---: |\n";
+        page += "| architecture | verdict | cases | execution | slowdown | time |\n\
+                 | --- | --- | --- | --- | ---: | ---: |\n";
         self.children.iter().for_each(|child| page += &child.row());
         page += &format!("\nRun {}, {}", cell(&self.id), duration(self.seconds));
         page += &self.shard.iter().map(|shard| format!(", shard {}", cell(shard))).collect::<String>();
@@ -151,7 +151,7 @@ impl Joint {
     }
 }
 
-/// What ended the run before, or beside, its cases.
+/// Phases that were not as expected, with their messages.
 fn broken_phases(view: &View<'_>, arch: &str) -> String {
     let broken = view.phases.iter().filter(|phase| phase.outcome().exit() != Exit::Ok);
     let text = |phase: &crate::view::Phase<'_>| {
@@ -163,7 +163,7 @@ fn broken_phases(view: &View<'_>, arch: &str) -> String {
 }
 
 impl Child {
-    /// A run with reports of its own, or none.
+    /// A run without its own report folder.
     pub fn of(events: Vec<Event>) -> Child {
         let view = View::of(&events);
         let (arch, provider) = (view.arch().to_owned(), view.provider().to_owned());
@@ -196,7 +196,7 @@ impl Child {
         let time = view.finished.map_or_else(String::new, |(_, seconds)| duration(seconds));
         let shard = view.run.and_then(|run| run.shard.as_ref());
         let arch = cell(&shard.map_or_else(|| self.arch.clone(), |shard| format!("{} {shard}", self.arch)));
-        // A link only where there is a page.
+        // Link only to a page that exists.
         let arch = match &self.folder {
             Some(folder) => format!("[{arch}]({}/summary.md)", cell(folder)),
             None => arch,

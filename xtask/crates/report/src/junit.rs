@@ -1,8 +1,8 @@
 //! JUnit files, through the `junit-report` crate.
 //!
-//! That crate writes names raw into attributes and texts raw into CDATA sections, so nothing reaches it but `XmlText`
-//! (<https://github.com/bachp/junit-report-rs/issues/47>). What it cannot write (counts of skips, properties, attempts)
-//! is added by `profile`. Names carry the architecture because Jenkins merges suites of equal names.
+//! That crate writes names unescaped into attributes and texts unescaped into CDATA sections, so it only gets `XmlText`
+//! (<https://github.com/bachp/junit-report-rs/issues/47>). `profile` adds what the crate cannot write (counts of skips,
+//! properties, attempts). Names contain the architecture because Jenkins merges suites of equal names.
 
 mod profile;
 mod sheet;
@@ -25,22 +25,22 @@ use sheet::Sheet;
 pub use single::{SingleCase, single_suite};
 pub use stages::stages;
 
-/// Which form of JUnit is written.
+/// The JUnit dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
-    /// What the schemas in use have in common, and every known consumer reads.
+    /// The common subset of the schemas in use; every known consumer reads it.
     #[default]
     Strict,
-    /// With attempts as Maven's Surefire writes them: `flakyFailure`, `rerunError` and the like.
+    /// With attempts in the format of Maven's Surefire: `flakyFailure`, `rerunError` and so on.
     Surefire,
-    /// With file and line of the check, and properties of each case. TestGrid makes metrics of those that are numbers.
+    /// With file and line of the check, and properties of each case. TestGrid makes metrics of numeric properties.
     Extended,
 }
 
-/// Where each check is written, by id: a file relative to the checkout, and a line.
+/// The source location of each check, by id: a file relative to the checkout, and a line.
 pub type Places = BTreeMap<String, (String, usize)>;
 
-/// How a file is written, beside what stands in it.
+/// Options for a JUnit file that do not come from the events.
 #[derive(Clone, Debug, Default)]
 pub struct Form {
     pub flavour: Flavour,
@@ -48,7 +48,7 @@ pub struct Form {
     pub places: Places,
 }
 
-/// How a case stands in the file.
+/// The result element of a case in the file.
 enum Mark {
     Success,
     Skipped,
@@ -56,13 +56,14 @@ enum Mark {
     Error,
 }
 
-/// Everything that is written of one case.
+/// All data of one case in the file.
 struct Entry {
     name: XmlText,
     class: XmlText,
     seconds: f64,
     mark: Mark,
-    /// `conformance`, `infrastructure`, `timeout`, `interrupted`, `nothing-ran`; `need` and `expected-failure` of a skip.
+    /// `conformance`, `infrastructure`, `timeout`, `interrupted`, `nothing-ran`; for a skip, `need` or
+    /// `expected-failure`.
     kind: &'static str,
     message: XmlText,
     text: XmlText,
@@ -73,7 +74,7 @@ struct Entry {
     attempts: Vec<Attempt>,
 }
 
-/// The file's bytes: a suite for the phases and one for each group of checks. Never without a case.
+/// The bytes of the file: a suite for the phases and one for each group of checks. Always contains a case.
 pub fn junit(events: &[Event], form: &Form) -> Result<Vec<u8>> {
     let view = View::of(events);
     let prefix = format!("archproof.{}.{}{}", view.arch(), view.provider(), shard(&view));
@@ -106,8 +107,8 @@ pub(crate) fn joint_junit(joint: &Joint, form: &Form) -> Result<Vec<u8>> {
     profile::written(sheets, form)
 }
 
-/// `.shard-2-of-4`, or nothing. It is in the names of suites, which Jenkins would merge, and of what every shard has;
-/// a check keeps its name and class, whichever shard it falls into.
+/// `.shard-2-of-4`, or nothing. It is part of the names of suites, because Jenkins would merge these, and of the names
+/// of everything that every shard has. A check keeps its name and class in any shard.
 fn shard(view: &View<'_>) -> String {
     let shard = view.run.and_then(|run| run.shard.as_deref());
     shard.map_or_else(String::new, |shard| format!(".shard-{}", shard.replace('/', "-of-")))
@@ -141,7 +142,7 @@ fn phases(view: &View<'_>, class: &str) -> Vec<Entry> {
         if phase.ended.is_none() {
             entry.kind = "interrupted";
         } else if matches!(entry.mark, Mark::Failure) && phase.name != "suite" {
-            // A build or boot that failed says nothing about the product's promises.
+            // A failed build or boot says nothing about conformance.
             (entry.mark, entry.kind) = (Mark::Error, "infrastructure");
         }
         if let Some(Outcome::Failed { message, evidence }) = phase.ended {
@@ -183,7 +184,7 @@ fn checked(case: &Case<'_>, class: &str, earlier: Option<&Vec<Attempt>>) -> Entr
     entry
 }
 
-/// The case `run`: it ends well only when the run came to its end, and is red when the verdict is and nothing else.
+/// The case `run`: it passes only if the run finished. If the verdict is red but no other case is, this case is red.
 fn whole_run(view: &View<'_>, class: &str, exit: Exit, red: bool) -> Entry {
     let passed = || Entry::new("run", class, 0.0, &Outcome::Passed);
     let error = |kind, why: String| Entry::error("run", class, kind, &why);
@@ -195,7 +196,7 @@ fn whole_run(view: &View<'_>, class: &str, exit: Exit, red: bool) -> Entry {
     }
 }
 
-/// What a reader of the file alone must know.
+/// The facts and notes, for a reader who has only this file.
 fn told(view: &View<'_>) -> XmlText {
     let mut lines: Vec<String> = facts(view).into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
     if let Some(machine) = view.machine() {
@@ -205,7 +206,7 @@ fn told(view: &View<'_>) -> XmlText {
     XmlText::output(lines.join("\n"))
 }
 
-/// The same without the notes, as names and values.
+/// The facts without the notes, as names and values.
 fn facts(view: &View<'_>) -> Vec<(String, String)> {
     let mut facts: Vec<(String, String)> = Vec::new();
     let mut fact = |name: &str, value: &str| facts.push((name.to_owned(), value.to_owned()));
@@ -258,7 +259,7 @@ impl Entry {
         }
     }
 
-    /// An error that no outcome of a case or phase stands for.
+    /// An error that does not come from the outcome of a case or phase.
     fn error(name: &str, class: &str, kind: &'static str, why: &str) -> Entry {
         let (message, text) = (XmlText::message(why), XmlText::failure(why));
         Entry { mark: Mark::Error, kind, message, text, ..Entry::new(name, class, 0.0, &Outcome::Passed) }

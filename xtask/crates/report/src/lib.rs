@@ -1,7 +1,7 @@
 //! Consumers of events: the log of a run, the console, and the report files.
 //!
-//! Everything is made from `&[model::Event]` and nothing else, so the reports of an old run can be written again and
-//! equal events give equal bytes. Nothing here starts a process, reads the environment or picks a path.
+//! Reports depend only on `&[model::Event]`, so the reports of an old run can be written again, and equal events give
+//! equal bytes. This crate starts no process, does not read the environment and does not choose paths.
 
 mod about;
 mod badge;

@@ -1,6 +1,6 @@
-//! The system VM of a run, in words: what it was, how it came up, what a reader should know of it.
+//! Describes the system VM of a run: its properties, its start, and notes for the reader.
 //!
-//! The list of its packages is in `run.json` alone.
+//! Only `run.json` has the list of its packages.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use model::{MachineInfo, PackageUsed};
 
 use crate::text::duration;
 
-/// What `warm` means for everything that was checked.
-const WARM: &str = "restored from a memory snapshot: keys and certificates are those of the run that made it";
-/// Packages that a note names before it only counts.
+/// The consequence of `warm` for every check.
+const WARM: &str = "restored from a memory snapshot: keys and certificates come from the run that created it";
+/// The number of packages that a note names; it counts the rest.
 const NAMED: usize = 4;
 
 /// Name and value of each fact.
@@ -22,7 +22,7 @@ pub(crate) fn facts(machine: &MachineInfo) -> Vec<(&'static str, String)> {
         ("accelerator", format!("{accelerator}: {reason}")),
         ("guest", format!("Linux {kernel}, {cpus} processors, {memory_mib} MiB")),
         ("start", format!("{start}; ready after {}", duration(machine.seconds))),
-        ("packages", format!("{}, named in run.json", packages.len())),
+        ("packages", format!("{}, listed in run.json", packages.len())),
     ]
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn line(machine: &MachineInfo) -> String {
     )
 }
 
-/// Everything that is not as usual, a line each.
+/// Everything unusual, one line each.
 pub(crate) fn notes(machine: &MachineInfo) -> Vec<String> {
     let mut notes = machine.notes.clone();
     let mut by_note: BTreeMap<&str, Vec<&PackageUsed>> = BTreeMap::new();
@@ -55,7 +55,7 @@ pub(crate) fn notes(machine: &MachineInfo) -> Vec<String> {
     notes
 }
 
-/// The notes for whoever reads nothing else: also that keys are older than the run.
+/// The notes, and a warning if the keys are older than the run. For readers who read nothing else.
 pub(crate) fn warnings(machine: &MachineInfo) -> Vec<String> {
     machine.warm.then(|| WARM.to_owned()).into_iter().chain(notes(machine)).collect()
 }
@@ -66,7 +66,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_cold_start_without_notes_has_nothing_to_tell() {
+    fn cold_start_without_notes_has_no_warnings() {
         let machine = MachineInfo { warm: false, notes: Vec::new(), packages: Vec::new(), ..fixture::machine() };
         assert_eq!(warnings(&machine), Vec::<String>::new());
         assert!(line(&machine).ends_with(", cold in 1.25 s"), "{}", line(&machine));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_with_the_same_note_are_one_note() {
+    fn packages_with_the_same_note_share_one_line() {
         let package =
             |number: usize| PackageUsed { name: format!("p{number}"), ..fixture::machine().packages[1].clone() };
         let with = |note: &str, number| PackageUsed { note: Some(note.into()), ..package(number) };

@@ -1,4 +1,4 @@
-//! `summary.md`: the run for people, shown by GitHub on the page of a workflow run.
+//! `summary.md`: the run for people. GitHub shows it on the page of a workflow run.
 
 use model::{Event, Exit, Outcome};
 
@@ -7,18 +7,18 @@ use crate::text::{cut_end, cut_middle, duration, millis, plain, plain_line, titl
 use crate::verdict;
 use crate::view::{Case, Counts, View, WORDS};
 
-/// GitHub refuses a step summary over 1 MiB; the rest is room for a caller's own words.
+/// GitHub refuses a step summary over 1 MiB; the difference is room for text of the caller.
 pub(crate) const FILE_BYTES: usize = 900 << 10;
-/// Cases shown in full stop when the file has this size.
+/// When the file has this size, cases are no longer shown in full.
 const DETAILS_BYTES: usize = 700 << 10;
 /// Longest text in a table or a paragraph.
 const CELL_BYTES: usize = 400;
-/// Longest message, longest evidence of one case.
+/// Longest message, and longest evidence, of one case.
 const BLOCK_BYTES: usize = 4 << 10;
 /// Rows of "Slowest cases".
 const SLOWEST: usize = 10;
 
-/// The file's text: verdict, facts, counts, every case that did not pass, phases, slowest cases. At most 900 KiB.
+/// The text of the file: verdict, facts, counts, every case that did not pass, phases, slowest cases. At most 900 KiB.
 pub fn markdown(events: &[Event]) -> String {
     let view = View::of(events);
     let mut page = verdict_line(&view, events);
@@ -51,7 +51,7 @@ fn facts(view: &View<'_>) -> String {
     row("provider", view.provider());
     if let Some(booted) = &view.booted {
         row("execution", booted.execution);
-        row("factor", &format!("{:.2}", booted.factor));
+        row("slowdown factor", &format!("{:.2}", booted.factor));
         booted.versions.iter().for_each(|(server, version)| row(server, version));
     }
     if let Some(machine) = view.machine() {
@@ -86,7 +86,7 @@ fn counts(view: &View<'_>) -> String {
     text + &line("all", view.counts()) + "\n"
 }
 
-/// Everything that makes a run red, case by case, broken promises first.
+/// Every case that makes a run red, conformance failures first.
 pub(crate) fn details(view: &View<'_>, heading: &str) -> String {
     let of_word = |word: &'static str| view.cases.iter().filter(move |case| case.outcome.word() == word);
     let red: Vec<&Case<'_>> =
@@ -120,7 +120,7 @@ fn detail(case: &Case<'_>) -> String {
     text
 }
 
-/// The cases with this outcome, one a row.
+/// The cases with this outcome, one per row.
 fn short_rows(view: &View<'_>, heading: &str, word: &str) -> String {
     let cases: Vec<&Case<'_>> = view.cases.iter().filter(|case| case.outcome.word() == word).collect();
     if cases.is_empty() {
@@ -156,7 +156,7 @@ fn notes(view: &View<'_>) -> String {
 }
 
 fn phases(view: &View<'_>) -> String {
-    let mut text = "## Phases\n\n| phase | end | time | |\n| --- | --- | ---: | --- |\n".to_owned();
+    let mut text = "## Phases\n\n| phase | outcome | time | message |\n| --- | --- | ---: | --- |\n".to_owned();
     for phase in &view.phases {
         let outcome = phase.outcome();
         let message = cell(&outcome.message());
@@ -167,16 +167,16 @@ fn phases(view: &View<'_>) -> String {
 
 fn slowest(view: &View<'_>) -> String {
     let mut cases: Vec<&Case<'_>> = view.cases.iter().collect();
-    // Stable: cases of equal time stay in the order of their names.
+    // The sort is stable: cases of equal time stay ordered by name.
     cases.sort_by_key(|case| std::cmp::Reverse(millis(case.seconds)));
-    let mut text = "## Slowest cases\n\n| case | end | time |\n| --- | --- | ---: |\n".to_owned();
+    let mut text = "## Slowest cases\n\n| case | outcome | time |\n| --- | --- | ---: |\n".to_owned();
     for case in cases.into_iter().take(SLOWEST) {
         text += &format!("| {} | {} | {} |\n", cell(case.name), case.outcome.word(), duration(case.seconds));
     }
     text
 }
 
-/// One line that says nothing to a Markdown or HTML reader, fit for a table.
+/// One line for a table cell, escaped so that Markdown and HTML readers see only text.
 pub(crate) fn cell(raw: &str) -> String {
     let mut text = String::new();
     for c in plain_line(raw, CELL_BYTES).chars() {
@@ -184,7 +184,7 @@ pub(crate) fn cell(raw: &str) -> String {
             '<' => text += "&lt;",
             '>' => text += "&gt;",
             '&' => text += "&amp;",
-            // In a table a backslash does not protect a pipe inside of backquotes; the entity always does.
+            // In a table a backslash does not escape a pipe inside of backquotes; the entity always works.
             '|' => text += "&#124;",
             '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '!' | '~' => {
                 text.push('\\');
@@ -196,7 +196,7 @@ pub(crate) fn cell(raw: &str) -> String {
     text
 }
 
-/// A code block whose fence is longer than any in the text.
+/// A code block whose fence is longer than any run of backquotes in the text.
 pub(crate) fn fenced(language: &str, raw: &str) -> String {
     let text = cut_middle(plain(raw), BLOCK_BYTES);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -204,7 +204,7 @@ pub(crate) fn fenced(language: &str, raw: &str) -> String {
     format!("{fence}{language}\n{}\n{fence}\n\n", text.trim_end_matches('\n'))
 }
 
-/// A link when the text is nothing but an address.
+/// A link if the text is only an address.
 fn link(raw: &str) -> String {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#@!$&'*+,;=%".contains(c);
     let text = cut_end(raw, CELL_BYTES);
@@ -217,19 +217,19 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn a_run_reads_like_this() {
+    fn summary_matches_golden_file() {
         assert_eq!(markdown(&fixture::run()), include_str!("../tests/summary.md"));
     }
 
     #[test]
-    fn a_machine_is_told_and_what_a_warm_start_means() {
+    fn machine_and_warm_start_are_described() {
         let page = markdown(&fixture::run_in_machine());
         for part in [
             "| accelerator | tcg: the guest is of another architecture than the host |\n",
             "| guest | Linux 6.12.107-mix64, 2 processors, 1088 MiB |\n",
-            "| start | warm, restored from a memory snapshot: keys and certificates are those of the run that made it; ready \
+            "| start | warm, restored from a memory snapshot: keys and certificates come from the run that created it; ready \
              after 1.25 s |\n",
-            "| packages | 2, named in run.json |\n",
+            "| packages | 2, listed in run.json |\n",
             "## Notes\n\n```text\nrestored from a memory snapshot: keys",
             "\nthe lock is old\n",
             "\nbusybox-static 1.0 all: the locked 0.9 is no longer on the mirror\n",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_stays_in_its_place() {
+    fn hostile_text_stays_text() {
         for text in fixture::hostile_texts() {
             let page = markdown(&fixture::hostile(&text));
             assert!(page.len() <= FILE_BYTES);
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// No HTML, no image or link of the text's making, and a table row keeps its columns.
+    /// Outside of code blocks, foreign text makes no HTML, image or link, and a table row keeps its columns.
     fn outside_of_code(line: &str) {
         let line = line.replace("\\]", "");
         assert!(
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_failures_is_cut_with_a_count() {
+    fn many_failures_are_cut_with_a_count() {
         let mut events = vec![fixture::started()];
         for number in 0..2000 {
             let outcome = Outcome::failed("x".repeat(3000));
@@ -283,7 +283,7 @@ mod tests {
         assert!(page.len() < FILE_BYTES);
         let shown = page.matches("### watch.n").count();
         assert!(shown > 100 && page.contains(&format!("\n{} more are in `junit.xml`.\n", 2000 - shown)));
-        assert!(page.contains("## Slowest cases"), "the tail is there");
+        assert!(page.contains("## Slowest cases"), "the end of the page is missing");
     }
 
     #[test]

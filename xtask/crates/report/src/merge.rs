@@ -1,8 +1,9 @@
-//! Runs that were recorded apart, put together: shards of one run, several architectures, attempts at the same thing.
+//! Merges runs that were recorded separately: shards of one run, several architectures, attempts at the same subject.
 //!
-//! Attempts are runs of the same architecture, provider, sources, shard and job. The latest one counts, with one
-//! exception: a promise that was seen broken in any of them stays broken. So an infrastructure error can be repeated away,
-//! and a failure cannot. In CI the attempt of the workflow run tells which one is later, because clocks of machines differ.
+//! Attempts are runs of the same architecture, provider, sources, shard and job. The latest result of a case counts,
+//! with one exception: a conformance failure in any attempt counts. So a repetition can replace an infrastructure
+//! error, but not a failure. In CI the attempt number of the workflow run decides which attempt is later, because the
+//! clocks of machines differ.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +12,19 @@ use model::{Event, Exit, Outcome, RunInfo};
 use crate::joint::Child;
 use crate::view::at;
 
-/// A result that another one replaced.
+/// A result that was replaced by the result of another attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attempt {
-    /// The run that it is from.
+    /// The run that the result is from.
     pub run: String,
     pub outcome: Outcome,
     pub seconds: f64,
 }
 
-/// What makes two runs attempts at the same: architecture, provider, sources, shard, and the id of the job.
+/// Runs with equal subjects are attempts: architecture, provider, sources, shard, and the id of the job.
 type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>);
 
-/// One child for each subject, ordered by it. Runs without a beginning are children of their own.
+/// One child for each subject, ordered by subject. A run without a start event becomes a separate child.
 pub fn merge(runs: Vec<Vec<Event>>) -> Vec<Child> {
     let mut by_subject: BTreeMap<Subject, Vec<Vec<Event>>> = BTreeMap::new();
     let mut nameless = Vec::new();
@@ -47,7 +48,7 @@ fn subject(events: &[Event]) -> Option<Subject> {
     Some((arch.clone(), provider.clone(), sources.clone(), shard.clone(), job))
 }
 
-/// None: the log has no beginning.
+/// None: the log has no start event.
 pub(crate) fn info(events: &[Event]) -> Option<&RunInfo> {
     events.iter().find_map(|event| match event {
         Event::RunStarted { run, .. } => Some(run),
@@ -59,7 +60,7 @@ fn id(events: &[Event]) -> String {
     info(events).map(|run| run.id.clone()).unwrap_or_default()
 }
 
-/// 0 for a run that is not a job of CI.
+/// 0 for a run that is not a CI job.
 fn attempt_number(events: &[Event]) -> u32 {
     info(events).and_then(|run| run.job.as_ref()).map_or(0, |job| job.attempt)
 }
@@ -68,13 +69,13 @@ fn start(events: &[Event]) -> &str {
     events.first().map_or("", at)
 }
 
-/// The last run, with the results of earlier ones that count in place of its own, and those that do not count.
+/// The last run with the results that count, some of them from earlier runs, and the results that do not count.
 fn last(mut attempts: Vec<Vec<Event>>) -> (Vec<Event>, BTreeMap<String, Vec<Attempt>>) {
     let Some(newest) = attempts.pop() else { return (Vec::new(), BTreeMap::new()) };
     if attempts.is_empty() {
         return (newest, BTreeMap::new());
     }
-    // In the order of the runs.
+    // The results of each case, in the order of the runs.
     let mut ended: BTreeMap<String, Vec<(String, Event)>> = BTreeMap::new();
     for events in attempts.iter().chain([&newest]) {
         for event in events {
@@ -112,7 +113,8 @@ fn attempt(run: &str, event: &Event) -> Option<Attempt> {
     }
 }
 
-/// The events with these ends of cases. Those that the run itself did not have come last of its cases, and are planned.
+/// The events with these case results. Cases that the run itself did not finish are added after its own and are
+/// planned.
 fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Vec<Event> {
     let mut merged: Vec<Event> = Vec::new();
     let mut end = None;
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_repeated_away_and_a_failure_is_not() {
+    fn repetition_replaces_an_error_but_not_a_failure() {
         let failed = || Outcome::failed("seen");
         let passed = || Outcome::Passed;
         #[rustfmt::skip]
@@ -168,7 +170,7 @@ mod tests {
             let mut runs: Vec<Vec<Event>> = numbered
                 .map(|(number, outcome)| run(&format!("r{number}"), number, &[("a.a", outcome.clone())]))
                 .collect();
-            // The order in which they are named does not matter.
+            // The order of the arguments does not matter.
             runs.reverse();
             let children = merge(runs);
             assert_eq!(children.len(), 1);
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_an_earlier_run_had_is_there_and_planned() {
+    fn cases_of_an_earlier_run_are_kept_and_planned() {
         let first = run("r1", 1, &[("a.a", Outcome::Passed), ("a.b", error())]);
         let second = run("r2", 2, &[("a.b", Outcome::Passed)]);
         let children = merge(vec![first, second]);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_attempt_after_a_whole_one_is_a_killed_run() {
+    fn killed_attempt_after_a_complete_one_is_a_killed_run() {
         let whole = run("r1", 1, &[("a.a", Outcome::Passed)]);
         let mut killed = run("r2", 2, &[("a.a", Outcome::Passed)]);
         killed.pop();
@@ -198,9 +200,9 @@ mod tests {
         assert_eq!(merge(vec![whole, killed])[0].exit, Exit::Ok);
     }
 
-    /// A self-hosted machine's clock may be wrong.
+    /// The clock of a self-hosted machine may be wrong.
     #[test]
-    fn attempt_of_the_workflow_outweighs_the_clock() {
+    fn attempt_number_outweighs_the_clock() {
         let attempt = |attempt, second, outcome| {
             let mut events = run(&format!("r{attempt}"), second, &[("a.a", outcome)]);
             if let Event::RunStarted { run, .. } = &mut events[0] {
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_architectures_and_sources_stay_apart() {
+    fn different_subjects_stay_separate() {
         let with = |change: fn(&mut model::RunInfo)| {
             let mut events = run("r", 1, &[("a.a", Outcome::Passed)]);
             if let Event::RunStarted { run, .. } = &mut events[0] {

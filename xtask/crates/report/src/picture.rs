@@ -1,7 +1,7 @@
-//! A picture from a run folder, which may come from another machine: an SVG file that is published as it is.
+//! A picture from a run folder, which may come from another machine: an SVG file that is published unchanged.
 //!
-//! A browser runs scripts in an SVG document that it opens, and loads what its style sheet names. So a picture holds
-//! nothing but the elements and attributes that [`crate::timeline`] draws with.
+//! A browser that opens an SVG document runs its scripts and loads the resources of its style sheet. So a picture may
+//! only contain the elements and attributes that [`crate::timeline`] draws with.
 
 use anyhow::{Context, Result, bail, ensure};
 use roxmltree::{Document, Node};
@@ -18,17 +18,18 @@ const BYTES: usize = 4 << 20;
 pub struct Picture(Vec<u8>);
 
 impl Picture {
-    /// Takes the bytes of an SVG file. Errors: more than 4 MiB, malformed XML, a document type, a processing
-    /// instruction, an element or attribute that the project's pictures do not have, a style sheet that loads something.
+    /// Accepts the bytes of an SVG file. Errors: more than 4 MiB, malformed XML, a document type, a processing
+    /// instruction, an element or attribute that the project's pictures do not have, a style sheet that may load a
+    /// resource.
     pub fn parse(bytes: Vec<u8>) -> Result<Picture> {
-        ensure!(bytes.len() <= BYTES, "it is larger than {BYTES} bytes");
-        let text = std::str::from_utf8(&bytes).context("it is not UTF-8")?;
-        // Refuses document types, and with them entities.
-        let document = Document::parse(text).context("it is not XML")?;
-        crate::xml::read_again(text).map_err(anyhow::Error::msg).context("it is not XML for every reader")?;
+        ensure!(bytes.len() <= BYTES, "the file is larger than {BYTES} bytes");
+        let text = std::str::from_utf8(&bytes).context("the file is not UTF-8")?;
+        // The parser refuses document types, and therefore entities.
+        let document = Document::parse(text).context("the file is not XML")?;
+        crate::xml::read_again(text).map_err(anyhow::Error::msg).context("the file is not XML for every reader")?;
         document.descendants().try_for_each(inert)?;
         let root = document.root_element().tag_name();
-        ensure!((root.namespace(), root.name()) == (Some(SVG), "svg"), "it is not SVG");
+        ensure!((root.namespace(), root.name()) == (Some(SVG), "svg"), "the file is not SVG");
         Ok(Picture(bytes))
     }
 
@@ -39,22 +40,22 @@ impl Picture {
 
 fn inert(node: Node<'_, '_>) -> Result<()> {
     if let Some(pi) = node.pi() {
-        bail!("it has the processing instruction {}", pi.target);
+        bail!("the file has the processing instruction {}, which is not allowed", pi.target);
     }
     if node.is_element() {
         let name = node.tag_name();
         let known = name.namespace() == Some(SVG) && ELEMENTS.contains(&name.name());
-        ensure!(known, "it has the element {}, which is not allowed", name.name());
+        ensure!(known, "the file has the element {}, which is not allowed", name.name());
         for attribute in node.attributes() {
             let known = attribute.namespace().is_none() && ATTRIBUTES.contains(&attribute.name());
-            ensure!(known, "it has the attribute {}, which is not allowed", attribute.name());
+            ensure!(known, "the file has the attribute {}, which is not allowed", attribute.name());
         }
-        ensure!(name.name() != "style" || is_plain_style(node), "its style sheet may load something");
+        ensure!(name.name() != "style" || is_plain_style(node), "the style sheet of the file may load a resource");
     }
     Ok(())
 }
 
-/// A style sheet whose text has no function but the ones of the project's own, no escape, and no rule that loads.
+/// Whether a style sheet has no escape, no rule that loads a resource and no function that can load one.
 fn is_plain_style(style: Node<'_, '_>) -> bool {
     let text: String = style.descendants().filter_map(|node| node.text().filter(|_| node.is_text())).collect();
     let lower = text.to_ascii_lowercase();

@@ -1,8 +1,8 @@
 //! A run in the layout of Prow, which TestGrid and Spyglass read: a folder for each build of a job, in a bucket.
 //!
-//! <https://docs.prow.k8s.io/docs/metadata-artifacts/>, and prow's `pkg/gcsupload`. The order of the objects is the order
-//! in which they have to appear: a build without `finished.json` is still running, and who follows a pointer to the
-//! latest build must find all of it.
+//! <https://docs.prow.k8s.io/docs/metadata-artifacts/>, and prow's `pkg/gcsupload`. The order of the objects is the
+//! order in which they must appear: a build without `finished.json` is still running, and a reader that follows a
+//! pointer to the latest build must find the complete build.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,28 +16,28 @@ use crate::site::{Record, plain_name};
 use crate::view::{View, at};
 use crate::{Console, Options, Verbosity, about, verdict};
 
-/// Whose build a run is.
+/// The job that a run is a build of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Job {
-    /// Name of the job; part of every path.
+    /// Name of the job. It is part of every path.
     pub name: String,
-    /// `ORG/NAME`, of what was tested or of what tests.
+    /// `ORG/NAME` of the repository under test, or of the repository that contains the test.
     pub repo: Option<String>,
     /// Full hash of the commit.
     pub commit: Option<String>,
-    /// Number of a pull request of `repo`: the build is then a presubmit's.
+    /// Number of a pull request of `repo`. The build is then a presubmit.
     pub pull: Option<u64>,
-    /// `BUCKET[/PREFIX]`, where pointers have to name it.
+    /// `BUCKET[/PREFIX]`, for pointers that contain a complete address.
     pub bucket: Option<String>,
 }
 
-/// One object of the bucket, or file of the folder.
+/// One object of the bucket, or one file of the folder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
     pub name: String,
     pub content_type: &'static str,
     pub bytes: Vec<u8>,
-    /// A pointer that belongs to the job; everything else belongs to one build and is written once.
+    /// A pointer: belongs to the job and is overwritten. All other objects belong to one build and are written once.
     pub pointer: bool,
 }
 
@@ -63,10 +63,10 @@ struct Finished<'a> {
     metadata: BTreeMap<&'a str, String>,
 }
 
-/// All objects of the build, in the order in which they have to be written.
+/// All objects of the build, in the order in which they must be written.
 pub fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
     let view = View::of(&record.events);
-    let start = seconds(view.started).context("the run does not say when it started, and builds are named by that")?;
+    let start = seconds(view.started).context("the run has no valid start time, which is the name of the build")?;
     let build = start.to_string();
     let folder = folder(job, &build)?;
     let object = |name: &str, content_type, bytes| Object {
@@ -101,18 +101,18 @@ const XML: &str = "application/xml";
 const MARKDOWN: &str = "text/markdown; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// The build's folder, with a slash at its end.
+/// The folder of the build, with a slash at the end.
 fn folder(job: &Job, build: &str) -> Result<String> {
     let name = &job.name;
     // The default name comes from the record, which another machine may have written.
-    ensure!(is_component(name), "the job name `{name}` cannot be part of a path; give another one with --job");
+    ensure!(is_component(name), "the job name `{name}` cannot be part of a path; give another name with --job");
     match (job.pull, &job.repo) {
         (None, _) => Ok(format!("logs/{name}/{build}/")),
         (Some(_), Some(repo)) if !is_component(&repo.replace('/', "_")) => {
             bail!("the repository `{repo}` cannot be part of a path; give ORG/NAME with --repo")
         }
         (Some(pull), Some(repo)) => Ok(format!("pr-logs/pull/{}/{pull}/{name}/{build}/", repo.replace('/', "_"))),
-        (Some(_), None) => bail!("a pull request needs the repository that it is of"),
+        (Some(_), None) => bail!("a pull request needs its repository; give ORG/NAME with --repo"),
     }
 }
 
@@ -122,7 +122,7 @@ fn is_component(name: &str) -> bool {
     !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.chars().all(plain)
 }
 
-/// What leads to the newest build, after everything else.
+/// The pointers to the newest build. They are written after all other objects.
 fn pointers(job: &Job, build: &str, folder: &str) -> Vec<Object> {
     let pointer = |name, text: String| Object { name, content_type: TEXT, bytes: text.into_bytes(), pointer: true };
     let name = &job.name;
@@ -160,7 +160,7 @@ fn finished<'a>(record: &Record, view: &View<'a>, job: &Job, timestamp: i64) -> 
     Finished { timestamp, passed: exit == Exit::Ok, result, metadata: metadata(view, job, exit) }
 }
 
-/// Any of these can be the head of a column in TestGrid.
+/// Metadata of the build. TestGrid can show each value in a column header.
 fn metadata<'a>(view: &View<'a>, job: &Job, exit: Exit) -> BTreeMap<&'a str, String> {
     let mut all = BTreeMap::from([
         ("arch", view.arch().to_owned()),
@@ -178,7 +178,7 @@ fn metadata<'a>(view: &View<'a>, job: &Job, exit: Exit) -> BTreeMap<&'a str, Str
         all.extend([("run", run.id.clone()), ("seed", run.seed.to_string()), ("repeat", run.command.clone())]);
     }
     if let Some(version) = about::version(view, "kube-apiserver") {
-        // TestGrid shows what follows the plus sign, nine characters of it.
+        // TestGrid shows the first nine characters after the plus sign.
         let commit = job.commit.iter().map(|commit| format!("+{}", commit.chars().take(9).collect::<String>()));
         all.insert("job-version", format!("{version}{}", commit.collect::<String>()));
     }
@@ -186,7 +186,7 @@ fn metadata<'a>(view: &View<'a>, job: &Job, exit: Exit) -> BTreeMap<&'a str, Str
     all
 }
 
-/// What the console would have shown, with the time before each line.
+/// The output of the console, with the time before each line.
 fn build_log(record: &Record) -> Vec<u8> {
     let bytes = Shared::default();
     let folder = "artifacts".to_owned();
@@ -197,7 +197,7 @@ fn build_log(record: &Record) -> Vec<u8> {
     log.clone()
 }
 
-/// A writer that leaves behind what was written.
+/// A writer that keeps what was written.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_periodic_build_appears_in_this_order() {
+    fn periodic_build_has_its_objects_in_order() {
         let objects = prow(&record(), &job()).unwrap();
         let names: Vec<&str> = objects.iter().map(|object| object.name.as_str()).collect();
         let build = "logs/archproof-mix64/1795255200";
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_presubmit_says_what_it_is_about() {
+    fn presubmit_names_repository_and_pull_request() {
         let job = Job {
             repo: Some("etcd-io/etcd".into()),
             commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
@@ -297,12 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn finished_tells_the_verdict() {
+    fn finished_json_has_the_verdict() {
         let finished = value(&prow(&record(), &job()).unwrap(), "finished.json");
         assert_eq!((&finished["passed"], &finished["result"]), (&false.into(), &"FAILURE".into()));
         assert_eq!(finished["timestamp"], 1_795_255_275);
         assert_eq!(finished["metadata"]["etcd"], "3.6.16");
-        // TestGrid takes strings and one level of maps of strings.
+        // TestGrid accepts strings and one level of maps of strings.
         assert!(finished["metadata"].as_object().unwrap().values().all(serde_json::Value::is_string));
         let mut events = fixture::run();
         events.pop();

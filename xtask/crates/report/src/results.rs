@@ -1,7 +1,7 @@
-//! `results.json`: everything that was found, case by case, for programs. Its form is a promise.
+//! `results.json`: all results of a run, case by case, for programs. The format is stable.
 //!
-//! The types below are the file; `results.schema.json` is generated from them. Within a version fields may be added, so a
-//! reader ignores what it does not know; a field that goes, or means something else, makes a new version.
+//! The types below define the file; `results.schema.json` is generated from them. Within a version, fields may be
+//! added, so readers must ignore unknown fields. Removing a field or changing its meaning makes a new version.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::view::{Case, View};
 
 /// The version that this program writes.
 pub const SCHEMA_VERSION: u32 = 1;
-/// Where the schema is found, for readers that look for `$schema`.
+/// The value of `$schema`: the file name of the schema.
 const SCHEMA: &str = "results.schema.json";
 
-/// The file: one run, or several that belong together.
+/// One run, or several runs that belong together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
     #[serde(rename = "$schema")]
@@ -46,62 +46,62 @@ pub struct RunResult {
     pub host: String,
     /// Where each component set came from.
     pub sources: BTreeMap<String, String>,
-    /// Of all random choices.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// `2/4`: the second of four parts of what was selected; null: all of it.
+    /// `2/4`: the second of four parts of the selected cases; null: all selected cases.
     pub shard: Option<String>,
     /// The command line that repeats the run.
     pub command: String,
     pub verdict: Verdict,
-    /// Why the run did not begin, or what is wrong with its record; null if nothing is.
+    /// Why the run did not begin, or what is wrong with its record; null if there is no problem.
     pub trouble: Option<String>,
-    /// Why the result is not whole; null when it is.
+    /// Why the result is incomplete; null if it is complete.
     pub cut_short: Option<String>,
-    /// From start to end; null for a run that was killed.
+    /// Duration of the run; null if the run was killed.
     pub seconds: Option<f64>,
-    /// `native`, or the emulator; null if it did not boot.
+    /// `native`, or the emulator; null if the run did not boot.
     pub execution: Option<String>,
-    /// How much slower than the machine for which deadlines were chosen; null if it did not boot.
+    /// Measured slowdown, relative to the machine for which the deadlines were chosen; null if the run did not boot.
     pub factor: Option<f64>,
-    /// As the servers report them.
+    /// Versions that the servers report.
     pub versions: BTreeMap<String, String>,
     /// The system VM; null without one.
     pub machine: Option<MachineResult>,
     pub components: Vec<ComponentResult>,
     pub phases: Vec<PhaseResult>,
-    /// How many cases were to be run.
+    /// Number of planned cases.
     pub planned: usize,
     pub counts: Counts,
-    /// Ordered by name; each name once.
+    /// Ordered by name; names are unique.
     pub cases: Vec<CaseResult>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// How the run ended, as the exit code of `cargo xtask ci`.
+/// The verdict of a run, with the exit code of `cargo xtask ci`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
     pub code: u8,
     /// `ok`, `conformance`, `infrastructure`, …
     pub name: String,
-    /// In words.
+    /// The verdict in words.
     pub meaning: String,
 }
 
-/// The machine that the components ran in.
+/// The system VM that the components ran in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineResult {
     pub emulator: String,
     /// `kvm` or `tcg`.
     pub accelerator: String,
-    /// Why this accelerator and no other.
+    /// Why this accelerator was chosen.
     pub reason: String,
     pub kernel: String,
     pub cpus: u8,
     pub memory_mib: u32,
-    /// Restored from a memory snapshot.
+    /// Whether the VM was restored from a memory snapshot.
     pub warm: bool,
-    /// From the emulator's start to the first answered request.
+    /// Time from the start of the emulator to the first answered request.
     pub seconds: f64,
 }
 
@@ -110,55 +110,55 @@ pub struct MachineResult {
 pub struct ComponentResult {
     pub name: String,
     pub version: String,
-    /// The Go release that built it.
+    /// The Go release that built the program.
     pub go: String,
     pub sha256: String,
     pub source: String,
 }
 
-/// `fetch`, `build`, `boot`, `suite` or `teardown`.
+/// A phase: `fetch`, `build`, `boot`, `suite` or `teardown`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PhaseResult {
     pub name: String,
     pub outcome: Word,
-    /// Empty for a pass.
+    /// Empty if the phase passed.
     pub message: String,
-    /// Null: it never finished.
+    /// Null if the phase never finished.
     pub seconds: Option<f64>,
 }
 
 /// One check on one profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaseResult {
-    /// Stable across runs: the check's id, with the profile in brackets away from the check's first one.
+    /// Stable across runs: the check's id, followed by the profile in brackets unless it is the check's first profile.
     pub name: String,
     /// The check's id; empty if the case never finished.
     pub check: String,
-    /// What stands before the first dot of the id.
+    /// The part of the id before the first dot.
     pub group: String,
     pub profile: String,
     /// Null if the case never finished.
     pub level: Option<LevelWord>,
     pub requirement: String,
-    /// Where the requirement comes from.
+    /// The source of the requirement.
     pub source: String,
     pub outcome: Word,
-    /// What was seen, what is missing, or what broke; empty for a pass.
+    /// The violation, the unmet need or the error; empty if the case passed.
     pub message: String,
-    /// What the message rests on, line by line.
+    /// The evidence for the message, line by line.
     pub evidence: Vec<String>,
     /// The issue of an expected failure, or of an unexpected pass.
     pub issue: Option<String>,
     pub seconds: f64,
-    /// What was exercised: operations, events, streams, …
+    /// Numbers of what the case exercised: operations, events, streams and so on.
     pub counters: BTreeMap<String, u64>,
-    /// The command that repeats only this.
+    /// The command that repeats only this case.
     pub repeat: String,
-    /// Other runs of the same case on the same subject, which do not count; only after a merge.
+    /// Results of the same case in other attempts, which do not count. Only present after a merge.
     pub attempts: Vec<AttemptResult>,
 }
 
-/// A result that another one replaced.
+/// A result that was replaced by the result of another attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptResult {
     pub run: String,
@@ -167,20 +167,20 @@ pub struct AttemptResult {
     pub seconds: f64,
 }
 
-/// How a case or phase ended.
+/// The outcome of a case or phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Word {
     Passed,
-    /// The requirement was seen broken.
+    /// A violation of the requirement was observed.
     Failed,
-    /// Broken, and known to be.
+    /// The requirement is violated, and this failure is expected.
     ExpectedFailure,
-    /// Passed although known to be broken.
+    /// The case passed, but a failure was expected.
     UnexpectedPass,
     /// Not run; the message names the unmet need.
     Skipped,
-    /// The environment broke, or the requirement was not exercised: no statement about it.
+    /// The environment broke, or the requirement was not exercised: this says nothing about the requirement.
     Errored,
     TimedOut,
 }
@@ -194,7 +194,7 @@ pub enum LevelWord {
     Extra,
 }
 
-/// Cases by outcome.
+/// Number of cases by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Counts {
@@ -208,7 +208,7 @@ pub struct Counts {
 }
 
 impl Results {
-    /// The results of runs that belong together; of one run, a list of one.
+    /// The results of runs that belong together. For a single run, pass a list of one.
     pub fn of(children: &[Child]) -> Results {
         let runs = children.iter().map(RunResult::of).collect();
         Results { schema: SCHEMA.into(), schema_version: SCHEMA_VERSION, runs }
@@ -265,7 +265,7 @@ impl RunResult {
         }
     }
 
-    /// The architecture, with what tells it from other runs of the same one.
+    /// The architecture, with the properties that distinguish this run from others on the same architecture.
     pub fn label(&self) -> String {
         let shard = self.shard.as_ref().map_or_else(String::new, |shard| format!(", shard {shard}"));
         format!("{}, {}{shard}", self.arch, self.provider)
@@ -352,7 +352,7 @@ impl CaseResult {
         }
     }
 
-    /// It passed, and another attempt did not.
+    /// The case passed, and another attempt of it did not.
     pub fn is_flaky(&self) -> bool {
         self.outcome == Word::Passed && self.attempts.iter().any(|attempt| attempt.outcome.is_red())
     }
@@ -382,12 +382,12 @@ impl Word {
         }
     }
 
-    /// It makes a run red.
+    /// Whether the outcome makes a run red.
     pub fn is_red(self) -> bool {
         self.is_broken() || matches!(self, Word::Errored | Word::TimedOut)
     }
 
-    /// A promise was seen broken, or kept against expectation.
+    /// A violation was observed, or a case passed although a failure was expected.
     pub fn is_broken(self) -> bool {
         matches!(self, Word::Failed | Word::UnexpectedPass)
     }
@@ -419,7 +419,7 @@ impl From<Level> for LevelWord {
 impl Counts {
     pub fn total(&self) -> usize {
         let Counts { passed, failed, expected_failure, unexpected_pass, skipped, errored, timed_out } = self;
-        // A foreign file has any numbers.
+        // A foreign file may contain any numbers.
         let all = [passed, failed, expected_failure, unexpected_pass, skipped, errored, timed_out];
         all.into_iter().fold(0, |sum: usize, count| sum.saturating_add(*count))
     }
@@ -459,7 +459,7 @@ impl FromIterator<Word> for Counts {
     }
 }
 
-/// Milliseconds are enough, and what is no duration counts as none.
+/// Rounded to milliseconds. A value that is not a duration becomes 0.
 fn rounded(seconds: f64) -> f64 {
     millis(seconds) as f64 / 1000.0
 }

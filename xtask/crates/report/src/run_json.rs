@@ -1,4 +1,4 @@
-//! `run.json`: what ran and how it ended, for programs. The cases themselves are in `events.jsonl`.
+//! `run.json`: a summary of the run for programs: what ran and how it ended. `events.jsonl` contains the cases.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde::Serialize;
 use crate::verdict;
 use crate::view::{Counts, View};
 
-/// The keys in the order in which they are written.
+/// The fields are in the order of the written keys.
 #[derive(Serialize)]
 struct RunFile<'a> {
-    /// None: the log has no beginning.
+    /// None: the log has no start event.
     run: Option<&'a RunInfo>,
     exit: Ending,
-    /// Why the result is not whole; null when it is.
+    /// Why the result is incomplete; null if it is complete.
     cut_short: Option<String>,
-    /// From start to end; null for a run that was killed.
+    /// Duration of the run; null if the run was killed.
     seconds: Option<f64>,
     execution: Option<&'a str>,
     factor: Option<f64>,
-    /// As the servers report them.
+    /// Versions that the servers report.
     versions: BTreeMap<&'a str, &'a str>,
     /// The system VM; null without one.
     machine: Option<&'a MachineInfo>,
@@ -43,7 +43,7 @@ pub(crate) struct Ending {
 struct PhaseEntry<'a> {
     phase: &'a str,
     outcome: &'static str,
-    /// Null: it never finished.
+    /// Null if the phase never finished.
     seconds: Option<f64>,
 }
 
@@ -88,7 +88,7 @@ fn groups<'a>(view: &View<'a>) -> BTreeMap<&'a str, BTreeMap<&'static str, usize
     view.by_group().into_iter().map(|(group, cases)| (group, count(cases))).collect()
 }
 
-/// Zeros too: a reader need not know which words exist.
+/// All counts including zeros, so that a reader need not know the outcome words.
 fn numbers(counts: Counts) -> BTreeMap<&'static str, usize> {
     counts.iter().collect()
 }
@@ -103,7 +103,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn says_what_ran_and_how_it_ended() {
+    fn summarises_run_and_verdict() {
         let value: serde_json::Value = serde_json::from_str(&run_json(&fixture::run())).unwrap();
         assert_eq!(value["run"]["arch"], "mix64");
         assert_eq!(value["exit"]["code"], 100);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_there_with_all_its_packages() {
+    fn machine_has_all_its_packages() {
         let value: serde_json::Value = serde_json::from_str(&run_json(&fixture::run_in_machine())).unwrap();
         assert_eq!(value["machine"]["accelerator"], "tcg");
         assert_eq!(value["machine"]["warm"], true);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_run_is_marked() {
+    fn killed_run_is_marked() {
         let events = fixture::run();
         let value: serde_json::Value = serde_json::from_str(&run_json(&events[..events.len() - 6])).unwrap();
         assert_eq!(value["exit"]["code"], 130);

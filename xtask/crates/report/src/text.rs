@@ -1,6 +1,6 @@
-//! Text from outside, made fit for a file or a terminal: XML text, plain lines, lengths, durations.
+//! Makes foreign text fit for a file or a terminal: XML text, plain lines, lengths, durations.
 //!
-//! Escaping that belongs to a format (XML entities, Markdown) is not here: the writer of the format does it.
+//! Format-specific escaping (XML entities, Markdown) is not done here, but by the writer of the format.
 
 /// Longest attribute (`message`, `name`) in bytes; TestGrid shows 140 characters, GitHub a few hundred.
 const ATTRIBUTE_BYTES: usize = 1 << 10;
@@ -9,27 +9,27 @@ const FAILURE_BYTES: usize = 64 << 10;
 /// Longest `system-out` in bytes.
 const OUTPUT_BYTES: usize = 256 << 10;
 
-/// As much is looked at where one short line is wanted.
+/// The part of a text that is read for one short line.
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Stands for every character that may not be written.
+/// Replaces every character that may not be written.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Text that an XML 1.0 file can hold, of a limited length.
+/// Text of limited length that an XML 1.0 file can contain.
 ///
-/// Terminal sequences are gone, every character outside the `Char` production (U+FFFE and NUL, for example) and every
-/// invalid byte is U+FFFD, and each line end is a single newline, as a reader would see it anyway.
+/// Terminal sequences are removed. Every character outside the `Char` production (U+FFFE and NUL, for example) and
+/// every invalid byte becomes U+FFFD. Each line end becomes a single newline, because XML readers normalise line ends.
 /// <https://www.w3.org/TR/xml/#charsets>
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct XmlText(String);
 
 impl XmlText {
-    /// A name, for an attribute: one line, at most 1 KiB. Readers turn a raw tab or newline there into a space.
+    /// A name, for an attribute: one line, at most 1 KiB. XML readers turn a raw tab or newline in it into a space.
     pub fn name(raw: impl AsRef<[u8]>) -> XmlText {
         XmlText(cut_end(&xml(head(raw.as_ref())).replace(['\n', '\t'], " "), ATTRIBUTE_BYTES))
     }
 
-    /// The first line that says something, for an attribute; at most 1 KiB, never empty.
+    /// The first line that is not empty, for an attribute; at most 1 KiB, never empty.
     pub fn message(raw: impl AsRef<[u8]>) -> XmlText {
         let text = xml(head(raw.as_ref()));
         let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("(no message)");
@@ -50,20 +50,20 @@ impl XmlText {
         &self.0
     }
 
-    /// Cut in the middle to about so many bytes.
+    /// Cut in the middle to about `limit` bytes.
     pub(crate) fn cut(&self, limit: usize) -> XmlText {
         XmlText(cut_middle(self.0.clone(), limit))
     }
 
-    /// The text as it must stand between `<![CDATA[` and `]]>`: the end mark is split over two sections.
+    /// The text for between `<![CDATA[` and `]]>`: an end mark in it is split over two sections.
     pub fn cdata(&self) -> String {
         self.0.replace("]]>", "]]]]><![CDATA[>")
     }
 }
 
-/// The text without anything that drives a terminal or a page: only newlines remain of the control characters.
+/// The text without sequences that control a terminal or a page: of the control characters, only newlines remain.
 ///
-/// The marks that reverse the direction of writing go too: they make a line look like another one.
+/// Bidirectional overrides are replaced too: they make a line look like another line.
 pub(crate) fn plain(raw: &str) -> String {
     let text = clean(raw, |c| !c.is_control() || matches!(c, '\n' | '\t'));
     text.replace('\t', " ").replace(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'), "\u{fffd}")
@@ -76,7 +76,7 @@ pub(crate) fn plain_line(raw: &str, limit: usize) -> String {
     cut_end(&parts.join(" "), limit)
 }
 
-/// With a capital letter: `Timed out`.
+/// The text with a capital first letter: `Timed out`.
 pub(crate) fn title(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
@@ -92,13 +92,13 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// Whole milliseconds; what is no duration (negative, not a number, over 30 years) counts as none.
+/// Whole milliseconds. A value that is not a duration (negative, not a number, over 30 years) becomes 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked in the same line")]
 pub(crate) fn millis(seconds: f64) -> u64 {
     if (0.0..1e9).contains(&seconds) { (seconds * 1000.0).round() as u64 } else { 0 }
 }
 
-/// Cut to at most `limit` bytes, the last three of them then an ellipsis.
+/// Cut to at most `limit` bytes; the last three of these are then an ellipsis.
 pub(crate) fn cut_end(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -133,7 +133,7 @@ fn boundary_after(text: &str, mut at: usize) -> usize {
     at
 }
 
-/// Enough for the one line that is wanted: what is further on would only matter behind kilobytes of blanks or colours.
+/// Enough for one line: the first useful line would be further on only after kilobytes of blanks or colours.
 fn head(raw: &[u8]) -> &[u8] {
     &raw[..raw.len().min(HEAD_BYTES)]
 }
@@ -144,12 +144,12 @@ fn xml(raw: &[u8]) -> String {
     clean(&String::from_utf8_lossy(raw), legal)
 }
 
-/// Drops terminal sequences, makes every line end a newline, replaces what is not `legal`.
+/// Removes terminal sequences, turns every line end into a newline, replaces characters that are not `legal`.
 fn clean(raw: &str, legal: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(raw.len());
     let mut rest = raw;
     loop {
-        // Nearly all text is this; one copy for a megabyte.
+        // Fast path for ordinary text: almost all text is printable ASCII, and is copied in one piece.
         let (ordinary, special) = rest.split_at(rest.bytes().take_while(|b| matches!(b, 0x20..=0x7e)).count());
         text.push_str(ordinary);
         rest = special;
@@ -168,9 +168,9 @@ fn clean(raw: &str, legal: impl Fn(char) -> bool) -> String {
     }
 }
 
-/// Length in bytes of the complete terminal sequence that `text` begins with (ECMA-48, 7-bit and 8-bit forms).
+/// Length in bytes of the complete terminal sequence at the start of `text` (ECMA-48, 7-bit and 8-bit forms).
 ///
-/// Each scan ends at the next ESC, so a text made of unfinished sequences still costs linear time.
+/// Each scan ends at the next ESC, so a text of unfinished sequences still takes linear time.
 fn terminal_sequence(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let kind = match bytes {
@@ -196,7 +196,7 @@ fn terminal_sequence(text: &str) -> Option<usize> {
                 _ => None,
             }
         }
-        // Character sets and the like: `ESC ( B`, which `tput sgr0` prints.
+        // Character sets and similar: `ESC ( B`, which `tput sgr0` prints.
         0x20..=0x2f => {
             let last = 1 + bytes[1..].iter().take_while(|b| matches!(b, 0x20..=0x2f)).count();
             matches!(bytes.get(last), Some(0x30..=0x7e)).then_some(last + 1)
@@ -210,15 +210,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xml_text_holds_only_legal_characters() {
+    fn xml_text_contains_only_legal_characters() {
         let table: &[(&[u8], &str)] = &[
             (b"plain \xf0\x9f\xa6\x80", "plain 🦀"),
             (b"a\0b", "a\u{fffd}b"),
             (b"tab\there\nnext", "tab\there\nnext"),
             (b"one\r\ntwo\rthree", "one\ntwo\nthree"),
-            // U+FFFE and U+FFFF are characters to Rust, not to XML.
+            // U+FFFE and U+FFFF are characters in Rust, but not in XML.
             ("\u{fffe}\u{ffff}".as_bytes(), "\u{fffd}\u{fffd}"),
-            // A lone surrogate as bytes is three invalid ones.
+            // A lone surrogate as bytes is three invalid bytes.
             (b"\xed\xa0\x80", "\u{fffd}\u{fffd}\u{fffd}"),
             (b"\xff", "\u{fffd}"),
             (b"\x1b[1;31mred\x1b[0m", "red"),
@@ -261,19 +261,19 @@ mod tests {
     }
 
     #[test]
-    fn an_end_mark_is_split_over_two_sections() {
+    fn cdata_end_mark_is_split_over_two_sections() {
         assert_eq!(XmlText::failure("a]]>b").cdata(), "a]]]]><![CDATA[>b");
     }
 
     #[test]
-    fn plain_text_drives_no_terminal() {
+    fn plain_text_does_not_control_the_terminal() {
         assert_eq!(plain("a\x07\x1b[2J\u{9b}2J\u{85}\u{202e}b\x7f\r\nc\td"), "a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}\nc d");
         assert_eq!(plain_line(" a \n\n b ", 80), "a b");
         assert_eq!(plain_line("abcdefgh", 6), "abc…");
     }
 
     #[test]
-    fn durations_read_well() {
+    fn durations_are_formatted_by_size() {
         let table =
             [(0.0, "0.00 s"), (0.424, "0.42 s"), (14.06, "14.0 s"), (123.4, "2 min 03 s"), (f64::NAN, "0.00 s")];
         for (seconds, wanted) in table {

@@ -1,7 +1,7 @@
-//! A picture of what watch streams showed beside what the store's history is: a column for each revision, a row for the
-//! store and for each stream. SVG, readable in a browser, in light and dark, without a script.
+//! A picture that compares watch streams with the history of the store: a column for each revision, a row for the store
+//! and for each stream. SVG, readable in a browser, in light and dark mode, without a script.
 //!
-//! It decides nothing: where a stream leaves out a revision that it should have shown, there is a hole to be seen.
+//! The picture makes no decision: it shows a hole where a stream did not deliver a revision that it should have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -26,7 +26,7 @@ const STYLE: &str = "text{font:11px ui-monospace,monospace;fill:#1f2328}.s{fill:
     .BOOKMARK{fill:#bf8700}.ERROR{fill:#8250df}.hole{fill:none;stroke:#cf222e;stroke-dasharray:3 2}svg{background:#fff}\
     .c{fill:#fff}@media(prefers-color-scheme:dark){svg{background:#0d1117}text{fill:#e6edf3}.s{fill:#8b949e}.c{fill:#fff}}";
 
-/// The streams that `client` opened, or its workers, with the revisions that they were about. None without a stream.
+/// The streams of `client` and its workers, with the revisions below their prefixes. None without streams or revisions.
 pub fn timeline(history: &History, client: &str) -> Option<String> {
     let worker = format!("{client}/");
     let of_client = |stream: &&Stream| *stream.client == *client || stream.client.starts_with(&worker);
@@ -46,7 +46,7 @@ pub fn timeline(history: &History, client: &str) -> Option<String> {
     let end = revisions.len().min(begin + COLUMNS);
     let in_sight = |row: &&Row<'_>| row.frames.range(begin..end).next().is_some();
     let mut shown: Vec<&Row<'_>> = rows.iter().filter(in_sight).collect();
-    // What has a hole comes first; the others are there to compare.
+    // Streams with holes first; the others are for comparison.
     shown.sort_by_key(|row| (row.holes.is_empty(), row.stream.id));
     shown.truncate(STREAMS);
     Some(picture(history, client, &revisions[begin..end], begin, &shown, rows.len()))
@@ -55,7 +55,8 @@ pub fn timeline(history: &History, client: &str) -> Option<String> {
 /// One stream over all columns.
 struct Row<'a> {
     stream: &'a Stream,
-    /// Columns between what it showed first and last that it did not show. A selector leaves out revisions by right.
+    /// Columns between the first and the last delivered one that were not delivered. Empty for a stream with a
+    /// selector, because a selector legitimately leaves out revisions.
     holes: Vec<usize>,
     frames: BTreeMap<usize, &'a Frame>,
 }
@@ -99,7 +100,7 @@ fn picture(
          <text class=\"s\" x=\"12\" y=\"40\">{of}</text>\n",
         title = xml(&format!("{client} on {}/{}", history.meta.profile, history.meta.store)),
         of = xml(&format!(
-            "{} revisions from {}, {} of {all} streams; a dashed box is a change that a stream left out",
+            "{} revisions from {}, {} of {all} streams; a dashed box marks a change that a stream did not deliver",
             columns.len(),
             columns.first().map_or(0, |revision| revision.rev),
             rows.len(),
@@ -205,21 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_was_left_out_is_a_dashed_box() {
+    fn missing_change_is_a_dashed_box() {
         let revisions = (7..=12).map(|rev| revision(rev, Change::Put, 7)).collect();
         let streams = vec![stream(1, &[7, 8, 9, 10, 11, 12]), stream(2, &[7, 8, 10, 11])];
         let history = History { revisions, streams, ..History::default() };
         let svg = timeline(&history, "watch.reliable").unwrap();
         assert_eq!(svg.matches("class=\"hole\"").count(), 1, "{svg}");
         assert!(svg.contains("/registry/configmaps/ns/&lt;c0&gt;@9 is missing"), "{svg}");
-        // The stream with the hole is the first.
+        // The stream with the hole is first.
         assert!(svg.find("#2 http/2").unwrap() < svg.find("#1 http/2").unwrap());
         assert!(crate::Picture::parse(svg.into_bytes()).is_ok());
         assert_eq!(timeline(&history, "watch.other"), None);
     }
 
     #[test]
-    fn a_long_history_is_shown_around_the_first_hole() {
+    fn long_history_is_shown_around_the_first_hole() {
         let revisions = (1..=500).map(|rev| revision(rev, Change::Put, 1)).collect();
         let rvs: Vec<u64> = (2..=500).filter(|rv| *rv != 300).collect();
         let history = History { revisions, streams: vec![stream(1, &rvs)], ..History::default() };

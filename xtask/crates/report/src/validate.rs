@@ -1,6 +1,6 @@
-//! Whether a file is what it should be, by our own rules: JUnit, results.json, events.jsonl, history.
+//! Validates report files by the project's rules: JUnit, results.json, events.jsonl, history.
 //!
-//! The rules for JUnit are in `junit`: they are about what consumers read, which is less than what a schema allows.
+//! The rules for JUnit are in `junit`. They describe what consumers read, which is less than a schema allows.
 
 mod junit;
 
@@ -10,10 +10,10 @@ use crate::junit::Flavour;
 use crate::results::{Counts, Results, RunResult, SCHEMA_VERSION};
 use crate::{events, history};
 
-/// More are only counted.
+/// The number of problems that are listed; more are only counted.
 const SHOWN: usize = 50;
 
-/// What is wrong with the file, a line each; nothing if it is valid. Errors: it is no file that this program writes.
+/// The problems of the file, one per line; empty if it is valid. Errors: the file is not of a kind that is known here.
 pub fn validate(name: &str, bytes: &[u8], flavour: Flavour) -> Result<Vec<String>> {
     let faults = match bytes.trim_ascii_start().first() {
         _ if name.ends_with(".xml") => junit::faults(bytes, flavour),
@@ -22,7 +22,7 @@ pub fn validate(name: &str, bytes: &[u8], flavour: Flavour) -> Result<Vec<String
         Some(b'{') if name.ends_with(".ndjson") => of_history(bytes),
         Some(b'{') if name.ends_with(".jsonl") => told(events::parse(bytes)),
         Some(b'{') => of_results(bytes),
-        Some(_) => bail!("it is neither JUnit nor results.json, events.jsonl or history"),
+        Some(_) => bail!("the file is neither JUnit nor results.json, events.jsonl or history"),
     };
     let more = faults.len().saturating_sub(SHOWN);
     let mut shown: Vec<String> = faults.into_iter().take(SHOWN).collect();
@@ -48,38 +48,38 @@ fn of_results(bytes: &[u8]) -> Vec<String> {
     match version {
         Err(error) => return vec![error.to_string()],
         Ok(version) if version != SCHEMA_VERSION => {
-            return vec![format!("schema_version is {version}, and only {SCHEMA_VERSION} is known")];
+            return vec![format!("schema_version is {version}, but only {SCHEMA_VERSION} is known")];
         }
         Ok(_) => {}
     }
     match serde_json::from_slice::<Results>(bytes) {
-        Ok(results) if results.runs.is_empty() => vec!["it holds no run".into()],
+        Ok(results) if results.runs.is_empty() => vec!["the file has no run".into()],
         Ok(results) => results.runs.iter().flat_map(of_run).collect(),
         Err(error) => vec![error.to_string()],
     }
 }
 
-/// What the schema cannot say.
+/// Rules that a schema cannot express.
 fn of_run(run: &RunResult) -> Vec<String> {
     let mut faults = Vec::new();
     let counted: Counts = run.cases.iter().map(|case| case.outcome).collect();
     if counted != run.counts {
-        faults.push(format!("counts say {}, and the cases are {}", run.counts.sentence(), counted.sentence()));
+        faults.push(format!("counts say {}, but the cases are {}", run.counts.sentence(), counted.sentence()));
     }
     for pair in run.cases.windows(2) {
         if pair[0].name >= pair[1].name {
-            faults.push(format!("case {} is not behind {}", pair[1].name, pair[0].name));
+            faults.push(format!("case {} must come before {}", pair[1].name, pair[0].name));
         }
     }
     let red = run.cases.iter().find(|case| case.outcome.is_red());
     if let Some(case) = red.filter(|_| run.verdict.is_ok()) {
-        faults.push(format!("the verdict is ok, and {} {}", case.name, case.outcome.text()));
+        faults.push(format!("the verdict is ok, but {} {}", case.name, case.outcome.text()));
     }
     if run.verdict.is_ok() && (run.cut_short.is_some() || counted.total() == 0) {
-        faults.push("the verdict is ok, and the run is not whole or has no case".into());
+        faults.push("the verdict is ok, but the run is incomplete or has no case".into());
     }
     for case in run.cases.iter().filter(|case| case.outcome.is_red() && case.message.is_empty()) {
-        faults.push(format!("case {} {} and does not say why", case.name, case.outcome.text()));
+        faults.push(format!("case {} {} without a message", case.name, case.outcome.text()));
     }
     let label = run.label();
     faults.into_iter().map(|fault| format!("{label}: {fault}")).collect()
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_valid() {
+    fn written_files_are_valid() {
         let whole = fixture::run();
         let mut runs: Vec<Vec<model::Event>> = (0..whole.len()).map(|end| whole[..end].to_vec()).collect();
         runs.extend([whole, fixture::run_in_machine()]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_thousand_cases_with_long_texts_stay_small_enough() {
+    fn ten_thousand_cases_with_long_texts_stay_below_the_size_limit() {
         let mut events = vec![fixture::started(), fixture::planned(10_000)];
         for number in 0..10_000 {
             let outcome = model::Outcome::failed("x".repeat(10_000));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_contradicts_itself_is_refused() {
+    fn contradictory_result_is_refused() {
         let good = Results::of(&[Child::of(fixture::run())]);
         let with = |change: fn(&mut RunResult)| {
             let mut results = good.clone();
@@ -165,9 +165,9 @@ mod tests {
         let green = |run: &mut RunResult| run.verdict = crate::results::Verdict::of(model::Exit::Ok);
         let table = [
             (with(|run| run.counts.passed += 1), "counts say"),
-            (with(|run| run.cases.reverse()), "is not behind"),
-            (with(green), "the verdict is ok, and rv.e timed out"),
-            (with(|run| run.cases[2].message.clear()), "does not say why"),
+            (with(|run| run.cases.reverse()), "must come before"),
+            (with(green), "the verdict is ok, but rv.e timed out"),
+            (with(|run| run.cases[2].message.clear()), "without a message"),
             (good.json().replace("\"schema_version\": 1", "\"schema_version\": 2"), "schema_version is 2"),
             (good.json().replace("\"seed\": 42", "\"seed\": -1"), "invalid value"),
             ("{\"$schema\": \"\", \"schema_version\": 1, \"runs\": []}".into(), "no run"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_known_by_their_names() {
+    fn file_kind_depends_on_the_name() {
         let event = serde_json::to_string(&fixture::started()).unwrap() + "\n";
         assert_eq!(validate("events.jsonl", event.as_bytes(), Flavour::Strict).unwrap(), Vec::<String>::new());
         assert_eq!(validate("events.jsonl", b"{}\n", Flavour::Strict).unwrap().len(), 1);

@@ -1,31 +1,32 @@
 //! The exit code of a run, from its events.
 //!
 //! Precedence: interrupted, internal, build failed, the environment broke (`boot`, `suite`, cases without a result),
-//! conformance, a single case or the teardown broke, nothing ran, ok. One of these decisions needs its reason:
+//! conformance, a single case or the teardown broke, nothing ran, ok. The position of conformance has a reason:
 //!
-//! A case that failed outweighs another case that errored or timed out, and a teardown that broke afterwards: the
-//! failure was seen while the environment worked, and a script that retries on 102 must not retry it away. It does not
-//! outweigh a `boot` or `suite` phase that broke (a component died under the checks): a failure seen there may be the
-//! environment's. So 100 means that a broken promise was certainly seen, 102 that the run may be repeated.
+//! A failed case outweighs another case that errored or timed out, and a teardown that broke afterwards: the failure
+//! was observed while the environment worked, and a script that retries on 102 must not retry it away. It does not
+//! outweigh a `boot` or `suite` phase that broke (for example, a component died during the checks): the environment may
+//! be the cause of a failure observed then. So 100 means that a violation was certainly observed, and 102 that the run
+//! may be repeated.
 //!
-//! A run of skips alone is `NothingRan`: an empty result is never green.
+//! A run that only has skips is `NothingRan`: an empty result is never green.
 
 use model::{Event, Exit, Outcome};
 
 use crate::view::View;
 
-/// The verdict on a whole run. A run without `RunFinished` was killed, hence interrupted.
+/// The verdict on a complete run. A run without `RunFinished` was killed, and counts as interrupted.
 pub fn exit(events: &[Event]) -> Exit {
     let view = View::of(events);
     match view.finished {
         _ if events.is_empty() => Exit::NothingRan,
         None => Exit::Interrupted,
-        // The recorded code knows more (an internal error); the events cannot be talked into less.
+        // The recorded code may know more (an internal error), but cannot improve the verdict of the events.
         Some((recorded, _)) => worse(recorded, amount(&view)),
     }
 }
 
-/// What phases and cases amount to so far: the code that `RunFinished` should carry.
+/// The verdict of the phases and cases so far: the code for `RunFinished`.
 pub fn so_far(events: &[Event]) -> Exit {
     amount(&View::of(events))
 }
@@ -52,7 +53,7 @@ fn amount(view: &View<'_>) -> Exit {
     cases().reduce(worse).unwrap_or(Exit::NothingRan)
 }
 
-/// What the end of a phase says by itself. Only `suite` can say anything about the product; `teardown` comes later.
+/// The verdict of a single phase. Only `suite` can report conformance failures; the caller handles `teardown` later.
 fn of_phase(name: &str, outcome: &Outcome) -> Exit {
     match (name, outcome.exit()) {
         (_, Exit::Ok) | ("teardown", _) => Exit::Ok,
@@ -66,7 +67,7 @@ fn teardown_broke(view: &View<'_>) -> bool {
     view.phases.iter().any(|phase| phase.name == "teardown" && phase.outcome().exit() != Exit::Ok)
 }
 
-/// The code that a run with both ends with.
+/// The exit code of a run that has both.
 pub fn worse(one: Exit, other: Exit) -> Exit {
     if rank(one) >= rank(other) { one } else { other }
 }
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_end_decides() {
+    fn worst_outcome_decides() {
         let unexpected = || Outcome::UnexpectedPass { issue: "x".into() };
         let passed = || Outcome::Passed;
         #[rustfmt::skip]
@@ -124,7 +125,7 @@ mod tests {
             ("an unexpected pass", vec![case("a.a", unexpected())], Exit::Conformance),
             ("an error", vec![case("a.a", passed()), case("a.b", errored())], Exit::Infrastructure),
             ("a time-out", vec![case("a.a", passed()), case("a.b", timed_out())], Exit::Infrastructure),
-            ("failure beside errors", vec![case("a.a", errored()), case("a.b", failed()), case("a.c", timed_out())], Exit::Conformance),
+            ("failure and errors", vec![case("a.a", errored()), case("a.b", failed()), case("a.c", timed_out())], Exit::Conformance),
             ("failure, then teardown broke", vec![case("a.a", failed()), phase("teardown", errored())], Exit::Conformance),
             ("passes, then teardown broke", vec![case("a.a", passed()), phase("teardown", errored())], Exit::Infrastructure),
             ("failure in a broken environment", vec![case("a.a", failed()), phase("suite", errored())], Exit::Infrastructure),
@@ -145,14 +146,14 @@ mod tests {
             assert_eq!(so_far(&events), wanted, "{what}");
             events.insert(0, started());
             assert_eq!(exit(&events), Exit::Interrupted, "{what}, killed");
-            // A recorded Ok does not make it better.
+            // A recorded Ok does not improve the verdict.
             events.push(finished(Exit::Ok));
             assert_eq!(exit(&events), wanted, "{what}, finished");
         }
     }
 
     #[test]
-    fn the_recorded_code_can_only_make_it_worse() {
+    fn recorded_code_can_only_worsen_the_verdict() {
         for (recorded, outcome, wanted) in [
             (Exit::Interrupted, failed(), Exit::Interrupted),
             (Exit::Internal, failed(), Exit::Internal),

@@ -1,4 +1,4 @@
-//! A list of events put in order: what ran, what ended how, what never ended. Every report file is a rendering of it.
+//! Orders a list of events: what ran, how it ended, what never ended. Every report file renders this view.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ pub(crate) struct View<'a> {
     pub(crate) run: Option<&'a RunInfo>,
     /// In the order of their start.
     pub(crate) phases: Vec<Phase<'a>>,
-    /// Ordered by name, so that concurrency does not show.
+    /// Ordered by name, independent of concurrency.
     pub(crate) cases: Vec<Case<'a>>,
-    /// The last that was said.
+    /// The last `Booted` event.
     pub(crate) booted: Option<Booted<'a>>,
     pub(crate) artifacts: Vec<&'a Artifact>,
     pub(crate) notes: Vec<&'a str>,
     pub(crate) planned: usize,
     pub(crate) finished: Option<(Exit, f64)>,
-    /// When the run started, or its first event; empty without any.
+    /// The start of the run, or of its first event; empty without events.
     pub(crate) started: &'a str,
 }
 
 pub(crate) struct Phase<'a> {
     pub(crate) name: &'a str,
-    /// None: it never finished.
+    /// None: the phase never finished.
     pub(crate) ended: Option<&'a Outcome>,
     pub(crate) seconds: f64,
 }
@@ -33,13 +33,13 @@ pub(crate) struct Phase<'a> {
 pub(crate) struct Case<'a> {
     pub(crate) name: &'a str,
     pub(crate) group: &'a str,
-    /// None where only the start is known: the case never finished.
+    /// None: the case started, but never finished.
     pub(crate) facts: Option<Facts<'a>>,
     pub(crate) outcome: Cow<'a, Outcome>,
     pub(crate) seconds: f64,
 }
 
-/// What `CaseFinished` says about a case besides its end.
+/// The data of `CaseFinished` except the outcome.
 pub(crate) struct Facts<'a> {
     pub(crate) check: &'a str,
     pub(crate) profile: &'a str,
@@ -57,7 +57,7 @@ pub(crate) struct Booted<'a> {
     pub(crate) machine: Option<&'a MachineInfo>,
 }
 
-/// How many cases ended how, in the order of `WORDS`.
+/// Number of cases by outcome, in the order of `WORDS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts([usize; WORDS.len()]);
 
@@ -144,7 +144,7 @@ impl<'a> View<'a> {
         self.run.map_or("unknown", |run| &run.provider)
     }
 
-    /// The run has no end, an end by interrupt, or something in it has none.
+    /// Why the result is incomplete: the run has no end or was interrupted, or a phase or case has no result.
     pub(crate) fn cut_short(&self) -> Option<String> {
         let phases =
             self.phases.iter().filter(|phase| phase.ended.is_none()).map(|phase| format!("phase {}", phase.name));
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
         let why = match self.finished {
             None => "the events have no end: the harness was killed",
             Some((Exit::Interrupted, _)) => "it was interrupted",
-            Some(_) if !open.is_empty() => "something in it never finished",
+            Some(_) if !open.is_empty() => "a phase or case never finished",
             Some(_) if self.missing() > 0 => {
                 return Some(format!("run was cut short: {} planned cases have no result", self.missing()));
             }
@@ -163,17 +163,17 @@ impl<'a> View<'a> {
         Some(format!("run was cut short: {why}{open}"))
     }
 
-    /// Planned cases without any trace.
+    /// The number of planned cases without any event.
     pub(crate) fn missing(&self) -> usize {
         self.planned.saturating_sub(self.cases.len())
     }
 
-    /// The system VM, once it runs.
+    /// The system VM, if it has booted.
     pub(crate) fn machine(&self) -> Option<&'a MachineInfo> {
         self.booted.as_ref().and_then(|booted| booted.machine)
     }
 
-    /// At least one case says something about the product or the environment; a skip does not.
+    /// Whether at least one case says something about the product or the environment. A skip does not.
     pub(crate) fn anything_ran(&self) -> bool {
         self.cases.iter().any(|case| !matches!(*case.outcome, Outcome::Skipped { .. }))
     }
@@ -213,7 +213,7 @@ impl Facts<'_> {
 }
 
 impl Phase<'_> {
-    /// The end, or the error that there was none.
+    /// The outcome of the phase, or an error if the phase never finished.
     pub(crate) fn outcome(&self) -> Cow<'_, Outcome> {
         match self.ended {
             Some(outcome) => Cow::Borrowed(outcome),
@@ -232,7 +232,7 @@ impl Counts {
         self.0.iter().sum()
     }
 
-    /// Every word with its number, also those with none.
+    /// All words with their counts, including zeros.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> {
         WORDS.into_iter().zip(self.0)
     }
@@ -253,7 +253,7 @@ impl<'a> FromIterator<&'a Outcome> for Counts {
     }
 }
 
-/// When the event happened.
+/// The time of the event.
 pub(crate) fn at(event: &Event) -> &str {
     match event {
         Event::RunStarted { at, .. }

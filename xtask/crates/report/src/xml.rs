@@ -1,4 +1,4 @@
-//! A second reading of XML: what roxmltree accepts, other readers may refuse.
+//! Reads XML with a second reader: some readers refuse what roxmltree accepts.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -6,7 +6,7 @@ use quick_xml::events::{BytesStart, Event};
 /// Reads a whole document with quick-xml.
 ///
 /// # Errors
-/// quick-xml refuses it, or a name has a prefix: readers without namespaces would not find it under its own name.
+/// quick-xml refuses the document, or a name has a prefix: readers without namespaces would not find its local name.
 pub(crate) fn read_again(text: &str) -> Result<(), String> {
     let mut reader = Reader::from_str(text);
     loop {

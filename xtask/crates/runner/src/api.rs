@@ -1,4 +1,4 @@
-//! Sending calls: who is asked, with which credentials, how often, and what is only told in a dry run.
+//! Sends calls: server, credentials, retries, and the requests that a dry run only plans.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -21,21 +21,21 @@ use crate::limits::{self, Limits, Next, Repeat};
 use crate::line::{Lost, answer, client, endpoint};
 use model::Secret;
 
-/// How often a wait looks whether it is to end.
+/// How often a wait checks whether it must end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Whom to ask.
+/// The server and how to talk to it.
 pub struct Config {
-    /// Plain http only to this machine.
+    /// Plain http is only allowed for this machine.
     pub url: String,
     pub credentials: Credentials,
-    /// Send nothing that changes anything; see [`Planned`].
+    /// Send no request that changes anything; see [`Planned`].
     pub dry_run: bool,
     /// Longest single wait for a limit of the server.
     pub patience: Duration,
-    /// Before a call that failed is repeated; twice as long each time.
+    /// Wait before a failed call is repeated; doubles with each attempt.
     pub pause: Duration,
-    /// Is told of each secret that is obtained here.
+    /// Called with each secret that this module obtains.
     pub on_secret: fn(&Secret),
 }
 
@@ -53,14 +53,14 @@ pub enum Credentials {
 pub struct Planned {
     pub method: String,
     pub url: String,
-    /// Secrets are `***`.
+    /// Secrets are replaced by `***`.
     pub headers: BTreeMap<String, String>,
     pub body: Option<Value>,
-    /// What only reads is sent, where there are credentials for it.
+    /// A dry run sends read-only requests if it has credentials for them.
     pub sent: bool,
 }
 
-/// The way in which a server wants to be asked.
+/// The kind of server, which decides about headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     GitHub,
@@ -78,7 +78,7 @@ struct Inner {
     base: Url,
     http: Client,
     config: Config,
-    /// Of an App, until it expires.
+    /// The token of an App, until it expires.
     installed: Mutex<Option<Installed>>,
     planned: Mutex<Vec<Planned>>,
 }
@@ -97,12 +97,12 @@ impl Api {
         })
     }
 
-    /// For taking back what was done: Ctrl-C does not stop it.
+    /// A client for cleaning up: Ctrl-C does not stop it.
     pub(crate) fn for_teardown(&self) -> Api {
         Api { inner: Arc::clone(&self.inner), on_interrupt: OnInterrupt::Continue }
     }
 
-    /// What a dry run would have sent, or has.
+    /// The requests of a dry run: planned ones, and sent ones that only read.
     pub(crate) fn planned(&self) -> Vec<Planned> {
         self.inner.planned.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -111,15 +111,15 @@ impl Api {
         (self.inner.config.on_secret)(secret);
     }
 
-    /// The answer if it is a success.
+    /// Sends a call and returns the answer if it is a success.
     pub(crate) fn ask(&self, call: &Call) -> Result<Answer, Error> {
         self.send(call)?.success(call)
     }
 
-    /// The answer, whatever it is.
+    /// Sends a call and returns the answer, whatever its status.
     pub(crate) fn send(&self, call: &Call) -> Result<Answer, Error> {
         if self.inner.config.dry_run {
-            // An App would first have to make a token.
+            // An App would first have to create a token.
             let sent = !call.changes() && matches!(self.inner.config.credentials, Credentials::Token(_));
             let planned = self.plan(call, sent)?;
             self.inner.planned.lock().unwrap_or_else(PoisonError::into_inner).push(planned);
@@ -132,12 +132,12 @@ impl Api {
         if !expired {
             return Ok(answer);
         }
-        // It may have been revoked, or this clock is wrong. The call was not looked at.
+        // The token may have been revoked, or the local clock is wrong. GitHub did not process the call.
         *self.inner.installed.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.repeatedly(call, &self.token()?)
     }
 
-    /// Who asks. The token of an App is made when it is first needed, and again shortly before it expires.
+    /// The token for a call. The token of an App is created on first use, and again shortly before it expires.
     fn token(&self) -> Result<Secret, Error> {
         let app = match &self.inner.config.credentials {
             Credentials::Token(token) => return Ok(token.clone()),
@@ -164,7 +164,7 @@ impl Api {
             self.check()?;
             let wait = match self.once(call, token) {
                 Ok(mut answer) => {
-                    // A server may repeat what it was sent, in words that are shown.
+                    // A server may repeat the request in texts that are shown.
                     if !answer.is_success() && !token.is_empty() {
                         answer.body = answer.body.replace(token.expose(), "***");
                     }
@@ -172,7 +172,7 @@ impl Api {
                     let now = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
                     match limits::next(answer.status, &limits, call.repeat(), attempt, now, config.pause) {
                         Next::Take => return Ok(answer),
-                        // The answer says more than that nobody waited.
+                        // Return the answer: it says more than the fact that the wait was too long.
                         Next::Wait(time, _) if time > config.patience => return Ok(answer),
                         Next::Wait(time, why) => (time, format!("{} ({why})", answer.status)),
                     }
@@ -205,15 +205,15 @@ impl Api {
         }
     }
 
-    /// What only reads is left alone when the user wants to stop; what changes something is seen to its end, so that it
-    /// is known what must be taken back.
+    /// An interrupt abandons a read-only call. A call that changes something runs to its end, so that it is known what
+    /// must be cleaned up.
     fn once(&self, call: &Call, token: &Secret) -> Result<Answer, Lost> {
         let request = self.request(call, token);
         if call.changes() || self.on_interrupt == OnInterrupt::Continue {
             return answer(request);
         }
         let (sender, receiver) = channel();
-        // Nobody listens any more after an interrupt.
+        // After an interrupt the receiver is gone.
         let send = move || drop(sender.send(answer(request)));
         let lost = |error: std::io::Error| Lost::Connection { why: error.to_string(), begun: false };
         std::thread::Builder::new().name("ask".into()).spawn(send).map_err(lost)?;
@@ -223,7 +223,10 @@ impl Api {
                 Err(RecvTimeoutError::Timeout) if interrupt::requested() => return Err(Lost::Interrupted),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Lost::Connection { why: "the request was given up".into(), begun: true });
+                    return Err(Lost::Connection {
+                        why: "the thread of the request ended without an answer".into(),
+                        begun: true,
+                    });
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! GitHub Apps: a JWT that is signed here is exchanged for a token of one installation.
+//! GitHub Apps: a JWT signed by this program is exchanged for a token of one installation.
 //!
 //! <https://docs.github.com/en/apps/creating-github-apps/authenticating-with-a-github-app>
 
@@ -18,16 +18,16 @@ use crate::error::Error;
 use crate::scope::Scope;
 use model::Secret;
 
-/// GitHub takes at most ten minutes, and its clock is another one.
+/// GitHub accepts at most ten minutes, and its clock may differ.
 const LIFE: SignedDuration = SignedDuration::from_secs(9 * 60);
 const SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// An App and where it is installed.
+/// An App and one of its installations.
 pub struct App {
     id: String,
     installation: u64,
     key: RsaKeyPair,
-    /// The token is for this repository alone.
+    /// If set, the token is valid for this repository only.
     repository: Option<String>,
 }
 
@@ -39,14 +39,14 @@ pub(crate) struct Installed {
 }
 
 impl App {
-    /// `pem` is the private key as GitHub gives it (PKCS #1), or as PKCS #8. `id` is the App's id or its client id.
+    /// `pem` is the private key in GitHub's format (PKCS #1) or as PKCS #8. `id` is the App's id or its client id.
     pub fn new(id: &str, installation: u64, pem: &Secret, scope: &Scope) -> Result<App, Error> {
         let wrong = |why: &str| Error::Config(format!("the App's private key cannot be used: {why}"));
         let key = match PrivateKeyDer::from_pem_slice(pem.expose().as_bytes()) {
             Ok(PrivateKeyDer::Pkcs1(key)) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
             Ok(PrivateKeyDer::Pkcs8(key)) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
-            Ok(_) => return Err(wrong("it is no RSA key")),
-            Err(_) => return Err(wrong("it is no PEM file; download a new one from the settings of the App")),
+            Ok(_) => return Err(wrong("it is not an RSA key")),
+            Err(_) => return Err(wrong("it is not a PEM file; download a new one from the settings of the App")),
         };
         let key = key.map_err(|error| wrong(&error.to_string()))?;
         let repository = match scope {
@@ -64,7 +64,7 @@ impl App {
         let mut signature = vec![0; self.key.public().modulus_len()];
         self.key
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
-            .map_err(|_| Error::Config("the App's private key does not sign".into()))?;
+            .map_err(|_| Error::Config("the App's private key cannot sign".into()))?;
         Ok(Secret::new(&format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))))
     }
 

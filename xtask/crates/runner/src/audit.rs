@@ -1,5 +1,5 @@
-//! How safe and how current runners are. What was asked of GitHub comes in as [`Facts`], findings go out; dates are those
-//! that GitHub tells, never computed ones.
+//! Audits the security and the currency of runners. A pure function: GitHub's answers come in as [`Facts`], findings go
+//! out. Dates are those that GitHub reports, never computed ones.
 
 mod rules;
 mod show;
@@ -18,14 +18,14 @@ use crate::policy::ArchNames;
 
 pub use show::{markdown, text};
 
-/// What GitHub was asked, or why it did not answer.
+/// GitHub's answers, or the reasons why there are none.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub scope: String,
     /// None: an organisation.
     pub repository: Option<Repository>,
     pub runners: Vec<Runner>,
-    /// By version; None: GitHub does not know it.
+    /// By version; None: GitHub does not know the version.
     pub deprecations: BTreeMap<String, Result<Option<Deprecation>, String>>,
     pub approval: Result<ForkApproval, String>,
     pub permissions: Result<Permissions, String>,
@@ -33,11 +33,11 @@ pub struct Facts {
     pub groups: Option<Result<Vec<Group>, String>>,
 }
 
-/// What else the rules need.
+/// Other inputs of the rules.
 #[derive(Clone, Debug)]
 pub struct Yardstick<'a> {
     pub names: &'a ArchNames,
-    /// Those that are pinned in `targets/runners.yaml`.
+    /// The agents that are pinned in `targets/runners.yaml`.
     pub agents: &'a [Agent],
     pub now: Timestamp,
     /// Days.
@@ -47,9 +47,9 @@ pub struct Yardstick<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It must not stay so.
+    /// It must be fixed.
     Problem,
-    /// It could not be looked at, so it may be a problem.
+    /// GitHub did not report it, so it may be a problem.
     Unknown,
     Warning,
 }
@@ -57,12 +57,12 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     pub level: Level,
-    /// The rule, for scripts: `persistent`, `label`, `version`, …
+    /// The id of the rule, for scripts: `persistent`, `label`, `version`, …
     pub rule: &'static str,
-    /// What it is about.
+    /// The runner, version or setting that the finding is about.
     pub subject: String,
     pub text: String,
-    /// How to put it right.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -70,16 +70,15 @@ pub struct Finding {
 pub struct Audit {
     pub scope: String,
     pub at: Timestamp,
-    /// How many there are.
+    /// The number of runners.
     pub runners: usize,
-    /// Days left for each version that GitHub sets an end to; negative when it is over.
+    /// Days left for each version that has an end date at GitHub; negative after that date.
     pub days_left: BTreeMap<String, i64>,
     /// The worst first.
     pub findings: Vec<Finding>,
 }
 
-/// Asks everything that [`audit`] wants to know. Without the list of runners there is nothing to say; what else is refused
-/// becomes a finding.
+/// Asks GitHub for all [`Facts`]. The list of runners is required; any other refusal becomes a finding.
 pub fn ask(github: &Github, agents: &[Agent]) -> Result<Facts, Error> {
     let runners = github.runners(None)?;
     let of_runners = runners.iter().filter_map(|runner| runner.version.clone());
@@ -125,7 +124,7 @@ pub fn audit(facts: &Facts, yardstick: &Yardstick<'_>) -> Audit {
 }
 
 impl Audit {
-    /// 6 where something must not stay so, 3 where something could not be looked at.
+    /// 6 if there is a problem, otherwise 3 if something is unknown, otherwise 0.
     pub fn code(&self) -> u8 {
         match self.findings.iter().map(|finding| finding.level).min() {
             Some(Level::Problem) => 6,

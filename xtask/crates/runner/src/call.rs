@@ -10,7 +10,7 @@ use crate::error::{Error, Refused};
 use crate::limits::{Limits, Repeat};
 use crate::plain;
 
-/// What is asked for. Neither path nor query ever holds a secret.
+/// A request. Neither path nor query ever contains a secret.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -18,11 +18,11 @@ pub(crate) struct Call {
     pub(crate) path: Vec<String>,
     pub(crate) query: Vec<(&'static str, String)>,
     pub(crate) body: Option<Value>,
-    /// The permission, for people.
+    /// The permission that the call needs, for people.
     pub(crate) needs: &'static str,
 }
 
-/// An answer of whatever status.
+/// An answer of any status.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -75,13 +75,13 @@ impl Answer {
         if self.is_success() { Ok(self) } else { Err(Error::from(Box::new(self.refused(call)))) }
     }
 
-    /// The content of a success. What the server has done it has done, whether or not its answer can be read.
+    /// The parsed body of a success. If the body cannot be read, the server may still have done what was requested.
     pub(crate) fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
         serde_json::from_str(&self.body).map_err(|error| {
             let text = error.to_string();
-            // Other texts of the parser quote values, which may be secrets.
+            // Other messages of the parser quote values, which may be secrets.
             let what = if text.starts_with("missing field") { text } else { unreadable(&error) };
-            call.remote(format!("the answer is not what the documentation promises: {what}"), call.changes())
+            call.remote(format!("the answer does not match the documentation: {what}"), call.changes())
         })
     }
 
@@ -99,22 +99,22 @@ impl Answer {
     }
 }
 
-/// What the server says in words: `message` and `errors` of GitHub, `message` or `error` of GitLab, each a text or
-/// something with texts inside.
+/// The server's error message: `message` and `errors` of GitHub, `message` or `error` of GitLab. Each is a string or a
+/// structure that contains strings.
 fn message(body: &str) -> String {
     let Ok(value) = serde_json::from_str::<Value>(body) else {
-        return if body.trim().is_empty() { "nothing more".into() } else { plain(body) };
+        return if body.trim().is_empty() { "no message".into() } else { plain(body) };
     };
     let said = ["message", "error_description", "error"].iter().find_map(|key| value.get(key)).map(words);
     let more = value.get("errors").map(words).map(|errors| format!(" ({errors})")).unwrap_or_default();
-    plain(&format!("{}{more}", said.unwrap_or_else(|| "nothing more".into())))
+    plain(&format!("{}{more}", said.unwrap_or_else(|| "no message".into())))
 }
 
 fn unreadable(error: &serde_json::Error) -> String {
     let what = match error.classify() {
-        Category::Io | Category::Eof => "it ends too early",
-        Category::Syntax => "it is no JSON",
-        Category::Data => "something in it has another type",
+        Category::Io | Category::Eof => "it is truncated",
+        Category::Syntax => "it is not JSON",
+        Category::Data => "a value has another type",
     };
     format!("{what}, at line {} column {}", error.line(), error.column())
 }
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_words_are_found_in_every_form() {
+    fn error_messages_are_found_in_every_format() {
         for (body, expected) in [
             (r#"{"message": "Not Found", "documentation_url": "x"}"#, "Not Found"),
             (r#"{"message": "Invalid", "errors": [{"field": "labels"}]}"#, r#"Invalid ([{"field":"labels"}])"#),
             (r#"{"message": {"base": ["no"]}}"#, r#"{"base":["no"]}"#),
             (r#"{"error": "insufficient_scope", "error_description": "needs more"}"#, "needs more"),
-            ("", "nothing more"),
-            ("[]", "nothing more"),
+            ("", "no message"),
+            ("[]", "no message"),
             ("<html>\n502\u{1b}[2J</html>", "<html> 502 [2J</html>"),
         ] {
             assert_eq!(message(body), expected, "{body}");
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_creating_is_not_to_be_repeated() {
+    fn only_creating_calls_are_not_repeated() {
         for (method, expected) in [
             (Method::GET, Repeat::Harmless),
             (Method::PUT, Repeat::Harmless),

@@ -1,55 +1,55 @@
-//! How a call can fail, and the exit code that follows from it.
+//! Errors of calls, and their exit codes.
 
 use proc::interrupt::Interrupted;
 
-/// The codes are an interface: 2 usage, 3 no access, 4 conflict or busy, 5 the other side or its limits, 6 refused by our
-/// own rules, 130 interrupted.
+/// The exit codes are an interface: 2 usage, 3 no access, 4 conflict or busy, 5 the server or its limits, 6 refused by
+/// this program's rules, 130 interrupted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Options, files and variables.
+    /// Wrong options, files or variables.
     #[error("{0}")]
     Config(String),
-    /// Our own rules.
+    /// Refused by this program's rules.
     #[error("{0}")]
     Policy(String),
-    /// Somebody else than GitHub does not let us.
+    /// Another service than GitHub refuses access.
     #[error("{0}")]
     NoAccess(String),
-    /// What was asked for is in use, or there already.
+    /// The requested name or resource exists already, or is in use.
     #[error("{0}")]
     Conflict(String),
     #[error(transparent)]
     Refused(#[from] Box<Refused>),
-    /// No answer, or none that can be used.
+    /// No answer, or an unusable one.
     #[error("{call}: {why}")]
     Remote {
         call: String,
         why: String,
-        /// The other side may have done what it was asked for.
+        /// The server may have done what was requested.
         may_be_done: bool,
     },
     #[error("interrupted")]
     Interrupted(#[from] Interrupted),
-    /// A dry run ends where it would change something, or where it would need an answer that it does not have.
+    /// A dry run stops before it would change something, or where it would need an answer that it does not have.
     #[error("dry run: nothing was done")]
     DryRun,
 }
 
-/// An answer that says no.
+/// An answer with an error status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// `POST /repos/OWNER/NAME/actions/runners/registration-token`.
     pub call: String,
     pub status: u16,
-    /// What the server says.
+    /// The message of the server.
     pub message: String,
-    /// For those whom one asks for help.
+    /// For support requests.
     pub request_id: Option<String>,
-    /// The permissions that the server says would be enough.
+    /// The permissions that the server names as sufficient.
     pub accepted: Option<String>,
     /// The permissions that this call needs.
     pub needs: &'static str,
-    /// A limit of the server; it is not about permissions.
+    /// Whether the answer is about a rate limit, and not about permissions.
     pub limit: bool,
 }
 
@@ -87,7 +87,7 @@ impl Refused {
             300..=400 => 2,
             401 | 403 | 404 => 3,
             409 => 4,
-            // A runner that is busy cannot be deleted.
+            // A busy runner cannot be deleted.
             422 if self.call.starts_with("DELETE ") => 4,
             422 => 2,
             _ => 5,
@@ -101,18 +101,18 @@ impl Refused {
             format!("; it needs {}{accepted}", self.needs)
         };
         match self.status {
-            _ if self.limit => "; this is a limit of the server: try again later".into(),
-            300..=399 => "; it has moved: give its present name".into(),
+            _ if self.limit => "; this is a rate limit of the server: try again later".into(),
+            300..=399 => "; it has moved: use its new name".into(),
             401 => format!("; the token is wrong, expired or revoked{}", permission()),
             403 => permission(),
-            404 => format!("; there is no such thing, or the token may not see it{}", permission()),
+            404 => format!("; it does not exist, or the token may not see it{}", permission()),
             422 if self.code() == 4 => "; is the runner busy?".into(),
             _ => String::new(),
         }
     }
 }
 
-/// A refusal is a fact, and the reason is kept; an interrupt is none, nor the end of a dry run.
+/// Turns a refusal into a fact with its reason. An interrupt and the end of a dry run stay errors.
 pub(crate) fn answered<T>(answer: Result<T, Error>) -> Result<Result<T, String>, Error> {
     match answer {
         Err(error @ (Error::Interrupted(_) | Error::DryRun)) => Err(error),
@@ -124,7 +124,7 @@ impl std::error::Error for Refused {}
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} was answered {}: {}", self.call, self.status, self.message)?;
+        write!(f, "{} failed with status {}: {}", self.call, self.status, self.message)?;
         f.write_str(&self.hint())?;
         self.request_id.as_ref().map_or(Ok(()), |id| write!(f, " [request {id}]"))
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_its_code_and_its_advice() {
+    fn each_refusal_has_its_code_and_advice() {
         for (call, status, limit, code, parts) in [
             ("GET /x", 401, false, 3, &["expired", "a permission"][..]),
             ("GET /x", 403, false, 3, &["a permission", "administration=write"]),

@@ -1,19 +1,20 @@
-//! Which jobs can reach a runner that is about to be registered.
+//! Finds out which jobs can reach a runner that is about to be registered.
 //!
-//! On `pull_request` GitHub takes the workflow files and the code from the merge commit, so a pull request from a fork can
-//! name the labels of any runner. Neither the matrix nor a choice of jobs in this program can keep it away; two settings
-//! of GitHub can: the approval of runs from forks, and a runner group that is restricted to named workflows (a workflow of
-//! a pull request has another ref than the named one). <https://docs.github.com/en/actions/reference/security/secure-use>
+//! On `pull_request` GitHub takes the workflow files and the code from the merge commit, so a pull request from a fork
+//! can name the labels of any runner. Neither the matrix nor a choice of jobs in this program can keep it away; two
+//! settings of GitHub can: the approval of runs from forks, and a runner group that is restricted to named workflows (a
+//! workflow of a pull request has another ref than the named one).
+//! <https://docs.github.com/en/actions/reference/security/secure-use>
 
 use crate::error::{Error, answered};
 use crate::github::{ForkApproval, Github, Group, Repository};
 use crate::plain;
 use crate::scope::Scope;
 
-/// The only policy under which every run from a fork waits for a maintainer.
+/// The only policy under which every run of a fork waits for a maintainer.
 pub const APPROVE_ALL: &str = "all_external_contributors";
 
-/// The settings that decide which jobs reach a runner; each with the reason where GitHub did not answer.
+/// The settings that decide which jobs reach a runner. Each has a reason instead if GitHub did not answer.
 #[derive(Clone, Debug)]
 pub struct Exposure {
     scope: Scope,
@@ -22,7 +23,7 @@ pub struct Exposure {
     approval: Option<Result<ForkApproval, String>>,
 }
 
-/// Whose jobs a runner takes.
+/// The jobs that reach a runner.
 #[derive(Clone, Debug)]
 enum Audience {
     Repository(Repository),
@@ -30,7 +31,7 @@ enum Audience {
 }
 
 impl Exposure {
-    /// Asks GitHub about the runner group of this id, or about the repository, whose runners have no group.
+    /// Asks GitHub about the runner group with this id, or about the repository, whose runners have no group.
     ///
     /// # Errors
     /// The repository cannot be read; the call was interrupted; or this is a dry run without credentials.
@@ -48,7 +49,7 @@ impl Exposure {
         Ok(Exposure { scope, audience, approval })
     }
 
-    /// Refuses a runner that a pull request from a fork could reach, or of which that is unknown. `any_workflow`: the
+    /// Refuses a runner that a pull request from a fork can reach, or may be able to reach. With `any_workflow` the
     /// caller accepts that the runners of a public repository have no group.
     pub fn check(&self, any_workflow: bool) -> Result<(), Error> {
         if self.audience.is_closed() {
@@ -73,7 +74,7 @@ impl Exposure {
         );
         match self.approval.as_ref()? {
             Ok(approval) if approval.approval_policy == APPROVE_ALL => None,
-            Ok(approval) => Some(format!("only {} need an approval: {set}", plain(&approval.approval_policy))),
+            Ok(approval) => Some(format!("only {} needs an approval: {set}", plain(&approval.approval_policy))),
             Err(why) => {
                 Some(format!("the approval policy is unknown ({why}): give the token that permission, or {set}"))
             }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn runners_that_no_fork_reaches_are_allowed() {
+    fn runners_that_forks_cannot_reach_are_allowed() {
         for (exposure, any_workflow) in [
             (repository(true), false),
             (repository(false), true),

@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if a property of the parser does not hold.
+//! Product code does not call them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[("runner-answers", answers), ("runner-jit", configuration), ("runner-names", names)];
 
-/// An answer of GitHub or GitLab: the status, headers and, behind an empty line, the body. Messages are one line, a wait
-/// has an end, and every decision over runners and jobs is possible.
+/// An answer of GitHub or GitLab: the status, headers and, after an empty line, the body. Messages are one line, a wait
+/// ends, and every decision over runners and jobs is possible.
 fn answers(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\n\n").unwrap_or(("200", &text));
@@ -63,7 +63,7 @@ fn answers(bytes: &[u8]) {
     audited(&answer, &call, runners, now);
 }
 
-/// What is done after the answer: the last attempt is final.
+/// The action after an answer: the last attempt is final.
 fn waits(answer: &Answer) {
     let limits = Limits::of(&answer.headers, &answer.body);
     for repeat in [Repeat::Harmless, Repeat::NotBegun] {
@@ -79,7 +79,7 @@ fn waits(answer: &Answer) {
     }
 }
 
-/// Everything else that an answer may hold.
+/// The other kinds of bodies.
 fn contents(answer: &Answer, call: &Call) {
     content::<Created>(answer, call);
     content::<gitlab::Created>(answer, call);
@@ -102,7 +102,7 @@ fn content<T: DeserializeOwned>(answer: &Answer, call: &Call) -> Option<T> {
 
 fn one_line(error: &Error) {
     let text = error.to_string();
-    assert!(!text.chars().any(char::is_control), "{text:?} would steer a terminal");
+    assert!(!text.chars().any(char::is_control), "{text:?} would control a terminal");
 }
 
 fn audited(answer: &Answer, call: &Call, runners: Vec<crate::github::Runner>, now: Timestamp) {
@@ -128,19 +128,19 @@ fn audited(answer: &Answer, call: &Call, runners: Vec<crate::github::Runner>, no
     }
 }
 
-/// A content that is the same when it is written and read again.
+/// A body that stays equal when it is written and read again.
 fn again<T: DeserializeOwned + Serialize + PartialEq>(answer: &Answer, call: &Call) -> Option<T> {
     let content = content::<T>(answer, call)?;
-    assert!(again_equal(&content), "a content changes when it is written and read");
+    assert!(again_equal(&content), "the body changes when it is written and read");
     Some(content)
 }
 
 fn again_equal<T: DeserializeOwned + Serialize + PartialEq>(content: &T) -> bool {
-    let written = serde_json::to_value(content).expect("a content can be written");
+    let written = serde_json::to_value(content).expect("a body can be written");
     serde_json::from_value::<T>(written).is_ok_and(|read| read == *content)
 }
 
-/// A just-in-time configuration: one that is accepted becomes one line of a file of variables.
+/// A just-in-time configuration: an accepted one becomes one line of a file of environment variables.
 fn configuration(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let config = Secret::new(text.trim_end_matches('\n'));
@@ -153,7 +153,7 @@ fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Names of runners and repositories, and texts of strangers.
+/// Names of runners and repositories, and foreign texts.
 fn names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let shown = plain(&text);

@@ -1,5 +1,5 @@
-//! What earlier runs have left and nobody needs any more. Only deciding is done here, from lists; and only what carries our
-//! own mark is ever named.
+//! Finds runners and servers that earlier runs left behind. A pure decision over lists. Only runners and servers with
+//! this program's mark are ever selected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::name::Name;
 
 /// Metadata of a server: the name of its runner.
 pub const SERVER_RUNNER: &str = "archproof-runner";
-/// Metadata of a server: the repository or organisation of its runner. Several may share a project of a cloud.
+/// Metadata of a server: the repository or organisation of its runner. Several of these may share a cloud project.
 pub const SERVER_SCOPE: &str = "archproof-scope";
-/// A server whose runner is gone may still be putting logs away; and one whose runner is not there yet may be young.
+/// A server without a runner may still be storing logs, or may be so new that its runner is not registered yet.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// A server of a cloud, whichever cloud that is.
+/// A server of any cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub id: String,
@@ -26,7 +26,7 @@ pub struct Server {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Something to be deleted.
+/// A runner or server to delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Deletion {
     pub id: String,
@@ -34,7 +34,7 @@ pub struct Deletion {
     pub why: String,
 }
 
-/// Runners that were made here, are offline, and older than `older`.
+/// Offline runners that this program made and that are older than `older`.
 pub fn runners(runners: &[Runner], now: Timestamp, older: Duration) -> Vec<Deletion> {
     let mut found = Vec::new();
     for runner in runners.iter().filter(|runner| !runner.is_online() && !runner.busy) {
@@ -46,10 +46,10 @@ pub fn runners(runners: &[Runner], now: Timestamp, older: Duration) -> Vec<Delet
     found
 }
 
-/// Servers of this scope whose runner is gone, or offline for longer than `older`.
+/// Servers of this scope whose runner is gone, or is offline and the server is older than `older`.
 ///
-/// The list of the servers must be the older of the two: a server that comes with its runner in between would otherwise
-/// seem to have none.
+/// The list of servers must be older than the list of runners: otherwise a server whose runner is registered between
+/// the two would seem to have none.
 pub fn servers(servers: &[Server], runners: &[Runner], scope: &str, now: Timestamp, older: Duration) -> Vec<Deletion> {
     let mut found = Vec::new();
     for server in servers.iter().filter(|server| server.metadata.get(SERVER_SCOPE).is_some_and(|of| of == scope)) {
@@ -65,7 +65,7 @@ pub fn servers(servers: &[Server], runners: &[Runner], scope: &str, now: Timesta
     found
 }
 
-/// None for what is from the future.
+/// None if the time is in the future.
 fn age(created: Timestamp, now: Timestamp) -> Option<Duration> {
     Duration::try_from(now.duration_since(created)).ok()
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_old_offline_runners_of_ours_are_deleted() {
+    fn only_own_old_offline_runners_are_deleted() {
         let ids = |all: &[Runner]| -> Vec<String> { runners(all, now(), HOUR).into_iter().map(|d| d.id).collect() };
         let all = [
             runner(1, &made(61), "offline", false),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_servers_of_this_scope_that_have_no_runner_any_more_are_deleted() {
+    fn only_servers_of_this_scope_without_a_live_runner_are_deleted() {
         let server = |id: &str, minutes: u64, scope: &str, runner: Option<&str>| {
             let mut metadata = BTreeMap::from([(SERVER_SCOPE.to_owned(), scope.to_owned())]);
             metadata.extend(runner.map(|runner| (SERVER_RUNNER.to_owned(), runner.to_owned())));

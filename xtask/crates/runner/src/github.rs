@@ -26,12 +26,12 @@ pub use data::{
 };
 pub use settings::{Branch, Pages, WorkflowToken};
 
-/// Names that are tried where one is taken.
+/// Number of names that are tried if a name is already used.
 const NAMES: u32 = 3;
 /// The runner group that every repository and organisation has.
 pub const DEFAULT_GROUP: u64 = 1;
 const PAGE: usize = 100;
-/// More pages are a server that does not end.
+/// If a list has more pages than this, the server is faulty.
 const PAGES: usize = 200;
 
 /// The runners of a repository or an organisation.
@@ -41,24 +41,24 @@ pub struct Github {
     scope: Scope,
 }
 
-/// What a runner for one job is to be.
+/// The properties of a runner for one job.
 #[derive(Clone, Debug)]
 pub struct JitRequest {
-    /// The GOARCH, which becomes a part of the name.
+    /// The GOARCH, which becomes part of the name.
     pub arch: String,
-    /// None: a new one, see [`Name`].
+    /// None: a new name, see [`Name`].
     pub name: Option<String>,
     /// The id of a runner group; a repository has only [`DEFAULT_GROUP`].
     pub group: u64,
-    /// 1 to 100; all of them, because the agent gives itself none.
+    /// 1 to 100 labels. They must be complete: the agent adds none.
     pub labels: Vec<String>,
 }
 
-/// A registered runner, and what its agent is started with.
+/// A registered runner, and the configuration that its agent starts with.
 #[derive(Clone, Debug)]
 pub struct Jit {
     pub runner: Runner,
-    /// Base64; holds the runner's private key. To be given to the agent in `ACTIONS_RUNNER_INPUT_JITCONFIG`, never on a
+    /// Base64; contains the runner's private key. Pass it to the agent in `ACTIONS_RUNNER_INPUT_JITCONFIG`, never on a
     /// command line.
     pub config: Secret,
 }
@@ -72,7 +72,7 @@ impl Github {
         &self.scope
     }
 
-    /// For taking back what was done: Ctrl-C does not stop it.
+    /// A client for cleaning up: Ctrl-C does not stop it.
     pub fn for_teardown(&self) -> Github {
         Github { api: self.api.for_teardown(), scope: self.scope.clone() }
     }
@@ -82,14 +82,14 @@ impl Github {
         Github { api: self.api.clone(), scope }
     }
 
-    /// What a dry run would have sent, or has.
+    /// The requests of a dry run: planned ones, and sent ones that only read.
     pub fn planned(&self) -> Vec<Planned> {
         self.api.planned()
     }
 
-    /// Registers a runner for one job. Where it fails after GitHub may have registered it, that is taken back.
+    /// Registers a runner for one job. If this fails after GitHub may have registered the runner, deletes it again.
     ///
-    /// A name that is taken is followed by another one, unless it was given.
+    /// If a name is already used, tries another one, unless the caller gave the name.
     pub fn create_jit(&self, ask: &JitRequest) -> Result<Jit, Error> {
         if ask.labels.is_empty() || ask.labels.len() > 100 {
             return Err(Error::Config("a runner needs 1 to 100 labels".into()));
@@ -106,7 +106,7 @@ impl Github {
         Err(last.unwrap_or(Error::DryRun))
     }
 
-    /// None: there is none with this id.
+    /// None: no runner has this id.
     pub fn runner(&self, id: u64) -> Result<Option<Runner>, Error> {
         self.find(&self.call(Method::GET, &["actions", "runners", &id.to_string()]))
     }
@@ -122,7 +122,7 @@ impl Github {
         Ok(runners)
     }
 
-    /// Returns whether there was one. A runner that is busy is [`Error::code`] 4.
+    /// Returns whether the runner existed. The error for a busy runner has [`Error::code`] 4.
     pub fn delete(&self, id: u64) -> Result<bool, Error> {
         let call = self.call(Method::DELETE, &["actions", "runners", &id.to_string()]);
         let answer = self.api.send(&call)?;
@@ -132,12 +132,12 @@ impl Github {
         answer.success(&call).map(|_| true)
     }
 
-    /// For `config.sh`; whoever has it can register as many runners as he likes, for an hour.
+    /// A token for `config.sh`. For one hour, its holder can register any number of runners.
     pub fn registration_token(&self) -> Result<RegistrationToken, Error> {
         self.short_lived("registration-token")
     }
 
-    /// For `config.sh remove`.
+    /// A token for `config.sh remove`.
     pub fn remove_token(&self) -> Result<RegistrationToken, Error> {
         self.short_lived("remove-token")
     }
@@ -150,7 +150,7 @@ impl Github {
         self.changed_labels(&self.labels_call(Method::POST, id).with(json!({ "labels": labels })))
     }
 
-    /// Replaces those that GitHub did not give itself.
+    /// Replaces the custom labels; labels that GitHub assigned stay.
     pub fn set_labels(&self, id: u64, labels: &[String]) -> Result<Vec<Label>, Error> {
         self.changed_labels(&self.labels_call(Method::PUT, id).with(json!({ "labels": labels })))
     }
@@ -173,15 +173,15 @@ impl Github {
         if let Err(why) = jit::check(&created.encoded_jit_config) {
             let undone = self.for_teardown().delete(created.runner.id);
             let undone = undone.map_or_else(
-                |error| format!("runner {} stays: {error}", created.runner.id),
-                |_| "it was deleted again".into(),
+                |error| format!("runner {} could not be deleted: {error}", created.runner.id),
+                |_| "the runner was deleted again".into(),
             );
-            return Err(call.remote(format!("no runner can be started with the configuration: {why}; {undone}"), true));
+            return Err(call.remote(format!("the configuration cannot start a runner: {why}; {undone}"), true));
         }
         Ok(Jit { runner: created.runner, config: created.encoded_jit_config })
     }
 
-    /// There was no usable answer, so the id of the runner is not known, if there is one.
+    /// Cleans up by name: without a usable answer, the id of the runner is unknown, and GitHub may not have created it.
     fn undo_by_name(&self, name: &str, error: Error) -> Error {
         let here = self.for_teardown();
         let found = here
@@ -189,8 +189,8 @@ impl Github {
             .and_then(|found| found.iter().try_for_each(|runner| here.delete(runner.id).map(drop)));
         let Error::Remote { call, why, .. } = error else { return error };
         let why = match found {
-            Ok(()) => format!("{why}; a runner {name} that may have come of it is gone"),
-            Err(other) => format!("{why}; a runner {name} may have come of it, delete it ({other})"),
+            Ok(()) => format!("{why}; a runner {name} that GitHub may have created is gone"),
+            Err(other) => format!("{why}; GitHub may have created a runner {name}, delete it ({other})"),
         };
         Error::Remote { call, why, may_be_done: true }
     }
@@ -200,7 +200,7 @@ impl Github {
         let token: RegistrationToken = self.api.ask(&call)?.json(&call)?;
         self.api.tell_secret(&token.token);
         if token.token.is_empty() {
-            return Err(call.remote("the answer holds no token", true));
+            return Err(call.remote("the answer contains no token", true));
         }
         Ok(token)
     }
@@ -221,7 +221,7 @@ impl Github {
         self.api.ask(call)?.json(call)
     }
 
-    /// None where there is no such thing.
+    /// None if GitHub answers 404.
     fn find<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Error> {
         let answer = self.api.send(call)?;
         if answer.status == 404 {
@@ -230,8 +230,8 @@ impl Github {
         answer.success(call)?.json(call).map(Some)
     }
 
-    /// All items of a list that comes in pages. What is on two pages, because something before it was deleted in
-    /// between, is there twice.
+    /// All items of a list with pages. An item can be contained twice: if an item on an earlier page is deleted between
+    /// two requests, the following items move.
     fn pages<T: DeserializeOwned, I>(
         &self,
         call: &Call,
@@ -253,14 +253,14 @@ impl Github {
 
 #[cfg(test)]
 impl Repository {
-    /// A public one.
+    /// A public repository.
     pub(crate) fn named(full_name: &str) -> Repository {
         Repository { full_name: full_name.into(), private: false, default_branch: "main".into() }
     }
 }
 
 impl Run {
-    /// Whether the commit is of another repository, such as a fork, or of one that is unknown.
+    /// Whether the commit is from another repository, for example from a fork, or from an unknown repository.
     pub fn is_foreign(&self) -> bool {
         match (&self.repository, &self.head_repository) {
             (Some(repository), Some(head)) => repository.id != head.id,
@@ -269,7 +269,7 @@ impl Run {
     }
 }
 
-/// For people: `id name`, without what would steer a terminal.
+/// For people: `id name`, without characters that control a terminal.
 impl std::fmt::Display for Runner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "runner {} {}", self.id, plain(&self.name))

@@ -1,4 +1,4 @@
-//! GitLab's REST API for runners. GitLab Runner is released for every architecture, loaded with a token of its own.
+//! GitLab's REST API for runners. GitLab Runner is released for every architecture; each runner gets its own token.
 //!
 //! <https://docs.gitlab.com/api/users/#create-a-runner-linked-to-a-user>
 
@@ -13,23 +13,23 @@ use crate::error::Error;
 use model::Secret;
 
 const CREATE: &str =
-    "a token with the scope `create_runner`, of somebody who is Maintainer of the project or Owner of the group";
+    "a token with the scope `create_runner`, of a user who is Maintainer of the project or Owner of the group";
 const DELETE: &str =
-    "a token with the scope `manage_runner`, of somebody who is Maintainer of the project or Owner of the group";
+    "a token with the scope `manage_runner`, of a user who is Maintainer of the project or Owner of the group";
 
 pub struct Gitlab {
     api: Api,
     url: String,
 }
 
-/// Whose runner it is to be.
+/// The owner of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Project(u64),
     Group(u64),
 }
 
-/// What a runner is to be.
+/// The properties of a new runner.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub owner: Owner,
@@ -46,7 +46,7 @@ pub struct Created {
 }
 
 impl Gitlab {
-    /// `config.url` is that of the server, without the path of its API.
+    /// `config.url` is the address of the server, without the path of its API.
     pub fn new(config: Config) -> Result<Gitlab, Error> {
         let url = config.url.trim().trim_end_matches('/').to_owned();
         Ok(Gitlab { api: Api::new(Kind::GitLab, config)?, url })
@@ -56,7 +56,7 @@ impl Gitlab {
         self.api.planned()
     }
 
-    /// It takes only jobs with its tags: a job without any could be for another architecture.
+    /// The runner only takes jobs with its tags: a job without tags could be for another architecture.
     pub fn create(&self, ask: &Ask) -> Result<Created, Error> {
         let (kind, key, id) = match ask.owner {
             Owner::Project(id) => ("project_type", "project_id", id),
@@ -72,12 +72,12 @@ impl Gitlab {
         self.api.tell_secret(&created.token);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if created.token.is_empty() || !created.token.expose().chars().all(plain) {
-            return Err(call.remote("the answer holds no token of a runner", true));
+            return Err(call.remote("the answer contains no runner token", true));
         }
         Ok(created)
     }
 
-    /// Returns whether there was one.
+    /// Returns whether the runner existed.
     pub fn delete(&self, id: u64) -> Result<bool, Error> {
         let call = Call::new(Method::DELETE, base(), &["runners", &id.to_string()], DELETE);
         let answer = self.api.send(&call)?;
@@ -87,12 +87,12 @@ impl Gitlab {
         answer.success(&call).map(|_| true)
     }
 
-    /// For taking back what was done: Ctrl-C does not stop it.
+    /// A client for cleaning up: Ctrl-C does not stop it.
     pub fn for_teardown(&self) -> Gitlab {
         Gitlab { api: self.api.for_teardown(), url: self.url.clone() }
     }
 
-    /// What GitLab Runner reads: one runner, one job at a time. Holds its token.
+    /// The configuration file of GitLab Runner: one runner, one job at a time. Contains the runner's token.
     pub fn config_toml(&self, created: &Created, name: &str, executor: &str, image: &str) -> Secret {
         let mut text = format!(
             "concurrent = 1\ncheck_interval = 0\n\n[[runners]]\n  name = {}\n  url = {}\n  id = {}\n  token = {}\n  \
@@ -114,7 +114,7 @@ fn base() -> Vec<String> {
     ["api", "v4"].map(String::from).into()
 }
 
-/// A basic string of TOML.
+/// A basic string in TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_of_toml_end_where_they_should() {
+    fn toml_strings_are_escaped() {
         for (text, expected) in
             [("a", r#""a""#), (r#"a" b\"#, r#""a\" b\\""#), ("a\nb\u{7f}", r#""a\u000Ab\u007F""#), ("ä", r#""ä""#)]
         {

@@ -1,4 +1,4 @@
-//! Just-in-time configurations: what GitHub gives a runner for one job. One holds the runner's private key.
+//! Just-in-time configurations: GitHub's configuration of a runner for one job. Each contains the runner's private key.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::scope::Scope;
 use model::Secret;
 
-/// The largest that is believed, in bytes of base64; a real one has about 5000.
+/// Largest accepted size, in bytes of base64. A real configuration has about 5000.
 const LARGEST: usize = 40_000;
 
-/// Looks whether this is what a runner can be started with: base64 of a JSON object with base64 of files in it, among
-/// them `.runner`, the settings. The error says what is wrong, and nothing of the content.
+/// Checks whether a runner can be started with this configuration: base64 of a JSON object that contains base64 of
+/// files, among them `.runner`, the settings. The error says what is wrong, but shows nothing of the content.
 pub(crate) fn check(config: &Secret) -> Result<(), String> {
     let text = config.expose();
     if text.is_empty() {
@@ -23,28 +23,28 @@ pub(crate) fn check(config: &Secret) -> Result<(), String> {
     if text.len() > LARGEST {
         return Err(format!("it has {} bytes, more than {LARGEST}", text.len()));
     }
-    // It becomes a line of a file of variables.
+    // The text becomes a line of a file of environment variables.
     let bytes = STANDARD.decode(text).map_err(|_| "it is not base64")?;
     let files: BTreeMap<String, String> =
-        serde_json::from_slice(&bytes).map_err(|_| "it holds no JSON object of files")?;
-    let settings = files.get(".runner").ok_or("it holds no file .runner")?;
+        serde_json::from_slice(&bytes).map_err(|_| "it does not contain a JSON object of files")?;
+    let settings = files.get(".runner").ok_or("it contains no file .runner")?;
     for (name, content) in &files {
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if !name.starts_with('.') || name.contains("..") || !name.chars().all(plain) {
-            return Err("it holds a file with a name that no runner writes".into());
+            return Err("it contains a file with a name that no runner writes".into());
         }
         STANDARD.decode(content).map_err(|_| format!("its file {name} is not base64"))?;
     }
     let settings = STANDARD.decode(settings).map_err(|_| "its file .runner is not base64")?;
-    // Files that .NET has written begin with a mark.
+    // Files written by .NET start with a byte order mark.
     let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
     match serde_json::from_slice(settings) {
         Ok(Value::Object(_)) => Ok(()),
-        _ => Err("its file .runner is no JSON object".into()),
+        _ => Err("its file .runner is not a JSON object".into()),
     }
 }
 
-/// A text of the settings in a configuration, by its name without regard to case.
+/// A value of the settings in a configuration. The name is compared case-insensitively.
 pub fn setting(config: &Secret, name: &str) -> Option<String> {
     let files: Value = serde_json::from_slice(&STANDARD.decode(config.expose().trim()).ok()?).ok()?;
     let settings = STANDARD.decode(files.get(".runner")?.as_str()?).ok()?;
@@ -57,7 +57,7 @@ pub fn setting(config: &Secret, name: &str) -> Option<String> {
     }
 }
 
-/// Where the runner of a configuration is registered.
+/// The registration of the runner of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// `github.com`.
@@ -65,7 +65,7 @@ pub struct Origin {
     pub scope: Scope,
 }
 
-/// None: the configuration does not name it.
+/// None: the configuration does not name its origin.
 pub fn origin(config: &Secret) -> Option<Origin> {
     let url = Url::parse(&setting(config, "gitHubUrl")?).ok()?;
     let parts: Vec<&str> = url.path_segments()?.filter(|part| !part.is_empty()).collect();
@@ -88,7 +88,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_configuration_names_the_repository_of_its_runner() {
+    fn configuration_names_the_repository_of_its_runner() {
         for (settings, expected) in [
             (r#"{"GitHubUrl": "https://github.com/o/r"}"#, Some(("github.com", "o/r"))),
             ("\u{feff}{\"gitHubUrl\": \"https://github.com/o/\"}", Some(("github.com", "o"))),
@@ -102,7 +102,7 @@ pub(crate) mod tests {
         assert_eq!(origin(&Secret::new("no base64")), None);
     }
 
-    /// A configuration as GitHub makes it.
+    /// A configuration as GitHub creates it.
     pub(crate) fn sample(key: &str) -> String {
         let file = |text: &str| STANDARD.encode(text);
         let files = serde_json::json!({
@@ -114,7 +114,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_configuration_is_looked_at_and_never_shown() {
+    fn bad_configurations_are_refused_without_showing_content() {
         check(&Secret::new(&sample("geheim"))).unwrap();
         let of = |text: &str| STANDARD.encode(text);
         for (bad, part) in [
@@ -129,14 +129,14 @@ pub(crate) mod tests {
             (of(&format!("{{\".runner\": \"{}\", \".x/y\": \"\"}}", of("{}"))), "name"),
             (of(&format!("{{\".runner\": \"{}\", \".x\": \"geheim!\"}}", of("{}"))), ".x is not base64"),
             (of("{\".runner\": \"geheim!\"}"), ".runner is not base64"),
-            (of(&format!("{{\".runner\": \"{}\"}}", of("[1]"))), "no JSON object"),
+            (of(&format!("{{\".runner\": \"{}\"}}", of("[1]"))), "not a JSON object"),
         ] {
             let error = check(&Secret::new(&bad)).unwrap_err();
             assert!(error.contains(part) && !error.contains("geheim"), "{part}: {error}");
         }
     }
 
-    /// Whatever a configuration becomes on its way, looking at it ends, and a file of another name is never believed.
+    /// A damaged configuration never hangs or panics, and only files with valid names are accepted.
     #[test]
     fn damaged_configurations_are_refused_or_harmless() {
         let mut random = fastrand::Rng::with_seed(7);

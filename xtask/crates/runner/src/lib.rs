@@ -1,8 +1,7 @@
-//! Runners of CI on machines of rare architectures: registering them with GitHub and GitLab, watching over them, taking
-//! them away.
+//! CI runners on machines of rare architectures: registers them with GitHub and GitLab, audits them and removes them.
 //!
-//! Deciding (`audit`, `gc`, `policy`, `scale`) and asking (`github`, `gitlab`) are apart: what decides is a pure function
-//! of what was asked. Who gives machines, and which, is data: `targets/runners.yaml`. Nothing here creates a machine.
+//! Decisions (`audit`, `gc`, `policy`, `scale`) are separate from requests (`github`, `gitlab`): a decision is a pure
+//! function of the answers. The providers of machines are data: `targets/runners.yaml`. This crate creates no machines.
 
 mod api;
 mod app;

@@ -1,4 +1,4 @@
-//! What is done after an answer that is no success: take it as it is, or wait and ask again.
+//! Decides after an answer that is not a success: return it, or wait and repeat the call.
 //!
 //! <https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api>
 
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 
-/// Of one call.
+/// Attempts of one call.
 pub(crate) const ATTEMPTS: u32 = 4;
-/// GitHub asks for at least a minute where it says nothing else.
+/// GitHub asks for at least a minute if the answer has no other time.
 const SECONDARY: Duration = Duration::from_secs(60);
 
-/// What an answer says of limits.
+/// The rate limits in an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) retry_after: Option<Duration>,
     pub(crate) remaining: Option<u64>,
     /// Seconds since 1970.
     pub(crate) reset: Option<u64>,
-    /// The text speaks of a secondary limit.
+    /// The text mentions a secondary rate limit.
     pub(crate) secondary: bool,
 }
 
@@ -29,12 +29,12 @@ pub(crate) enum Next {
     Wait(Duration, &'static str),
 }
 
-/// The kind of a call, as far as repeating it goes.
+/// Whether a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Doing it twice is doing it once.
+    /// The call is idempotent.
     Harmless,
-    /// Only where the server says that it has not even begun.
+    /// Only if the server says that it has not begun to process the call.
     NotBegun,
 }
 
@@ -49,20 +49,20 @@ impl Limits {
         }
     }
 
-    /// Whether an answer with this status is about a limit, and not about the request.
+    /// Whether an answer with this status is about a rate limit, and not about the request.
     pub(crate) fn is_limit(&self, status: u16) -> bool {
         let told = self.retry_after.is_some() || self.remaining == Some(0) || self.secondary;
         status == 429 || (status == 403 && told)
     }
 }
 
-/// `attempt` counts from 0, `now` is in seconds since 1970, `pause` is the first wait after an error of the server.
+/// `attempt` counts from 0, `now` is in seconds since 1970, `pause` is the first wait after a server error.
 pub(crate) fn next(status: u16, limits: &Limits, repeat: Repeat, attempt: u32, now: u64, pause: Duration) -> Next {
     if attempt + 1 >= ATTEMPTS {
         return Next::Take;
     }
     if limits.is_limit(status) {
-        // The limit is looked at before anything is done: this may be repeated, whatever it is.
+        // The server checks the limit before it processes a call, so any call may be repeated.
         return match (limits.retry_after, limits.remaining, limits.reset) {
             (Some(wait), _, _) => Next::Wait(wait.max(pause), "the server asks to wait"),
             (None, Some(0), Some(reset)) => Next::Wait(
@@ -78,7 +78,7 @@ pub(crate) fn next(status: u16, limits: &Limits, repeat: Repeat, attempt: u32, n
     Next::Take
 }
 
-/// Twice as long each time, and not the same for everybody.
+/// Doubles with each attempt, with a random factor so that clients do not repeat at the same time.
 pub(crate) fn backoff(attempt: u32, pause: Duration) -> Duration {
     (pause * 2_u32.saturating_pow(attempt)).mul_f64(0.5 + fastrand::f64())
 }
@@ -94,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_waited_for_and_refusals_are_not() {
+    fn waits_for_limits_but_not_for_refusals() {
         let wait = |seconds| Some(Duration::from_secs(seconds));
         let said = limits(None, Some(10), Some(1060));
         for (status, limits, repeat, attempt, expected) in [
             (429, limits(Some(7), None, None), Repeat::NotBegun, 0, wait(7)),
             (403, limits(Some(7), Some(0), Some(1060)), Repeat::Harmless, 2, wait(7)),
             (403, limits(None, Some(0), Some(1060)), Repeat::NotBegun, 0, wait(61)),
-            // The clock here is ahead of the server's.
+            // The local clock is ahead of the server's.
             (403, limits(None, Some(0), Some(900)), Repeat::Harmless, 0, wait(1)),
             (403, Limits { secondary: true, ..Limits::default() }, Repeat::Harmless, 0, wait(60)),
             (403, limits(None, Some(0), Some(u64::MAX)), Repeat::Harmless, 0, wait(u64::MAX - 999)),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_server_are_asked_again_after_ever_longer_waits() {
+    fn server_errors_are_repeated_after_growing_waits() {
         for attempt in 0..ATTEMPTS - 1 {
             let Next::Wait(time, _) = next(502, &Limits::default(), Repeat::Harmless, attempt, 0, PAUSE) else {
                 panic!("attempt {attempt} was the last")

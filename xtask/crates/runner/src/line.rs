@@ -1,4 +1,4 @@
-//! The line to a server: whom it may lead to, how an answer is read, and how it can break.
+//! The connection to a server: allowed addresses, reading an answer, and connection errors.
 
 use std::io::Read;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use reqwest::redirect::Policy;
 use crate::call::Answer;
 use crate::error::Error;
 
-/// For one request with its answer.
+/// Time limit of one request with its answer.
 const LIMIT: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(15);
 /// Largest answer that is read.
@@ -23,7 +23,7 @@ pub(crate) enum Lost {
     Interrupted,
     Connection {
         why: String,
-        /// The server may have the request.
+        /// The server may have received the request.
         begun: bool,
     },
 }
@@ -42,10 +42,10 @@ fn text(response: Response) -> Result<String, Lost> {
     if bytes.len() as u64 > ANSWER_BYTES {
         return Err(lost(format!("the answer is larger than {ANSWER_BYTES} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| lost("the answer is no text".into()))
+    String::from_utf8(bytes).map_err(|_| lost("the answer is not UTF-8 text".into()))
 }
 
-/// reqwest puts the interesting part at the end.
+/// reqwest has the root cause at the end of the chain.
 fn lost(error: &reqwest::Error) -> Lost {
     let mut why = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -56,19 +56,19 @@ fn lost(error: &reqwest::Error) -> Lost {
     if error.is_timeout() {
         why = format!("no answer within {}", progress::elapsed(LIMIT));
     }
-    // A header that cannot be sent is a token with a strange character; the text of the error does not show it.
+    // A header that cannot be sent is a token with an invalid character. The error text does not show the token.
     Lost::Connection { why: crate::plain(&why), begun: !error.is_connect() && !error.is_builder() }
 }
 
 pub(crate) fn client(base: &Url) -> Result<Client, Error> {
     tls::install();
-    // A token goes to whom it was meant for and nowhere else.
+    // Do not follow redirects: the token must only go to the configured server.
     let builder = || {
         let builder = Client::builder().user_agent("archproof").redirect(Policy::none());
         builder.timeout(LIMIT).connect_timeout(CONNECT)
     };
     let here = base.scheme() == "http";
-    // A proxy is never the way to this machine.
+    // Connections to this machine never use a proxy.
     let built = if here { builder().no_proxy().tls_certs_only([]).build() } else { builder().build() };
     built.map_err(|error| {
         let Lost::Connection { why, .. } = lost(&error) else { return interrupt::Interrupted.into() };
@@ -76,12 +76,12 @@ pub(crate) fn client(base: &Url) -> Result<Client, Error> {
     })
 }
 
-/// A token must not cross a network in plain text.
+/// Parses the address of an API. A token must not cross a network in plain text.
 pub(crate) fn endpoint(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| Error::Config(format!("the API's address `{}` {why}", crate::plain(text)));
-    let url = Url::parse(&format!("{}/", text.trim().trim_end_matches('/'))).map_err(|_| wrong("is no URL"))?;
+    let url = Url::parse(&format!("{}/", text.trim().trim_end_matches('/'))).map_err(|_| wrong("is not a URL"))?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::Config("the API's address holds a password; give the token in another way".into()));
+        return Err(Error::Config("the API's address contains a password; pass the token in another way".into()));
     }
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -89,7 +89,7 @@ pub(crate) fn endpoint(text: &str) -> Result<Url, Error> {
     match url.scheme() {
         "https" => Ok(url),
         "http" if is_here => Ok(url),
-        _ => Err(wrong("is not https; plain http goes only to this machine")),
+        _ => Err(wrong("is not https; plain http is only allowed for this machine")),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_never_crosses_a_network_in_plain_text() {
+    fn token_never_crosses_a_network_in_plain_text() {
         for good in ["https://api.github.com", "http://127.0.0.1:4010/x/", "http://[::1]:1", "http://localhost:1"] {
             assert!(endpoint(good).unwrap().as_str().ends_with('/'), "{good}");
         }

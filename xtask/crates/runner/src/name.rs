@@ -1,12 +1,13 @@
-//! Names of runners that were made here. The time is in the name, because GitHub does not tell how old a runner is.
+//! Names of runners that this program registers. A name contains the time, because GitHub does not report a runner's
+//! age.
 
 use jiff::Timestamp;
 
 use crate::error::Error;
 
-/// Whatever is cleaned up begins with this.
+/// Prefix of everything that this program cleans up.
 pub const PREFIX: &str = "archproof";
-/// Longer ones are refused by GitHub.
+/// GitHub refuses longer names.
 const LONGEST: usize = 64;
 
 /// `archproof-ARCH-TIME-XXXX`: the seconds since 1970 and a random number, both in hexadecimal digits.
@@ -17,12 +18,12 @@ pub struct Name {
 }
 
 impl Name {
-    /// A name that nobody has.
+    /// A new, unique name.
     pub fn fresh(arch: &str, now: Timestamp) -> String {
         format!("{PREFIX}-{arch}-{:08x}-{:04x}", now.as_second(), fastrand::u16(..))
     }
 
-    /// None: it was not made here.
+    /// None: this program did not make the name.
     pub fn parse(name: &str) -> Option<Name> {
         let rest = name.strip_prefix(PREFIX)?.strip_prefix('-')?;
         let (rest, random) = rest.rsplit_once('-')?;
@@ -36,14 +37,14 @@ impl Name {
     }
 }
 
-/// Names of runners become names of servers and parts of paths.
+/// Checks the name of a runner. It also becomes the name of a server and part of paths.
 pub fn check_name(name: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain) && !name.starts_with(['-', '.']) {
         return Ok(());
     }
     let name = crate::plain(name);
-    Err(Error::Config(format!("`{name}` is no name for a runner: 1 to {LONGEST} letters, digits, -, _ and .")))
+    Err(Error::Config(format!("`{name}` is not a valid runner name: use 1 to {LONGEST} letters, digits, -, _ and .")))
 }
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_its_age_and_strangers_names_are_left_alone() {
+    fn own_names_contain_their_age_and_foreign_names_are_ignored() {
         let now = Timestamp::from_second(1_795_000_000).unwrap();
         for arch in ["riscv64", "split-arch"] {
             let name = Name::fresh(arch, now);

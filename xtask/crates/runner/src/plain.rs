@@ -1,10 +1,10 @@
-//! Text of others, fit for a terminal.
+//! Makes foreign text safe for a terminal.
 
-/// Longest text of somebody else that is shown, in characters.
+/// Longest foreign text that is shown, in characters.
 const LONGEST: usize = 300;
 
-/// One line without control characters: the text of a server, or a name that somebody else chose, must not steer the
-/// terminal. Cut where it is long.
+/// One line without control characters: text of a server, and names that other users chose, must not control the
+/// terminal. Long text is cut.
 pub fn plain(text: &str) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() || is_turning(c) { ' ' } else { c });
     let line: String = chars.by_ref().take(LONGEST).collect();
@@ -12,7 +12,7 @@ pub fn plain(text: &str) -> String {
     format!("{}{rest}", line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Marks that change the direction of the text behind them.
+/// Characters that change the writing direction of the text after them.
 fn is_turning(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_steers_the_terminal() {
+    fn text_does_not_control_the_terminal() {
         for (text, expected) in [
             ("a\n::add-mask::b\r\nc", "a ::add-mask::b c"),
             ("\u{1b}[31mred\u{7}", "[31mred"),

@@ -1,7 +1,8 @@
-//! Rules for labels, and for tokens that register runners which stay. Which jobs reach a runner is decided in `exposure`.
+//! Rules for labels, and for tokens that register persistent runners. `exposure` decides which jobs can reach a runner.
 //!
-//! A self-hosted runner of a public repository runs what strangers put into their pull requests. One that stays keeps what
-//! they leave behind. <https://docs.github.com/en/actions/reference/security/secure-use>
+//! A self-hosted runner of a public repository runs code from pull requests of outside contributors. On a persistent
+//! runner, they can leave something for later jobs.
+//! <https://docs.github.com/en/actions/reference/security/secure-use>
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,12 @@ use crate::error::Error;
 use crate::github::{Group, Repository};
 use crate::plain;
 
-/// Every word that names an architecture, in lower case, and which one that is.
+/// Every word that names an architecture, in lower case, with its GOARCH.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchNames(BTreeMap<String, String>);
 
 impl ArchNames {
-    /// Names and aliases of the targets, and the labels that the official agent gives itself.
+    /// Names and aliases of the targets, and the default labels of the official agent.
     pub fn new(targets: &[Target], data: &RunnerData) -> ArchNames {
         let own = targets.iter().flat_map(|target| {
             std::iter::once(&target.name).chain(&target.aliases).map(|name| (name.to_lowercase(), target.name.clone()))
@@ -25,27 +26,28 @@ impl ArchNames {
         ArchNames(own.chain(labels).collect())
     }
 
-    /// The architecture that a label names, as a whole or with one of its parts, as in `linux-ARCH`.
+    /// The architecture that a label names, as a whole or in a part between dashes, as in `linux-ARCH`.
     pub fn of(&self, label: &str) -> Option<&str> {
         let label = label.to_lowercase();
         let parts = std::iter::once(label.as_str()).chain(label.split('-'));
         parts.into_iter().find_map(|part| self.0.get(part)).map(String::as_str)
     }
 
-    /// The labels that name another architecture. A job for that one would come to this machine.
+    /// The labels that name another architecture. Jobs for that architecture would reach this machine.
     pub fn lies<'a>(&self, arch: &str, labels: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let lies = |label: &&str| self.of(label).is_some_and(|named| named != arch);
         labels.into_iter().filter(lies).map(str::to_owned).collect()
     }
 }
 
-/// A token for `config.sh` makes runners that stay. `groups` are those of an organisation.
+/// Refuses a registration token, which makes persistent runners, for public repositories. `groups` are the runner
+/// groups of an organisation.
 pub fn registration(repository: Option<&Repository>, groups: &[Group], allowed: bool) -> Result<(), Error> {
     let public = match repository {
         Some(repository) if !repository.private => format!("{} is public", plain(&repository.full_name)),
         Some(_) => return Ok(()),
         None => match groups.iter().find(|group| group.allows_public_repositories) {
-            Some(group) => format!("the runner group {} takes jobs of public repositories", plain(&group.name)),
+            Some(group) => format!("the runner group {} accepts jobs of public repositories", plain(&group.name)),
             None => return Ok(()),
         },
     };
@@ -53,13 +55,13 @@ pub fn registration(repository: Option<&Repository>, groups: &[Group], allowed: 
         return Ok(());
     }
     Err(Error::Policy(format!(
-        "refused: {public}, and whoever has such a token registers runners that stay, on which strangers' pull requests \
-         leave something for the next job. `runner jit` registers a runner for one job; --allow-persistent-public if you \
-         must"
+        "refused: {public}, and a registration token makes persistent runners, on which pull requests from forks can \
+         leave something for later jobs. Use `runner jit` to register a runner for one job, or accept the risk with \
+         --allow-persistent-public"
     )))
 }
 
-/// The labels of a runner that is about to be registered.
+/// Refuses wrong labels of a runner that is about to be registered.
 pub fn labels(names: &ArchNames, arch: &str, labels: &[String]) -> Result<(), Error> {
     let lies = names.lies(arch, labels.iter().map(String::as_str));
     if lies.is_empty() {
@@ -67,7 +69,7 @@ pub fn labels(names: &ArchNames, arch: &str, labels: &[String]) -> Result<(), Er
     }
     let lies = plain(&lies.join(", "));
     Err(Error::Policy(format!(
-        "refused: {lies} on a machine that is {arch}: jobs for another architecture would come to it"
+        "refused: the label {lies} on a machine with architecture {arch}: jobs for another architecture would reach it"
     )))
 }
 
@@ -82,7 +84,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn labels_that_name_another_architecture_are_lies() {
+    fn labels_that_name_another_architecture_are_found() {
         for (arch, label, lie) in [
             ("riscv64", "X64", true),
             ("riscv64", "x86-64", true),
@@ -101,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_stays_is_not_for_the_public() {
+    fn persistent_runners_are_refused_for_public_repositories() {
         let repository = |private| Repository { private, ..Repository::named("o/r") };
         let group = |open| Group {
             id: 2,

@@ -1,7 +1,7 @@
-//! For which waiting jobs machines are missing. Only deciding is done here; starting one is the business of `up`.
+//! Decides for which waiting jobs machines must be started. `up` starts them.
 //!
-//! Jobs of runs whose commit is of another repository start no machine. That saves machines and closes no door: GitHub
-//! gives a job to any runner with its labels; see `exposure`.
+//! Jobs of runs with a commit from another repository start no machine. This saves machines, but is no protection:
+//! GitHub gives a job to any runner with its labels; see `exposure`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,58 +13,58 @@ use crate::github::{Job, Queued, Runner};
 use crate::name::Name;
 use crate::plain;
 
-/// A runner that was registered so long ago and is still offline does not come any more.
+/// A runner that was registered longer ago and is still offline will not come online any more.
 const STARTING: Duration = Duration::from_secs(30 * 60);
 
 /// A kind of machine that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Startable {
-    /// Its name in `targets/matrix.yaml`.
+    /// The name of the runner in `targets/matrix.yaml`.
     pub runner: String,
     pub arch: String,
     pub labels: Vec<String>,
-    /// At the same time.
+    /// The largest number of machines at the same time.
     pub max: u32,
 }
 
-/// What to start of one kind of machine.
+/// The number of machines to start, for one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Start {
     pub runner: String,
     pub arch: String,
-    /// Jobs that ask for exactly its labels.
+    /// Waiting jobs with exactly its labels.
     pub waiting: usize,
-    /// Runners that are idle, or on their way.
+    /// Runners that are idle or starting.
     pub coming: usize,
-    /// Runners at work.
+    /// Busy runners.
     pub busy: usize,
     pub max: u32,
-    /// How many to start now.
+    /// Number of machines to start now.
     pub start: usize,
 }
 
-/// What is to be done about the jobs that wait.
+/// The decision about the waiting jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     pub starts: Vec<Start>,
-    /// Jobs that no machine here is for.
+    /// Jobs that no kind of machine here fits.
     pub others: Vec<String>,
-    /// Jobs of runs whose commit is of another repository.
+    /// Jobs of runs with a commit from another repository.
     pub skipped: Vec<Skipped>,
 }
 
-/// A job that starts no machine, because the commit of its run is of another repository.
+/// A job that starts no machine, because the commit of its run is from another repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     pub job: String,
     pub labels: Vec<String>,
     pub run: u64,
     pub event: String,
-    /// None: a fork that was deleted.
+    /// None: the fork was deleted.
     pub head_repository: Option<String>,
 }
 
-/// `kinds` are those whose machines can be started here.
+/// `kinds` are the kinds of machines that can be started.
 pub fn plan(queued: &[Queued], runners: &[Runner], kinds: &[Startable], now: Timestamp) -> Plan {
     let (foreign, own): (Vec<&Queued>, Vec<&Queued>) = queued.iter().partition(|queued| queued.run.is_foreign());
     let jobs: Vec<&Job> = own.iter().map(|queued| &queued.job).collect();
@@ -96,7 +96,7 @@ impl Skipped {
     }
 }
 
-/// For people: the job, and where its commit is from.
+/// For people: the job, and the repository of its commit.
 impl std::fmt::Display for Skipped {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let head = self.head_repository.as_deref().unwrap_or("an unknown repository");
@@ -104,7 +104,7 @@ impl std::fmt::Display for Skipped {
     }
 }
 
-/// Whether it was made here for this kind of machine.
+/// Whether this program registered the runner for this kind of machine.
 fn is_kind(runner: &Runner, kind: &Startable) -> bool {
     let made_here = Name::parse(&runner.name).is_some_and(|name| name.arch == kind.arch);
     made_here && set(kind.labels.iter()).is_subset(&runner.label_names().map(str::to_lowercase).collect())
@@ -115,7 +115,7 @@ fn comes(runner: &Runner, now: Timestamp) -> bool {
     runner.is_online() || Name::parse(&runner.name).is_some_and(young)
 }
 
-/// GitHub compares labels without regard to case and order.
+/// GitHub compares labels independent of case and order.
 fn set<'a>(labels: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     labels.map(|label| label.to_lowercase()).collect()
 }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_started_for_jobs_that_ask_for_exactly_them_up_to_the_limit() {
+    fn machines_are_started_for_jobs_with_exactly_their_labels_up_to_the_limit() {
         const LABELS: [&str; 3] = ["self-hosted", "linux", "riscv64"];
         let wait =
             |count| -> Vec<Queued> { (0..count).map(|id| job(id, &["RISCV64", "self-hosted", "Linux"])).collect() };
@@ -189,7 +189,7 @@ mod tests {
         let json = |text: &str| serde_json::from_str(text).unwrap();
         for (head, shown) in [
             (r#"{"id": 8, "full_name": "them/r"}"#, "pull_request from them/r"),
-            // A fork that has taken the repository's former name.
+            // A fork with the repository's former name.
             (r#"{"id": 8, "full_name": "o/r"}"#, "pull_request from o/r"),
             ("null", "pull_request from an unknown repository"),
         ] {

@@ -1,4 +1,4 @@
-//! Whose runners are meant: those of a repository or of an organisation.
+//! The owner of runners: a repository or an organisation.
 
 use crate::error::Error;
 
@@ -16,7 +16,7 @@ impl Scope {
             Some((owner, name)) if is_segment(owner) && is_segment(name) => {
                 Ok(Scope::Repo { owner: owner.into(), name: name.into() })
             }
-            _ => Err(Error::Config(format!("`{}` is no repository; write OWNER/NAME", crate::plain(text)))),
+            _ => Err(Error::Config(format!("`{}` is not a repository; write OWNER/NAME", crate::plain(text)))),
         }
     }
 
@@ -24,10 +24,10 @@ impl Scope {
         if is_segment(text) {
             return Ok(Scope::Org(text.into()));
         }
-        Err(Error::Config(format!("`{}` is no organisation; write its name alone", crate::plain(text))))
+        Err(Error::Config(format!("`{}` is not an organisation; write only its name", crate::plain(text))))
     }
 
-    /// What every path begins with.
+    /// The first segments of every path.
     pub(crate) fn path(&self) -> Vec<String> {
         match self {
             Scope::Repo { owner, name } => vec!["repos".into(), owner.clone(), name.clone()],
@@ -35,16 +35,16 @@ impl Scope {
         }
     }
 
-    /// What a token needs to change runners.
+    /// The permissions that a token needs to change runners.
     pub(crate) fn needs(&self) -> &'static str {
         match self {
             Scope::Repo { .. } => {
                 "Administration: write on the repository (a fine-grained token or a GitHub App), or the scope `repo` of a \
-                 classic token; GITHUB_TOKEN of a job never has it"
+                 classic token; a job's GITHUB_TOKEN never has it"
             }
             Scope::Org(_) => {
                 "Self-hosted runners: write on the organisation (a fine-grained token or a GitHub App), or the scope \
-                 `admin:org` of a classic token; GITHUB_TOKEN of a job never has it"
+                 `admin:org` of a classic token; a job's GITHUB_TOKEN never has it"
             }
         }
     }
@@ -59,7 +59,7 @@ impl std::fmt::Display for Scope {
     }
 }
 
-/// Nothing that would lead out of its place in a path.
+/// Whether the text stays one segment of a path.
 fn is_segment(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !text.is_empty() && text.len() <= 100 && text.chars().all(plain) && text.chars().any(|c| c != '.')
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_stays_in_its_place() {
+    fn scope_stays_inside_of_its_path_segment() {
         assert_eq!(Scope::repo("o/r.x").unwrap().path(), ["repos", "o", "r.x"]);
         assert_eq!(Scope::org("o").unwrap().path(), ["orgs", "o"]);
         for bad in ["", "o", "o/", "/r", "o/r/x", "o/..", "../r", "o/r?x", "o/r#x", "o /r", "https://github.com/o/r"] {

@@ -1,5 +1,5 @@
-//! The settings that a repository on GitHub lacks before the first push of the workflows. This module only reads; each
-//! finding has the command that sets what is missing.
+//! Finds the settings that a GitHub repository lacks before the first push of the workflows. This module only reads;
+//! each finding has the command that corrects the setting.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::exposure::APPROVE_ALL;
 use crate::github::{Branch, ForkApproval, Github, Pages, Permissions, Repository, WorkflowToken};
 use crate::plain;
 
-/// The id of GitHub Actions as an App: a required check of it cannot be given by another App.
+/// The App id of GitHub Actions: no other App can then report a required check.
 const ACTIONS: u64 = 15368;
 
 /// The needs of the workflows.
@@ -32,9 +32,9 @@ pub struct Facts {
     pub approval: Result<ForkApproval, String>,
     /// None: the repository has no site.
     pub pages: Result<Option<Pages>, String>,
-    /// Of the default branch.
+    /// The protection of the default branch.
     pub branch: Result<Branch, String>,
-    /// Names of variables of the repository, and of the organisation for it.
+    /// Names of variables of the repository, and of its organisation.
     pub variables: Result<BTreeSet<String>, String>,
 }
 
@@ -43,28 +43,28 @@ pub struct Facts {
 pub enum Status {
     Ok,
     Missing,
-    /// GitHub did not answer, so it may be missing.
+    /// GitHub did not report the setting, so it may be missing.
     Unknown,
-    /// Not set, and the workflows do without it.
+    /// Not set, and not required by the workflows.
     Optional,
 }
 
 /// One setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// For scripts: `actions`, `token`, `approval`, `pages`, `checks`, `variable`.
+    /// The id of the setting, for scripts: `actions`, `token`, `approval`, `pages`, `checks`, `variable`.
     pub setting: &'static str,
     pub status: Status,
     /// The present state.
     pub text: String,
-    /// How to set it; empty where nothing is to be done.
+    /// How to set it; empty if there is nothing to do.
     pub fix: String,
 }
 
-/// Asks for everything that [`check`] looks at. What GitHub refuses becomes a finding, except the repository itself.
+/// Asks for all [`Facts`]. A refusal of GitHub becomes a finding, except for the repository itself.
 pub fn ask(github: &Github) -> Result<Facts, Error> {
     let repository = github.repository()?;
-    let repository = repository.ok_or_else(|| Error::Config("workflows are of a repository: give --repo".into()))?;
+    let repository = repository.ok_or_else(|| Error::Config("workflows belong to a repository: give --repo".into()))?;
     let branch = answered(github.branch(&repository.default_branch))?;
     Ok(Facts {
         permissions: answered(github.permissions())?,
@@ -89,7 +89,7 @@ pub fn check(facts: &Facts, needs: &Needs) -> Vec<Setting> {
     settings
 }
 
-/// 6 where something is missing, 3 where something is unknown.
+/// 6 if something is missing, otherwise 3 if something is unknown, otherwise 0.
 pub fn code(settings: &[Setting]) -> u8 {
     let has = |status| settings.iter().any(|setting| setting.status == status);
     if has(Status::Missing) {
@@ -121,13 +121,8 @@ fn missing(setting: &'static str, text: impl Into<String>, fix: String) -> Setti
 }
 
 fn unknown(setting: &'static str, why: &str, fix: String) -> Setting {
-    let text = format!("GitHub did not report it: {why}");
-    Setting {
-        setting,
-        status: Status::Unknown,
-        text,
-        fix: format!("give the token that permission, or make sure: {fix}"),
-    }
+    let text = format!("GitHub did not report the setting: {why}");
+    Setting { setting, status: Status::Unknown, text, fix: format!("give the token that permission, or run: {fix}") }
 }
 
 fn actions(facts: &Facts, path: &str) -> Setting {
@@ -139,7 +134,7 @@ fn actions(facts: &Facts, path: &str) -> Setting {
     }
 }
 
-/// Every job says which permissions it needs; what a new workflow forgets must not be able to write.
+/// Every job declares its permissions. A new workflow that forgets this must not be able to write.
 fn token(facts: &Facts, path: &str) -> Setting {
     let fix = format!(
         "gh api -X PUT {path}/actions/permissions/workflow -f default_workflow_permissions=read \
@@ -160,7 +155,7 @@ fn token(facts: &Facts, path: &str) -> Setting {
 
 fn approval(facts: &Facts, path: &str) -> Setting {
     if facts.repository.private {
-        return ok("approval", "the repository is not public: no pull requests from forks of strangers");
+        return ok("approval", "the repository is not public: outside contributors cannot open pull requests");
     }
     let fix = format!(
         "gh api -X PUT {path}/actions/permissions/fork-pr-contributor-approval -f approval_policy={APPROVE_ALL}"
@@ -188,7 +183,7 @@ fn pages(facts: &Facts, path: &str) -> Setting {
         Ok(Some(site)) if site.build_type.as_deref() != Some("workflow") => {
             missing("pages", "GitHub Pages builds the site from a branch, not from a workflow", fix("PUT"))
         }
-        Ok(Some(_)) => ok("pages", "GitHub Pages takes the site from a workflow"),
+        Ok(Some(_)) => ok("pages", "GitHub Pages gets the site from a workflow"),
     }
 }
 
@@ -210,7 +205,7 @@ fn checks(facts: &Facts, needs: &Needs, path: &str) -> Setting {
     }
 }
 
-/// The command that makes a ruleset which requires these checks.
+/// The command that creates a ruleset which requires these checks.
 fn ruleset(checks: &[&String], path: &str) -> String {
     let required: Vec<_> = checks.iter().map(|name| json!({ "context": name, "integration_id": ACTIONS })).collect();
     let body = json!({
@@ -230,7 +225,7 @@ fn variable(facts: &Facts, name: &str) -> Setting {
         Err(why) => unknown("variable", &format!("{name}: {why}"), fix),
         Ok(names) if names.contains(name) => ok("variable", format!("{name} is set")),
         Ok(_) => {
-            let text = format!("{name} is not set: the workflows take it for empty");
+            let text = format!("{name} is not set: the workflows treat it as empty");
             Setting { setting: "variable", status: Status::Optional, text, fix }
         }
     }
@@ -266,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_that_has_everything_is_ok() {
+    fn complete_repository_is_ok() {
         let settings = check(&facts(), &needs());
         assert!(settings.iter().all(|setting| setting.status == Status::Ok && setting.fix.is_empty()), "{settings:?}");
         assert_eq!((settings.len(), code(&settings)), (6, 0));
     }
 
     #[test]
-    fn each_setting_that_is_missing_or_unknown_is_named_with_its_command() {
+    fn each_missing_or_unknown_setting_is_named_with_its_command() {
         use Status::{Missing, Optional, Unknown};
         let checks = |names: &[&str]| Branch { checks: names.iter().map(|name| (*name).to_owned()).collect() };
         let disabled = Permissions { enabled: Some(false), sha_pinning_required: None };
@@ -314,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_repository_needs_no_approval_and_no_site_is_needed_without_pages() {
+    fn private_repository_needs_no_approval_and_no_site_without_pages() {
         let mut private = Facts { approval: denied(), pages: Ok(None), ..facts() };
         private.repository.private = true;
         let settings = check(&private, &Needs { pages: false, ..needs() });

@@ -1,4 +1,4 @@
-//! The client against a GitHub that keeps what it is told: taken names, pages, limits, busy runners, Apps, cut lines.
+//! Tests the client with a fake GitHub: used names, pages, rate limits, busy runners, Apps, cut connections.
 
 #[expect(dead_code, reason = "the other half is for the tests of the command line")]
 mod fake;
@@ -15,7 +15,7 @@ use rustls::pki_types::PrivatePkcs1KeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-/// Made for these tests; nothing takes it.
+/// Made for these tests; no server accepts it.
 const APP_KEY: &str = include_str!("app-key.pem");
 const JIT: &str = "POST /repos/o/r/actions/runners/generate-jitconfig";
 const LIST: &str = "GET /repos/o/r/actions/runners";
@@ -45,7 +45,7 @@ fn ask() -> JitRequest {
 }
 
 #[test]
-fn a_runner_is_registered_looked_at_and_deleted() {
+fn runner_is_registered_read_and_deleted() {
     let fake = Fake::start();
     let github = github(&fake);
     let made = github.create_jit(&ask()).unwrap();
@@ -54,12 +54,12 @@ fn a_runner_is_registered_looked_at_and_deleted() {
     let there = github.runner(made.runner.id).unwrap().unwrap();
     assert!(!there.is_online() && !there.busy);
     assert!(github.delete(made.runner.id).unwrap());
-    assert!(!github.delete(made.runner.id).unwrap(), "what is gone is no error");
+    assert!(!github.delete(made.runner.id).unwrap(), "deleting a missing runner is not an error");
     assert_eq!(github.runner(made.runner.id).unwrap(), None);
 }
 
 #[test]
-fn a_name_that_is_taken_is_followed_by_another_one_three_times() {
+fn used_name_is_replaced_up_to_three_times() {
     let taken = r#"{"message": "Already exists"}"#;
     for (times, code) in [(1, 0), (2, 0), (3, 4)] {
         let fake = Fake::start();
@@ -71,7 +71,7 @@ fn a_name_that_is_taken_is_followed_by_another_one_three_times() {
             fake.state().requests.iter().map(|request| request.body["name"].to_string()).collect();
         assert_eq!(names.len(), usize::min(times + 1, 3), "the same name was tried again");
     }
-    // A name that somebody chose is not exchanged for another one.
+    // A name that the caller chose is not replaced.
     let fake = Fake::start();
     fake.add("mine", |_| {});
     let error = github(&fake).create_jit(&JitRequest { name: Some("mine".into()), ..ask() }).unwrap_err();
@@ -92,7 +92,7 @@ fn all_pages_are_read() {
     fake.add("r1", |_| {});
     fake.add("r10", |_| {});
     assert_eq!(github(&fake).runners(Some("r1")).unwrap().len(), 1);
-    // A server that always has one more.
+    // A server whose list never ends.
     let full: Vec<Value> =
         (0..100).map(|id| json!({"id": id, "name": "x", "status": "online", "busy": false})).collect();
     let body = json!({ "total_count": 1_000_000, "runners": full }).to_string();
@@ -102,7 +102,7 @@ fn all_pages_are_read() {
 }
 
 #[test]
-fn limits_are_waited_for_unless_that_is_too_long() {
+fn limits_are_waited_for_unless_the_wait_is_too_long() {
     let now = jiff::Timestamp::now().as_second();
     let (soon, late) = (now.to_string(), (now + 3600).to_string());
     let limited = r#"{"message": "API rate limit exceeded"}"#;
@@ -112,7 +112,7 @@ fn limits_are_waited_for_unless_that_is_too_long() {
     fake.answer(LIST, 429, &[("retry-after", "0")], limited);
     assert!(github(&fake).runners(None).unwrap().is_empty());
     assert_eq!(fake.count(LIST), 3);
-    // What creates something is repeated too: the limit is looked at before anything is done.
+    // A creating call is repeated too: the server checks the limit before it processes the call.
     fake.answer(JIT, 429, &[("retry-after", "0")], limited);
     github(&fake).create_jit(&ask()).unwrap();
     assert_eq!((fake.count(JIT), fake.names().len()), (2, 1));
@@ -126,7 +126,7 @@ fn limits_are_waited_for_unless_that_is_too_long() {
 }
 
 #[test]
-fn errors_of_the_server_are_asked_again_and_creating_is_not() {
+fn server_errors_are_repeated_except_for_creating_calls() {
     let fake = Fake::start();
     (0..3).for_each(|_| fake.answer(LIST, 502, &[], "<html>Bad gateway"));
     assert!(github(&fake).runners(None).is_ok());
@@ -135,11 +135,11 @@ fn errors_of_the_server_are_asked_again_and_creating_is_not() {
     assert_eq!(github(&fake).runners(None).unwrap_err().code(), 5);
     assert_eq!(fake.count(LIST), 8);
     fake.cut(LIST);
-    assert!(github(&fake).runners(None).is_ok(), "a line that breaks while something is read");
+    assert!(github(&fake).runners(None).is_ok(), "a connection that breaks during a read is repeated");
     fake.answer("POST /repos/o/r/actions/runners/registration-token", 502, &[], "");
     assert_eq!(github(&fake).registration_token().unwrap_err().code(), 5);
     assert_eq!(fake.count("POST "), 1);
-    // Deleted, but nobody heard it: the second attempt finds nothing, and that is as good.
+    // Deleted, but the answer was lost: the second attempt finds no runner, which counts as success.
     let id = fake.add("x", |_| {});
     fake.cut(&format!("DELETE /repos/o/r/actions/runners/{id}"));
     github(&fake).delete(id).unwrap();
@@ -147,14 +147,14 @@ fn errors_of_the_server_are_asked_again_and_creating_is_not() {
 }
 
 #[test]
-fn a_runner_that_nobody_heard_of_does_not_stay() {
+fn runner_of_a_lost_or_unusable_answer_is_deleted() {
     let fake = Fake::start();
     fake.cut(JIT);
     let error = github(&fake).create_jit(&ask()).unwrap_err();
     assert_eq!((error.code(), fake.count(JIT)), (5, 1), "{error}");
     assert!(error.to_string().contains("is gone"), "{error}");
     assert!(fake.names().is_empty(), "{:?}", fake.names());
-    // Nor one whose configuration cannot be used, or whose answer cannot be read.
+    // Also a runner whose configuration cannot be used, or whose answer cannot be read.
     for config in [json!("geheim"), json!(null), json!(7)] {
         let id = fake.add("bad", |_| {});
         let runner = fake.state().runners[0].clone();
@@ -168,7 +168,7 @@ fn a_runner_that_nobody_heard_of_does_not_stay() {
 }
 
 #[test]
-fn refusals_say_what_was_refused_why_and_what_it_needs() {
+fn refusals_name_the_call_the_reason_and_the_permission() {
     let fake = Fake::start();
     let busy = fake.add("busy", |runner| runner["busy"] = true.into());
     let error = github(&fake).delete(busy).unwrap_err();
@@ -195,13 +195,13 @@ fn refusals_say_what_was_refused_why_and_what_it_needs() {
 }
 
 #[test]
-fn a_token_goes_nowhere_else_and_is_never_told() {
+fn token_goes_to_no_other_server_and_is_never_shown() {
     let (fake, thief) = (Fake::start(), Fake::start());
     let to = format!("{}/repos/o/r/actions/runners", thief.url());
     fake.answer(LIST, 301, &[("location", &to)], r#"{"message": "Moved Permanently"}"#);
     let error = github(&fake).runners(None).unwrap_err();
     assert_eq!((error.code(), thief.state().requests.len()), (2, 0), "{error}");
-    // A server that repeats what it was sent.
+    // A server that repeats the token.
     for status in [400, 401, 403, 404, 422, 500] {
         (0..4).for_each(|_| fake.answer(LIST, status, &[], &format!(r#"{{"message": "no: {TOKEN}"}}"#)));
         let error = github(&fake).runners(None).unwrap_err();
@@ -222,16 +222,16 @@ fn app(fake: &Fake, id: &str, scope: &Scope) -> Credentials {
 }
 
 #[test]
-fn an_app_gets_a_token_uses_it_until_it_expires_and_gets_another_one() {
+fn app_token_is_reused_until_it_expires_or_is_revoked() {
     let fake = Fake::start();
     let github = with(&fake, &repo(), app(&fake, "7", &repo()));
     (0..3).for_each(|_| drop(github.runners(None).unwrap()));
     assert_eq!(fake.state().issued, 1);
-    // Revoked in between.
+    // The token was revoked.
     fake.state().tokens.clear();
     github.runners(None).unwrap();
     assert_eq!(fake.state().issued, 2);
-    // About to expire: each call takes a new one.
+    // The token is about to expire: each call gets a new one.
     fake.state().app_life = 30;
     fake.state().tokens.clear();
     github.runners(None).unwrap();
@@ -240,7 +240,7 @@ fn an_app_gets_a_token_uses_it_until_it_expires_and_gets_another_one() {
     let requests = fake.state().requests.clone();
     let scope = requests.iter().find(|request| request.path.ends_with("access_tokens")).unwrap();
     assert_eq!(scope.body, json!({ "repositories": ["r"] }), "the token is for one repository");
-    // Another App's key, or none.
+    // The key of another App, or no key.
     let other = with(&fake, &repo(), app(&fake, "9", &repo()));
     assert_eq!(other.runners(None).unwrap_err().code(), 3);
     let short = base64::engine::general_purpose::STANDARD.encode("geheim");
@@ -251,7 +251,7 @@ fn an_app_gets_a_token_uses_it_until_it_expires_and_gets_another_one() {
 }
 
 #[test]
-fn settings_that_workflows_need_are_read_from_rulesets_and_branch_protection() {
+fn required_checks_are_read_from_rulesets_and_branch_protection() {
     let fake = Fake::start();
     let github = github(&fake);
     assert_eq!(github.pages_site().unwrap(), None);
@@ -264,13 +264,13 @@ fn settings_that_workflows_need_are_read_from_rulesets_and_branch_protection() {
     fake.set("branches/main/protection/required_status_checks", json!({"strict": true, "contexts": ["rust"]}));
     assert_eq!(github.branch("main").unwrap().checks, ["gate", "rust"].map(String::from).into());
     fake.set("actions/variables", json!({"total_count": 1, "variables": [{"name": "A", "value": "x"}]}));
-    assert_eq!(github.variables().unwrap_err().code(), 3, "the organisation's may not be read");
+    assert_eq!(github.variables().unwrap_err().code(), 3, "the variables of the organisation are not readable");
     fake.set("actions/organization-variables", json!({"total_count": 1, "variables": [{"name": "B", "value": ""}]}));
     assert_eq!(github.variables().unwrap(), ["A", "B"].map(String::from).into());
 }
 
 #[test]
-fn groups_jobs_and_labels() {
+fn groups_jobs_and_labels_are_read_and_changed() {
     let fake = Fake::start();
     let org = Scope::org("org").unwrap();
     let org = with(&fake, &org, Credentials::Token(Secret::new(TOKEN)));
@@ -300,7 +300,7 @@ fn groups_jobs_and_labels() {
     assert_eq!(names(github.labels(id).unwrap()), ["d"]);
 }
 
-/// Whatever comes back, it is either understood or refused as an answer that cannot be used; nothing panics.
+/// A damaged answer is either understood or refused as unusable, without a panic.
 #[test]
 fn damaged_answers_are_refused() {
     let fake = Fake::start();

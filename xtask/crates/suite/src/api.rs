@@ -1,4 +1,4 @@
-//! Raw HTTP to an apiserver through kube's client: no retry, no typed object in between, one transport by choice.
+//! Raw HTTP to an apiserver through kube's client: no retries, no typed objects, and a chosen transport.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum Transport {
     Http2,
 }
 
-/// A client of one apiserver with connections of its own.
+/// A client of one apiserver with separate connections.
 #[derive(Clone)]
 pub struct Api {
     client: kube::Client,
@@ -40,7 +40,7 @@ pub struct Api {
     limit: Duration,
 }
 
-/// A request; `path` and `query` as they go on the wire.
+/// A request; `path` and `query` are sent as they are.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Method,
@@ -60,7 +60,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// An answer whose body is still coming.
+/// An answer whose body is still arriving.
 pub struct Streaming {
     pub status: u16,
     pub version: http::Version,
@@ -68,7 +68,7 @@ pub struct Streaming {
     pub body: Body,
 }
 
-/// What an administrator of a profile shows to its apiserver.
+/// The credentials of a profile's administrator for its apiserver.
 pub struct Identity {
     pub tls: tls::ClientConfig,
     pub authorization: Option<String>,
@@ -90,7 +90,7 @@ impl Identity {
 }
 
 impl Api {
-    /// Does not connect yet; `limit` is for a whole answer.
+    /// Does not connect yet; `limit` applies to a whole answer.
     pub fn new(profile: &ProfileInfo, transport: Transport, limit: Duration) -> anyhow::Result<Api> {
         let Identity { tls, authorization } = Identity::of(profile)?;
         let mut tcp = HttpConnector::new();
@@ -122,7 +122,7 @@ impl Api {
         overload::refuse(request, self.exchange(request).await?)
     }
 
-    /// Sends a request and reads the whole answer as it is, for a recorder.
+    /// Sends a request and reads the whole answer, including time-out and overload answers, for a recorder.
     pub(crate) async fn exchange(&self, request: &Request) -> anyhow::Result<Response> {
         let whole = async {
             let streaming = self.open(request).await?;
@@ -135,7 +135,7 @@ impl Api {
         }
     }
 
-    /// Sends a request and returns as soon as the answer's head is here.
+    /// Sends a request and returns as soon as the head of the answer has arrived.
     pub async fn open(&self, request: &Request) -> anyhow::Result<Streaming> {
         let answer = self.client.send(self.build(request)?).await;
         let answer = answer.map_err(|error| anyhow!("{request} failed: {}", chain(&error)))?;
@@ -160,7 +160,7 @@ impl Api {
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
         }
-        builder.body(Body::from(request.body.clone())).with_context(|| format!("`{uri}` is no valid request"))
+        builder.body(Body::from(request.body.clone())).with_context(|| format!("`{uri}` is not a valid request"))
     }
 }
 
@@ -219,32 +219,32 @@ impl Response {
         (200..300).contains(&self.status)
     }
 
-    /// The pause for which a server asks that refuses every kind of work for now: 429 with Retry-After. A cache that is
-    /// being filled says so ("storage is (re)initializing"), for a new custom resource and whenever its definition has
-    /// changed. client-go obeys it too, whatever the verb (rest/with_retry.go).
+    /// The pause that a server asks for while it refuses all requests: 429 with Retry-After. A cache that is being
+    /// filled answers so ("storage is (re)initializing"), for a new custom resource and after each change of its
+    /// definition. client-go obeys it too, for every verb (rest/with_retry.go).
     pub fn asks_for_patience(&self) -> Option<Duration> {
         let seconds = self.header("retry-after").parse().ok()?;
         (self.status == 429).then(|| Duration::from_secs(seconds))
     }
 
-    /// The body as JSON; `Null` when it is none.
+    /// The body as JSON; `Null` if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 
-    /// The body as an object; an error that shows it when the request was refused.
+    /// The body as an object; if the request was refused, an error with the answer.
     pub fn object(&self) -> anyhow::Result<Object> {
         anyhow::ensure!(self.is_success(), "refused: {self}");
         let value = serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {self}"))?;
         Ok(Object(value))
     }
 
-    /// `reason` of a Status; empty if there is none.
+    /// `reason` of a Status; empty if it is absent.
     pub fn reason(&self) -> String {
         self.json()["reason"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// `message` of a Status; empty if there is none.
+    /// `message` of a Status; empty if it is absent.
     pub fn message(&self) -> String {
         self.json()["message"].as_str().unwrap_or_default().to_owned()
     }
@@ -260,7 +260,7 @@ impl Response {
 }
 
 impl std::fmt::Display for Response {
-    /// Status and the first part of the body: enough to see what the server meant.
+    /// The status and the first part of the body.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const SHOWN: usize = 400;
         let text = String::from_utf8_lossy(&self.body);
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_429_with_seconds_asks_for_patience() {
+    fn only_429_with_seconds_asks_for_a_retry() {
         for (status, header, seconds) in
             [(429, Some("1"), Some(1)), (429, None, None), (429, Some("soon"), None), (504, Some("1"), None)]
         {

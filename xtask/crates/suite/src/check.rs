@@ -1,4 +1,4 @@
-//! What a check is: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
+//! A check: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
 
 use futures::future::BoxFuture;
 use model::{Level, Outcome};
@@ -7,9 +7,9 @@ use crate::ctx::Ctx;
 pub use crate::requirement::{Requirement, Requires};
 use crate::store::StoreError;
 
-/// One requirement and the function that looks whether it holds.
+/// One requirement and the function that checks it.
 pub struct Check {
-    /// `<suite>.<name>`, stable for ever: it is the name in every report.
+    /// `<suite>.<name>`, stable forever: every report uses it as the check's name.
     pub id: &'static str,
     /// Where its row is in the sources.
     pub place: Place,
@@ -20,7 +20,7 @@ pub struct Check {
     pub source: &'static str,
     /// How the check observes it.
     pub observed: &'static str,
-    /// How to see it by hand with kubectl and etcdctl.
+    /// How to observe it by hand with kubectl and etcdctl.
     pub by_hand: &'static str,
     /// The profiles it runs on, one case each.
     pub profiles: &'static [&'static str],
@@ -39,9 +39,9 @@ pub struct Place {
 /// How a verdict is reached.
 #[derive(Clone, Copy)]
 pub enum Run {
-    /// Talks to the servers and looks at the answers.
+    /// Talks to the servers and checks the answers.
     Scenario(for<'a> fn(&'a Ctx) -> BoxFuture<'a, Verdict>),
-    /// Looks at everything that was recorded, after all scenarios have ended; the judge has the check's id. Pure.
+    /// Decides over all records after all scenarios have ended; the judge has the check's id. Pure.
     Judge,
 }
 
@@ -61,12 +61,12 @@ pub enum Stop {
     TimedOut {
         what: String,
     },
-    /// The environment broke, or what the requirement speaks of did not happen.
+    /// The environment broke, or the event that the requirement is about did not happen.
     Errored(anyhow::Error),
 }
 
 impl From<anyhow::Error> for Stop {
-    /// What a cluster of somebody else does not offer skips the check, whatever it was about to do.
+    /// A check is skipped if an external cluster does not offer what it needs.
     fn from(error: anyhow::Error) -> Stop {
         if let Some(Forbidden { need }) = error.downcast_ref() {
             return Stop::Skipped { need: need.clone() };
@@ -78,7 +78,7 @@ impl From<anyhow::Error> for Stop {
     }
 }
 
-/// The user of an external cluster lacks a right, or its endpoint a protocol.
+/// The user of an external cluster lacks a right, or the endpoint does not speak a protocol.
 #[derive(Debug)]
 pub(crate) struct Forbidden {
     pub(crate) need: String,
@@ -113,7 +113,7 @@ impl Check {
         self.id.split('.').next().unwrap_or(self.id)
     }
 
-    /// Whether the case on `profile` must have the profile for itself.
+    /// Whether the case on `profile` needs exclusive use of the profile.
     pub fn is_exclusive(&self, profile: &str) -> bool {
         self.requires.list().iter().any(|need| match need {
             Requirement::Exclusive => true,
@@ -122,7 +122,7 @@ impl Check {
         })
     }
 
-    /// The case's name on `profile`: the id alone on the check's first profile.
+    /// The case's name on `profile`: only the id on the check's first profile.
     pub fn case(&self, profile: &str) -> String {
         if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }
     }
@@ -138,7 +138,7 @@ macro_rules! expect {
     };
 }
 
-/// Fails the check unless both are equal; the text says what they are.
+/// Fails the check unless both values are equal; the text names them.
 #[macro_export]
 macro_rules! expect_eq {
     ($seen:expr, $expected:expr, $($text:tt)+) => {{

@@ -1,27 +1,27 @@
-//! How busy this machine is, beyond what the suite expects of it.
+//! The load of this machine that the measured slowdown does not cover.
 //!
-//! The slowdown is measured once, before the suite begins. Other work that begins later makes every answer later: with a
-//! load of twice the processors a check took three times as long, and ended in its deadline.
+//! The slowdown is measured once, before the suite begins. Other work that begins later delays every answer: with a
+//! load of twice the number of processors a check took three times as long, and reached its deadline.
 
 use std::fs;
 use std::time::Duration;
 
-/// Beyond this the machine is of no use, and a longer deadline only delays the report.
+/// The largest factor: beyond it the machine is of no use, and a longer deadline only delays the report.
 const MOST: f64 = 4.0;
 
-/// A deadline on a machine with this slowdown, as busy as it is now.
+/// A deadline on a machine with this slowdown, adapted to its load now.
 pub(crate) fn limit(on_reference: Duration, factor: f64) -> Duration {
     on_reference.mul_f64(factor * now())
 }
 
-/// By how much deadlines are longer now: the tasks of the last minute that wanted a processor, for each processor.
+/// The factor for the load now: the number of runnable tasks of the last minute for each processor.
 fn now() -> f64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let average = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     of(&average, processors)
 }
 
-/// Of the text of `/proc/loadavg`. Where there is none the machine counts as idle.
+/// The factor for a text of `/proc/loadavg`. Without the file the machine counts as idle.
 fn of(average: &str, processors: usize) -> f64 {
     let load: f64 = average.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
     let processors = u32::try_from(processors.max(1)).map_or(f64::MAX, f64::from);

@@ -1,4 +1,4 @@
-//! What a check works with: recorded requests, a namespace of its own, the raw store, random choices, deadlines.
+//! The context of a check: recorded requests, the case's namespace, the raw store, random choices, deadlines.
 
 mod ask;
 mod beside;
@@ -34,14 +34,14 @@ use crate::requirement::Requirement;
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
 
-/// One control plane under test with everything that records it; shared by all checks on the profile.
+/// A control plane under test with its recorders; all checks on the profile share it.
 pub struct Ground {
     pub cluster: Cluster,
     pub profile: ProfileInfo,
     /// By store name.
     pub stores: BTreeMap<String, (Store, Recorder)>,
     pub table: Arc<StorageTable>,
-    /// What stored values are compared with.
+    /// The values with which stored values are compared.
     pub compared: Arc<crate::engine::Compared>,
 }
 
@@ -54,7 +54,7 @@ pub struct Ctx {
     http2: OnceLock<Api>,
     namespace: OnceCell<String>,
     seed: u64,
-    /// Unique in the run and stable for a seed: part of the name of everything that this case creates.
+    /// Unique in the run and stable for a seed: the name of every object that this case creates contains it.
     slug: String,
     random: Mutex<fastrand::Rng>,
     counters: Mutex<BTreeMap<String, u64>>,
@@ -62,16 +62,16 @@ pub struct Ctx {
     begun: Instant,
 }
 
-/// A collection in which the case created something.
+/// A collection in which the case created objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Made {
     resource: Resource,
     namespace: String,
-    /// For cluster-scoped objects, where the whole collection is not ours.
+    /// Set for cluster-scoped objects only, because their collection also contains objects of other clients.
     name: String,
 }
 
-/// What a write or read gives back, and how it was asked for.
+/// A request, with the data that is recorded with it.
 struct Question<'a> {
     verb: Verb,
     resource: &'a Resource,
@@ -83,7 +83,7 @@ struct Question<'a> {
 }
 
 impl Ctx {
-    /// `seed` is the run's; the case's own choices follow from it and its name.
+    /// `seed` is the run's; the case's random choices follow from it, `client` and the profile's name.
     pub fn new(ground: Arc<Ground>, client: &str, seed: u64) -> Ctx {
         let mut hash = seed ^ 0x9e37_79b9_7f4a_7c15;
         for byte in client.bytes().chain(ground.profile.name.bytes()) {
@@ -91,7 +91,7 @@ impl Ctx {
         }
         let mut random = fastrand::Rng::with_seed(hash);
         let nonce: String = std::iter::repeat_with(|| random.char('a'..='z')).take(5).collect();
-        // Two runs of one seed may meet in a cluster that is not ours.
+        // Two runs with the same seed may use the same external cluster.
         let nonce = ground.cluster.info.shared.as_ref().map_or(nonce, |shared| shared.mark.clone());
         let short: String = client.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         Ctx {
@@ -109,7 +109,8 @@ impl Ctx {
         }
     }
 
-    /// Another client with connections and choices of its own in the same namespace, which this one cleans up.
+    /// Another client in the same namespace, with separate connections and random choices. This client cleans up the
+    /// namespace.
     pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
         let namespace = self.namespace().await?.to_owned();
         let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
@@ -125,7 +126,7 @@ impl Ctx {
         &self.slug
     }
 
-    /// Adds to a counter that the report shows: what was exercised.
+    /// Adds to a counter of exercised events, which the report shows.
     pub fn count(&self, what: &str, n: u64) {
         *lock(&self.counters).entry(what.to_owned()).or_default() += n;
     }
@@ -144,7 +145,7 @@ impl Ctx {
         self.over(self.transport())
     }
 
-    /// The client over one transport; skips the check where an external cluster does not offer it.
+    /// The client over one transport; skips the check if an external cluster does not offer it.
     pub fn over(&self, transport: Transport) -> anyhow::Result<&Api> {
         if transport == Transport::Http2 && self.transport() != transport {
             return Err(Forbidden { need: Requirement::Http2.text() }.into());
@@ -154,20 +155,20 @@ impl Ctx {
             Transport::Http2 => &self.http2,
         };
         if cell.get().is_none() {
-            // A second thread may have been faster; then this one is dropped.
+            // If another thread has set the cell meanwhile, this client is dropped.
             let _ = cell.set(Api::new(self.profile(), transport, self.limit(30.0))?);
         }
-        cell.get().context("the client was just made")
+        cell.get().context("the client was just created")
     }
 
-    /// The case's namespace, made at the first call.
+    /// The case's namespace, created at the first call.
     pub async fn namespace(&self) -> anyhow::Result<&str> {
         let name = self
             .namespace
             .get_or_try_init(|| async {
                 let body = Object::new(&NAMESPACES, &self.slug);
                 let answer = self.post(&NAMESPACES, "", &body).await?;
-                answer.object().context("the case's namespace was not created")?;
+                answer.object().context("failed to create the case's namespace")?;
                 anyhow::Ok(self.slug.clone())
             })
             .await?;
@@ -178,7 +179,8 @@ impl Ctx {
         Ok(if resource.namespaced { self.namespace().await?.to_owned() } else { String::new() })
     }
 
-    // Requests in the case's namespace. `try_` variants give the answer as it is; the others fail unless it is a success.
+    // Requests in the case's namespace. `try_` variants return any answer; the others fail unless the answer is a
+    // success.
 
     pub async fn create(&self, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
         self.try_create(resource, object).await?.object().with_context(|| format!("create of {}", object.name()))
@@ -199,7 +201,7 @@ impl Ctx {
         self.ask(Question { verb: Verb::Get, resource, namespace: &namespace, name, request, changes: false }).await
     }
 
-    /// PUT of the object as it is, with whatever resource version it carries.
+    /// PUT of the object as given, including its resource version.
     pub async fn update(&self, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
         self.try_update(resource, object).await?.object().with_context(|| format!("update of {}", object.name()))
     }
@@ -208,8 +210,8 @@ impl Ctx {
         self.try_update_with(resource, object, "").await
     }
 
-    /// [`Self::try_update`] with content that no version had before, and the judges told so: a server that answers it with
-    /// the version it was based on has not done it.
+    /// Like [`Self::try_update`], for content that no version had before; the record says so. If the answer carries the
+    /// version that the update was based on, the judges know that the server has not written the object.
     pub async fn try_change(&self, resource: &Resource, object: &Object) -> anyhow::Result<Response> {
         self.put(resource, object, "", true).await
     }
@@ -238,7 +240,7 @@ impl Ctx {
         self.patch(resource, name, (media_type, patch), query, false).await
     }
 
-    /// A merge patch with content that no version had before, and the judges told so.
+    /// A merge patch with content that no version had before; the record says so.
     pub async fn try_patch_change(&self, resource: &Resource, name: &str, patch: &Value) -> anyhow::Result<Response> {
         self.patch(resource, name, (MERGE_PATCH, patch), "", true).await
     }
@@ -311,7 +313,7 @@ impl Ctx {
         loop {
             let open = watch::open(api, recorder, &self.client, &path, &prefix, target.clone(), options);
             let Ok(answer) = tokio::time::timeout(self.limit(30.0), open).await else {
-                let what = format!("the head of the answer to a watch with `{}`", options.query());
+                let what = format!("the response head of a watch with `{}`", options.query());
                 return Err(Stop::TimedOut { what });
             };
             let refusal = match answer? {
@@ -322,11 +324,11 @@ impl Ctx {
                 self.must_be_allowed(&refusal)?;
                 return Ok(Err(overload::refuse(format!("a watch with `{}`", options.query()), refusal)?));
             }
-            self.count("asked again", 1);
+            self.count("repeated requests", 1);
         }
     }
 
-    /// A raw request that is not recorded, for what has no place in a history.
+    /// A raw request that is not recorded, for requests that do not fit into a history.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
         let answer = self.api()?.send(request).await?;
         self.must_be_allowed(&answer)?;
@@ -340,7 +342,7 @@ impl Ctx {
         self.ground.cluster.info.node.as_ref().filter(|node| node.profile == self.profile().name)
     }
 
-    /// The reference of an image that is on the node.
+    /// The reference of an image on the node.
     pub fn image(&self, name: &str) -> Result<&str, Stop> {
         let image = self.node().and_then(|node| node.images.get(name));
         image
@@ -348,7 +350,7 @@ impl Ctx {
             .ok_or_else(|| Stop::Skipped { need: format!("{}, with the image `{name}`", Requirement::Node.text()) })
     }
 
-    /// A row for each resource that the server's release stores, and none beside; a skip where the release has no table.
+    /// Exactly one row for each resource that the server's release stores; skips the check if the release has no table.
     pub fn table(&self) -> Result<&[StoredResource], Stop> {
         match &self.ground.table.lacks {
             None => Ok(&self.ground.table.rows),
@@ -368,44 +370,45 @@ impl Ctx {
 
     fn store_and_recorder(&self, resource: &Resource) -> &(Store, Recorder) {
         let name = &self.profile().store_for(&resource.group, &resource.plural).name;
-        self.ground.stores.get(name).expect("every store of the profile is connected before the suite begins")
+        self.ground.stores.get(name).expect("the engine connects to every store before the suite begins")
     }
 
-    /// The key at which an object of the case's namespace must lie.
+    /// The key under which the store must hold an object of the case's namespace.
     pub async fn key(&self, resource: &Resource, name: &str) -> anyhow::Result<String> {
         let namespace = self.namespace_of(resource).await?;
         Ok(resource.key(&self.profile().prefix, &namespace, name))
     }
 
-    /// What the store holds for an object of the case's namespace.
+    /// The stored value of an object of the case's namespace.
     pub async fn stored(&self, resource: &Resource, name: &str) -> anyhow::Result<Option<KeyValue>> {
         let key = self.key(resource, name).await?;
         Ok(self.store(resource).get(&key, 0).await?)
     }
 
-    /// Like [`Ctx::stored`]; nothing there fails the check.
+    /// Like [`Ctx::stored`]; an absent key fails the check.
     pub async fn must_be_stored(&self, resource: &Resource, name: &str) -> Result<KeyValue, Stop> {
         let key = self.key(resource, name).await?;
         let found = self.store(resource).get(&key, 0).await?;
         found.ok_or_else(|| Stop::failed(format!("the store has no key {key}")))
     }
 
-    /// The version of a key after so many writes since its creation: kine has 0 for all, of which `storage.create-txn` tells.
+    /// The version of a key after this many writes since its creation. kine reports 0 for every key, which
+    /// `storage.create-txn` reports as a failure.
     pub fn version_after(&self, resource: &Resource, writes: i64) -> i64 {
         let info = self.profile().store_for(&resource.group, &resource.plural);
         if info.counts_versions() { writes } else { 0 }
     }
 
-    /// All keys with their values below the resource's part of the case's namespace, at `revision` (0: now).
+    /// All keys and values of the resource in the case's namespace, at `revision` (0: now).
     pub async fn stored_all(&self, resource: &Resource, revision: i64) -> anyhow::Result<Vec<KeyValue>> {
         let namespace = self.namespace_of(resource).await?;
         let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
         Ok(self.store(resource).list(&prefix, revision).await?.0)
     }
 
-    /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`. It waits until the
-    /// history is recorded up to there: etcd cancels a watch that has not got so far ("mvcc: required revision has been
-    /// compacted"), and with it the recording.
+    /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`. Waits until the
+    /// history is recorded up to that revision: etcd cancels a watch that has not reached it ("mvcc: required revision
+    /// has been compacted"), which would end the recording.
     pub async fn compact(&self, resource: &Resource, revision: i64) -> Result<(), Stop> {
         let recorder = self.recorder(resource);
         let what = format!("the record of the store to reach revision {revision}");
@@ -421,7 +424,7 @@ impl Ctx {
 
     // Components and other objects.
 
-    /// Acts on a component of this profile: `kube-apiserver`, `etcd-main`.
+    /// Applies an action to a component of this profile: `kube-apiserver`, `etcd-main`.
     pub async fn control(&self, component: &str, action: Action) -> Result<(), Stop> {
         let name = format!("{}/{component}", self.profile().name);
         let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
@@ -432,7 +435,7 @@ impl Ctx {
         Ok(())
     }
 
-    /// What a component of this profile has logged so far, over all its restarts.
+    /// The log of a component of this profile, over all its restarts.
     pub fn log(&self, component: &str) -> Result<String, Stop> {
         let name = format!("{}/{component}", self.profile().name);
         Ok(self.power()?.log(&name).map_err(|error| anyhow!(error))?)
@@ -446,7 +449,7 @@ impl Ctx {
             .await
     }
 
-    /// Lets the clean-up clear a collection of the case's namespace, in which only workers make something.
+    /// Registers a collection of the case's namespace for the clean-up, if only workers create objects in it.
     pub async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
         let namespace = self.namespace().await?;
         self.note_made(resource, namespace, "");

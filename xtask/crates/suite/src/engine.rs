@@ -1,4 +1,4 @@
-//! Runs the selected cases: connects, records, schedules, cleans up, lets the judges decide, and tells what happens.
+//! Runs the selected cases: connects, records, schedules, cleans up, runs the judges, and emits events.
 
 mod beside;
 mod limited;
@@ -31,48 +31,48 @@ use limited::{limited, panicked};
 /// Takes the events of the run, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What to run.
+/// The cases to run, and the expected data.
 pub struct Plan {
     pub cases: Vec<Case>,
-    /// Cases for which the cluster has no control plane, with what they need.
+    /// Cases for which the cluster has no control plane, each with what it needs.
     pub unfit: Vec<(Case, String)>,
     pub table: StorageTable,
-    /// The bytes that stored values of the server's release must have; empty where they are not known.
+    /// The expected bytes of stored values for the server's release; empty if they are not known.
     pub golden: Vec<GoldenValue>,
 }
 
 #[derive(Clone)]
 pub struct Options {
     pub seed: u64,
-    /// Cases at the same time.
+    /// The number of cases that run at the same time.
     pub jobs: usize,
-    /// The folder in which each store's history gets a folder.
+    /// The folder for the histories: each store gets a subfolder.
     pub history: PathBuf,
     /// The folder for stored values that are compared with those of other runs.
     pub values: PathBuf,
-    /// Whether nobody else writes: then a profile has ended when the server has removed what its cases deleted, and what
-    /// is left is theirs.
+    /// Whether the suite is the only writer. Then a profile has ended when the server has removed what its cases
+    /// deleted, and any remaining object was left behind by a case.
     pub alone: bool,
     /// The command that repeats the run; ` --check ID` is added for a case.
     pub repeat: String,
 }
 
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
-/// How long the server may take to finish what the clean-up of the cases began.
+/// How long the server may take to finish the deletions that the clean-up of the cases began.
 const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
-/// How often the components' health and Ctrl-C are looked at.
+/// How often the engine checks the components' health and Ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The name under which the workload for the judges and its objects are recorded.
+/// The name under which the engine records the workload for the judges and its objects.
 const TRAFFIC: &str = "suite.traffic";
 
-/// Runs the plan on the cluster. Each case's end is an event; the error is for what concerns the run as a whole.
+/// Runs the plan on the cluster. The end of each case is an event; an error concerns the run as a whole.
 pub fn run(cluster: &Cluster, plan: Plan, options: &Options, sink: Sink) -> anyhow::Result<()> {
     tls::install();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("failed to start the runtime of the suite")?;
+        .context("failed to start the async runtime of the suite")?;
     // Dropping the runtime waits for a control action that is under way, so that teardown finds every component.
     runtime.block_on(Engine { cluster, options, sink }.run(plan))
 }
@@ -83,12 +83,12 @@ struct Engine<'a> {
     sink: Sink,
 }
 
-/// What the masked stored values of a run are held to, here and later.
+/// The values with which the masked stored values of a run are compared, now and later.
 #[derive(Debug)]
 pub struct Compared {
-    /// The bytes that they must have in this release.
+    /// The expected bytes for this release.
     pub golden: Vec<GoldenValue>,
-    /// The run's folder for them, so that runs can be compared.
+    /// The run's folder for the masked values, so that runs can be compared.
     pub values: PathBuf,
 }
 
@@ -96,21 +96,21 @@ pub struct Compared {
 struct Field {
     ground: Arc<Ground>,
     collectors: Vec<(String, Collector, Recorder)>,
-    /// Its cases at the same time.
+    /// Limits the number of its cases that run at the same time.
     slots: Arc<Semaphore>,
 }
 
-/// What all profiles of a run share.
+/// Data that all profiles of a run share.
 struct Run {
     clock: Clock,
     table: Arc<StorageTable>,
     compared: Arc<Compared>,
     slots: Slots,
-    /// Profiles at the same time.
+    /// Limits the number of profiles that run at the same time.
     awake: Semaphore,
 }
 
-/// What is left of a profile when its cases have ended.
+/// The results of a profile when its cases have ended.
 struct Leg {
     profile: String,
     histories: Vec<History>,
@@ -118,7 +118,7 @@ struct Leg {
     trouble: Option<String>,
 }
 
-/// What the tasks of the suite are.
+/// The result of a task of the suite.
 enum Done {
     Case,
     Traffic(Result<BTreeMap<String, u64>, Stop>),
@@ -153,9 +153,10 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Everything on one profile, from the first connection to the end of its recording. The profile is awake meanwhile.
+    /// Runs everything on one profile, from the first connection to the end of its recording. The profile is resumed
+    /// during that time.
     async fn leg(&self, plan: &Plan, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Leg> {
-        let _awake = all.awake.acquire().await.context("nobody closes the semaphore")?;
+        let _awake = all.awake.acquire().await.context("the semaphore is never closed")?;
         self.look()?;
         self.control(profile, |control, profile| control.wake(profile)).await?;
         let field = self.unless_it_breaks(self.connect(all, profile)).await?;
@@ -167,7 +168,8 @@ impl Engine<'_> {
         Ok(Leg { profile: profile.name.clone(), histories, trouble })
     }
 
-    /// Waking and resting take their time, which the other profiles use. Where none rests, nobody does either.
+    /// Suspends or resumes the profile in a blocking task, so that the other profiles continue. Does nothing in a
+    /// cluster that never suspends profiles.
     async fn control(
         &self,
         profile: &ProfileInfo,
@@ -177,8 +179,8 @@ impl Engine<'_> {
         let Some(control) = self.cluster.control.clone().filter(|_| resting) else { return Ok(()) };
         let name = profile.name.clone();
         let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
-        let done = done.context("a change of the control planes panicked, a bug of ours")?;
-        // What went wrong may be but a consequence.
+        let done = done.context("suspending or resuming a profile panicked: a bug in the harness")?;
+        // The error may only be a consequence of an interrupt or a dead component.
         self.look().and(done.map_err(anyhow::Error::from))
     }
 
@@ -205,8 +207,8 @@ impl Engine<'_> {
         Ok(Field { ground, collectors, slots: all.slots.of_profile() })
     }
 
-    /// Runs the profile's scenarios and the traffic for the judges, and then those scenarios, one by one, that want the
-    /// profile for themselves. Returns why the traffic failed, if it did.
+    /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
+    /// exclusive use of the profile. Returns why the traffic failed, if it did.
     async fn scenarios(&self, plan: &Plan, field: &Field) -> anyhow::Result<Option<String>> {
         let profile = field.ground.profile.name.as_str();
         let mine = || plan.cases.iter().filter(|case| case.profile == profile);
@@ -235,8 +237,8 @@ impl Engine<'_> {
         let factor = self.cluster.info.factor;
         async move {
             let result =
-                limited(|| contention::limit(CASE_LIMIT, factor), "the traffic's end", traffic::run(&ctx)).await;
-            // Left-overs of the traffic are noticed with those of the cases.
+                limited(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx)).await;
+            // `tell_residue` reports objects that the traffic leaves behind, like those of the cases.
             let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.clean_up()).await;
             Done::Traffic(result.map(|()| ctx.counters()))
         }
@@ -250,11 +252,13 @@ impl Engine<'_> {
                 Ok(None) => return Ok(trouble),
                 Ok(Some(Ok(Done::Traffic(Err(stop))))) => trouble = Some(stop.into_outcome().message()),
                 Ok(Some(Ok(_))) => {}
-                // Panics of checks are caught in the case; this is one of the engine.
-                Ok(Some(Err(error))) => return Err(anyhow!("a task of the suite panicked, a bug of ours: {error}")),
+                // A case catches the panics of its check; this panic is in the engine.
+                Ok(Some(Err(error))) => {
+                    return Err(anyhow!("a task of the suite panicked: {error}; a bug in the harness"));
+                }
                 Err(_) => {}
             }
-            // The tasks are aborted with the set.
+            // An error drops the set, which aborts the tasks.
             self.look()?;
         }
     }
@@ -268,12 +272,12 @@ impl Engine<'_> {
         }
     }
 
-    /// Does some work, as long as nobody interrupts it and all components live.
+    /// Does some work as long as no interrupt arrives and all components live.
     async fn unless_it_breaks<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::pin!(work);
         loop {
             match tokio::time::timeout(LOOK_EVERY, &mut work).await {
-                // What went wrong may be but a consequence.
+                // The error may only be a consequence of an interrupt or a dead component.
                 Ok(result) => return self.look().and(result),
                 Err(_) => self.look()?,
             }
@@ -296,7 +300,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Ends the recording and writes it down, also of a run that broke off.
+    /// Ends the recording and writes it to disk, also for a run that broke off.
     async fn histories(&self, field: Field, whole: bool) -> anyhow::Result<Vec<History>> {
         let limit = contention::limit(Duration::from_secs(if whole { 30 } else { 3 }), self.cluster.info.factor);
         let mut histories = Vec::new();
@@ -308,17 +312,17 @@ impl Engine<'_> {
             let history = recorder.take();
             history_files::write(&self.options.history, &history)?;
             if let Err(error) = ended {
-                trouble = Err(error.context(format!("the history of {profile}/{store} has no end")));
+                trouble = Err(error.context(format!("failed to complete the history of {profile}/{store}")));
             }
             histories.push(history);
         }
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }
 
-    /// The server itself removes the objects of a deleted definition, a moment after it has answered.
+    /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
     async fn wait_until_clean(&self, field: &Field) -> anyhow::Result<()> {
         if !self.options.alone {
-            // Whoever has booted it removes what is left.
+            // The owner of the cluster removes the remaining objects.
             return Ok(());
         }
         let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
@@ -334,7 +338,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Every check removes what it made; whatever is left is said.
+    /// Reports objects that remain, because every check must remove the objects that it creates.
     fn tell_residue(&self, histories: &[History]) {
         for history in histories.iter().filter(|_| self.options.alone) {
             let (profile, store) = (&history.meta.profile, &history.meta.store);
@@ -346,7 +350,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Lets the judges decide, each on the main store's history of its profiles.
+    /// Runs the judges, each on the main store's history of its profiles.
     fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
         let court = Court::new(histories);
         for case in plan.cases.iter().filter(|case| matches!(case.check.run, check::Run::Judge)) {
@@ -355,9 +359,7 @@ impl Engine<'_> {
             let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| court.judge(case.check.id, case.profile)))
             {
                 Ok(Some(judgement)) => (verdict(&judgement, trouble.get(case.profile)), judgement.exercised),
-                Ok(None) => {
-                    (Outcome::errored("suite", "no history was recorded on the case's profile"), BTreeMap::new())
-                }
+                Ok(None) => (Outcome::errored("suite", "the case's profile has no recorded history"), BTreeMap::new()),
                 Err(panic) => (panicked(panic.as_ref()).into_outcome(), BTreeMap::new()),
             };
             self.tell(finished(case, outcome, begin.elapsed(), exercised, self.options));
@@ -369,7 +371,7 @@ impl Engine<'_> {
     }
 }
 
-/// What a judge found, unless the traffic it judges was itself cut short.
+/// The finding of a judge, unless the judged traffic was itself cut short.
 fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
     match (judgement.outcome(), traffic_trouble) {
         (Outcome::Failed { message, evidence }, _) => Outcome::Failed { message, evidence },
@@ -380,7 +382,7 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
 
 async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
     let check::Run::Scenario(function) = case.check.run else {
-        return Outcome::errored("suite", "a judge was run as a scenario");
+        return Outcome::errored("suite", "the engine ran a judge as a scenario: a bug in the harness");
     };
     let limit = || contention::limit(CASE_LIMIT, ctx.factor());
     match limited(limit, "the end of the check", function(ctx)).await {
@@ -394,14 +396,14 @@ fn is_residue(key: &str) -> bool {
     key.contains("/ap-")
 }
 
-/// A check that leaves something behind disturbs others: that is an error, though not of the server.
+/// A check that leaves objects behind disturbs others: that is an error, but not of the server.
 async fn clean_up(ctx: &Ctx, outcome: Outcome) -> Outcome {
     let limit = contention::limit(CLEAN_UP_LIMIT, ctx.factor());
     let cleaned = tokio::time::timeout(limit, ctx.clean_up()).await;
     let trouble = match cleaned {
         Ok(Ok(())) => return outcome,
         Ok(Err(error)) => format!("{error:#}"),
-        Err(_) => format!("not done within {:.0} s", limit.as_secs_f64()),
+        Err(_) => format!("not complete within {:.0} s", limit.as_secs_f64()),
     };
     match outcome {
         Outcome::Passed => Outcome::errored("clean-up", trouble),

@@ -1,5 +1,5 @@
-//! Entry points for the fuzz crate: each takes foreign bytes and panics if a rule of the parser does not hold. No product
-//! code calls them.
+//! Entry points for the fuzz crate: each takes untrusted bytes and panics if the parser breaks one of its rules. Only
+//! the fuzz crate and its replay test call them.
 
 use bytes::BytesMut;
 use model::history::FrameKind;
@@ -17,7 +17,7 @@ pub const TARGETS: &[Target] = &[
     ("suite-upstream", specs),
 ];
 
-/// The JSON events of a watch: lines are the same wherever the body is split, and each is an event or an error.
+/// The JSON events of a watch: lines are the same wherever the body is split, and each line is an event or an error.
 fn events(bytes: &[u8]) {
     let mut buffer = BytesMut::new();
     let mut lines = Vec::new();
@@ -38,15 +38,15 @@ fn events(bytes: &[u8]) {
     }
 }
 
-/// The answer of a store's watch: the same when it is written again, and each change becomes one revision.
+/// A response of a store's watch: it survives a round trip, and each change becomes one revision.
 fn store_events(bytes: &[u8]) {
     let Some((answer, written, revisions)) = store::recorded(bytes) else { return };
     assert_eq!(revisions.len(), answer.events.iter().filter(|event| event.kv.is_some()).count());
-    let (again, ..) = store::recorded(&written).expect("a written answer can be read");
+    let (again, ..) = store::recorded(&written).expect("a serialised response can be parsed");
     assert_eq!(again, answer);
 }
 
-/// The files of a history, one after the other with a line `--` between them. The judges accept every recording.
+/// The files of a history, separated by a line `--`. The judges accept every recording.
 fn history(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split("--\n");
@@ -63,7 +63,7 @@ fn history(bytes: &[u8]) {
     }
 }
 
-/// An EncryptionConfiguration, the keys of the plugin and an encrypted value, with a hyphen between them.
+/// An EncryptionConfiguration, the keys of the plugin and an encrypted value, separated by hyphens.
 fn keyring(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == b'-');
     let mut next = || parts.next().unwrap_or_default();
@@ -76,7 +76,7 @@ fn keyring(bytes: &[u8]) {
     }
 }
 
-/// Lines of upstream's suite: no more specs end than there are lines.
+/// Lines of upstream's suite: there are at most as many ended specs as lines.
 fn specs(bytes: &[u8]) {
     if let Ok(ended) = upstream::ended(bytes) {
         assert!(ended <= bytes.split(|byte| *byte == b'\n').count());

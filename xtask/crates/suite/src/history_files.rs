@@ -22,7 +22,7 @@ pub fn write(root: &Path, history: &History) -> anyhow::Result<()> {
     lines(&dir.join(REVISIONS), &history.revisions)?;
     lines(&dir.join(OPERATIONS), &history.operations)?;
     lines(&dir.join(STREAMS), &history.streams)?;
-    // Last, so that a folder with it is a whole one.
+    // Last, so that a folder with this file is complete.
     lines(&dir.join(META), std::slice::from_ref(&history.meta))
 }
 
@@ -43,7 +43,7 @@ fn folders(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     foreign::folders(root)
 }
 
-/// Reads one folder that [`write`] wrote; names the file and line of what is wrong.
+/// Reads one folder that [`write`] wrote; errors name the file and line.
 pub fn read(dir: &Path) -> anyhow::Result<History> {
     whole(|name| {
         let file = dir.join(name);
@@ -51,7 +51,7 @@ pub fn read(dir: &Path) -> anyhow::Result<History> {
     })
 }
 
-/// A history from its files, each opened by its name together with its place for messages.
+/// Builds a history from its files. `open` opens a file by its name and returns the place to name in messages.
 pub(crate) fn whole<R: BufRead>(open: impl Fn(&str) -> anyhow::Result<(String, R)>) -> anyhow::Result<History> {
     let (place, file) = open(META)?;
     let mut meta: Vec<Meta> = Vec::new();
@@ -92,7 +92,7 @@ where
     Ok(values)
 }
 
-/// Reads line by line: a file is several times as long as what is kept of it.
+/// Reads line by line, because a file is several times as large as the data that stays in memory.
 fn each<T: DeserializeOwned>(file: &str, mut reader: impl BufRead, mut take: impl FnMut(T)) -> anyhow::Result<()> {
     let mut line = Vec::new();
     for number in 1.. {

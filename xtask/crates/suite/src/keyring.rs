@@ -1,5 +1,5 @@
-//! The keys of a profile that encrypts: those in its EncryptionConfiguration and those of its KMS plugin, as its private
-//! folder has them. What the ciphers do with them is in `judge::decrypt`.
+//! The keys of an encrypting profile, from the EncryptionConfiguration and the KMS plugin's keys in its private folder.
+//! The ciphers that use them are in `judge::decrypt`.
 
 use std::path::Path;
 
@@ -9,32 +9,32 @@ use serde_json::Value;
 
 use crate::decrypt::{self, EncryptedObject, Provider, Sealed};
 
-/// The keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
+/// The file with the keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
 pub const KMS_KEYS: &str = "kms.keys";
-/// What the plugin binds a wrapped key to (targets/components/kms/plugin.go).
+/// The annotation to which the plugin binds a wrapped key (targets/components/kms/plugin.go).
 pub const KMS_LABEL: &str = "label.kms.archproof.example";
 
 /// Keys by provider and name.
 #[derive(Clone, Debug)]
 pub struct Keyring {
     configuration: Value,
-    /// The plugin's file; empty without one.
+    /// The content of the plugin's file; empty without a plugin.
     kms: String,
 }
 
 impl Keyring {
-    /// What the profile's files hold now.
+    /// Reads the keys that the profile's files contain now.
     ///
     /// # Errors
     /// The profile does not encrypt, or its EncryptionConfiguration cannot be read.
     pub fn of(profile: &ProfileInfo) -> Result<Keyring, String> {
         let flag = profile.flags.get("encryption-provider-config");
-        // In a guest the folder is another one, and so is the path.
+        // In a guest the folder has another path, so only the file name of the flag counts.
         let name = flag.and_then(|path| Path::new(path).file_name());
         let name = name.ok_or_else(|| format!("profile `{}` has no EncryptionConfiguration", profile.name))?;
         let file = profile.dir.join(name);
         let text =
-            std::fs::read_to_string(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()));
+            std::fs::read_to_string(&file).map_err(|error| format!("failed to read {}: {error}", file.display()));
         let configuration = serde_yaml::from_str(&text?).map_err(|error| format!("{}: {error}", file.display()))?;
         Ok(Keyring { configuration, kms: std::fs::read_to_string(profile.dir.join(KMS_KEYS)).unwrap_or_default() })
     }
@@ -44,15 +44,15 @@ impl Keyring {
         Some(Keyring { configuration: serde_yaml::from_str(configuration).ok()?, kms: kms.to_owned() })
     }
 
-    /// The keys of a configuration that no profile has.
+    /// The keys of a configuration that is not in a profile's folder.
     pub fn new(configuration: Value) -> Keyring {
         Keyring { configuration, kms: String::new() }
     }
 
-    /// The clear form of a value that lies at `place` in the store; of one that is not encrypted, itself.
+    /// The plaintext of a value that the store holds under the key `place`; an unencrypted value is returned unchanged.
     ///
     /// # Errors
-    /// There is no such key, or it does not fit.
+    /// The keyring has no such key, or the key does not decrypt the value.
     pub fn open(&self, value: &[u8], place: &str) -> Result<Vec<u8>, String> {
         let Some(parts) = decrypt::sealed(value)? else { return Ok(value.to_vec()) };
         match parts.provider {
@@ -60,7 +60,7 @@ impl Keyring {
                 let object = decrypt::encrypted_object(parts.body)?;
                 object.open(&unwrapped(&self.kms, &object)?, place.as_bytes())
             }
-            Provider::KmsV1 => Err("KMS v1 is not decrypted".into()),
+            Provider::KmsV1 => Err("decryption of KMS v1 is not supported".into()),
             _ => decrypt::open(&parts, &key_in(&self.configuration, &parts)?, place.as_bytes()),
         }
     }
@@ -80,19 +80,19 @@ fn key_in(configuration: &Value, parts: &Sealed<'_>) -> Result<Vec<u8>, String> 
     key.ok_or_else(|| format!("the configuration has no {word} key `{}`", parts.name))
 }
 
-/// A key of the plugin's file: 32 bytes.
+/// A key in the plugin's file: 32 bytes.
 pub(crate) fn kms_key(keys: &str, id: &str) -> Option<Vec<u8>> {
     let text = keys.lines().find_map(|line| line.strip_prefix(id)?.strip_prefix(' '))?;
     STANDARD.decode(text.trim()).ok()
 }
 
-/// The seed, as the plugin unwraps it.
+/// The seed, unwrapped as the plugin does it.
 fn unwrapped(keys: &str, object: &EncryptedObject<'_>) -> Result<Vec<u8>, String> {
     let key = kms_key(keys, object.key_id).ok_or_else(|| format!("the plugin has no key `{}`", object.key_id))?;
     let label = object.annotations.iter().find(|(name, _)| *name == KMS_LABEL);
-    let (_, label) = label.ok_or_else(|| format!("the plugin's annotation {KMS_LABEL} is not stored"))?;
+    let (_, label) = label.ok_or_else(|| format!("the value has no annotation {KMS_LABEL} of the plugin"))?;
     let bound = [object.key_id.as_bytes(), b"\n", label].concat();
-    decrypt::open_gcm(object.source, &key, &bound).map_err(|fault| format!("the wrapped seed: {fault}"))
+    decrypt::open_gcm(object.source, &key, &bound).map_err(|fault| format!("failed to unwrap the seed: {fault}"))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_key_is_found_by_provider_and_name() {
+    fn key_is_found_by_provider_and_name() {
         let configuration = json!({"resources": [
             {"resources": ["configmaps"], "providers": [{"aescbc": {"keys": [{"name": "k", "secret": "Yw=="}]}}]},
             {"resources": ["secrets"], "providers": [
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_the_plugin_is_found_by_its_whole_id() {
+    fn plugin_key_is_found_by_its_whole_id() {
         let keys = "current b\na AQ==\nb Ag==\n";
         assert_eq!(kms_key(keys, "b"), Some(vec![2]));
         assert_eq!(kms_key(keys, "c"), None);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_opened_says_why() {
+    fn failed_decryption_names_the_reason() {
         let secret = STANDARD.encode([7; 32]);
         let keys = json!({"resources": [{"providers": [{"aesgcm": {"keys": [{"name": "k", "secret": secret}]}}]}]});
         let ring = Keyring { configuration: keys, kms: String::new() };

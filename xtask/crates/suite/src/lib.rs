@@ -1,7 +1,8 @@
-//! The conformance suite: clients that record, checks that ask, judges that decide.
+//! The conformance suite: recorders record requests and revisions, checks send requests, judges decide over the
+//! records.
 //!
-//! Recorders make no judgement, judges do no I/O. The suite knows a cluster only through [`model::Cluster`]; how it was
-//! booted and how its outcome is reported is decided elsewhere.
+//! Recorders do not judge, and judges do no I/O. The suite knows a cluster only through [`model::Cluster`]; other
+//! crates boot the cluster and report the results.
 
 pub mod api;
 pub mod check;

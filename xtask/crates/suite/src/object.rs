@@ -1,16 +1,16 @@
-//! Kubernetes objects as JSON, because their shape itself is under test, and the resources that the checks use.
+//! Kubernetes objects as JSON, because checks test their exact form, and the resources that the checks use.
 
 use std::sync::LazyLock;
 
 use model::Resource;
 use serde_json::{Value, json};
 
-/// An API object, or anything that looks like one.
+/// An API object, or JSON in a similar form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object(pub Value);
 
 impl Object {
-    /// An object of `resource` without any field but its type and name.
+    /// An object of `resource` with only its type and name.
     pub fn new(resource: &Resource, name: &str) -> Object {
         Object(json!({
             "apiVersion": resource.api_version(),
@@ -19,7 +19,7 @@ impl Object {
         }))
     }
 
-    /// The same object with `value` at a dotted path, which is created where it is missing: `data.k`, `metadata.labels`.
+    /// The same object with `value` at a dotted path (`data.k`, `metadata.labels`); missing parents are created.
     pub fn with(mut self, path: &str, value: impl Into<Value>) -> Object {
         let mut place = &mut self.0;
         for step in path.split('.') {
@@ -54,17 +54,17 @@ impl Object {
         self.meta("uid")
     }
 
-    /// `metadata.resourceVersion` as it stands in the object; empty if it is absent.
+    /// `metadata.resourceVersion` as text; empty if it is absent.
     pub fn rv_text(&self) -> &str {
         self.meta("resourceVersion")
     }
 
-    /// `metadata.resourceVersion`; 0 if it is absent or no number.
+    /// `metadata.resourceVersion`; 0 if it is absent or not a number.
     pub fn rv(&self) -> u64 {
         self.rv_text().parse().unwrap_or(0)
     }
 
-    /// A field of `metadata` that is text; empty if it is absent.
+    /// A string field of `metadata`; empty if it is absent.
     pub fn meta(&self, field: &str) -> &str {
         self.0["metadata"][field].as_str().unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl std::fmt::Display for Object {
     }
 }
 
-/// Defines the resources that checks use; the store path differs from the plural for a few historic ones.
+/// Defines the resources that checks use; for historical reasons the store path of some differs from the plural.
 macro_rules! resources {
     ($($name:ident = $group:literal $version:literal $plural:literal $kind:literal $scope:ident $stored_at:literal;)*) => {
         $(pub static $name: LazyLock<Resource> = LazyLock::new(|| Resource {

@@ -1,44 +1,45 @@
 //! Answers by which a server reports its own time-out or overload.
 //!
-//! Such an answer says nothing about a requirement: an emulated apiserver on a busy machine answers 504 to a request that
-//! a faster one answers as promised. A check that compares the status with the expected one would accuse it, so the
-//! client turns these answers into errors before a check sees them, and the case is `errored` (exit 102), never passed,
-//! failed or skipped. A check about just these answers asks for them with [`AcceptOverload::accept`].
+//! Such an answer says nothing about a requirement: an emulated apiserver on a busy machine answers 504 to a request
+//! that a faster one answers as promised. A check that compares the status with the expected one would accuse it, so
+//! the client turns these answers into errors before a check sees them, and the case is `errored` (exit 102), never
+//! passed, failed or skipped. A check about just these answers asks for them with [`AcceptOverload::accept`].
 
 use serde_json::Value;
 
 use crate::api::Response;
 
-/// All statuses of [`is_overload`], for requests whose time-out is part of what is tested.
+/// All statuses of [`is_overload`], for requests whose time-out is part of the test.
 pub const ANY: &[u16] = &[429, 500, 502, 503, 504];
 
-/// The cause of a 429 that is no overload: a PodDisruptionBudget forbids an eviction (pkg/registry/core/pod/storage,
-/// `CreateDisruptionBudgetFailedMessage`).
+/// The cause of a 429 that is not an overload: a PodDisruptionBudget forbids an eviction
+/// (pkg/registry/core/pod/storage, `CreateDisruptionBudgetFailedMessage`).
 const BUDGET: &str = "DisruptionBudget";
 
 /// The message and the cause of the 504 that an apiserver promises for a resource version that it has not reached
-/// (apiserver pkg/storage/errors.go, `NewTooLargeResourceVersionError`). One of them is enough: a check must see an answer
-/// in which only the other one is wrong.
+/// (apiserver pkg/storage/errors.go, `NewTooLargeResourceVersionError`). One of them is enough: a check must see an
+/// answer in which only the other one is wrong.
 const TOO_LARGE: [&str; 2] = ["Too large resource version", "ResourceVersionTooLarge"];
 
-/// What an apiserver says in a 500 when its store did not answer in time.
+/// The texts in an apiserver's 500 when its store did not answer in time.
 ///
-/// `storeerr.InterpretGetError` and its siblings (apiserver pkg/storage/errors/storage.go) know no error of etcd's client,
-/// and `ErrorToAPIStatus` (pkg/endpoints/handlers/responsewriters/status.go) makes a 500 of every error that it does not
-/// know, with the error's text as message. A watch wraps the same text in InternalError (pkg/storage/etcd3/watcher.go,
-/// `transformErrorToEvent`). The texts are those of etcd's errors with the code Unavailable, which asks the client to try
-/// again, and of the two about load (etcd api/v3/v3rpc/rpctypes/error.go).
+/// `storeerr.InterpretGetError` and its siblings (apiserver pkg/storage/errors/storage.go) do not handle errors of
+/// etcd's client, and `ErrorToAPIStatus` (pkg/endpoints/handlers/responsewriters/status.go) turns every unknown error
+/// into a 500 with the error's text as message. A watch wraps the same text in InternalError
+/// (pkg/storage/etcd3/watcher.go, `transformErrorToEvent`). The texts are those of etcd's errors with the code
+/// Unavailable, which asks the client to try again, and of the two about load (etcd api/v3/v3rpc/rpctypes/error.go).
 ///
-/// Not here, because they report the state of the data and not the load: `database space exceeded`, `compacted`,
+/// Excluded, because they report the state of the data and not the load: `database space exceeded`, `compacted`,
 /// `future revision`, `corrupt cluster`, and failures of the transformers.
 const STORE_LATE: [&str; 8] = [
-    // Four errors begin like this: of a slow disk, a lost leader, a lost connection, and a late applied index.
+    // Four errors begin like this: for a slow disk, a lost leader, a lost connection, and a late applied index.
     "etcdserver: request timed out",
     "etcdserver: leader changed",
     "etcdserver: no leader",
     "etcdserver: server stopped",
     "etcdserver: too many requests",
-    // Of the request's own context, which etcd's client prefers to the error of the call (client/v3, `ContextError`).
+    // The error of the request's context, which etcd's client prefers to the error of the call (client/v3,
+    // `ContextError`).
     "context deadline exceeded",
     // The connection between apiserver and store, as gRPC's client reports it.
     "rpc error: code = Unavailable",
@@ -75,20 +76,20 @@ pub(crate) fn refuse(asked: impl ToString, answer: Response) -> anyhow::Result<R
     Ok(answer)
 }
 
-/// Refuses the overload of an answer of which only status and body are known.
+/// Like [`refuse`], for an answer of which only status and body are known.
 pub fn refuse_raw(asked: impl ToString, status: u16, body: &[u8]) -> anyhow::Result<()> {
     let body = bytes::Bytes::copy_from_slice(body);
     refuse(asked, Response { status, headers: http::HeaderMap::new(), body }).map(drop)
 }
 
-/// Refuses the overload of an ERROR event of a watch. Its code is read from JSON; of other encodings the texts decide, as
-/// for the 500 that a watch's errors have.
+/// Like [`refuse`], for an ERROR event of a watch. Its code is read from JSON; in other encodings the texts decide, as
+/// for the code 500, which the errors of a watch have.
 pub fn refuse_event(asked: impl ToString, event: &[u8]) -> anyhow::Result<()> {
     let code = serde_json::from_slice::<Value>(event).ok().and_then(|event| event["object"]["code"].as_u64());
     refuse_raw(asked, code.map_or(500, |code| u16::try_from(code).unwrap_or(0)), event)
 }
 
-/// Refuses the overload of an answer over HTTP/1.1 by its head and the part of its body that has been read.
+/// Like [`refuse`], for an answer over HTTP/1.1, given its head and the part of its body that has been read.
 pub fn refuse_head(asked: impl ToString, head: &str, body: &[u8]) -> anyhow::Result<()> {
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     refuse_raw(asked, status.unwrap_or(0), body)
@@ -96,7 +97,7 @@ pub fn refuse_head(asked: impl ToString, head: &str, body: &[u8]) -> anyhow::Res
 
 /// Whether a server reports its own time-out or overload with this answer, in any encoding of its Status.
 ///
-/// A 502 never comes from an apiserver itself, but from a proxy before it that got no answer.
+/// A 502 never comes from an apiserver, only from a proxy in front of it that got no answer.
 pub(crate) fn is_overload(status: u16, body: &[u8]) -> bool {
     let says = |text: &&str| body.windows(text.len()).any(|window| window == text.as_bytes());
     match status {
@@ -108,12 +109,12 @@ pub(crate) fn is_overload(status: u16, body: &[u8]) -> bool {
     }
 }
 
-/// The answer of an error that [`refuse`] made.
+/// The answer in an error of [`refuse`].
 pub(crate) fn answer_in(error: &anyhow::Error) -> Option<&Response> {
     error.downcast_ref::<Overload>().map(|overload| &overload.answer)
 }
 
-/// The opt-out of checks about overload answers.
+/// Lets checks accept overload answers.
 pub trait AcceptOverload {
     /// Returns an overload answer as an answer if it has one of these statuses.
     fn accept(self, statuses: &[u16]) -> Self;
@@ -141,11 +142,11 @@ mod tests {
         Response { status: code, headers: http::HeaderMap::new(), body: body.into() }
     }
 
-    /// Seen on an emulated s390x guest, which was accused of it ("expected 201, seen 504").
+    /// Seen on an emulated s390x guest, where a check failed because of it ("expected 201, seen 504").
     const LATE: &str = "Timeout: request did not complete within requested timeout - context deadline exceeded";
 
     #[test]
-    fn time_outs_and_overload_are_told_from_promised_answers() {
+    fn time_outs_and_overload_are_distinguished_from_promised_answers() {
         for answer in [
             status(504, "Timeout", LATE),
             status(504, "Timeout", "Timeout: request did not complete within the allotted timeout"),
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_refusal_of_a_future_version_is_left_to_its_check() {
+    fn broken_refusal_of_a_future_version_is_left_to_its_check() {
         let mut answer = status(504, "Timeout", "Timeout: no");
         assert!(is_overload(504, &answer.body));
         answer.body = json!({"message": "Timeout: no", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}})
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_gets_only_the_statuses_that_it_asks_for() {
+    fn check_gets_only_the_statuses_that_it_asks_for() {
         let unready = || refuse("GET /x", status(503, "ServiceUnavailable", "unready"));
         assert_eq!(unready().accept(&[429, 503]).unwrap().status, 503);
         assert!(unready().accept(&[429]).is_err());

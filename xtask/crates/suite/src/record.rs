@@ -1,4 +1,4 @@
-//! Recording: every operation, every stream, every revision of a store, on one clock. No judgement is made here.
+//! Recording: every operation, every stream, every revision of a store, with one clock. Recorders do not judge.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use model::history::{Compact, History, Key, Meta, Micros, Operation, Revision, Stream, Texts};
 
-/// The begin of a run's time.
+/// The start of a run's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
@@ -21,13 +21,13 @@ impl Clock {
     }
 }
 
-/// Collects the history of one store; cheap to clone, shared by all who talk to it.
+/// Collects the history of one store; cheap to clone, shared by all clients.
 #[derive(Clone)]
 pub struct Recorder {
     clock: Clock,
     inner: Arc<Mutex<Inner>>,
-    /// Keys that the run itself wrote, in a store that others write to as well. It has a lock of its own: a change of the
-    /// history asks which keys these are.
+    /// Keys that the run itself wrote, in a store with other writers. They have a separate lock, because a change of
+    /// the history reads them.
     written: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -70,12 +70,12 @@ impl Recorder {
         }
     }
 
-    /// The text as it is kept once for the whole history.
+    /// The shared copy of a text, of which the history keeps one.
     pub(crate) fn text(&self, text: &str) -> Key {
         self.lock().texts.of(text)
     }
 
-    /// The run is about to write this key.
+    /// Notes that the run is about to write this key.
     pub(crate) fn written(&self, key: &str) {
         self.written.lock().unwrap_or_else(|e| e.into_inner()).insert(key.to_owned());
     }
@@ -102,7 +102,7 @@ impl Recorder {
         self.lock().history.meta.restarts.push(now);
     }
 
-    /// The recording broke off and goes on from `revision`.
+    /// Notes that the recording broke off and continues from `revision`.
     pub(crate) fn reopened(&self, revision: i64) {
         let now = self.now();
         self.lock().history.meta.reopened.push((now, revision));
@@ -133,7 +133,7 @@ impl Recorder {
         self.lock().history.revisions.iter().filter(|r| r.key.starts_with(prefix)).cloned().collect()
     }
 
-    /// Ends the recording: what was recorded, streams and operations in the order of their begin.
+    /// Ends the recording and returns it, with streams and operations in the order of their start.
     pub fn take(&self) -> History {
         let mut history = std::mem::take(&mut self.lock().history);
         history.streams.sort_by_key(|stream| stream.id);

@@ -1,4 +1,4 @@
-//! Which checks run, on which profiles: `--check`, `--level`, `--suite`.
+//! Selects checks and profiles: `--check`, `--level`, `--suite`.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use model::Level;
 
 use crate::check::Check;
 
-/// What the user asked for; empty lists ask for everything.
+/// The user's selection; empty lists select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Ids, prefixes ending at a dot or anywhere (`watch.`, `storage.media`), or globs with `*`.
+    /// Ids, prefixes that end at a dot or anywhere (`watch.`, `storage.media`), or globs with `*`.
     pub checks: Vec<String>,
-    /// This level and stronger ones.
+    /// Only this level and stronger ones.
     pub level: Option<Level>,
     pub suites: Vec<String>,
     /// Only these profiles.
@@ -25,7 +25,7 @@ pub struct Case {
     pub profile: &'static str,
 }
 
-/// A pattern or suite that matches nothing at all.
+/// A pattern or name that matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub what: &'static str,
@@ -37,7 +37,7 @@ impl std::error::Error for Unknown {}
 
 impl std::fmt::Display for Unknown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no {} matches `{}`; there are: {}", self.what, self.given, self.valid.join(", "))
+        write!(f, "no {} matches `{}`; valid: {}", self.what, self.given, self.valid.join(", "))
     }
 }
 
@@ -89,7 +89,7 @@ impl Selection {
     }
 }
 
-/// A glob if it has a `*`, otherwise the id itself or a prefix of it.
+/// Matches a glob if the pattern contains `*`, otherwise the id itself or a prefix of it.
 fn matches(pattern: &str, id: &str) -> bool {
     match pattern.split_once('*') {
         None => id.starts_with(pattern),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_includes_the_stronger_ones() {
+    fn level_includes_the_stronger_ones() {
         let count = |level| Selection { level, ..Selection::default() }.cases(CHECKS.iter()).unwrap().len();
         let counts = [Some(Level::Must), Some(Level::Should), Some(Level::Extra), None].map(count);
         assert!(counts[0] < counts[1] && counts[1] < counts[2] && counts[2] == counts[3], "{counts:?}");

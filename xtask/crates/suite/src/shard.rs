@@ -1,8 +1,8 @@
-//! `--shard i/n`: which part of the selected cases a run takes, so that n machines share the work about evenly.
+//! `--shard i/n`: selects the part of the cases that a run takes, so that n machines share the work about evenly.
 //!
-//! A pure function of the cases and the recorded durations: machines with the same data agree without talking. What
-//! is decided over whole runs stays together per profile, since each part that judges a profile must first make the
-//! traffic to judge; the other cases of the profile may be elsewhere, and what they recorded there is then not judged.
+//! The split is a pure function of the cases and the recorded durations: machines with the same data agree without
+//! communication. All judges of a profile stay together, because each part that judges a profile must first create the
+//! traffic to judge. Other cases of the profile may be in other parts; their records are then not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ pub struct Shard {
     of: NonZeroUsize,
 }
 
-/// A text that names none.
+/// A text that is not a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAShard(String);
 
@@ -28,7 +28,7 @@ impl std::error::Error for NotAShard {}
 
 impl std::fmt::Display for NotAShard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "`{}` is no shard: write I/N with I from 1 to N, such as 2/4 for the second of four parts", self.0)
+        write!(f, "`{}` is not a shard: write I/N with I from 1 to N, such as 2/4 for the second of four parts", self.0)
     }
 }
 
@@ -47,7 +47,7 @@ impl FromStr for Shard {
             let (number, of) = text.split_once('/')?;
             let digits = |part: &str| part.chars().all(|c| c.is_ascii_digit()).then(|| part.parse::<usize>().ok())?;
             let (number, of) = (digits(number)?, NonZeroUsize::new(digits(of)?)?);
-            // Every part takes memory here, and nobody has so many machines.
+            // Every part takes memory here, and no user has so many machines.
             ((1..=of.get()).contains(&number) && of.get() <= 1000).then_some(Shard { number, of })
         };
         parse().ok_or_else(|| NotAShard(text.to_owned()))
@@ -60,7 +60,7 @@ impl std::fmt::Display for Shard {
     }
 }
 
-/// What goes into a part as a whole.
+/// Cases that must be in the same part.
 struct Unit {
     profile: &'static str,
     /// Indexes of the cases.
@@ -68,7 +68,7 @@ struct Unit {
     cost: u64,
 }
 
-/// A part in the making.
+/// A part that is being filled.
 #[derive(Default)]
 struct Part {
     profiles: BTreeSet<&'static str>,
@@ -76,10 +76,10 @@ struct Part {
     cost: u64,
 }
 
-/// Every case in exactly one of `n` parts; there are empty ones only if there is not enough to divide.
+/// Puts every case in exactly one of `n` parts; parts stay empty only if there are fewer units than parts.
 ///
-/// The longest first, each to the part that has then the least to do; a profile that the part does not have yet costs
-/// it a control plane.
+/// Assigns the longest unit first, each to the part that then has the least work. A profile that the part does not have
+/// yet costs it a control plane.
 fn split(cases: &[Case], durations: &Durations, n: NonZeroUsize) -> Vec<Vec<Case>> {
     let mut parts: Vec<Part> = (0..n.get()).map(|_| Part::default()).collect();
     for unit in units(cases, durations) {
@@ -87,7 +87,7 @@ fn split(cases: &[Case], durations: &Durations, n: NonZeroUsize) -> Vec<Vec<Case
             let start = if part.profiles.contains(unit.profile) { 0 } else { durations.control_plane };
             part.cost.saturating_add(start).saturating_add(unit.cost)
         };
-        // Of equal ones the first.
+        // Takes the first of equal parts.
         let Some(best) = parts.iter_mut().min_by_key(|part| after(part)) else { continue };
         best.cost = after(best);
         best.profiles.insert(unit.profile);
@@ -100,7 +100,7 @@ fn split(cases: &[Case], durations: &Durations, n: NonZeroUsize) -> Vec<Vec<Case
     parts.into_iter().map(in_order).collect()
 }
 
-/// The longest first; equal ones by name, so that the order in which the cases are given does not matter.
+/// The units, longest first; equal ones are sorted by name, so that the order of the given cases does not matter.
 fn units(cases: &[Case], durations: &Durations) -> Vec<Unit> {
     let usual = median(durations);
     let mut judged: BTreeMap<&'static str, Unit> = BTreeMap::new();
@@ -123,7 +123,7 @@ fn units(cases: &[Case], durations: &Durations) -> Vec<Unit> {
     units
 }
 
-/// For cases that were never measured.
+/// The assumed duration of cases that were never measured.
 fn median(durations: &Durations) -> u64 {
     let mut times: Vec<u64> = durations.cases.values().copied().collect();
     times.sort_unstable();
@@ -145,7 +145,7 @@ mod tests {
         (1..=n).map(part).collect()
     }
 
-    /// What a part takes: control planes, traffic where something is judged, cases.
+    /// The cost of a part: control planes, traffic if it contains judges, cases.
     fn cost(part: &[Case], durations: &Durations) -> u64 {
         let profiles: BTreeSet<&str> = part.iter().map(|case| case.profile).collect();
         let judged = part.iter().filter(|case| matches!(case.check.run, Run::Judge));
@@ -155,8 +155,8 @@ mod tests {
         profiles.len() as u64 * durations.control_plane + judged.len() as u64 * durations.traffic + cases
     }
 
-    /// Random durations for most of the cases, and a random selection of the cases. Judges take next to nothing, as they
-    /// really do: those of a profile cannot be divided, which a division by number would not respect.
+    /// Random durations for most of the cases, and a random selection of the cases. Judges take little time, as they do
+    /// in practice: the judges of a profile cannot be divided, which a split by number would ignore.
     fn draw(random: &mut fastrand::Rng) -> (Vec<Case>, Durations) {
         let all = Selection::default().cases(CHECKS.iter()).unwrap();
         let mut cases: Vec<Case> = all.iter().copied().filter(|_| random.u8(..4) > 0).collect();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_in_exactly_one_part_and_judges_of_a_profile_in_the_same() {
+    fn every_case_is_in_one_part_and_judges_of_a_profile_stay_together() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..100 {
             let (cases, durations) = draw(&mut random);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_cases_are_given_decides_nothing() {
+    fn order_of_given_cases_does_not_matter() {
         let mut random = fastrand::Rng::with_seed(6);
         for _ in 0..20 {
             let (mut cases, durations) = draw(&mut random);
@@ -210,9 +210,9 @@ mod tests {
         }
     }
 
-    /// No part takes longer than an even share and one unit more, and hardly ever does chance do better.
+    /// No part takes longer than an even share plus one unit, and a split by number is hardly ever as good.
     #[test]
-    fn parts_are_balanced_and_better_than_a_division_by_number() {
+    fn parts_are_balanced_and_better_than_a_split_by_number() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut better = 0;
         for _ in 0..100 {
@@ -226,11 +226,11 @@ mod tests {
             let naive = cases.chunks(cases.len().div_ceil(n)).map(|part| cost(part, &durations)).max().unwrap();
             better += usize::from(most < naive);
         }
-        assert!(better >= 90, "only {better} of 100 are better than chance");
+        assert!(better >= 90, "only {better} of 100 are better than a split by number");
     }
 
     #[test]
-    fn there_is_no_empty_part_while_there_is_something_to_divide() {
+    fn no_part_is_empty_while_there_are_enough_units() {
         let mut random = fastrand::Rng::with_seed(8);
         let (cases, durations) = draw(&mut random);
         let units = units(&cases, &durations).len();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_written_as_people_count() {
+    fn shards_are_counted_from_one() {
         for good in ["1/1", "2/4", "12/12"] {
             assert_eq!(good.parse::<Shard>().unwrap().to_string(), good);
         }

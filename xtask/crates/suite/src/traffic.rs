@@ -1,8 +1,8 @@
-//! The workload under the whole-run judges: writers that contend for the same objects, readers with every kind of
-//! resource version, watchers from every kind of start. It asserts nothing but that requests are answered; what the
-//! answers are worth is for the judges.
+//! The workload for the whole-run judges: writers that contend for the same objects, readers with every kind of
+//! resource version, watchers with every kind of start. It asserts only that requests are answered; the judges check
+//! the answers.
 //!
-//! The amount is fixed and the choices follow from the seed, so two runs of one seed ask for the same.
+//! The amount is fixed and the choices follow from the seed, so two runs of one seed send the same requests.
 
 use anyhow::Context;
 use futures::future::try_join_all;
@@ -16,23 +16,23 @@ use crate::object::{CONFIG_MAPS, Object, config_map};
 use crate::watch::{Event, Next, Watch, WatchOptions};
 
 const WRITERS: usize = 4;
-/// Steps of one writer; each is a read and mostly a write.
+/// Steps of one writer; each step is a read and usually a write.
 const STEPS: usize = 120;
 const READERS: usize = 2;
 const READS: usize = 60;
-/// Kinds of reads.
+/// The number of kinds of reads.
 const KINDS: usize = 7;
 /// Few names, so that writers collide.
 const NAMES: u32 = 10;
-/// A resuming watcher reads so many events before it starts over.
+/// The number of events that a resuming watcher reads before it resumes.
 const EVENTS_PER_STREAM: usize = 15;
 /// Seconds until the last write must have reached every watcher.
 const LIVENESS: f64 = 60.0;
 const MARKER: &str = "marker";
-/// The label that selecting watchers ask for; writers set and remove it.
+/// The label that some watchers select; writers set and remove it.
 const TEAM: &str = "team=a";
 
-/// Runs the whole workload. The counters of `ctx` say how much there was.
+/// Runs the whole workload. The counters of `ctx` record its amount.
 pub(crate) async fn run(ctx: &Ctx) -> Result<(), Stop> {
     let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
     let watchers = try_join_all(watchers(ctx, begin).await?);
@@ -82,7 +82,7 @@ async fn change(ctx: &Ctx, name: &str, seen: &Response, choice: u32, unique: Str
     }
 }
 
-/// In or out of the selected team, by chance.
+/// Puts the object into the selected team or another one, at random.
 fn labelled(ctx: &Ctx, object: Object) -> Object {
     let team = if ctx.random().bool() { "a" } else { "b" };
     object.with("metadata.labels", json!({"team": team}))
@@ -92,7 +92,7 @@ fn labelled(ctx: &Ctx, object: Object) -> Object {
 async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), Stop> {
     let ctx = parent.worker(&format!("reader-{number}")).await?;
     let mut newest = begin;
-    // In turn: of kinds by chance one may come so seldom that its judge has too little.
+    // The kinds take turns: with random kinds a judge might not get enough reads of one kind.
     let first = ctx.random().usize(..KINDS);
     for step in 0..READS {
         let at = ctx.random().u64(begin..=newest).to_string();
@@ -152,7 +152,7 @@ async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFu
     Ok(watchers)
 }
 
-/// Reads to the marker; with `cut`, closes after so many events and resumes from the last one.
+/// Reads up to the marker; with `cut`, closes the watch after that many events and resumes from the last one.
 async fn follow(
     ctx: &Ctx,
     mut watch: Watch,
@@ -172,7 +172,7 @@ async fn follow(
                 untold = false;
             }
             Progress::Untold if untold => {
-                return Err(Stop::failed(format!("{} was told twice: {UNTOLD}", ctx.client)));
+                return Err(Stop::failed(format!("{} received this error twice in a row: {UNTOLD}", ctx.client)));
             }
             Progress::Untold => {
                 ctx.count("streams that etcd began without previous values", 1);
@@ -189,15 +189,17 @@ enum Progress {
     Marker,
     /// The resource version of the last event.
     Cut(u64),
-    /// [`UNTOLD`] instead of a first event.
+    /// [`UNTOLD`] instead of the first event.
     Untold,
 }
 
-/// What an apiserver says when its store has not told what was there before a change; it ends the stream then, as it may.
+/// The error of an apiserver whose store sent a change without its previous value; the apiserver then ends the stream,
+/// which it may do.
 ///
-/// etcd looks whether a watcher wants that before it notes that the watcher does (`needPrevKV` in sendLoop, `prevKV` in
-/// recvLoop, server/etcdserver/api/v3rpc/watch.go, 3.6.16), so a change just when a watch begins goes without it. Seen in an
-/// emulated guest, without watch cache. A store that leaves it out at any other time is none for Kubernetes.
+/// etcd checks whether a watcher wants previous values before it registers that wish (`needPrevKV` in sendLoop,
+/// `prevKV` in recvLoop, server/etcdserver/api/v3rpc/watch.go, 3.6.16), so a change at the start of a watch lacks its
+/// previous value. Seen in an emulated guest, without watch cache. Kubernetes cannot use a store that omits the
+/// previous value at any other time.
 const UNTOLD: &str = "etcd event received with PrevKv=nil";
 
 async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progress, Stop> {
@@ -217,7 +219,7 @@ async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progres
         match &event.frame.kind {
             FrameKind::Error { message, .. } if seen == 0 && message.contains(UNTOLD) => return Ok(Progress::Untold),
             FrameKind::Error { code, message, .. } => {
-                return Err(Stop::failed(format!("{} was told {code}: {message}", ctx.client)));
+                return Err(Stop::failed(format!("{} received an ERROR event {code}: {message}", ctx.client)));
             }
             _ if event.object.name() == MARKER => return Ok(Progress::Marker),
             _ => seen += 1,
@@ -239,5 +241,5 @@ fn expected(answer: &Response, statuses: &[u16]) -> anyhow::Result<()> {
     if statuses.contains(&answer.status) {
         return Ok(());
     }
-    Err(anyhow::anyhow!("{answer}")).context("a request of the traffic was answered unexpectedly")
+    Err(anyhow::anyhow!("{answer}")).context("a request of the traffic got an unexpected answer")
 }

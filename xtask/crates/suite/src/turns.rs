@@ -1,6 +1,6 @@
-//! Who comes when: the order of the profiles, and how many cases of theirs run at the same time.
+//! The schedule: the order of the profiles, and the number of their cases that run at the same time.
 //!
-//! What a case does, and what it needs, is elsewhere (`engine`, `check`).
+//! `engine` runs the cases, and `check` defines their needs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,18 +11,19 @@ use tokio::sync::Semaphore;
 
 use crate::selection::Case;
 
-/// Who shares the places for cases that run at the same time.
+/// How profiles share the slots for cases that run at the same time.
 pub(crate) enum Slots {
     All(Arc<Semaphore>),
-    /// Each profile has so many of its own. Where few profiles are awake, each of them must get on: in one queue those
-    /// behind the profile with most cases would be awake for nothing.
+    /// Each profile has this many slots. If only a few profiles are active at a time, each of them must make progress:
+    /// in one common queue, profiles behind the one with the most cases would be active without running a case.
     Each(usize),
 }
 
 impl Slots {
-    /// `factor` is that of the cluster.
+    /// `factor` is the cluster's slowdown.
     pub(crate) fn new(jobs: usize, awake: Option<usize>, factor: f64) -> Slots {
-        // More than their share on a slow machine, whose deadlines bear it: many cases wait most of the time.
+        // On a slow machine more than the even share: many cases wait most of the time, and the deadlines are long
+        // enough.
         let all = if factor < ClusterInfo::SLOW { jobs } else { 2 * jobs };
         match awake {
             None => Slots::All(Arc::new(Semaphore::new(jobs.max(1)))),
@@ -38,8 +39,8 @@ impl Slots {
     }
 }
 
-/// The profiles that have cases: the one with most of them first, then those with the longest chains, then those with
-/// the fewest cases. Cases that need a profile for themselves follow each other there, and are what a run waits for.
+/// The profiles that have cases: the one with the most cases first, then those with the most exclusive cases, then
+/// those with the fewest cases. Exclusive cases of a profile run one after the other, so a run has to wait for them.
 pub(crate) fn in_order<'a>(cases: &'a [Case], profiles: &'a BTreeMap<String, ProfileInfo>) -> Vec<&'a ProfileInfo> {
     let of = |profile: &'a ProfileInfo| cases.iter().filter(|case| case.profile == profile.name);
     let count = |profile: &'a ProfileInfo| of(profile).count();
@@ -59,7 +60,7 @@ mod tests {
     const SLOW: f64 = ClusterInfo::SLOW;
 
     #[test]
-    fn few_that_are_awake_have_places_of_their_own() {
+    fn few_active_profiles_have_separate_slots() {
         let of = |jobs, awake| Slots::new(jobs, awake, SLOW).of_profile().available_permits();
         assert_eq!(Slots::new(16, Some(4), 1.0).of_profile().available_permits(), 4);
         assert_eq!(of(16, None), 16);

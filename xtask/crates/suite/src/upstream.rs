@@ -1,8 +1,8 @@
-//! A second opinion: upstream's own end-to-end suite, run against the cluster under test.
+//! A second opinion: runs upstream's end-to-end suite against the cluster under test.
 //!
-//! The program (`targets/components/upstream`) writes a line of JSON at each spec's start and end; here they become cases
-//! of the suite `upstream`. What a spec means, and whether it was kept, is upstream's word alone. Upstream's own JUnit
-//! file lies beside the lines.
+//! The program (`targets/components/upstream`) writes a line of JSON at the start and end of each spec; this module
+//! turns the lines into cases of the suite `upstream`. Only upstream decides what a spec means and whether it passes.
+//! Upstream's JUnit file is in the same folder as the lines.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,23 +19,23 @@ use serde::Deserialize;
 
 use crate::engine::{Sink, now};
 
-/// What the cases are called, before the dot.
+/// The suite of the cases: the part of their names before the dot.
 pub const SUITE: &str = "upstream";
-/// In the text of a spec that every cluster that calls itself Kubernetes must pass.
+/// The text of a spec contains this if every cluster that calls itself Kubernetes must pass the spec.
 const CONFORMANCE: &str = "[Conformance]";
 
-/// What is run.
+/// The specs to run, and how to run them.
 pub struct Order<'a> {
     pub program: &'a Path,
     pub suite: &'a Upstream,
-    /// Regular expressions of Go over a spec's whole text; the usual specs without any.
+    /// Go regular expressions over a spec's whole text; if there are none, the default specs run.
     pub focus: &'a [String],
     pub skip: &'a [String],
-    /// Of the order of the specs.
+    /// The seed for the order of the specs.
     pub seed: u64,
-    /// A folder of the run for what the program writes.
+    /// A folder of the run for the files of the program.
     pub folder: PathBuf,
-    /// The command that repeats what a regular expression selects.
+    /// Returns the command that repeats the specs that match a regular expression.
     pub repeat: &'a dyn Fn(&str) -> String,
 }
 
@@ -67,12 +67,12 @@ struct Finished {
     seconds: f64,
 }
 
-/// Runs the specs on the cluster's node, one after the other. Each spec's end is an event, as soon as it is known.
+/// Runs the specs on the cluster's node, one after the other. The end of each spec is an event, as soon as it is known.
 ///
 /// # Errors
-/// The program did not come to its end, or a component died under it. Specs that failed are no error.
+/// The program broke off, or a component died while it ran. Failed specs are not an error.
 pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<()> {
-    let node = cluster.info.node.as_ref().context("upstream's suite needs a node, a bug of ours")?;
+    let node = cluster.info.node.as_ref().context("upstream's suite has no node: a bug in the harness")?;
     let control = cluster.control.as_deref();
     if let Some(control) = control {
         control.wake(&node.profile)?;
@@ -84,11 +84,11 @@ pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<
     let command = shell.cmd(order.program).args(arguments(cluster, node, order, &results.file)?);
     let mut trouble = Ok(());
     let ended = exec::run_until(command, Duration::from_secs(60 * order.suite.limit), |_| {
-        // What it says while it is being ended must not hide why.
+        // Lines that the program writes while it is being stopped must not hide the reason for stopping it.
         if trouble.is_ok() {
             trouble = results.read().and_then(|lines| tally.tell(&lines, sink));
             if let Some(casualty) = control.and_then(|control| control.casualty()) {
-                trouble = Err(anyhow!("a component died under upstream's suite: {casualty}"));
+                trouble = Err(anyhow!("a component died while upstream's suite ran: {casualty}"));
             }
         }
         if trouble.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -98,15 +98,16 @@ pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<
     tally.tell(&results.read()?, sink)?;
     match ended {
         Ok(_) if tally.is_whole() => Ok(()),
-        // What has failed is in the lines; if nothing has, something else did.
+        // The lines contain the failed specs. If no spec failed, the program failed for another reason.
         Err(ExecError::Failed { .. }) if tally.is_whole() && tally.red > 0 => Ok(()),
-        Ok(_) => bail!("upstream's suite ended before all its specs had: {}", tally.state()),
+        Ok(_) => bail!("upstream's suite ended before the end of all its specs: {}", tally.state()),
         Err(error) => Err(anyhow!(error).context(format!("upstream's suite broke off: {}", tally.state()))),
     }
 }
 
 fn arguments(cluster: &Cluster, node: &NodeInfo, order: &Order<'_>, results: &Path) -> anyhow::Result<Vec<String>> {
-    let profile = cluster.info.profiles.get(&node.profile).context("the node's profile does not run, a bug of ours")?;
+    let profile = cluster.info.profiles.get(&node.profile);
+    let profile = profile.context("the node's profile does not run: a bug in the harness")?;
     let needs = order.folder.join("needs.json");
     fs::write(&needs, serde_json::to_vec(&order.suite.needs)?)
         .with_context(|| format!("failed to write {}", needs.display()))?;
@@ -117,7 +118,7 @@ fn arguments(cluster: &Cluster, node: &NodeInfo, order: &Order<'_>, results: &Pa
         flag("archproof.results", &results.display()),
         flag("archproof.needs", &needs.display()),
         flag("ginkgo.no-color", &true),
-        // A signed number, and 0 would be the time.
+        // The flag is a signed number, and 0 means the current time.
         flag("ginkgo.seed", &(order.seed & i64::MAX.unsigned_abs()).max(1)),
     ];
     let flags = &order.suite.flags;
@@ -129,16 +130,16 @@ fn arguments(cluster: &Cluster, node: &NodeInfo, order: &Order<'_>, results: &Pa
     Ok(arguments)
 }
 
-/// The file of lines, as far as it was read.
+/// Reads the file of lines while the program writes it.
 struct Results {
     file: PathBuf,
     open: Option<File>,
-    /// The beginning of a line whose end is not there yet.
+    /// The beginning of a line that is not complete yet.
     rest: Vec<u8>,
 }
 
 impl Results {
-    /// The lines that are new. None as long as the program has not begun to write.
+    /// The new lines; empty until the program has begun to write.
     fn read(&mut self) -> anyhow::Result<Vec<Line>> {
         if self.open.is_none() {
             self.open = File::open(&self.file).ok();
@@ -153,10 +154,10 @@ impl Results {
 
 fn parse(lines: &[u8]) -> anyhow::Result<Vec<Line>> {
     let texts = lines.split(|byte| *byte == b'\n').filter(|text| !text.is_empty());
-    texts.map(|text| serde_json::from_slice(text).context("a line of upstream's results is not as expected")).collect()
+    texts.map(|text| serde_json::from_slice(text).context("failed to parse a line of upstream's results")).collect()
 }
 
-/// How many specs of these lines have ended, for the fuzz crate.
+/// The number of specs of these lines that have ended, for the fuzz crate.
 pub(crate) fn ended(lines: &[u8]) -> anyhow::Result<usize> {
     let outcomes = parse(lines)?.into_iter().filter_map(|line| match line {
         Line::Finished(finished) => Some(outcome(&finished)),
@@ -165,14 +166,14 @@ pub(crate) fn ended(lines: &[u8]) -> anyhow::Result<usize> {
     Ok(outcomes.collect::<anyhow::Result<Vec<Outcome>>>()?.len())
 }
 
-/// What was planned, and how much of it has ended.
+/// The number of planned specs, and of those that have ended.
 struct Tally<'a> {
     profile: &'a str,
     order: &'a Order<'a>,
-    /// None before the program has said it.
+    /// None until the program reports it.
     planned: Option<usize>,
     finished: usize,
-    /// Those that neither passed nor were skipped.
+    /// The number of specs that neither passed nor were skipped.
     red: usize,
 }
 
@@ -224,12 +225,12 @@ impl<'a> Tally<'a> {
     fn state(&self) -> String {
         match self.planned {
             Some(planned) => format!("{} of {planned} specs have ended", self.finished),
-            None => "it has not said what it would run".to_owned(),
+            None => "the program has not reported its planned specs".to_owned(),
         }
     }
 }
 
-/// Whether a check of this name is a spec of upstream's.
+/// Whether a check of this name is a spec of upstream's suite.
 pub fn is_case(check: &str) -> bool {
     check.strip_prefix(SUITE).is_some_and(|rest| rest.starts_with('.'))
 }
@@ -247,7 +248,7 @@ fn outcome(finished: &Finished) -> anyhow::Result<Outcome> {
         "failed" => Outcome::Failed { message: message(), evidence: finished.output.clone() },
         "timedout" => Outcome::TimedOut { what: message() },
         state @ ("panicked" | "interrupted" | "aborted") => Outcome::errored(SUITE, format!("{state}: {}", message())),
-        other => bail!("upstream's suite ended a spec with `{other}`, which is no state that is known"),
+        other => bail!("upstream's suite ended a spec with the unknown state `{other}`"),
     })
 }
 
@@ -268,7 +269,7 @@ mod tests {
         }
     }
 
-    /// The events of a file of lines, written in two pieces.
+    /// The events for a file of lines that is written in two pieces.
     fn told(text: &str, cut: usize) -> anyhow::Result<(Vec<Event>, bool)> {
         let scratch = proc::run_dir::Scratch::temporary("upstream")?;
         let file = scratch.path().join("results.jsonl");
@@ -303,7 +304,7 @@ mod tests {
 "#;
 
     #[test]
-    fn lines_become_cases_wherever_they_were_cut() {
+    fn lines_become_cases_wherever_they_are_cut() {
         for cut in 0..LINES.len() {
             let (events, whole) = told(LINES, cut).unwrap();
             assert!(whole);
@@ -321,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_never_ended_is_missed() {
+    fn spec_that_never_ended_is_noticed() {
         let cut: String = LINES.lines().take(3).map(|line| format!("{line}\n")).collect();
         assert!(!told(&cut, 0).unwrap().1);
     }
 
     #[test]
-    fn each_state_is_the_outcome_that_it_means() {
+    fn each_state_maps_to_its_outcome() {
         let end = |state: &str| {
             outcome(&Finished {
                 spec: "s".into(),

@@ -1,4 +1,4 @@
-//! Waiting inside checks: always for something named, always with a deadline.
+//! Waiting inside checks: always for a named condition, always with a deadline.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use crate::overload;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Calls `look` every `interval` until it gives a value; after `limit` the check has timed out, with the last text seen.
-/// To look is work for whoever is looked at, on an emulated machine a lot of it: it takes no more than half of the time.
+/// Calls `look` every `interval` until it returns a value. After `limit` the check times out, with the last
+/// observation. Each call loads the server, heavily on an emulated machine, so the calls take at most half of the time.
 pub async fn until<T, F>(
     what: &str,
     limit: Duration,
@@ -25,8 +25,8 @@ where
         let seen = match look().await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(seen)) => seen,
-            // A server that is overloaded now may serve the next look. At the end its answer is the result, and no
-            // caller takes it for the silence of a server that could have answered.
+            // An overloaded server may answer the next call. At the end the overload answer is the result, so that no
+            // caller mistakes it for the silence of a server that could have answered.
             Err(Stop::Errored(error)) if overload::answer_in(&error).is_some() && begin.elapsed() < limit => {
                 format!("{error:#}")
             }
@@ -39,7 +39,7 @@ where
     }
 }
 
-/// A bare sleep, where the passing of time itself is part of what is tested.
+/// A plain sleep, for checks that test the passing of time itself.
 #[expect(clippy::disallowed_methods, reason = "the one place where the suite sleeps")]
 pub async fn pause(time: Duration) {
     tokio::time::sleep(time).await;

@@ -1,4 +1,4 @@
-//! One watch of the API: opened, read event by event, recorded when it ends. It never resumes or re-lists by itself.
+//! One watch of the API: opened, read event by event, recorded when it ends. It never resumes or lists again by itself.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub struct Watch {
     target: Target,
 }
 
-/// Where the events' objects lie in the store.
+/// The place of the events' objects in the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Resource,
@@ -132,7 +132,7 @@ impl WatchOptions {
     }
 }
 
-/// Opens a watch on the collection at `path`, whose keys lie below `prefix`. A refusal is recorded and returned.
+/// Opens a watch on the collection at `path`, whose keys are below `prefix`. A refusal is recorded and returned.
 pub(crate) async fn open(
     api: &Api,
     recorder: &Recorder,
@@ -176,13 +176,13 @@ impl Watch {
         self.record.as_ref().map_or(0, |record| record.id)
     }
 
-    /// The highest resource version seen in a change or bookmark after the initial part; what a client resumes from.
+    /// The highest resource version seen in a change or bookmark after the initial part; a client resumes from it.
     pub fn last_rv(&self) -> u64 {
         let frames = self.record.iter().flat_map(|record| &record.frames);
         frames.filter(|f| !matches!(f.kind, FrameKind::Error { .. })).map(|f| f.rv).max().unwrap_or(0)
     }
 
-    /// The next event; None when the server has ended the stream. A time-out if nothing comes within `limit`.
+    /// The next event; None when the server has ended the stream. Times out if no event comes within `limit`.
     pub async fn next(&mut self, limit: Duration) -> Result<Option<Event>, Stop> {
         match self.poll(limit).await? {
             Next::Event(event) => Ok(Some(*event)),
@@ -193,7 +193,7 @@ impl Watch {
         }
     }
 
-    /// Like [`Watch::next`], but silence is an answer.
+    /// Like [`Watch::next`], but silence is a result instead of a time-out.
     pub async fn poll(&mut self, limit: Duration) -> Result<Next, Stop> {
         let next = self.poll_any(limit).await?;
         if let Next::Event(event) = &next
@@ -204,8 +204,8 @@ impl Watch {
         Ok(next)
     }
 
-    /// Like [`Watch::poll`], but an ERROR by which the server reports its own time-out or overload is an event: for
-    /// clients that live on after it.
+    /// Like [`Watch::poll`], but an ERROR by which the server reports its own time-out or overload is an event, for
+    /// clients that continue after it.
     pub async fn poll_any(&mut self, limit: Duration) -> Result<Next, Stop> {
         let Some(lines) = &mut self.lines else { return Ok(Next::End) };
         let line = match tokio::time::timeout(limit, lines.next()).await {
@@ -223,7 +223,7 @@ impl Watch {
         Ok(Next::Event(Box::new(event)))
     }
 
-    /// Reads until `done` says so, and returns everything read including the last event.
+    /// Reads until `done` returns true, and returns all events including the last one.
     pub async fn read_until(
         &mut self,
         what: &str,
@@ -243,7 +243,7 @@ impl Watch {
                 }
                 Next::End => {
                     let text = format!("{} ended before {what}; it sent {}", self.describe(), summary(&events));
-                    // A server that cannot says nothing about what it would have sent.
+                    // A server that reports its own error proves nothing about the events that it would have sent.
                     let last = events.last().map(|event| &event.frame.kind);
                     let cannot = matches!(last, Some(FrameKind::Error { code: 500.., .. }));
                     return Err(if cannot { Stop::Errored(anyhow!(text)) } else { Stop::failed(text) });
@@ -257,12 +257,12 @@ impl Watch {
         }
     }
 
-    /// Reads until an event for the object `name` with this resource version arrives.
+    /// Reads until an event with this resource version or a later one arrives.
     pub async fn read_to(&mut self, rv: u64, limit: Duration) -> Result<Vec<Event>, Stop> {
         self.read_until(&format!("resource version {rv}"), limit, |event| event.frame.rv >= rv).await
     }
 
-    /// Reads whatever comes until the server ends the stream.
+    /// Reads all events until the server ends the stream.
     pub async fn read_to_end(&mut self, limit: Duration) -> Result<Vec<Event>, Stop> {
         let deadline = tokio::time::Instant::now() + limit;
         let mut events = Vec::new();
@@ -275,7 +275,7 @@ impl Watch {
         }
     }
 
-    /// How the stream ended, once it has.
+    /// How the stream ended; None while it is open.
     pub fn end(&self) -> Option<&End> {
         self.lines.is_none().then_some(()).and(self.record.as_ref()).map(|record| &record.end)
     }
@@ -301,7 +301,7 @@ impl Watch {
             true => self.target.resource.key(&self.target.etcd_prefix, object.namespace(), object.name()),
             false => String::new(),
         };
-        // A stream may stay open for a hundred thousand events.
+        // A stream may have a hundred thousand events, so equal texts are shared.
         let (key, uid) = (self.recorder.text(&key), self.recorder.text(object.uid()));
         let frame = Frame { at, kind, key, rv: object.rv(), uid };
         Event { frame, object }
@@ -319,7 +319,7 @@ impl Drop for Watch {
     }
 }
 
-/// What one look at a stream gave.
+/// The result of one read from a stream.
 #[derive(Debug)]
 pub enum Next {
     Event(Box<Event>),
@@ -347,12 +347,12 @@ pub fn summary(events: &[Event]) -> String {
     format!("{}{dots}", words.collect::<Vec<String>>().join(", "))
 }
 
-/// The event of a line. One without a type is of an unknown kind, and one without an object has none: judges refuse both.
+/// The event of a line. Without a type its kind is unknown; without an object its object is empty. Judges refuse both.
 ///
 /// # Errors
 /// The line is not a JSON object.
 pub(crate) fn parse_event(line: &[u8]) -> anyhow::Result<(FrameKind, Object)> {
-    let mut fields: Map<String, Value> = serde_json::from_slice(line).context("an event is a JSON object")?;
+    let mut fields: Map<String, Value> = serde_json::from_slice(line).context("the event is not a JSON object")?;
     let object = Object(fields.remove("object").unwrap_or_default());
     let word = fields.get("type").and_then(Value::as_str).unwrap_or_default();
     Ok((frame_kind(word, &object), object))
@@ -376,7 +376,7 @@ fn frame_kind(word: &str, object: &Object) -> FrameKind {
     }
 }
 
-/// Takes the next whole line off the front, without its end.
+/// Removes the next complete line from the front, and returns it without its line end.
 pub(crate) fn take_line(buffer: &mut BytesMut) -> Option<bytes::Bytes> {
     let end = buffer.iter().position(|byte| *byte == b'\n')?;
     let line = buffer.split_to(end).freeze();
@@ -384,14 +384,14 @@ pub(crate) fn take_line(buffer: &mut BytesMut) -> Option<bytes::Bytes> {
     Some(line)
 }
 
-/// The body, cut at line ends.
+/// The body, split into lines.
 struct Lines {
     body: BodyStream<Body>,
     buffer: BytesMut,
 }
 
 impl Lines {
-    /// The next line without its end; None at the end of the body. Cancel-safe: nothing read is lost.
+    /// The next line without its line end; None at the end of the body. Cancel-safe: no data is lost.
     async fn next(&mut self) -> Result<Option<bytes::Bytes>, String> {
         loop {
             if let Some(line) = take_line(&mut self.buffer) {
@@ -416,7 +416,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_without_their_fields_are_unknown_and_other_documents_are_errors() {
+    fn events_without_fields_are_unknown_and_other_documents_are_errors() {
         let unknown = |name: &str| FrameKind::Unknown { name: name.into() };
         for (line, kind, name) in [
             (r#"{"type":"ADDED","object":{"metadata":{"name":"a"}}}"#, FrameKind::Added, "a"),
@@ -431,7 +431,7 @@ mod tests {
         }
         for line in ["", "[]", "\"ADDED\"", "7", "null", "{"] {
             let error = parse_event(line.as_bytes()).unwrap_err().to_string();
-            assert_eq!(error, "an event is a JSON object", "{line}");
+            assert_eq!(error, "the event is not a JSON object", "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The whole of `targets/` as one value, and the questions it answers.
+//! The whole of `targets/` as one value, with its lookups.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,32 +14,32 @@ use crate::parse::{parse, parse_durations};
 use crate::problem::{Invalid, Unknown};
 use crate::read::{Files, read};
 
-/// What `targets/` says, free of problems.
+/// The content of `targets/`, without problems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Catalogue {
-    /// By name.
+    /// Sorted by name.
     pub targets: Vec<Target>,
     pub components: Components,
     /// In the order of the file; `default` is one of them.
     pub profiles: Vec<Profile>,
     /// The storage table of each Kubernetes minor release: "1.36".
     pub resources: BTreeMap<String, Vec<StoredResource>>,
-    /// The bytes that stored values must have, by minor release; a release without a file has none.
+    /// The required bytes of stored values, by minor release; none for a release without a file.
     pub golden: BTreeMap<String, Vec<GoldenValue>>,
     pub durations: Durations,
-    /// Failures that are known.
+    /// Expected failures.
     pub expectations: Vec<Expectation>,
     pub matrix: MatrixData,
     pub images: Images,
-    /// What a guest that is a node with containers needs beside.
+    /// Additions that make a guest a node with containers.
     pub node: Node,
-    /// The image of a node of Kind.
+    /// The image of a Kind node.
     pub kind: NodeImage,
-    /// Who gives the runners of the matrix, and how they come to be.
+    /// The providers of the matrix's runners, and how the runners are made.
     pub runners: RunnerData,
-    /// Applications to those who give machines.
+    /// Application forms of providers.
     pub requests: RequestData,
-    /// Upstream's own end-to-end suite.
+    /// Upstream's end-to-end suite.
     pub upstream: Upstream,
 }
 
@@ -49,16 +49,16 @@ impl Catalogue {
         let label =
             dir.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned());
         let (files, problems) = read(dir, &label);
-        // What could not be read would only be reported a second time, as missing.
+        // A file that could not be read would be reported a second time, as missing.
         if problems.is_empty() { Self::parse(&label, &files) } else { Err(Invalid { problems }) }
     }
 
-    /// Parses the texts of the files; `label` is put before their names in problems.
+    /// Parses the texts of the files; `label` precedes their names in problems.
     pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
         parse(label, files)
     }
 
-    /// Parses a file like `targets/durations.yaml` that lies elsewhere; problems name it as `name`.
+    /// Parses a file like `targets/durations.yaml` from another folder; problems name it as `name`.
     pub fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
         parse_durations(name, text)
     }
@@ -81,7 +81,7 @@ impl Catalogue {
         self.find_target(machine).ok_or_else(|| Unknown {
             kind: "host machine",
             given: machine.into(),
-            // A near name is another architecture, not a slip of the kernel's.
+            // A similar name is another architecture, not a misspelling by the kernel.
             nearest: None,
             valid: self.targets.iter().map(with_aliases).collect(),
         })
@@ -96,7 +96,7 @@ impl Catalogue {
         find("component set", name, &self.components.sets, |set| &set.name)
     }
 
-    /// A program and the set it belongs to.
+    /// A program and its set.
     pub fn component(&self, name: &str) -> Result<(&ComponentSet, &Component), Unknown> {
         let all: Vec<_> =
             self.components.sets.iter().flat_map(|set| set.components.iter().map(move |c| (set, c))).collect();
@@ -133,12 +133,12 @@ impl Catalogue {
         })
     }
 
-    /// The golden values for a Kubernetes version, written like that of [`Catalogue::resources`]; empty if there are none.
+    /// The golden values for a Kubernetes version, given as for [`Catalogue::resources`]; empty if there are none.
     pub fn golden(&self, version: &str) -> &[GoldenValue] {
         self.golden.get(&minor_of(version)).map_or(&[], Vec::as_slice)
     }
 
-    /// Refuses a minor release that no Go module of the set pins; another version is resolved when it is built.
+    /// Refuses a minor release that no Go module of the set pins; other versions are resolved by the build.
     pub fn pinned(&self, set: &str, version: &str) -> Result<(), Unknown> {
         let set = self.set(set)?;
         if !is_minor(version) || set.release(version).is_some() {

@@ -1,8 +1,8 @@
-//! From a tree to a typed value, with every problem on the way and not only the first.
+//! Decodes a tree into a typed value, and reports every problem, not only the first.
 //!
-//! The types in `model` say what is expected: which fields there are, which are required, which type each has. When
-//! one is broken the problem is noted, the culprit is replaced by a blank that passes for any type, and the decoding
-//! starts again. A value that needed a blank is never handed out.
+//! The types in `model` define which fields exist, which are required, and the type of each. For each violation, the
+//! decoder notes the problem, replaces the faulty node with a blank that is accepted as any type, and starts again. A
+//! value that needed a blank is never returned.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -18,12 +18,12 @@ use crate::tree::{Node, Value};
 pub(crate) struct Fault {
     /// The number of the node.
     pub(crate) at: usize,
-    /// The key that is not there.
+    /// The key that is missing.
     pub(crate) missing: Option<&'static str>,
     pub(crate) rule: String,
 }
 
-/// The value that the tree holds, or everything that is wrong with it.
+/// The value in the tree, or all of its problems.
 pub(crate) fn decode<T: DeserializeOwned>(root: &Node) -> Result<T, BTreeSet<Fault>> {
     let state = State::default();
     loop {
@@ -48,9 +48,9 @@ pub(crate) fn decode<T: DeserializeOwned>(root: &Node) -> Result<T, BTreeSet<Fau
 #[derive(Default)]
 struct State {
     faults: RefCell<BTreeSet<Fault>>,
-    /// Nodes that were found wrong and pass for anything since.
+    /// Nodes that were found faulty and are accepted as any type since.
     blank: RefCell<BTreeSet<usize>>,
-    /// Required keys that were found missing and are there, blank, since.
+    /// Required keys that were found missing and count as present and blank since.
     missing: RefCell<BTreeSet<(usize, &'static str)>>,
 }
 
@@ -85,7 +85,7 @@ impl serde::de::Error for Stop {
     }
 }
 
-/// A place in the tree, or a blank.
+/// A node of the tree, or a blank.
 #[derive(Clone, Copy)]
 struct At<'a> {
     node: Option<&'a Node>,
@@ -103,7 +103,7 @@ impl<'a> At<'a> {
     }
 
     fn expected<T>(self, wanted: &str) -> Result<T, Stop> {
-        let node = self.node.expect("a blank passes for anything");
+        let node = self.node.expect("a blank is accepted as any type");
         let hint = match (&node.value, wanted) {
             (Value::Null, _) => "; give a value or delete the line",
             (Value::Bool(_) | Value::Unsigned(_) | Value::OtherNumber(_), "text") => "; put it in quotes",
@@ -120,7 +120,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// Entries with text keys, each key once. With `fields`, only those.
+    /// Entries with text keys, each key once. With `fields`, only those keys.
     fn entries(self, node: &'a Node, entries: &'a [(Node, Node)], fields: Option<&[&str]>) -> Vec<(&'a str, At<'a>)> {
         let mut seen: Vec<(&str, At<'_>)> = Vec::new();
         for (key, value) in entries {
@@ -169,7 +169,7 @@ fn unknown_key(name: &str, fields: &[&str]) -> String {
 impl<'de> Deserializer<'de> for At<'_> {
     type Error = Stop;
 
-    /// For what may be anything, such as an object of Kubernetes.
+    /// For values of any type, such as a Kubernetes object.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_unit(),
@@ -218,7 +218,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         self.deserialize_str(visitor)
     }
 
-    /// A key without a value is a slip, not a way to say "none".
+    /// A key without a value is treated as a mistake, not as "none".
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
         if self.node.is_none() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
@@ -244,7 +244,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         self.mapping(visitor, Some(fields))
     }
 
-    /// One word out of several; variants with content are not used in target files.
+    /// One word out of several; target files do not use variants with content.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,

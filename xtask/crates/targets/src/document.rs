@@ -6,7 +6,7 @@ use crate::decode::decode;
 use crate::problem::Problem;
 use crate::tree::{self, Node, Step, path_text};
 
-/// A file that is YAML.
+/// A file that is valid YAML.
 pub(crate) struct Document<'a> {
     file: String,
     text: &'a str,
@@ -15,7 +15,7 @@ pub(crate) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Fails with the one problem that a text which is no YAML has.
+    /// If the text is not valid YAML, fails with that one problem.
     pub(crate) fn parse(file: String, text: &'a str) -> Result<Self, Problem> {
         match tree::parse(text) {
             Ok(root) => Ok(Document { file, text, root, problems: Vec::new() }),
@@ -24,12 +24,12 @@ impl<'a> Document<'a> {
                 line: at.line,
                 column: at.column,
                 path: String::new(),
-                rule: format!("not YAML as target files use it: {reason}"),
+                rule: format!("not the YAML of target files: {reason}"),
             }),
         }
     }
 
-    /// The typed content; none when it has problems, which are then in [`Document::into_problems`].
+    /// The typed content; None if it has problems, which are then in [`Document::into_problems`].
     pub(crate) fn decode<T: DeserializeOwned>(&mut self) -> Option<T> {
         let faults = match decode(&self.root) {
             Ok(value) => return Some(value),
@@ -43,7 +43,7 @@ impl<'a> Document<'a> {
         None
     }
 
-    /// Notes that the value at `path` breaks a rule. Where a value was left out, its surroundings are pointed at.
+    /// Notes that the value at `path` breaks a rule. If the value is missing, the problem points to its parent.
     pub(crate) fn refuse(&mut self, path: &[Step], rule: impl Into<String>) {
         let mut node = &self.root;
         for step in path {
@@ -71,7 +71,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A path out of names and indexes: `at!["sets", 0, "name"]`.
+/// A path from names and indexes: `at!["sets", 0, "name"]`.
 macro_rules! at {
     ($($step:expr),* $(,)?) => { &[$($crate::tree::Step::from($step)),*] };
 }

@@ -1,9 +1,9 @@
-//! What `targets/` says, read, checked and ready to be asked: architectures, component sets, profiles, storage tables.
+//! Reads, checks and answers lookups in `targets/`: architectures, component sets, profiles, storage tables.
 //!
-//! Reading ([`Catalogue::load`]) and parsing ([`Catalogue::parse`]) are apart, so that everything but the reading is a
-//! pure function over text. A file is refused with one line per problem, all problems at once, each with its place in
-//! the file. What the fields mean is written where they are declared, in `model`; which values are allowed, in `rules`.
-//! Nothing here prints, and nothing here knows an architecture by name.
+//! Reading ([`Catalogue::load`]) and parsing ([`Catalogue::parse`]) are separate, so that everything but reading is a
+//! pure function over text. A file is refused with one line per problem, all problems at once, each with its position
+//! in the file. `model` documents the fields where it declares them; `rules` checks which values are allowed. Nothing
+//! here prints, and nothing here knows an architecture by name.
 
 mod catalogue;
 mod decode;

@@ -1,6 +1,6 @@
-//! "Did you mean": the candidate that was probably meant.
+//! "Did you mean": the most probable candidate.
 
-/// The candidate closest to `given`, or none when nothing is close.
+/// The candidate closest to `given`, or None if no candidate is close.
 ///
 /// Close means: one is the beginning of the other, or about one letter in three differs.
 pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probable_name_and_nothing_else() {
+    fn finds_the_probable_name_only() {
         let names = ["amd64", "arm64", "ppc64le", "riscv64", "loong64"];
         for (given, expected) in [
             ("riscv", Some("riscv64")),

@@ -1,4 +1,4 @@
-//! From the texts of all files to a catalogue, or to everything that is wrong in any of them.
+//! Parses the texts of all files into a catalogue, or into all problems of all files.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let durations = parser.file(DURATIONS, rules::durations);
     let expectations = parser.expectations(profiles.as_deref());
     let images = parser.images(components.as_ref());
-    // A name that is wrong over there would be told here a second time.
+    // A faulty name in those files would be reported here a second time.
     let sound = parser.problems.is_empty();
     let others = rules::Others {
         components: components.as_ref().filter(|_| sound),
@@ -140,14 +140,15 @@ impl<'a> Parser<'a> {
         self.file(COMPONENTS, |file, content: &Components| rules::components(file, content, files))
     }
 
-    /// Those that have the right form, by name. What comes from a file with problems of its own is None.
+    /// The architectures of all files that have the right form, sorted by name. `components` and `matrix` are None if
+    /// their file has problems.
     fn targets(&mut self, components: Option<&Components>, matrix: Option<&MatrixData>) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for name in self.files.keys().filter(|name| is_target(name)) {
             let stem = name.trim_end_matches(".yaml");
             let check = |file: &mut Document<'_>, content: &Target| {
                 rules::target(file, stem, content, components, &targets);
-                // A misnamed file would be told the same once more for each of its jobs.
+                // For a misnamed file, each of its jobs would repeat the same problem.
                 if let Some(matrix) = matrix.filter(|_| content.name == stem) {
                     rules::ci(file, content, matrix);
                 }
@@ -193,7 +194,7 @@ impl<'a> Parser<'a> {
         self.file(PROFILES, check).map(|content| content.profiles)
     }
 
-    /// `profiles` as below.
+    /// `profiles` are None if their file has problems.
     fn matrix(&mut self, profiles: Option<&[Profile]>) -> Option<MatrixData> {
         let architectures = self.architectures();
         let check = |file: &mut Document<'_>, content: &MatrixData| {
@@ -202,7 +203,7 @@ impl<'a> Parser<'a> {
         self.file(MATRIX, check)
     }
 
-    /// `matrix` is None where its file has problems of its own.
+    /// `matrix` is None if its file has problems.
     fn runners(&mut self, matrix: Option<&MatrixData>) -> Option<RunnerData> {
         let architectures = self.architectures();
         let check = |file: &mut Document<'_>, content: &RunnerData| {
@@ -211,12 +212,12 @@ impl<'a> Parser<'a> {
         self.file(RUNNERS, check)
     }
 
-    /// `runners` is None where its file has problems of its own.
+    /// `runners` is None if its file has problems.
     fn requests(&mut self, runners: Option<&RunnerData>) -> Option<RequestData> {
         self.file(REQUESTS, |file, content: &RequestData| rules::requests(file, content, runners))
     }
 
-    /// `profiles` are None where their file has problems of its own.
+    /// `profiles` are None if their file has problems.
     fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
         let targets = self.architectures();
         let check = |file: &mut Document<'_>, content: &Expectations| {
@@ -225,21 +226,21 @@ impl<'a> Parser<'a> {
         self.file(EXPECTATIONS, check).map(|content| content.expectations)
     }
 
-    /// `components` are None where their file has problems of its own.
+    /// `components` are None if their file has problems.
     fn images(&mut self, components: Option<&Components>) -> Option<Images> {
         let architectures = self.architectures();
         let mut images = self.file(IMAGES, |file, content: &Images| rules::images(file, content, components))?;
-        // A new target needs no edit of the list: the target's own file describes its programs.
+        // Adding a target does not require an edit of this list: the target's own file describes its programs.
         images.foreign.retain(|platform| !architectures.contains(&platform.architecture.as_str()));
         Some(images)
     }
 
-    /// By the names of their files, whether or not these are good.
+    /// The names of the architectures' files, valid or not.
     fn architectures(&self) -> Vec<&'a str> {
         self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect()
     }
 
-    /// The content of one file, checked by its rules. None when it does not have the right form.
+    /// The content of one file, checked by its rules. None if it does not have the right form.
     fn file<T: DeserializeOwned>(&mut self, name: &str, rules: impl FnOnce(&mut Document<'a>, &T)) -> Option<T> {
         let Some(text) = self.files.get(name) else {
             self.refuse(name, "missing; restore it from version control");
@@ -266,7 +267,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A file of measured times by itself, as for `targets/durations.yaml`.
+/// Parses one file of measured durations, in the form of `targets/durations.yaml`.
 pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
     let invalid = |problems| Invalid { problems };
     let mut file = Document::parse(name.to_owned(), text).map_err(|problem| invalid(vec![problem]))?;

@@ -1,4 +1,4 @@
-//! What can be wrong: a line of a target file, or a name that nobody declared.
+//! Problems: an error in a line of a target file, or an unknown name.
 
 use serde::Serialize;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 pub struct Problem {
     /// `targets/components.yaml`.
     pub file: String,
-    /// From 1; 0 when the file as a whole is meant.
+    /// From 1; 0 for the file as a whole.
     pub line: usize,
-    /// From 1; 0 when the file as a whole is meant.
+    /// From 1; 0 for the file as a whole.
     pub column: usize,
-    /// `sets[0].components[1].package`; empty when the file as a whole is meant.
+    /// `sets[0].components[1].package`; empty for the file as a whole.
     pub path: String,
-    /// What is wrong and how to put it right.
+    /// What is wrong, and how to correct it.
     pub rule: String,
 }
 
@@ -30,16 +30,16 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with the target data, in the order of file, line and column. Exit code 96.
+/// All problems of the target data, ordered by file, line and column. Exit code 96.
 ///
-/// Its text is one line per problem.
+/// Displayed as one line per problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{}", lines(.problems))]
 pub struct Invalid {
     pub problems: Vec<Problem>,
 }
 
-/// A name from outside that the data does not have. Exit code 2.
+/// A name from the user that the data does not contain. Exit code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} `{given}`{}; valid: {}", hint(.nearest), .valid.join(", "))]
 pub struct Unknown {

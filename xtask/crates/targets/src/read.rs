@@ -1,4 +1,4 @@
-//! The only place that reads: the files below `targets/`, by name relative to it.
+//! The only module that reads files: those below `targets/`, by name relative to it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,11 @@ use std::path::Path;
 use crate::problem::Problem;
 
 /// Text of each file, by name relative to the folder with forward slashes: `profiles.yaml`, `components/etcd/go.mod`.
-/// Of files that are neither YAML nor go.mod only the name is of interest; their text is empty.
+/// For files that are neither YAML nor go.mod only the name matters; their text is empty.
 pub type Files = BTreeMap<String, String>;
 
-/// Reads the folder; a problem for everything that cannot be read. Problems begin with `label` instead of the path.
+/// Reads the folder; reports a problem for each file that cannot be read. Problems begin with `label` instead of the
+/// path.
 pub(crate) fn read(dir: &Path, label: &str) -> (Files, Vec<Problem>) {
     let mut found = Found { label, files: Files::new(), problems: Vec::new() };
     found.folder(dir, "");
@@ -31,7 +32,7 @@ impl Found<'_> {
         };
         for entry in entries {
             let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // Through `metadata`, so that a linked file counts as the file.
+            // `metadata` follows links, so a linked file counts as a file.
             match fs::metadata(entry.path()) {
                 Ok(kind) if kind.is_dir() => self.folder(&entry.path(), &format!("{name}/")),
                 Ok(_) if is_read(&name) => match fs::read_to_string(entry.path()) {

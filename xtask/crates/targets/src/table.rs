@@ -4,7 +4,7 @@ use model::{ByteOrder, MatrixData, Target};
 
 use crate::catalogue::Catalogue;
 
-/// One line per architecture below a heading, columns aligned, every line ended.
+/// A heading and one line per architecture, with aligned columns; every line ends with a newline.
 pub fn table(catalogue: &Catalogue) -> String {
     let heading = ["NAME", "TITLE", "ALIASES", "EMULATOR", "ELF MACHINE", "CI"].map(String::from);
     columns(
@@ -12,7 +12,7 @@ pub fn table(catalogue: &Catalogue) -> String {
     )
 }
 
-/// One line per pinned release below a heading, as [`table`].
+/// A heading and one line per pinned release, in the format of [`table`].
 pub fn releases(catalogue: &Catalogue) -> String {
     let heading = ["COMPONENTS", "RELEASE", "VERSION", "FOLDER"].map(String::from);
     let mut rows = vec![heading];
@@ -53,7 +53,7 @@ fn row(target: &Target, matrix: &MatrixData) -> [String; 6] {
     [target.name.clone(), target.title.clone(), aliases, or_dash(emulator), elf, or_dash(ci(target, matrix))]
 }
 
-/// The best way that can be taken, and on which runner.
+/// The best available entry of `ci`, and its runner.
 fn ci(target: &Target, matrix: &MatrixData) -> String {
     let Some(ci) = &target.ci else { return String::new() };
     let there = |name: &str| matrix.runners.iter().any(|runner| runner.name == name && runner.available);

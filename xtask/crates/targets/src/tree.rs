@@ -1,7 +1,8 @@
-//! A YAML document as a tree that keeps what a typed parser throws away: duplicate keys and the place of every node.
+//! A YAML document as a tree that keeps details which a typed parser drops: duplicate keys and the position of every
+//! node.
 //!
-//! The YAML library tells a position only inside an error. So nodes are numbered in the order of the text, and
-//! [`position`] reads the text again with an error planted at the number that is asked for.
+//! The YAML library reports a position only inside an error. So nodes are numbered in text order, and [`position`]
+//! parses the text again and fails on purpose at the requested number.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,7 +12,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 /// A key or a value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// Number in the order of the text; the root is 0.
+    /// Number in text order; the root is 0.
     pub(crate) id: usize,
     pub(crate) value: Value,
 }
@@ -21,11 +22,11 @@ pub(crate) enum Value {
     Null,
     Bool(bool),
     Unsigned(u64),
-    /// A number that is not a whole one or is below zero.
+    /// A number that is not an integer or is below zero.
     OtherNumber(String),
     Text(String),
     List(Vec<Node>),
-    /// Keys and values in the order of the text, duplicates included.
+    /// Keys and values in text order, including duplicates.
     Mapping(Vec<(Node, Node)>),
 }
 
@@ -43,7 +44,7 @@ pub(crate) struct Position {
     pub(crate) column: usize,
 }
 
-/// The tree of one document, or what the YAML library says against it and where.
+/// The tree of one document, or the YAML library's error and its position.
 pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     build(text, None).map_err(|error| {
         let at = error.location().map_or(START, |l| Position { line: l.line(), column: l.column() });
@@ -51,14 +52,14 @@ pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     })
 }
 
-/// Where the node with this number begins.
+/// The position of the node with this number.
 pub(crate) fn position(text: &str, id: usize) -> Position {
     let planted = build(text, Some(id)).err().and_then(|error| error.location());
     planted.map_or(START, |l| Position { line: l.line(), column: l.column() })
 }
 
 impl Node {
-    /// The value of a key; the first one when there are several.
+    /// The value of a key; the first one if the key occurs several times.
     pub(crate) fn get(&self, step: &Step) -> Option<&Node> {
         match (&self.value, step) {
             (Value::List(items), Step::Index(index)) => items.get(*index),
@@ -76,7 +77,7 @@ impl Node {
         }
     }
 
-    /// The way to the node with this number. A key is found under its own name.
+    /// The path to the node with this number. A key is found under its own name.
     pub(crate) fn path_to(&self, id: usize) -> Option<Vec<Step>> {
         if self.id == id {
             return Some(Vec::new());
@@ -96,7 +97,7 @@ impl Node {
     }
 }
 
-/// For "found ...": what is there, in words.
+/// The node in words, for "found ...".
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
@@ -111,7 +112,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// `sets[0].components[1].package`; keys that would be misread are in brackets and quotes.
+/// `sets[0].components[1].package`; keys that would be ambiguous are in brackets and quotes.
 pub(crate) fn path_text(path: &[Step]) -> String {
     let mut text = String::new();
     for step in path {
@@ -136,7 +137,7 @@ fn build(text: &str, stop_at: Option<usize>) -> Result<Node, serde_yaml::Error> 
     Builder { next: &next, stop_at }.deserialize(serde_yaml::Deserializer::from_str(text))
 }
 
-/// The library's message without its " at line 3 column 1", which stands at the beginning of our line.
+/// The library's message without its " at line 3 column 1", because the position precedes the problem.
 fn reason(error: &serde_yaml::Error, at: Position) -> String {
     let place = format!(" at line {} column {}", at.line, at.column);
     error.to_string().replacen(&place, "", 1)
@@ -238,9 +239,9 @@ mod tests {
 
     const TEXT: &str = "a: 1\nb:\n  - x\n  - c: [y, {d: z}]\nb: again\n";
 
-    /// Key and value of every node, with its place, in the order of the text.
+    /// Key and value of every node, with its position, in text order.
     #[test]
-    fn every_node_is_found_again() {
+    fn every_node_has_its_position() {
         let root = parse(TEXT).unwrap();
         let places: Vec<_> = (0..14)
             .map(|id| (path_text(&root.path_to(id).unwrap()), position(TEXT, id).line, position(TEXT, id).column))
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_refused_with_its_place() {
+    fn invalid_yaml_is_refused_with_its_position() {
         for (text, line, column, expected) in [
             ("a: [1\nb: 2\n", 2, 2, "did not find expected ',' or ']', while parsing a flow sequence"),
             ("a: b: c\n", 1, 5, "mapping values are not allowed in this context"),

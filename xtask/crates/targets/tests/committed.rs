@@ -1,4 +1,4 @@
-//! The files that are committed: they load, they answer, and no slip in them goes unnoticed.
+//! The committed files: they load, lookups work, and every mistake in them is noticed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
-/// Keys that may be left out. Deleting any other key must be an error that names it.
+/// Optional keys. Deleting any other key must be an error that names it.
 const OPTIONAL: [&str; 59] = [
     "apiserver",
     "apiservers",
@@ -70,10 +70,10 @@ const OPTIONAL: [&str; 59] = [
     "wrapper",
 ];
 
-/// An object of Kubernetes, of which these files know nothing.
+/// A Kubernetes object, whose fields these files do not define.
 const ANYTHING: &str = "object";
 
-/// Mappings whose keys are not fields: anything may be missing there.
+/// Mappings whose keys are not fields: any key may be missing.
 const FREE: [&str; 10] =
     ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "links", "programs", "tags"];
 
@@ -112,7 +112,7 @@ fn other_common_names_are_accepted() {
 }
 
 #[test]
-fn an_unknown_name_is_answered_with_the_valid_ones() {
+fn unknown_name_is_answered_with_the_valid_ones() {
     let catalogue = Catalogue::load(&folder()).unwrap();
     let architectures = target_files().iter().map(|name| name_with_aliases(name)).collect::<Vec<_>>().join(", ");
     for part in ["amd64 (x86_64, x86-64), ", "ppc64le (ppc64el, powerpc64le), "] {
@@ -169,7 +169,7 @@ fn an_unknown_name_is_answered_with_the_valid_ones() {
 }
 
 #[test]
-fn a_component_is_found_with_its_set() {
+fn component_is_found_with_its_set() {
     let catalogue = Catalogue::load(&folder()).unwrap();
     let (set, component) = catalogue.component("etcdctl").unwrap();
     assert_eq!((set.name.as_str(), component.optional), ("etcd", true));
@@ -178,7 +178,7 @@ fn a_component_is_found_with_its_set() {
 }
 
 #[test]
-fn the_table_is_aligned() {
+fn table_is_aligned() {
     let text = table(&Catalogue::load(&folder()).unwrap());
     let expected = "\
 NAME     TITLE                         ALIASES               EMULATOR                                            ELF MACHINE                     CI
@@ -202,9 +202,9 @@ riscv64  RISC-V, 64 bit                riscv64gc             qemu-riscv64 or qem
     }
 }
 
-/// A key that no rule knows is refused at every mapping of every file, whichever it is.
+/// An unknown key is refused in every mapping of every file.
 #[test]
-fn an_unknown_key_is_refused_wherever_it_stands() {
+fn unknown_key_is_refused_everywhere() {
     let mut tried = 0;
     for (name, tree) in trees() {
         for path in mappings(&tree) {
@@ -220,8 +220,8 @@ fn an_unknown_key_is_refused_wherever_it_stands() {
 
 /// A required key that is deleted is named, in every mapping of every file.
 #[test]
-fn a_deleted_key_is_missed() {
-    // Their keys are names of the file's own.
+fn deleted_key_is_reported_as_missing() {
+    // The keys of these mappings are names that the file defines.
     let by_arch = ["component_env", "downloads", "default_labels"];
     let mut tried = 0;
     for (name, tree) in trees() {
@@ -231,7 +231,7 @@ fn a_deleted_key_is_missed() {
             }
             let keys: Vec<String> = mapping_at(&mut tree.clone(), &path).keys().map(text).collect();
             for key in keys {
-                // `resources` is optional in a store only, and required there from the second one on.
+                // `resources` is optional in a store only, where the rules require it from the second store on.
                 let in_second_store = path.ends_with(&[Step::Key("stores".into()), Step::Index(1)]);
                 if OPTIONAL.contains(&key.as_str())
                     || in_second_store
@@ -251,7 +251,7 @@ fn a_deleted_key_is_missed() {
 
 /// A value of another type is refused at every place of every file.
 #[test]
-fn a_value_of_another_type_is_refused() {
+fn value_of_another_type_is_refused() {
     let mut tried = 0;
     for (name, tree) in trees() {
         for path in leaves(&tree) {
@@ -302,7 +302,7 @@ fn assert_refused(name: &str, broken: &Value, path: &str) {
     let file = format!("targets/{name}");
     let problems: BTreeSet<_> = invalid.problems.iter().map(|p| (p.file.as_str(), p.path.as_str())).collect();
     assert!(problems.contains(&(file.as_str(), path)), "{name}: {path} is not named in:\n{invalid}");
-    assert!(invalid.problems.iter().all(|p| p.line > 0 && p.column > 0), "a problem without a place in:\n{invalid}");
+    assert!(invalid.problems.iter().all(|p| p.line > 0 && p.column > 0), "a problem without a position in:\n{invalid}");
 }
 
 fn mappings(tree: &Value) -> Vec<Vec<Step>> {
@@ -314,7 +314,7 @@ fn leaves(tree: &Value) -> Vec<Vec<Step>> {
     walk(tree).into_iter().filter(|(_, value)| is_leaf(value)).map(|(path, _)| path).collect()
 }
 
-/// The value and all values below it, each with the way to it.
+/// The value and all values below it, each with its path.
 fn walk(tree: &Value) -> Vec<(Vec<Step>, &Value)> {
     let below: Vec<(Step, &Value)> = match tree {
         Value::Mapping(entries) => {
@@ -345,7 +345,7 @@ fn text(key: &Value) -> String {
     key.as_str().unwrap().to_owned()
 }
 
-/// Every file as a tree; the storage table as one tree per row, which is the same for the rules and much faster.
+/// Every file as a tree. The storage table is one tree per row, which the rules treat the same and is much faster.
 fn trees() -> Vec<(String, Value)> {
     let mut trees = Vec::new();
     for (name, text) in files().into_iter().filter(|(name, _)| name.ends_with(".yaml")) {
@@ -363,7 +363,7 @@ fn table_of(row: &Value) -> Value {
 }
 
 thread_local! {
-    /// The committed files around the one that is broken, with a storage table of one row.
+    /// The committed files around the broken one, with a storage table of one row.
     static FILES: Files = {
         let mut files = files();
         let is_events = |tree: &Value| tree["resources"][0]["resource"]["plural"] == "events";
@@ -375,7 +375,7 @@ thread_local! {
 
 /// The committed files, read without the code under test.
 fn files() -> Files {
-    // Not the tables of other releases: the same keys once more, and the most of all files.
+    // Without the tables of other releases: they have the same keys, and are the largest of all files.
     let mut names: Vec<String> = [
         "components.yaml",
         "durations.yaml",

@@ -1,20 +1,20 @@
-//! Keys under which CI systems keep what is slow to make.
+//! Cache keys for CI systems.
 //!
-//! A key says everything that decides the content, so that a hit is never wrong; what is only nearly right comes in
-//! by its beginning (`restore`), and is put right by what uses it: Go and our own cache look at digests. The architecture
-//! is that of the target data and never GitHub's `runner.arch`, which ported runners report wrongly.
+//! A key contains everything that decides the content, so that a hit is never wrong. A cache with only the same key
+//! prefix (`restore`) is nearly right, and its users correct it: Go and this project's cache verify digests. The
+//! architecture comes from the target data and never from GitHub's `runner.arch`, which is wrong on ported runners.
 
 use std::collections::BTreeSet;
 
 use model::{CacheSizes, MatrixData, Mode, Target};
 use serde::Serialize;
 
-/// Changes when what is kept is laid out otherwise.
+/// Changes when the layout of a cached folder changes.
 const FORM: &str = "v1";
-/// Hex digits; enough to tell versions of a file apart, and short of GitHub's 512 characters.
+/// Hex digits of a digest; enough to distinguish versions of a file, and below GitHub's limit of 512 characters.
 const DIGITS: usize = 20;
 
-/// The texts and versions that decide keys.
+/// The texts and versions that decide the keys.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
     /// GOARCH of the target.
@@ -23,9 +23,9 @@ pub struct Inputs<'a> {
     pub host: &'a str,
     /// `go.mod`, `go.sum` and programs below `targets/components`, and `components.yaml`.
     pub components: &'a [(String, String)],
-    /// The target's own file.
+    /// The file of the target.
     pub target: &'a str,
-    /// Its lock of Debian packages.
+    /// The target's lock of Debian packages.
     pub packages: &'a str,
     /// The lock of Go toolchains.
     pub go: &'a str,
@@ -33,7 +33,7 @@ pub struct Inputs<'a> {
     pub profiles: &'a str,
     /// `Cargo.lock`.
     pub cargo: &'a str,
-    /// What `rustc --version` says.
+    /// The output of `rustc --version`.
     pub rustc: &'a str,
 }
 
@@ -41,15 +41,15 @@ pub struct Inputs<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Key {
     pub key: String,
-    /// Beginning of keys whose content is nearly right; empty: only the key itself.
+    /// Prefix of keys whose content is nearly right; empty: only the exact key.
     pub restore: String,
-    /// As CI systems take them, `~` for the home folder.
+    /// In the syntax of CI systems: `~` is the home folder.
     pub paths: Vec<&'static str>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Keys {
-    /// Our own dependencies, compiled.
+    /// Compiled Rust dependencies of this project.
     pub cargo: Key,
     /// Sources of Go modules: the same for all architectures.
     pub modules: Key,
@@ -59,7 +59,7 @@ pub struct Keys {
     pub components: Key,
     /// Debian packages and Go toolchains.
     pub downloads: Key,
-    /// Memory of booted VMs. It holds private keys of clusters: for caches that only trusted jobs can read.
+    /// Memory of booted VMs. It contains private keys of clusters: only for caches that untrusted jobs cannot read.
     pub snapshots: Key,
 }
 
@@ -113,24 +113,24 @@ impl Keys {
     }
 }
 
-/// All caches of a kind that jobs on GitHub's machines save.
+/// All caches of one kind that jobs on GitHub-hosted runners save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub kind: &'static str,
-    /// What each is for: a machine, or an architecture on a machine.
+    /// The subject of each cache: a machine, or an architecture on a machine.
     pub of: BTreeSet<String>,
-    /// MiB of one.
+    /// MiB of one cache.
     pub each: u32,
 }
 
 impl Kept {
-    /// MiB of all.
+    /// MiB of all caches.
     pub fn total(&self) -> u32 {
         u32::try_from(self.of.len()).unwrap_or(u32::MAX).saturating_mul(self.each)
     }
 }
 
-/// The caches of the newest versions of everything. GitHub evicts older ones first while these are in use.
+/// The caches of the newest versions of everything. GitHub evicts older caches first while these are in use.
 pub fn kept(targets: &[Target], data: &MatrixData) -> Vec<Kept> {
     let CacheSizes { limit: _, cargo, modules, gobuild, components, downloads } = data.caches;
     let mut machines = BTreeSet::new();
@@ -158,7 +158,7 @@ pub fn kept(targets: &[Target], data: &MatrixData) -> Vec<Kept> {
     ]
 }
 
-/// Of texts, which also knows where one ends.
+/// Digest of several texts. It includes their lengths, so that moving text between them changes it.
 fn digest(texts: &[&str]) -> String {
     let mut sha = ring::digest::Context::new(&ring::digest::SHA256);
     for text in texts {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_changes_with_everything_that_decides_the_content_and_with_nothing_else() {
+    fn each_input_changes_exactly_the_keys_that_depend_on_it() {
         let components = components();
         let base = inputs(&components);
         let same = Keys::of(&base);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_short_plain_and_begin_with_what_they_are_restored_by() {
+    fn keys_are_short_plain_and_start_with_their_restore_prefix() {
         let components = components();
         for (name, key) in Keys::of(&inputs(&components)).named() {
             assert!(key.key.len() <= 512 && key.key.starts_with(&key.restore), "{name}");

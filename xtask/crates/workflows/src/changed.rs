@@ -1,19 +1,19 @@
-//! What a change concerns, told by the names of its files.
+//! Finds the jobs that a change affects, by the names of the changed files.
 
 use model::Target;
 
-/// The jobs that a change asks for.
+/// The scope of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     Everything,
     /// Only these architectures.
     Architectures(Vec<String>),
-    /// Only text for people: no job would see a difference.
+    /// Only documents for people: no job would have another result.
     Documents,
 }
 
-/// `files` are relative to the checkout. What is not known to concern less concerns everything, and so does a change
-/// without files.
+/// `files` are relative to the checkout. A file affects everything unless it is known to affect less, and so does a
+/// change without files.
 pub fn scope(files: &[String], targets: &[Target], documents: &[String]) -> Scope {
     let rest: Vec<&String> = files.iter().filter(|file| !is_document(file, documents)).collect();
     if rest.is_empty() {

@@ -1,6 +1,6 @@
-//! Two texts line by line, as `diff -u` shows them; for files of some hundred lines.
+//! Line diff of two texts in the style of `diff -u`; for files of a few hundred lines.
 
-/// Lines around a change.
+/// Unchanged lines shown around a change.
 const CONTEXT: usize = 3;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -10,7 +10,7 @@ enum Edit<'a> {
     New(&'a str),
 }
 
-/// What leads from `old` to `new`; empty if nothing does.
+/// The changes from `old` to `new`; empty if the texts are equal.
 pub fn unified(name: &str, old: &str, new: &str) -> String {
     let edits = edits(&old.lines().collect::<Vec<_>>(), &new.lines().collect::<Vec<_>>());
     let changed: Vec<usize> = (0..edits.len()).filter(|i| !matches!(edits[*i], Edit::Same(_))).collect();
@@ -38,7 +38,7 @@ pub fn unified(name: &str, old: &str, new: &str) -> String {
     if text.is_empty() { text } else { format!("--- {name}\n+++ {name}\n{text}") }
 }
 
-/// By the longest common subsequence of lines.
+/// Edits by the longest common subsequence of lines.
 fn edits<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Edit<'a>> {
     let mut longest = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_shown_with_what_stands_around_them() {
+    fn changes_are_shown_with_context_lines() {
         assert_eq!(unified("f", "a\nb\n", "a\nb\n"), "");
         assert_eq!(unified("f", "a\nb\nc\n", "a\nx\nc\n"), "--- f\n+++ f\n@@ line 1 @@\n a\n-b\n+x\n c\n");
         assert_eq!(unified("f", "", "a\n"), "--- f\n+++ f\n@@ line 1 @@\n+a\n");

@@ -1,9 +1,9 @@
-//! What started a workflow, and whose code it runs.
+//! The event that started a workflow, and the origin of the code that it runs.
 
 use serde_json::Value;
 
-/// The events that our workflows take. `pull_request_target` and `workflow_run` are not among them: they run with the
-/// rights of the repository on what a stranger has sent.
+/// The events that this project's workflows use. `pull_request_target` and `workflow_run` are excluded: they run with
+/// the rights of the repository on code or data from untrusted authors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Push,
@@ -13,12 +13,12 @@ pub enum Event {
     WorkflowDispatch,
 }
 
-/// Whose code it is.
+/// The author of the code that a workflow runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Of somebody who may write to the repository.
+    /// An author with write access to the repository.
     Repository,
-    /// Of anybody.
+    /// Any author.
     Stranger,
 }
 
@@ -26,7 +26,7 @@ impl Event {
     pub const ALL: [Event; 5] =
         [Event::Push, Event::PullRequest, Event::MergeGroup, Event::Schedule, Event::WorkflowDispatch];
 
-    /// As `GITHUB_EVENT_NAME` says it.
+    /// The value of `GITHUB_EVENT_NAME`.
     pub fn name(self) -> &'static str {
         match self {
             Event::Push => "push",
@@ -37,15 +37,15 @@ impl Event {
         }
     }
 
-    /// Nobody waits for these, so that emulated jobs take all checks.
+    /// No developer waits for these events, so emulated jobs run all checks.
     pub fn is_patient(self) -> bool {
         matches!(self, Event::Schedule | Event::WorkflowDispatch)
     }
 
-    /// `payload` is the content of the file that `GITHUB_EVENT_PATH` names, where there is one.
+    /// `payload` is the content of the file in `GITHUB_EVENT_PATH`, if there is such a file.
     ///
-    /// A pull request is the repository's own only if the payload says that its head lies there. A payload that is
-    /// missing or says less, as that of a fork which was deleted, is a stranger's.
+    /// A pull request counts as the repository's own only if the payload says that its head is in this repository.
+    /// Otherwise the origin is a stranger: for example, without a payload, or if the fork was deleted.
     pub fn origin(self, payload: Option<&Value>) -> Origin {
         if self != Event::PullRequest {
             return Origin::Repository;
@@ -69,19 +69,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pull_request_is_a_strangers_unless_the_payload_proves_otherwise() {
+    fn pull_request_is_untrusted_unless_the_payload_proves_otherwise() {
         let ours = json!({"id": 7, "full_name": "us/archproof"});
         let pull = |head: Value, base: &Value| json!({"pull_request": {"head": {"repo": head}}, "repository": base});
         let origin = |payload: &Value| Event::PullRequest.origin(Some(payload));
         assert_eq!(origin(&pull(ours.clone(), &ours)), Origin::Repository);
         for (what, payload) in [
             ("a fork", pull(json!({"id": 8, "full_name": "them/archproof", "fork": true}), &ours)),
-            ("a fork under the name that we had before", pull(json!({"id": 8, "full_name": "us/archproof"}), &ours)),
+            (
+                "a fork with the former name of the repository",
+                pull(json!({"id": 8, "full_name": "us/archproof"}), &ours),
+            ),
             ("a deleted fork", pull(Value::Null, &ours)),
             ("a head without a name", pull(json!({"id": 7}), &ours)),
             ("a head without an id", pull(json!({"full_name": "us/archproof"}), &ours)),
             (
-                "names that are no texts",
+                "names that are not strings",
                 pull(json!({"id": 7, "full_name": null}), &json!({"id": 7, "full_name": null})),
             ),
             ("no repository", json!({"pull_request": {"head": {"repo": ours}}})),

@@ -1,7 +1,7 @@
 //! The same jobs for other CI systems, as examples: GitLab and Prow.
 //!
-//! Both are shown what runs at night and what runs on a proposed change. GitLab runs the change of a fork in that fork's
-//! own project, on that project's runners; Prow waits for `/ok-to-test`.
+//! Both show the nightly jobs and the jobs of a proposed change. GitLab runs the change of a fork in the fork's
+//! project, on the runners of that project; Prow waits for `/ok-to-test`.
 
 use model::{MatrixData, Mode, Owner, Runner, Target, Way};
 
@@ -9,7 +9,7 @@ use crate::event::Event;
 use crate::job::Job;
 use crate::matrix::breadth;
 
-/// A job with what it runs on.
+/// A job with its runner.
 struct Shown<'a> {
     job: Job,
     way: &'a Way,
@@ -17,7 +17,7 @@ struct Shown<'a> {
     experimental: bool,
 }
 
-/// The best way of each architecture whose machine is there: GitHub's stand for ordinary machines of that architecture.
+/// The best available way of each architecture. GitHub-hosted runners represent ordinary machines of that architecture.
 fn shown<'a>(targets: &'a [Target], data: &'a MatrixData, event: Event) -> Vec<Shown<'a>> {
     let mut all = Vec::new();
     for target in targets {
@@ -33,7 +33,7 @@ fn shown<'a>(targets: &'a [Target], data: &'a MatrixData, event: Event) -> Vec<S
     all
 }
 
-/// Jobs of `.gitlab-ci.yml`. `.archproof` and the stages stand in the source.
+/// Jobs of `.gitlab-ci.yml`. The source contains `.archproof` and the stages.
 pub fn gitlab(targets: &[Target], data: &MatrixData) -> String {
     let mut text = String::new();
     for (event, rule) in [
@@ -42,7 +42,7 @@ pub fn gitlab(targets: &[Target], data: &MatrixData) -> String {
     ] {
         for Shown { job, way, runner, experimental } in shown(targets, data, event) {
             let id = job.id();
-            // Native jobs are whole on both events.
+            // Native jobs run all checks on both events.
             if text.contains(&format!("\n{id}:\n")) {
                 continue;
             }
@@ -103,7 +103,7 @@ fn pod(shown: &Shown<'_>) -> String {
     )
 }
 
-/// The documents as a regular expression, as Prow wants it.
+/// The document patterns as one regular expression for Prow.
 fn documents(patterns: &[String]) -> String {
     let patterns = patterns.iter().map(|pattern| match pattern.strip_prefix('*') {
         Some(ending) => format!("{}$", ending.replace('.', "\\.")),

@@ -1,8 +1,8 @@
-//! One job: its id, and the command that it stands for. The id alone decides the command, so that a laptop can run it.
+//! A CI job: its id and its command. The id alone decides the command, so that a developer's machine can run the job.
 
 use model::{Mode, Quick, Target, Way};
 
-/// Which part of the checks.
+/// The part of the checks that a job runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breadth {
     Whole,
@@ -16,14 +16,14 @@ pub struct Job {
     pub arch: String,
     pub mode: Mode,
     pub breadth: Breadth,
-    /// Which of how many parts, from 1.
+    /// Number and count of the shard, from 1.
     pub shard: Option<(u32, u32)>,
 }
 
 impl Job {
     /// The jobs of one way to run an architecture.
     pub fn of(target: &Target, way: &Way, breadth: Breadth) -> Vec<Job> {
-        // Nothing is left out of what is only built.
+        // A build has no quick variant.
         let breadth = if way.mode == Mode::Build { Breadth::Whole } else { breadth };
         let job = |shard| Job { arch: target.name.clone(), mode: way.mode, breadth, shard };
         if way.shards == 1 || breadth == Breadth::Quick {
@@ -32,7 +32,7 @@ impl Job {
         (1..=way.shards).map(|i| job(Some((i, way.shards)))).collect()
     }
 
-    /// Every job that any event can make, each once.
+    /// Every job that any event can create, without duplicates.
     pub fn all(targets: &[Target]) -> Vec<Job> {
         let mut jobs: Vec<Job> = Vec::new();
         for target in targets {
@@ -47,8 +47,8 @@ impl Job {
         jobs
     }
 
-    /// `ARCH-vm-quick`, `ARCH-vm-1of2`: what reports, artifacts and `--like-ci` know the job by. It does not say
-    /// which machine takes it, which may change.
+    /// `ARCH-vm-quick`, `ARCH-vm-1of2`: the name of the job in reports, artifacts and `--like-ci`. It does not name the
+    /// runner, which may change.
     pub fn id(&self) -> String {
         let quick = if self.breadth == Breadth::Quick { "-quick" } else { "" };
         let shard = self.shard.map_or_else(String::new, |(i, n)| format!("-{i}of{n}"));
@@ -64,7 +64,7 @@ impl Job {
         }
     }
 
-    /// The words behind `cargo xtask`.
+    /// The arguments of `cargo xtask`.
     pub fn words(&self, quick: &Quick) -> Vec<String> {
         let mut words = match self.provider() {
             None => vec!["build", "--arch", &self.arch],

@@ -1,8 +1,8 @@
-//! The jobs of CI and the files that tell CI systems of them: which jobs an event makes, what each runs, the rendered
-//! workflows, our rules for them, and what their end means.
+//! CI jobs and the files that describe them to CI systems: which jobs an event creates, what each job runs, the
+//! rendered workflows, the project's rules for workflows, and the verdict of a workflow run.
 //!
-//! Everything here is a function over texts and target data: files, the environment and git are the command line's.
-//! What a job does when it runs is `cargo xtask ci`.
+//! Everything here is a function of texts and target data. The command line handles files, the environment and git. The
+//! work of a job is in `cargo xtask ci`.
 
 mod cache;
 mod changed;

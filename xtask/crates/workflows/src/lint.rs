@@ -1,12 +1,12 @@
-//! Our own rules for rendered workflows. What general linters know (the schema, contexts, known weaknesses) is theirs.
+//! The project's rules for rendered workflows. General linters check the rest (the schema, contexts, known weaknesses).
 //!
-//! The rule behind most: a step has no logic. It is one command, so that a laptop can run it too.
+//! The idea behind most rules: a step has no logic. It is one command, so that a developer's machine can run it too.
 
 use serde_yaml::{Mapping, Value};
 
 use crate::lock::{Lock, is_commit};
 
-/// What a `run` step may begin with.
+/// Commands that a `run` step may start with.
 const COMMANDS: [&str; 8] = [
     "cargo ",
     "sudo apt-get ",
@@ -17,34 +17,34 @@ const COMMANDS: [&str; 8] = [
     ".ci/advisories/run",
     ".ci/rust-version",
 ];
-/// They build nothing, or the alias in `.cargo/config.toml` has `--locked`.
+/// Subcommands that build nothing, or whose alias in `.cargo/config.toml` has `--locked`.
 const LOCKED: [&str; 3] = ["fmt", "xtask", "--version"];
-/// Between two commands of a shell.
+/// Separators between two shell commands.
 const BETWEEN: [&str; 4] = ["&&", "||", ";", "|"];
-/// What makes more of a command than one command. `*` and `"$NAME"` are no logic.
+/// Signs of shell logic in a step. `*` and `"$NAME"` are allowed.
 const SHELL: [&str; 9] = [";", "|", "&", "<", ">", "`", "$(", "\\", "\n"];
-/// They run with the rights of the repository on what a stranger has sent.
+/// Events that run with the rights of the repository on code or data from untrusted authors.
 const EVENTS: [&str; 3] = ["pull_request_target", "workflow_run", "issue_comment"];
-/// Where a stranger's code runs.
+/// The event that runs code of untrusted authors.
 const OPEN: &str = "pull_request";
 
-/// The condition under which a cache may be saved: later jobs run what it holds.
+/// The condition under which a cache may be saved: later jobs run its contents.
 const HOSTED: &str = "runner.environment == 'github-hosted'";
 
 /// Labels that come from the matrix.
 const MATRIX: [&str; 2] = ["${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"];
 
-/// A file that is looked at.
+/// A workflow file to check.
 pub struct File<'a> {
     /// `.github/workflows/ci.yml`.
     pub name: &'a str,
     pub text: &'a str,
 }
 
-/// What commands are held against: whether the command line takes these words behind `cargo xtask`.
+/// Checks whether the command line accepts these arguments of `cargo xtask`.
 pub type Takes<'a> = &'a dyn Fn(&[&str]) -> Result<(), String>;
 
-/// Every broken rule, a line each, in the order of the files.
+/// Every violation, one per line, in the order of the files.
 pub fn lint(files: &[File<'_>], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     for file in files {
@@ -58,7 +58,7 @@ pub fn lint(files: &[File<'_>], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
 
 struct Linter<'a> {
     file: &'a str,
-    /// Of all files.
+    /// The names of all files.
     names: Vec<&'a str>,
     lock: &'a Lock,
     takes: Takes<'a>,
@@ -82,25 +82,28 @@ impl Linter<'_> {
     fn file(&mut self, text: &str) {
         let workflow: Value = match serde_yaml::from_str(text) {
             Ok(workflow) => workflow,
-            Err(error) => return self.fault("", &format!("is no YAML: {error}")),
+            Err(error) => return self.fault("", &format!("is not YAML: {error}")),
         };
         let events = keys(&workflow["on"]);
         for event in events.iter().filter(|event| EVENTS.contains(&event.as_str())) {
-            self.fault("on", &format!("{event} runs with the repository's rights on what a stranger has sent"));
+            self.fault(
+                "on",
+                &format!("{event} runs with the repository's rights on code or data from untrusted authors"),
+            );
         }
-        self.require(!events.is_empty(), "on", "no event starts it");
+        self.require(!events.is_empty(), "on", "no event starts this workflow");
         let empty = workflow["permissions"].as_mapping().is_some_and(Mapping::is_empty);
-        self.require(empty, "permissions", "must be {} at the top; each job says what it needs");
+        self.require(empty, "permissions", "must be {} at the top level; each job declares its permissions");
         if events.iter().any(|event| event != "workflow_call") {
             let group = workflow["concurrency"]["group"].is_string();
-            self.require(group, "concurrency", "needs a group: else runs of the same branch pile up");
+            self.require(group, "concurrency", "needs a group: otherwise runs of the same branch pile up");
         }
         if text.contains("runner.arch") {
-            self.fault("", "runner.arch is wrong on ported runners; the architecture is in the matrix");
+            self.fault("", "runner.arch is wrong on ported runners; use the architecture in the matrix");
         }
         let open = events.iter().any(|event| event == OPEN);
         let jobs = workflow["jobs"].as_mapping().cloned().unwrap_or_default();
-        self.require(!jobs.is_empty(), "jobs", "there is none");
+        self.require(!jobs.is_empty(), "jobs", "the workflow has no jobs");
         self.writes = jobs.values().any(|job| grants(job).any(|(_, level)| level == "write"));
         for (name, job) in &jobs {
             self.job(name.as_str().unwrap_or_default(), job, open);
@@ -110,10 +113,10 @@ impl Linter<'_> {
     fn job(&mut self, name: &str, job: &Value, open: bool) {
         let place = format!("job {name}");
         let permissions = &job["permissions"];
-        self.require(permissions.is_mapping(), &place, "needs permissions of its own");
+        self.require(permissions.is_mapping(), &place, "must declare its permissions");
         for (what, level) in grants(job) {
             if level != "read" && level != "none" && open {
-                self.fault(&place, &format!("{what}: {level} where a stranger's code runs"));
+                self.fault(&place, &format!("{what}: {level} in a workflow that runs code of untrusted authors"));
             }
         }
         if job["strategy"]["matrix"].as_str().is_some_and(|matrix| matrix.contains("fromJSON")) {
@@ -121,38 +124,42 @@ impl Linter<'_> {
             let guarded = job["if"].as_str().is_some_and(has_jobs);
             self.require(guarded, &place, "a matrix that may be empty needs `if: … outputs.has_… == 'true'`");
             let all = job["strategy"]["fail-fast"].as_bool() == Some(false);
-            self.require(all, &place, "needs fail-fast: false: one architecture must not end the others");
+            self.require(all, &place, "needs fail-fast: false: one architecture must not cancel the others");
         }
         if let Some(uses) = job["uses"].as_str() {
             let known = uses.strip_prefix("./").is_some_and(|file| self.names.contains(&file));
-            return self.require(known, &place, &format!("calls {uses}, which is none of our workflows"));
+            return self.require(known, &place, &format!("calls {uses}, which is not a workflow of this project"));
         }
-        self.require(!job["timeout-minutes"].is_null(), &place, "needs timeout-minutes; GitHub's own is six hours");
+        self.require(!job["timeout-minutes"].is_null(), &place, "needs timeout-minutes; GitHub's default is six hours");
         self.machine(&place, &job["runs-on"]);
         for (index, step) in job["steps"].as_sequence().into_iter().flatten().enumerate() {
             self.step(&format!("{place}, step {}", index + 1), step);
         }
     }
 
-    /// Self-hosted machines are only reached through the matrix, which knows whose code it is.
+    /// Self-hosted runners are only reachable through the matrix, which knows the origin of the code.
     fn machine(&mut self, place: &str, runs_on: &Value) {
         let good = runs_on.as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
-        self.require(good, place, "runs-on must be one of GitHub's own labels, or come from the matrix");
+        self.require(good, place, "runs-on must be a label of a GitHub-hosted runner, or come from the matrix");
     }
 
     fn step(&mut self, place: &str, step: &Value) {
         if let Some(uses) = step["uses"].as_str() {
             return self.uses(place, uses, step);
         }
-        let Some(run) = step["run"].as_str() else { return self.fault(place, "neither runs nor uses anything") };
-        self.require(!run.contains("${{"), place, "no ${{ }} in run: pass it through env, and quote the variable");
+        let Some(run) = step["run"].as_str() else { return self.fault(place, "has neither run nor uses") };
+        self.require(
+            !run.contains("${{"),
+            place,
+            "no ${{ }} in run: pass the value through env, and quote the variable",
+        );
         let run = run.trim();
         let shell = SHELL.iter().find(|sign| run.contains(**sign));
         if let Some(sign) = shell {
-            self.fault(place, &format!("{sign:?} in run: a step is one command; logic belongs into cargo xtask"));
+            self.fault(place, &format!("{sign:?} in run: a step is one command; move logic to cargo xtask"));
         }
         let known = COMMANDS.iter().any(|command| run.starts_with(command));
-        self.require(known, place, &format!("must begin with one of: {}", COMMANDS.map(str::trim).join(", ")));
+        self.require(known, place, &format!("must start with one of: {}", COMMANDS.map(str::trim).join(", ")));
         if let Some(rule) = unlocked(run) {
             self.fault(place, &rule);
         }
@@ -160,17 +167,17 @@ impl Linter<'_> {
             let words: Vec<String> = words.split_whitespace().map(|word| word.replace('"', "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             if let Err(why) = (self.takes)(&words) {
-                self.fault(place, &format!("`{run}` is no command: {why}"));
+                self.fault(place, &format!("`{run}` is not a valid command: {why}"));
             }
         }
     }
 
-    /// Any job that ran on the default branch may have written a cache, also one on a self-hosted machine.
+    /// Any job that ran on the default branch may have written a cache, including a job on a self-hosted runner.
     fn cache(&mut self, place: &str, name: &str, step: &Value) {
         self.require(
             !self.writes,
             place,
-            "no cache in a workflow with a job that may write: any job may have filled it",
+            "no cache in a workflow with a job that has write permission: any job may have filled the cache",
         );
         if name != "actions/cache/restore" {
             let hosted = step["if"].as_str().is_some_and(|condition| condition.contains(HOSTED));
@@ -183,14 +190,14 @@ impl Linter<'_> {
         match self.lock.get(name) {
             None => self.fault(place, &format!("{name} is not in workflows/actions.lock")),
             Some(action) if action.commit != commit => {
-                let rule = if is_commit(commit) { "another commit than the lock's" } else { "a version that can move" };
+                let rule = if is_commit(commit) { "not at the commit of the lock" } else { "not pinned to a commit" };
                 self.fault(place, &format!("{uses} is {rule}"));
             }
             Some(_) => {}
         }
         if name.ends_with("/checkout") {
             let kept = step["with"]["persist-credentials"].as_bool() != Some(false);
-            self.require(!kept, place, "needs persist-credentials: false: else every later step can push");
+            self.require(!kept, place, "needs persist-credentials: false: otherwise every later step can push");
         }
         if name == "actions/cache" || name.starts_with("actions/cache/") {
             self.cache(place, name, step);
@@ -200,13 +207,13 @@ impl Linter<'_> {
             self.require(
                 attempt,
                 place,
-                "the artifact's name needs github.run_attempt: else attempts replace each other",
+                "the artifact's name needs github.run_attempt: otherwise attempts replace each other",
             );
         }
     }
 }
 
-/// What is wrong with a line of shell that has cargo or pip choose versions: these may change without a review.
+/// The violation in a shell command that lets cargo or pip choose versions: these may change without a review.
 pub fn unlocked(line: &str) -> Option<String> {
     if line.trim_start().starts_with('#') {
         return None;
@@ -234,7 +241,7 @@ fn unlocked_command(command: &str) -> Option<String> {
                     "`{program} {next}` without --require-hashes: pin every file in a requirements file"
                 ));
             }
-            "pipx" => return Some("`pipx` takes no hashes: use pip with --require-hashes".into()),
+            "pipx" => return Some("`pipx` does not support hashes: use pip with --require-hashes".into()),
             _ => {}
         }
     }
@@ -249,7 +256,7 @@ fn is_subcommand(word: &str) -> bool {
     KNOWN.contains(&word)
 }
 
-/// A permission and its level, for each that a job has.
+/// Permission and level, for each permission of a job.
 fn grants(job: &Value) -> impl Iterator<Item = (&str, &str)> {
     let each = job["permissions"].as_mapping().into_iter().flatten();
     each.map(|(what, level)| (what.as_str().unwrap_or_default(), level.as_str().unwrap_or_default()))
@@ -259,7 +266,7 @@ fn has_jobs(condition: &str) -> bool {
     condition.contains("outputs.has_") && condition.contains("== 'true'")
 }
 
-/// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines begin like these: `ubuntu-24.04-NAME`.
+/// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines start in the same way: `ubuntu-24.04-NAME`.
 fn is_hosted(label: &str) -> bool {
     let version = label.strip_prefix("ubuntu-").map(|rest| rest.strip_suffix("-arm").unwrap_or(rest));
     version.is_some_and(|version| !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '.'))

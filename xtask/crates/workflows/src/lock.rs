@@ -1,4 +1,4 @@
-//! `workflows/actions.lock`: the actions that workflows may use, each at one commit.
+//! `workflows/actions.lock`: the actions that workflows may use, each pinned to one commit.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ pub struct Action {
     pub commit: String,
 }
 
-/// By `owner/name`.
+/// Actions by `owner/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
     pub actions: BTreeMap<String, Action>,
 }
 
 impl Lock {
-    /// A line for each action: name, version, commit. `#` begins a comment line. An error names the line.
+    /// One action per line: name, version, commit. `#` starts a comment line. An error names the line.
     pub fn parse(text: &str) -> Result<Lock, String> {
         let mut actions = BTreeMap::new();
         for (index, line) in text.lines().enumerate() {
@@ -29,7 +29,7 @@ impl Lock {
             let bad = |why: &str| format!("actions.lock:{}: {why}", index + 1);
             let [name, version, commit] = words[..] else { return Err(bad("expected NAME VERSION COMMIT")) };
             if name.split('/').count() != 2 {
-                return Err(bad("expected OWNER/NAME; folders of an action are locked with it"));
+                return Err(bad("expected OWNER/NAME; the lock of an action includes its folders"));
             }
             if !is_commit(commit) {
                 return Err(bad("the commit must be 40 lower-case hex digits; a tag can be moved"));
@@ -42,7 +42,7 @@ impl Lock {
         Ok(Lock { actions })
     }
 
-    /// The lock of an action, also of a folder in it: `actions/cache/restore`.
+    /// The lock of an action, or of the action that contains this folder: `actions/cache/restore`.
     pub fn get(&self, uses: &str) -> Option<&Action> {
         let name: Vec<&str> = uses.splitn(3, '/').take(2).collect();
         self.actions.get(&name.join("/"))

@@ -1,4 +1,4 @@
-//! From an event to the list of jobs, as GitHub's `strategy.matrix` takes it.
+//! Turns an event into the list of jobs, in the format of GitHub's `strategy.matrix`.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,13 @@ use crate::event::{Event, Origin};
 use crate::job::{Breadth, Job};
 use crate::plan::{Plan, PlannedJob, Role};
 
-/// What GitHub takes at most.
+/// GitHub's limit of jobs in one matrix.
 pub const MOST_JOBS: usize = 256;
 
-/// Minutes to compile the harness on a slow board and look around.
+/// Minutes to compile the harness on a slow board and to inspect the machine.
 const LOOK: u32 = 60;
 
-/// What the matrix is asked for.
+/// The request for a matrix.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {
     pub targets: &'a [Target],
@@ -25,11 +25,11 @@ pub struct Ask<'a> {
     pub origin: Origin,
     /// GOARCHes; empty means all.
     pub only: &'a [String],
-    /// Whether runners that are not GitHub's may be used at all.
+    /// Whether self-hosted runners may be used.
     pub self_hosted: bool,
-    /// Names of runners that this repository has although the data does not say so.
+    /// Names of runners that this repository has in addition to those that the data marks as available.
     pub also: &'a [String],
-    /// Nothing that proves more than this.
+    /// The best mode that is allowed; modes that prove more are left out.
     pub at_most: Mode,
     /// The files of the change; None: not known.
     pub changed: Option<&'a [String]>,
@@ -37,22 +37,22 @@ pub struct Ask<'a> {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Matrix {
-    /// By id.
+    /// Ordered by id.
     pub include: Vec<Entry>,
-    /// Why it is these jobs, or none.
+    /// Why the matrix has these jobs, or no jobs.
     #[serde(skip)]
     pub reason: String,
-    /// Where an architecture gets less than its best way, and why.
+    /// The reasons why an architecture does not use its best way.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
 
-/// One job. The keys are read by `workflows/*.yml`.
+/// One job. `workflows/*.yml` read the keys.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
     pub id: String,
     pub arch: String,
-    /// The runner of `targets/matrix.yaml`.
+    /// The name of the runner in `targets/matrix.yaml`.
     pub machine: String,
     pub mode: Mode,
     pub runs_on: RunsOn,
@@ -62,17 +62,17 @@ pub struct Entry {
     pub experimental: bool,
     pub self_hosted: bool,
     pub role: Role,
-    /// `--provider` of its run; None: it only builds.
+    /// `--provider` of the run; None: the job only builds.
     #[serde(skip)]
     pub provider: Option<&'static str>,
-    /// `2/3`: the part of the checks that it takes.
+    /// `2/3`: the shard of the checks that the job runs.
     #[serde(skip)]
     pub shard: Option<String>,
-    /// For people: what `cargo xtask ci --like-ci ID` runs.
+    /// For people: the command that `cargo xtask ci --like-ci ID` runs.
     pub command: String,
 }
 
-/// `runs-on` takes one label or several.
+/// `runs-on` accepts one label or several.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RunsOn {
@@ -82,18 +82,18 @@ pub enum RunsOn {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    #[error("{0} jobs are more than GitHub's {MOST_JOBS} of one matrix; fewer shards, or --only")]
+    #[error("{0} jobs exceed GitHub's limit of {MOST_JOBS} in one matrix; use fewer shards, or --only")]
     TooMany(usize),
     #[error("unknown runner `{given}`; valid: {}", .valid.join(", "))]
     UnknownRunner { given: String, valid: Vec<String> },
-    #[error("{arch}: no way of its `ci` can be taken here: {}", .why.join("; "))]
+    #[error("{arch}: none of its `ci` ways can run here: {}", .why.join("; "))]
     NoWay { arch: String, why: Vec<String> },
-    /// A bug of ours, found before it does harm.
-    #[error("job {0} would run a stranger's code on a machine that is not GitHub's")]
+    /// A bug in this program, found before the job could start.
+    #[error("job {0} would run code of an untrusted author on a self-hosted runner")]
     Stranger(String),
 }
 
-/// The jobs for what is asked.
+/// The jobs for a request.
 pub fn matrix(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     let valid = || ask.data.runners.iter().map(|runner| runner.name.clone());
     if let Some(given) = ask.also.iter().find(|name| !valid().any(|valid| valid == **name)) {
@@ -112,7 +112,7 @@ pub fn matrix(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     Ok(matrix)
 }
 
-/// A job for each kind of machine that the repository has, to look at the machine itself.
+/// One job for each kind of machine that the repository has. The jobs inspect the machines themselves.
 pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     let there = ask.data.runners.iter().filter(|runner| permitted(ask, Mode::Build, runner).is_ok());
     let entry = |runner: &Runner| Entry {
@@ -135,12 +135,12 @@ pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     Ok(matrix)
 }
 
-/// The architectures that have jobs, and why these.
+/// The architectures that get jobs, and the reason for this selection.
 fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
     let scope = ask.changed.map_or(Scope::Everything, |files| scope(files, ask.targets, &ask.data.documents));
     let wanted = |target: &&Target| ask.only.is_empty() || ask.only.contains(&target.name);
     let all = ask.targets.iter().filter(|target| target.ci.is_some()).filter(wanted);
-    let asked = if ask.only.is_empty() { "all architectures" } else { "what was asked for" };
+    let asked = if ask.only.is_empty() { "all architectures" } else { "the requested architectures" };
     match scope {
         Scope::Everything => (all.collect(), asked.to_owned()),
         Scope::Documents => (Vec::new(), "only documents have changed: there is nothing to test".into()),
@@ -151,9 +151,9 @@ fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
     }
 }
 
-/// The best way on one of GitHub's machines, and in addition the best one on a self-hosted machine if it proves more.
+/// The best way on a GitHub-hosted runner, and additionally the best way on a self-hosted runner if it proves more.
 ///
-/// GitHub gives up a job for a machine that is offline only after 24 hours, so nothing may depend on such a job alone.
+/// GitHub cancels a job for an offline runner only after 24 hours, so nothing may depend on such a job alone.
 fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
     let Some(ci) = &target.ci else { return Ok(()) };
     let mut passed_over: Vec<(&Way, Refusal)> = Vec::new();
@@ -206,7 +206,7 @@ fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, role: Role) -> En
     }
 }
 
-/// Emulation is slow: where somebody waits, it takes a part of the checks.
+/// Emulation is slow: if developers wait for the event, an emulated job runs only a part of the checks.
 pub(crate) fn breadth(mode: Mode, event: Event) -> Breadth {
     if mode == Mode::Native || event.is_patient() { Breadth::Whole } else { Breadth::Quick }
 }
@@ -222,15 +222,15 @@ enum Refusal {
 impl Refusal {
     fn text(self) -> &'static str {
         match self {
-            Refusal::Stranger => "a pull request from a fork gets no self-hosted runner",
-            Refusal::Unwanted => "self-hosted runners are not wanted",
+            Refusal::Stranger => "pull requests from forks never run on self-hosted runners",
+            Refusal::Unwanted => "self-hosted runners are disabled",
             Refusal::Unavailable => "this repository does not have that runner",
-            Refusal::TooGood => "less is wanted",
+            Refusal::TooGood => "a lower mode was requested",
         }
     }
 }
 
-/// The availability is asked first: what is not there is no loss for a stranger.
+/// Checks the availability first: a runner that the repository does not have is not withheld from a fork.
 fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), Refusal> {
     let self_hosted = runner.owner.is_self_hosted();
     if mode < ask.at_most {
@@ -248,7 +248,7 @@ fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// Looks at the labels alone, whatever led to them.
+/// Checks only the labels, independent of the code that chose them.
 fn guard(matrix: &Matrix, ask: &Ask<'_>) -> Result<(), MatrixError> {
     let hosted: Vec<RunsOn> = ask
         .data
@@ -283,19 +283,19 @@ impl std::fmt::Display for RunsOn {
 }
 
 impl Matrix {
-    /// The architectures whose checks the gate requires, or reports as experimental.
+    /// The architectures whose checks the gate requires or reports as experimental.
     pub fn tested(&self) -> BTreeSet<&str> {
         let gated = |entry: &&Entry| entry.mode != Mode::Build && entry.role != Role::Additional;
         self.include.iter().filter(gated).map(|entry| entry.arch.as_str()).collect()
     }
 
-    /// The jobs of this role alone.
+    /// The matrix with only the jobs of this role.
     pub fn of(&self, role: Role) -> Matrix {
         let include = self.include.iter().filter(|entry| entry.role == role).cloned().collect();
         Matrix { include, reason: self.reason.clone(), notes: Vec::new() }
     }
 
-    /// The promise that results are compared with.
+    /// The plan that the gate compares the results with.
     pub fn plan(&self, attempt: u32, workflow_run: Option<String>) -> Plan {
         let job = |entry: &Entry| PlannedJob {
             id: entry.id.clone(),

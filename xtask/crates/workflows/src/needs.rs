@@ -1,4 +1,4 @@
-//! The settings on GitHub that the workflows need, read from their files.
+//! The GitHub settings that the workflows need, read from the workflow files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use serde_yaml::Value;
 
 /// The event of a proposed change.
 const CHANGE: &str = "pull_request";
-/// A workflow that is called from the same checkout.
+/// The prefix of a called workflow in the same checkout.
 const LOCAL: &str = "./.github/workflows/";
 const PAGES: &str = "actions/deploy-pages";
-/// Called workflows may call others; GitHub allows ten levels.
+/// Called workflows may call other workflows; GitHub allows ten levels.
 const LEVELS: usize = 10;
 
 /// Settings that the repository must have.
@@ -17,25 +17,25 @@ const LEVELS: usize = 10;
 pub struct Needs {
     /// The names of the checks that a change must pass before it is merged.
     pub checks: BTreeSet<String>,
-    /// Actions variables. Those without a value are empty texts to a workflow.
+    /// Actions variables. A variable without a value is an empty string in a workflow.
     pub variables: BTreeSet<String>,
     /// Whether a workflow deploys to GitHub Pages.
     pub pages: bool,
 }
 
-/// From the texts of the workflows by their file names, without folder.
+/// Reads the texts of the workflows, by file name without folder.
 ///
-/// A check is required for every job of a change that no other job needs: the others are seen by the one that needs them.
-/// A job that calls a workflow under a condition is not required: GitHub reports no check of a called workflow that is
+/// Every job of a change that no other job needs is a required check; a job that needs others includes their results. A
+/// job that calls a workflow under a condition is not required: GitHub reports no check for a called workflow that is
 /// skipped, and the change would wait for it forever.
 /// <https://docs.github.com/en/pull-requests/collaborating-with-pull-requests/collaborating-on-repositories-with-code-quality-features/troubleshooting-required-status-checks>
 ///
 /// # Errors
-/// A file that is no workflow, or such a job without a fixed name.
+/// A file is not a workflow, or a required job does not have a fixed name.
 pub fn needs(files: &BTreeMap<String, String>) -> Result<Needs, String> {
     let mut workflows = BTreeMap::new();
     for (name, text) in files {
-        let workflow: Value = serde_yaml::from_str(text).map_err(|error| format!("{name}: is no YAML: {error}"))?;
+        let workflow: Value = serde_yaml::from_str(text).map_err(|error| format!("{name}: is not YAML: {error}"))?;
         workflows.insert(name.as_str(), workflow);
     }
     let mut needs = Needs::default();
@@ -58,7 +58,7 @@ fn has_event(workflow: &Value, event: &str) -> bool {
     }
 }
 
-/// The names of the checks of the jobs that no other job of the workflow needs.
+/// The check names of the jobs that no other job of the workflow needs.
 fn checks(
     workflows: &BTreeMap<&str, Value>,
     file: &str,
@@ -77,7 +77,7 @@ fn checks(
         let name = job["name"].as_str().unwrap_or(id);
         if name.contains("${{") || !job["strategy"]["matrix"].is_null() {
             return Err(format!(
-                "{file}: jobs.{id}: a check of a change needs a fixed name: let a job without a matrix need this one"
+                "{file}: jobs.{id}: a required check needs a fixed name: add a job without a matrix that needs this one"
             ));
         }
         match job["uses"].as_str() {
@@ -87,7 +87,7 @@ fn checks(
             Some(uses) => {
                 let called = uses.strip_prefix(LOCAL).and_then(|called| Some((called, workflows.get(called)?)));
                 let Some((called, inner)) = called.filter(|_| levels > 0) else {
-                    return Err(format!("{file}: jobs.{id}: `{uses}` is no workflow of this checkout"));
+                    return Err(format!("{file}: jobs.{id}: `{uses}` is not a workflow of this checkout"));
                 };
                 let inner = checks(workflows, called, inner, levels - 1)?;
                 found.extend(inner.into_iter().map(|inner| format!("{name} / {inner}")));
@@ -153,7 +153,7 @@ jobs:
         assert!(found.pages && !of(&files[..2]).unwrap().pages);
     }
 
-    /// GitHub reports no check for the jobs of a called workflow that is skipped: a change would wait for them forever.
+    /// GitHub reports no check for the jobs of a skipped called workflow: a change would wait for them forever.
     #[test]
     fn called_workflow_that_may_be_skipped_is_not_required() {
         let change =
@@ -164,7 +164,7 @@ jobs:
     }
 
     #[test]
-    fn the_gate_is_the_only_check_that_the_workflows_of_this_checkout_require() {
+    fn gate_is_the_only_check_that_the_workflows_of_this_checkout_require() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../.github/workflows");
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let name = |path: &std::path::Path| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -177,10 +177,10 @@ jobs:
         for (text, part) in [
             ("on: pull_request\njobs: {a: {strategy: {matrix: {x: [1]}}}}\n", "jobs.a"),
             ("on: pull_request\njobs: {a: {name: '${{ github.ref }}'}}\n", "fixed name"),
-            ("on: pull_request\njobs: {a: {uses: o/r/.github/workflows/x.yml@1}}\n", "no workflow of this checkout"),
-            ("on: pull_request\njobs: {a: {uses: ./.github/workflows/x.yml}}\n", "no workflow of this checkout"),
+            ("on: pull_request\njobs: {a: {uses: o/r/.github/workflows/x.yml@1}}\n", "not a workflow of this checkout"),
+            ("on: pull_request\njobs: {a: {uses: ./.github/workflows/x.yml}}\n", "not a workflow of this checkout"),
             ("on: pull_request\n", "has no jobs"),
-            ("a: [", "is no YAML"),
+            ("a: [", "is not YAML"),
         ] {
             let error = of(&[("x.yml", text)]).unwrap_err();
             assert!(error.contains(part) && error.starts_with("x.yml: "), "{error}");

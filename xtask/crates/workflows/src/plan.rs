@@ -1,8 +1,8 @@
-//! The plan of a workflow run, and which downloaded results it accepts.
+//! The plan of a workflow run, and the downloaded results that it accepts.
 //!
-//! A job can upload an artifact under any name and with any content. So a result counts only if the name of its artifact,
-//! its own claim and the plan agree. A result of an earlier attempt of the same workflow run still counts, because GitHub
-//! does not repeat jobs that have succeeded and because a failure must not be repeated away.
+//! A job can upload an artifact with any name and any content. So a result counts only if the name of its artifact, the
+//! claim in its record and the plan agree. A result of an earlier attempt of the same workflow run still counts,
+//! because GitHub does not repeat successful jobs, and because a repetition must not hide a failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 /// Artifacts of jobs are named `results-ID-ATTEMPT`.
 const PREFIX: &str = "results-";
 
-/// What a job means for the gate.
+/// How the gate treats a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The gate waits for it. Without a good result the gate is closed.
+    /// The gate waits for the job. Without a good result the gate is closed.
     Required,
-    /// The gate waits for it and only warns.
+    /// The gate waits for the job, but a bad result is only a warning.
     Experimental,
-    /// It runs on a self-hosted machine, in addition to a job on one of GitHub's. The gate does not wait for it: the
-    /// machine may be offline, and GitHub gives up a queued job only after 24 hours.
+    /// Runs on a self-hosted runner, in addition to a job on a GitHub-hosted runner. The gate does not wait for it: the
+    /// runner may be offline, and GitHub cancels a queued job only after 24 hours.
     Additional,
 }
 
@@ -30,7 +30,7 @@ pub enum Role {
 pub struct Plan {
     /// The attempt in which the plan was made, from 1. Later attempts repeat some jobs and keep the plan.
     pub attempt: u32,
-    /// GitHub's id of the workflow run. Results of another one, which may be of another commit, do not count.
+    /// GitHub's id of the workflow run. Results of other workflow runs, which may test other commits, do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow_run: Option<String>,
     pub jobs: Vec<PlannedJob>,
@@ -51,15 +51,15 @@ pub struct PlannedJob {
 /// A downloaded artifact.
 #[derive(Clone, Debug)]
 pub struct Artifact {
-    /// None: `download-artifact` unpacks an artifact that is alone without a folder of its name.
+    /// None: `download-artifact` unpacks a single artifact without a folder of its name.
     pub name: Option<String>,
     pub claims: Vec<Claim>,
 }
 
-/// What a record says of itself.
+/// What a record claims about its origin.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// Where the record is; identifies it.
+    /// The folder of the record; identifies it.
     pub folder: String,
     pub job: Option<CiJob>,
     pub arch: String,
@@ -68,15 +68,15 @@ pub struct Claim {
     pub shard: Option<String>,
 }
 
-/// What a plan accepts.
+/// The results that a plan accepts and refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// The folder of the record of each job and attempt.
+    /// The record folder of each job and attempt.
     pub accepted: BTreeMap<CiJob, String>,
-    /// Why others were refused, a line each.
+    /// The refused results with reasons, one per line.
     pub refused: Vec<String>,
-    /// Why results of jobs that the gate does not require were refused. A broken machine or an experimental architecture
-    /// must not close the gate.
+    /// Refused results of jobs that the gate does not require, with reasons. A broken machine or an experimental
+    /// architecture must not close the gate.
     pub tolerated: Vec<(Role, String)>,
 }
 
@@ -90,7 +90,7 @@ impl Plan {
         self.jobs.iter().filter(|job| job.role == role).map(|job| job.id.clone()).collect()
     }
 
-    /// `attempt` is the current one: a later one cannot have left results.
+    /// `attempt` is the current attempt: a later attempt cannot have left results.
     pub fn bind(&self, attempt: u32, artifacts: &[Artifact]) -> Bound {
         let mut bound = Bound::default();
         for artifact in artifacts {
@@ -107,27 +107,31 @@ impl Plan {
         bound
     }
 
-    /// Of the job that the name of the artifact says. Claims of records do not decide it.
+    /// The role of the job in the artifact's name. The claims of records do not decide it.
     fn role(&self, artifact: &Artifact) -> Option<Role> {
         let job = parse(artifact.name.as_deref()?).ok()?;
         self.job(&job.id).map(|job| job.role)
     }
 
-    /// An artifact without a record is no result, and no error.
+    /// An artifact without a record is neither a result nor an error.
     fn take(&self, attempt: u32, artifact: &Artifact, bound: &mut Bound) -> Result<(), String> {
         let named = artifact.name.as_deref().map(parse).transpose()?;
         let named = named.map(|job| CiJob { workflow_run: self.workflow_run.clone(), ..job });
         let Some(job) = named.or_else(|| artifact.claims.first()?.job.clone()) else {
-            return if artifact.claims.is_empty() { Ok(()) } else { Err("it says of no job that made it".into()) };
+            return if artifact.claims.is_empty() {
+                Ok(())
+            } else {
+                Err("it does not name the job that made it".into())
+            };
         };
         let planned = self.job(&job.id).ok_or_else(|| format!("job {} is not in the plan", job.id))?;
         if job.attempt == 0 || job.attempt > attempt {
-            return Err(format!("it claims attempt {}, and this is attempt {attempt}", job.attempt));
+            return Err(format!("it claims attempt {}, but the current attempt is {attempt}", job.attempt));
         }
         let claim = match &artifact.claims[..] {
             [] => return Ok(()),
             [claim] => claim,
-            more => return Err(format!("it holds {} records; a job leaves one", more.len())),
+            more => return Err(format!("it contains {} records; a job leaves one", more.len())),
         };
         claim.check(&job, planned, self.workflow_run.as_deref())?;
         match bound.accepted.get(&job) {
@@ -139,7 +143,7 @@ impl Plan {
         }
     }
 
-    /// The jobs of which no result is accepted that is as new as the plan, and why, a line each.
+    /// The jobs without an accepted result that is as new as the plan, with the reason, one per line.
     pub fn lost<'a>(&'a self, bound: &Bound) -> Vec<(&'a PlannedJob, String)> {
         let attempts = |id: &str| bound.accepted.keys().filter(|job| job.id == id).map(|job| job.attempt).max();
         let lost = |job: &'a PlannedJob| match attempts(&job.id) {
@@ -154,7 +158,7 @@ impl Plan {
 impl Claim {
     fn check(&self, job: &CiJob, planned: &PlannedJob, workflow_run: Option<&str>) -> Result<(), String> {
         let Claim { folder, job: claimed, arch, provider, shard } = self;
-        let Some(claimed) = claimed else { return Err(format!("{folder} says of no job that made it")) };
+        let Some(claimed) = claimed else { return Err(format!("{folder} does not name the job that made it")) };
         let none = || "none".to_owned();
         let shown = |value: Option<&str>| value.map_or_else(none, str::to_owned);
         for (what, claim, truth) in [
@@ -178,7 +182,7 @@ fn parse(name: &str) -> Result<CiJob, String> {
     let job = parts.and_then(|(id, attempt)| {
         Some(CiJob { id: id.to_owned(), attempt: attempt.parse().ok()?, workflow_run: None })
     });
-    // Only one spelling of a number, so that two names never mean the same.
+    // Accept only one spelling of a number, so that no two names mean the same.
     let job = job.filter(|job| name == format!("{PREFIX}{}-{}", job.id, job.attempt));
     job.ok_or_else(|| format!("its name is not {PREFIX}ID-ATTEMPT"))
 }
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn one_artifact_without_a_name_is_known_by_its_record() {
+    fn single_artifact_without_a_name_is_identified_by_its_record() {
         let alone = |claims| plan().bind(1, &[Artifact { name: None, claims }]);
         let good = claim("one-native", 1, Some("process"), None);
         assert_eq!(alone(vec![good.clone()]).accepted.len(), 1);
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_are_not_those_of_their_job_are_refused() {
+    fn results_with_wrong_claims_are_refused() {
         let good = || claim("one-native", 1, Some("process"), None);
         let of_run = |workflow_run: Option<&str>| {
             let workflow_run = workflow_run.map(str::to_owned);
@@ -277,7 +281,7 @@ mod tests {
         };
         let name = "results-one-native-1";
         for (artifact, expected) in [
-            (named(name, vec![Claim { job: None, ..good() }]), "says of no job"),
+            (named(name, vec![Claim { job: None, ..good() }]), "does not name the job"),
             (named(name, vec![claim("two-native", 1, Some("process"), None)]), "claims job two-native"),
             (named(name, vec![claim("one-native", 2, Some("process"), None)]), "claims attempt 2; expected 1"),
             (named(name, vec![of_run(None)]), "claims workflow run none; expected 7"),
@@ -287,9 +291,9 @@ mod tests {
             (named(name, vec![claim("one-native", 1, Some("qemu"), None)]), "claims provider qemu"),
             (named(name, vec![claim("one-native", 1, None, None)]), "claims provider none"),
             (named(name, vec![claim("one-native", 1, Some("process"), Some("1/2"))]), "claims shard 1/2"),
-            (named(name, vec![good(), good()]), "holds 2 records"),
+            (named(name, vec![good(), good()]), "contains 2 records"),
             (named("results-four-native-1", vec![]), "four-native is not in the plan"),
-            (named("results-one-native-3", vec![]), "claims attempt 3, and this is attempt 2"),
+            (named("results-one-native-3", vec![]), "claims attempt 3, but the current attempt is 2"),
             (named("results-one-native-0", vec![]), "claims attempt 0"),
             (named("results-one-native-01", vec![good()]), "is not results-ID-ATTEMPT"),
             (named("results-one-native", vec![good()]), "is not results-ID-ATTEMPT"),

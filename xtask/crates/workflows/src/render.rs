@@ -1,8 +1,8 @@
-//! From a source in `workflows/` to the file that a CI system reads.
+//! Renders a source in `workflows/` to the file that a CI system reads.
 //!
-//! A source is YAML with two kinds of comment lines for us, and actions without versions:
-//! `# include: NAME` stands for the lines of `workflows/parts/NAME.yml`, `# jobs: KIND` for what [`crate::examples`] makes
-//! of the target data. Both keep their indentation.
+//! A source is YAML with actions without versions and two kinds of directives: `# include: NAME` is replaced by the
+//! lines of `workflows/parts/NAME.yml`, and `# jobs: KIND` by the jobs that [`crate::examples`] makes from the target
+//! data. Both keep their indentation.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use crate::lock::Lock;
 const INCLUDE: &str = "# include: ";
 const JOBS: &str = "# jobs: ";
 
-/// What sources refer to.
+/// The texts that sources refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// By name without `.yml`.
     pub steps: BTreeMap<String, String>,
-    /// Made from data, by kind.
+    /// Jobs made from target data, by kind.
     pub jobs: BTreeMap<&'static str, String>,
     pub lock: Lock,
 }
@@ -30,7 +30,7 @@ pub struct RenderError {
     pub rule: String,
 }
 
-/// The rendered file, with a head that says where it comes from. `file` is the source's name below the checkout.
+/// The rendered file, with a header that names its source. `file` is the path of the source below the checkout.
 pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, RenderError> {
     let mut text = format!("# Rendered from {file} by `cargo xtask workflows render`: edit that file.\n");
     for (index, line) in source.lines().enumerate() {
@@ -40,7 +40,7 @@ pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, RenderE
             Some(lines) => {
                 for (number, line) in lines.lines().filter(|line| !line.starts_with("# ")).enumerate() {
                     let pinned = pinned(line, &parts.lock)
-                        .map_err(|rule| at(format!("line {} of what stands for this: {rule}", number + 1)))?;
+                        .map_err(|rule| at(format!("line {} of the included text: {rule}", number + 1)))?;
                     text.push_str(if pinned.is_empty() { "" } else { indent });
                     text.push_str(&pinned);
                     text.push('\n');
@@ -60,17 +60,17 @@ fn directive<'a>(line: &str, parts: &'a Parts) -> Result<Option<&'a str>, String
     if let Some(name) = line.strip_prefix(INCLUDE) {
         let text = parts.steps.get(name);
         let names = || known(parts.steps.keys().map(String::as_str).collect());
-        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no part `{name}`; there are: {}", names()));
+        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no part `{name}`; valid: {}", names()));
     }
     if let Some(kind) = line.strip_prefix(JOBS) {
         let names = || known(parts.jobs.keys().copied().collect());
         let text = parts.jobs.get(kind);
-        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no jobs `{kind}`; there are: {}", names()));
+        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no jobs `{kind}`; valid: {}", names()));
     }
     Ok(None)
 }
 
-/// `uses: owner/name` with the commit behind it. What already has a version is a mistake: the lock is the only place.
+/// Adds the locked commit to `uses: owner/name`. A version in a source is an error: versions are only in the lock.
 fn pinned(line: &str, lock: &Lock) -> Result<String, String> {
     let Some((before, uses)) = line.split_once("uses: ") else { return Ok(line.to_owned()) };
     if before.contains('#') || uses.starts_with("./") {
@@ -78,7 +78,7 @@ fn pinned(line: &str, lock: &Lock) -> Result<String, String> {
     }
     let uses = uses.trim();
     if uses.contains('@') {
-        return Err(format!("`{uses}` has a version: versions are in workflows/actions.lock"));
+        return Err(format!("`{uses}` has a version: move the version to workflows/actions.lock"));
     }
     match lock.get(uses) {
         Some(action) => Ok(format!("{before}uses: {uses}@{} # {}", action.commit, action.version)),
@@ -113,23 +113,23 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_refused_with_its_line() {
+    fn unknown_references_are_refused_with_their_line() {
         for (source, expected) in [
-            ("a:\n# include: nothing\n", "w.yml:2: no part `nothing`; there are: setup"),
-            ("# jobs: some\n", "w.yml:1: no jobs `some`; there are: all"),
+            ("a:\n# include: nothing\n", "w.yml:2: no part `nothing`; valid: setup"),
+            ("# jobs: some\n", "w.yml:1: no jobs `some`; valid: all"),
             ("- uses: a/b\n", "w.yml:1: `a/b` is not in workflows/actions.lock"),
-            ("- uses: a/cache@v5\n", "w.yml:1: `a/cache@v5` has a version: versions are in workflows/actions.lock"),
+            ("- uses: a/cache@v5\n", "w.yml:1: `a/cache@v5` has a version: move the version to workflows/actions.lock"),
         ] {
             assert_eq!(render("w.yml", source, &parts()).unwrap_err().to_string(), expected);
         }
     }
 
     #[test]
-    fn a_lock_holds_commits_and_nothing_that_moves() {
+    fn lock_accepts_only_commits() {
         for (line, expected) in [
             ("a/b v1", "actions.lock:1: expected NAME VERSION COMMIT"),
             ("a/b v1 v1", "actions.lock:1: the commit must be 40 lower-case hex digits; a tag can be moved"),
-            ("b v1 x", "actions.lock:1: expected OWNER/NAME; folders of an action are locked with it"),
+            ("b v1 x", "actions.lock:1: expected OWNER/NAME; the lock of an action includes its folders"),
         ] {
             assert_eq!(Lock::parse(line).unwrap_err(), expected);
         }

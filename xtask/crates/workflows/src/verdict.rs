@@ -1,7 +1,7 @@
-//! The end of a workflow, from GitHub's `needs` and from the results that the jobs have left.
+//! The verdict of a workflow run, from GitHub's `needs` and from the results that the jobs left.
 //!
-//! GitHub takes a job that was skipped for a success. So each job of the plan must also have left a result that the plan
-//! accepts. What the results say of the promises is for `cargo xtask report gate`.
+//! GitHub treats a skipped job as a success. So each job of the plan must also have left a result that the plan
+//! accepts. `cargo xtask report gate` judges the results themselves.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::plan::{Artifact, Plan, Role};
 
 /// The job that makes the plan; its outputs are `plan`, `has_jobs` and `reason`.
 const PLAN: &str = "plan";
-/// The jobs of the matrix that the gate requires. GitHub's word for them counts as well as their results: an artifact of
-/// an earlier attempt does not replace that of a job that was lost when it was repeated.
+/// The jobs of the matrix that the gate requires. Both GitHub's status and their results count: an artifact of an
+/// earlier attempt does not replace the artifact of a job that was lost when it was repeated.
 const REQUIRED: &str = "arch";
-/// The jobs of the matrix whose failure is a warning.
+/// The jobs of the matrix whose failures are warnings.
 const EXPERIMENTAL: &str = "experimental";
 
 /// An entry of `toJSON(needs)`.
@@ -27,10 +27,10 @@ pub struct Need {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Not empty: the workflow has failed.
+    /// The workflow has failed if this is not empty.
     pub faults: Vec<String>,
     pub warnings: Vec<String>,
-    /// What was tested, or why nothing was.
+    /// What was tested, or why nothing was tested.
     pub summary: String,
 }
 
@@ -42,19 +42,19 @@ pub fn verdict(needs: &BTreeMap<String, Need>, attempt: u32, artifacts: &[Artifa
         verdict.faults.push(format!("job {job}: {}", need.result));
     }
     let Some(planner) = needs.get(PLAN) else {
-        verdict.faults.push(format!("there is no job {PLAN} among those that were needed"));
+        verdict.faults.push(format!("job {PLAN} is missing in `needs`"));
         return verdict;
     };
     let output = |name: &str| planner.outputs.get(name).map_or("", String::as_str);
     let plan = match serde_json::from_str::<Plan>(output("plan")) {
         Ok(plan) => plan,
         Err(error) => {
-            verdict.faults.push(format!("the plan has left no list of jobs: {error}"));
+            verdict.faults.push(format!("job {PLAN} has left no valid list of jobs: {error}"));
             return verdict;
         }
     };
     if (output("has_jobs") == "true") == plan.jobs.is_empty() {
-        verdict.faults.push(format!("the plan says has_jobs={} of {} jobs", output("has_jobs"), plan.jobs.len()));
+        verdict.faults.push(format!("the plan says has_jobs={} for {} jobs", output("has_jobs"), plan.jobs.len()));
     }
     if plan.jobs.is_empty() {
         nothing_planned(&mut verdict, needs, output("reason"));
@@ -66,19 +66,19 @@ pub fn verdict(needs: &BTreeMap<String, Need>, attempt: u32, artifacts: &[Artifa
     verdict
 }
 
-/// Green only with a reason, and if another job has looked at the change.
+/// Requires a reason, and another job that checked the change.
 fn nothing_planned(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, reason: &str) {
     if reason.is_empty() {
-        verdict.faults.push("no job was planned, and nothing says why".into());
+        verdict.faults.push("no job was planned, and the plan gives no reason".into());
     }
     let planned = [PLAN, REQUIRED, EXPERIMENTAL];
     if !needs.iter().any(|(job, need)| !planned.contains(&job.as_str()) && need.result == "success") {
-        verdict.faults.push("no job was planned, and no other one has looked at the change".into());
+        verdict.faults.push("no job was planned, and no other job has checked the change".into());
     }
     verdict.summary = format!("No architecture was tested: {reason}.");
 }
 
-/// GitHub's word for the required jobs.
+/// Checks GitHub's status of the required jobs.
 fn required(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, plan: &Plan) {
     let result = needs.get(REQUIRED).map_or("not needed by the gate", |need| need.result.as_str());
     if !plan.ids(Role::Required).is_empty() && result != "success" {
@@ -101,7 +101,7 @@ fn results(verdict: &mut Verdict, plan: &Plan, attempt: u32, artifacts: &[Artifa
     let awaited = plan.jobs.iter().filter(|job| job.role != Role::Additional).count();
     let there = awaited - lost.iter().filter(|(job, _)| job.role != Role::Additional).count();
     if there == 0 && verdict.faults.is_empty() {
-        verdict.faults.push("none of the jobs has left results".into());
+        verdict.faults.push("no job has left results".into());
     }
     verdict.faults.extend(bound.refused);
     verdict.warnings.extend(bound.tolerated.into_iter().map(|(_, why)| why));
@@ -133,7 +133,7 @@ mod tests {
         Artifact { name: Some(format!("results-{id}-1")), claims: vec![claim] }
     }
 
-    /// Results of the jobs `plan`, `check` and `arch`, the plan's outputs, and what was left.
+    /// Results of the jobs `plan`, `check` and `arch`, the outputs of the plan, and the jobs that left results.
     fn end(results: [&str; 3], outputs: (&str, &str, &str), left: &[&str]) -> Verdict {
         let [planned, check, arch] = results;
         let (plan, has_jobs, reason) = outputs;
@@ -146,7 +146,7 @@ mod tests {
     const GOOD: [&str; 3] = ["success", "success", "success"];
 
     #[test]
-    fn results_of_every_planned_job_make_it_green() {
+    fn passes_with_results_of_every_planned_job() {
         let two = two();
         let good = end(GOOD, (&two, "true", "all"), &["a", "x"]);
         assert_eq!((good.faults.len(), good.warnings.len()), (0, 0), "{good:?}");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_green() {
+    fn everything_else_fails() {
         let (two, lonely) = (two(), plan(&[("x", "experimental")]));
         let machine = plan(&[("m", "additional")]);
         let with = |change: usize, to: &'static str| {
@@ -177,21 +177,21 @@ mod tests {
         for (what, ended) in [
             ("a missing architecture", end(GOOD, (&two, "true", "all"), &["x"])),
             ("nothing at all", end(GOOD, (&two, "true", "all"), &[])),
-            ("no experimental one of only such", end(GOOD, (&lonely, "true", "all"), &[])),
+            ("only experimental jobs, without results", end(GOOD, (&lonely, "true", "all"), &[])),
             ("only a self-hosted machine", end(GOOD, (&machine, "true", "all"), &["m"])),
             ("a required job that failed", end(with(2, "failure"), (&two, "true", "all"), &["a", "x"])),
             ("a required job that was cancelled", end(with(2, "cancelled"), (&two, "true", "all"), &["a", "x"])),
             ("required jobs that were skipped", end(with(2, "skipped"), (&two, "true", "all"), &["a", "x"])),
-            ("a result that is not planned", end(GOOD, (&two, "true", "all"), &["a", "x", "b"])),
-            ("a result where nothing is planned", end(GOOD, (NONE, "false", "why"), &["a"])),
+            ("an unplanned result", end(GOOD, (&two, "true", "all"), &["a", "x", "b"])),
+            ("a result without planned jobs", end(GOOD, (NONE, "false", "why"), &["a"])),
             ("a plan that failed", end(with(0, "failure"), ("", "", ""), &[])),
             ("a plan that was skipped", end(with(0, "skipped"), (NONE, "false", "why"), &[])),
             ("a check that failed", end(with(1, "failure"), (&two, "true", "all"), &["a", "x"])),
             ("a check that was cancelled", end(with(1, "cancelled"), (NONE, "false", "why"), &[])),
             ("no jobs without a reason", end(GOOD, (NONE, "false", ""), &[])),
             ("no jobs and no check", end(with(1, "skipped"), (NONE, "false", "why"), &[])),
-            ("jobs that were not run", end(GOOD, (&two, "false", "all"), &["a", "x"])),
-            ("jobs that are not there", end(GOOD, (NONE, "true", "all"), &[])),
+            ("planned jobs with has_jobs=false", end(GOOD, (&two, "false", "all"), &["a", "x"])),
+            ("no planned jobs with has_jobs=true", end(GOOD, (NONE, "true", "all"), &[])),
         ] {
             assert!(!ended.faults.is_empty(), "{what}: {ended:?}");
         }

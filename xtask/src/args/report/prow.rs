@@ -1,4 +1,4 @@
-//! Options of `report prow`, and what it shares with `report gcs`.
+//! Options of `report prow`, and the options that it shares with `report gcs`.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,17 @@ Examples:
   cargo xtask report prow RUN --out bucket
   cargo xtask report prow RUN --out bucket --job ci-etcd-ARCH --repo etcd-io/etcd --commit HASH")]
 pub(crate) struct ProwOptions {
-    /// A run folder, or its name below reports/; a folder of several architectures stands for all of them
+    /// Run folder, or its name below reports/; a folder of several architectures includes all of them
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) job: JobOptions,
-    /// The folder that takes the place of the bucket; builds of other runs in it stay
+    /// Output folder, with the layout of the bucket; builds of other runs in it stay
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
 
-/// Whose build a run is.
+/// The job that a run belongs to.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct JobOptions {
     /// Name of the job [default: archproof-ARCH-PROVIDER]
@@ -29,13 +29,13 @@ pub(crate) struct JobOptions {
     /// The repository whose commit was tested
     #[arg(long, value_name = "ORG/NAME", value_parser = repository)]
     pub(crate) repo: Option<String>,
-    /// That commit, in full
+    /// Full hash of that commit
     #[arg(long, value_name = "HASH", value_parser = commit)]
     pub(crate) commit: Option<String>,
-    /// The pull request that was tested: the build is then a presubmit's
+    /// Tested pull request; the build then counts as a presubmit
     #[arg(long, value_name = "N", requires = "repo")]
     pub(crate) pull: Option<u64>,
-    /// The bucket, as pointers to builds of pull requests name it
+    /// Bucket that pointers to builds of pull requests name
     #[arg(long, value_name = "gs://BUCKET[/PREFIX]", value_parser = bucket)]
     pub(crate) bucket: Option<String>,
 }
@@ -55,16 +55,16 @@ fn repository(text: &str) -> Result<String, String> {
     };
     match text.split_once('/') {
         Some((org, name)) if good(org) && good(name) => Ok(text.into()),
-        _ => Err("wanted is ORG/NAME".into()),
+        _ => Err("expected ORG/NAME".into()),
     }
 }
 
 fn commit(text: &str) -> Result<String, String> {
     let good = text.len() == 40 && text.chars().all(|c| c.is_ascii_hexdigit());
-    if good { Ok(text.to_lowercase()) } else { Err("a commit has 40 hexadecimal digits".into()) }
+    if good { Ok(text.to_lowercase()) } else { Err("expected a commit of 40 hexadecimal digits".into()) }
 }
 
-/// Without scheme and without a slash at the end.
+/// Strips the scheme and trailing slashes.
 fn bucket(text: &str) -> Result<String, String> {
     let path = text.strip_prefix("gs://").unwrap_or(text).trim_end_matches('/');
     let good = |part: &str| {
@@ -73,5 +73,5 @@ fn bucket(text: &str) -> Result<String, String> {
             && part != ".."
             && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
-    if path.split('/').all(good) { Ok(path.into()) } else { Err("wanted is gs://BUCKET or gs://BUCKET/PREFIX".into()) }
+    if path.split('/').all(good) { Ok(path.into()) } else { Err("expected gs://BUCKET or gs://BUCKET/PREFIX".into()) }
 }

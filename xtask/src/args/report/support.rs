@@ -13,7 +13,7 @@ pub(crate) struct SupportOptions {
     /// Run folders, or their names below reports/
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<String>,
-    /// Markdown goes to stdout, or into a file; html is the site, whose page support.html is
+    /// Markdown goes to stdout or to a file; html is the whole site, with the page support.html
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "markdown")]
     pub(crate) format: SupportFormat,
     /// The file, or the site's folder [default: stdout, or site below reports/]

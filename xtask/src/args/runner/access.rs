@@ -1,4 +1,4 @@
-//! Whose runners, and who asks: common to all that speak to GitHub.
+//! The owner of the runners, and the credentials: options of all commands that talk to GitHub.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use model::Secret;
 use runner::{App, Credentials, Error, Scope};
 
-/// A token is given by the name of a variable or file: the command line can be read by everybody on the machine.
+/// An option names a variable or a file that holds the token: every user of the machine can read the command line.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Access {
     /// Runners of this repository
@@ -28,13 +28,13 @@ pub(crate) struct Access {
     /// A GitHub App, by its id or client id
     #[arg(long, value_name = "ID", requires_all = ["installation_id", "app_key_file"])]
     pub(crate) app_id: Option<String>,
-    /// Where the App is installed
+    /// Id of the App's installation
     #[arg(long, value_name = "N", requires = "app_id")]
     pub(crate) installation_id: Option<u64>,
     /// The App's private key, a PEM file
     #[arg(long, value_name = "FILE", requires = "app_id")]
     pub(crate) app_key_file: Option<PathBuf>,
-    /// Longest wait for a limit of the server, in seconds
+    /// Longest wait for a rate limit of the server, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) max_wait: u64,
     #[command(flatten)]
@@ -56,11 +56,13 @@ impl Access {
         match (&self.repo, &self.org) {
             (Some(repo), _) => Scope::repo(repo),
             (None, Some(org)) => Scope::org(org),
-            (None, None) => Err(Error::Config("whose runners? give --repo OWNER/NAME or --org ORG".into())),
+            (None, None) => {
+                Err(Error::Config("no owner of the runners is given: add --repo OWNER/NAME or --org ORG".into()))
+            }
         }
     }
 
-    /// The token in the environment.
+    /// The token from the environment variable.
     pub(crate) fn token(&self) -> Option<Secret> {
         from_env(&self.token_env)
     }
@@ -72,7 +74,7 @@ impl Access {
         api.eq_ignore_ascii_case(host) || api.eq_ignore_ascii_case(&format!("api.{host}"))
     }
 
-    /// Who asks. In a dry run nobody has to.
+    /// The credentials. A dry run works without them.
     pub(crate) fn credentials(&self, scope: &Scope) -> Result<Credentials, Error> {
         if let (Some(id), Some(installation), Some(file)) = (&self.app_id, self.installation_id, &self.app_key_file) {
             return Ok(Credentials::App(Box::new(App::new(id, installation, &from_file(file)?, scope)?)));
@@ -93,13 +95,13 @@ impl Access {
     }
 }
 
-/// The value of the variable with this name; None where it is not set, or empty.
+/// The value of the variable with this name; `None` if it is unset or empty.
 pub(super) fn from_env(name: &str) -> Option<Secret> {
     let secret = Secret::new(&std::env::var(name).ok()?);
     (!secret.is_empty()).then_some(secret)
 }
 
-/// The content of a file that others must not be able to read.
+/// The content of a file, which other users must not be able to read.
 pub(super) fn from_file(file: &std::path::Path) -> Result<Secret, Error> {
     read(file).map_err(|error| Error::Config(format!("{error:#}")))
 }
@@ -108,9 +110,9 @@ fn read(file: &std::path::Path) -> anyhow::Result<Secret> {
     use std::os::unix::fs::PermissionsExt;
     let what = || format!("failed to read the secret in {}", file.display());
     let meta = std::fs::metadata(file).with_context(what)?;
-    // What `<(…)` gives is no file, and nobody else's.
+    // A pipe from the shell's `<(…)` is not a regular file, and other users cannot open it.
     if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
-        bail!("others can read {0}: chmod 600 {0}, and think about a new secret", file.display());
+        bail!("other users can read {0}: run `chmod 600 {0}`, and consider a new secret", file.display());
     }
     let secret = Secret::new(&std::fs::read_to_string(file).with_context(what)?);
     if secret.is_empty() {

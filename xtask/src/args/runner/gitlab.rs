@@ -30,7 +30,7 @@ pub(crate) enum GitlabCommand {
 
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct GitlabAccess {
-    /// The server; plain http only to this machine
+    /// GitLab server; plain http only for this machine
     #[arg(long, value_name = "URL", env = "CI_SERVER_URL", default_value = "https://gitlab.com")]
     pub(crate) url: String,
     /// The environment variable with the token; it needs the scope `create_runner` or `manage_runner`
@@ -48,25 +48,25 @@ pub(crate) struct GitlabAccess {
 pub(crate) struct GitlabCreateOptions {
     #[command(flatten)]
     pub(crate) access: GitlabAccess,
-    /// For this project, by its number
+    /// Project of the runner, by its number
     #[arg(long, value_name = "N")]
     pub(crate) project: Option<u64>,
-    /// For this group, by its number
+    /// Group of the runner, by its number
     #[arg(long = "group", id = "of_group", value_name = "N")]
     pub(crate) of_group: Option<u64>,
-    /// The architecture of the machine; it becomes a tag
+    /// Architecture of the machine; it becomes a tag
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: String,
     /// Further tags, separated by commas
     #[arg(long, value_name = "TAG", value_delimiter = ',')]
     pub(crate) tags: Vec<String>,
-    /// What runs the jobs
+    /// Executor of the jobs
     #[arg(long, value_name = "EXECUTOR", default_value = "shell", value_parser = ["shell", "docker"])]
     pub(crate) executor: String,
-    /// The image of jobs that name none, with --executor docker
+    /// Image for jobs that name none, with --executor docker
     #[arg(long, value_name = "IMAGE", default_value = "debian:stable-slim")]
     pub(crate) image: String,
-    /// Where config.toml goes; it holds the runner's token, and only you can read it
+    /// Output file for config.toml; it contains the runner's token, and only its owner can read it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Options of what looks at runners and decides.
+//! Options of the commands that inspect runners and decide: `providers`, `gc`, `scale` and `audit`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ Examples:
   cargo xtask runner providers
   cargo xtask runner providers --arch ARCH --json")]
 pub(crate) struct ProvidersOptions {
-    /// Only this architecture, in full
+    /// Only this architecture
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,
     #[command(flatten)]
@@ -27,17 +27,17 @@ Examples:
   cargo xtask runner gc --repo OWNER/NAME --older 30m --dry-run
   cargo xtask runner gc --repo OWNER/NAME --provider PROVIDER --os-cloud NAME
 
-Only runners whose names were made here are touched, and none that is online or busy; and only servers that were made
-for them.")]
+The command deletes only runners whose names this project generated, none that is online or busy, and only servers that
+were created for such runners.")]
 pub(crate) struct GcOptions {
     #[command(flatten)]
     pub(crate) access: Access,
-    /// Servers of this provider's cloud [default: of all clouds that are known here]
+    /// Provider whose servers to delete [default: those of all configured clouds]
     #[arg(long, value_name = "NAME")]
     pub(crate) provider: Option<String>,
     #[command(flatten)]
     pub(crate) cloud: CloudOptions,
-    /// Only what is older: 90s, 30m, 2h, 1d
+    /// Minimum age: 90s, 30m, 2h, 1d
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = time)]
     pub(crate) older: Duration,
 }
@@ -49,8 +49,8 @@ Examples:
   cargo xtask runner scale --once --repo OWNER/NAME --json
   cargo xtask runner scale --once --org ORG --group GROUP --jobs-of ORG/NAME
 
-Jobs of pull requests from forks start no machine; but GitHub gives a job to any runner with its labels, so its settings
-must keep forks away from the runners, as for `runner jit`.")]
+The command starts no machine for jobs of pull requests from forks. But GitHub gives a job to any runner with its
+labels, so its settings must keep forks away from the runners, as for `runner jit`.")]
 pub(crate) struct ScaleOptions {
     #[command(flatten)]
     pub(crate) access: Access,
@@ -61,7 +61,7 @@ pub(crate) struct ScaleOptions {
     pub(crate) jobs_of: Option<String>,
     #[command(flatten)]
     pub(crate) make: MakeOptions,
-    /// Look once and end; whoever wants it again calls again
+    /// Run once and exit; call the command again for the next round
     #[arg(long, required = true)]
     pub(crate) once: bool,
 }
@@ -72,14 +72,14 @@ Examples:
   cargo xtask runner audit --repo OWNER/NAME
   cargo xtask runner audit --org ORG --warn 30 --format markdown >> \"$GITHUB_STEP_SUMMARY\"
 
-The exit code is 6 when something is found that must not stay so.")]
+The exit code is 6 if a finding needs action.")]
 pub(crate) struct AuditOptions {
     #[command(flatten)]
     pub(crate) access: Access,
-    /// Warn so many days before a version of the agent is given no more jobs
+    /// Warn this many days before GitHub stops giving jobs to a version of the agent
     #[arg(long, value_name = "DAYS", default_value_t = 14)]
     pub(crate) warn: u32,
-    /// Form of what is printed; --json is json
+    /// Format of the output; --json selects json
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     pub(crate) format: AuditForm,
 }
@@ -93,7 +93,7 @@ pub(crate) enum AuditForm {
 
 /// `90s`, `30m`, `2h`, `1d`.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time; write 90s, 30m, 2h or 1d");
+    let wrong = || format!("`{text}` is not a duration: write 90s, 30m, 2h or 1d");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let number: u64 = text[..text.len() - unit.len_utf8()].parse().map_err(|_| wrong())?;
     let seconds = match unit {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_a_unit() {
+    fn durations_need_a_unit() {
         for (text, seconds) in [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("0s", 0)] {
             assert_eq!(time(text), Ok(Duration::from_secs(seconds)));
         }

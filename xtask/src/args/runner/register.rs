@@ -1,4 +1,4 @@
-//! Options of what registers, changes and deletes runners.
+//! Options of the commands that register, change and delete runners.
 
 use std::path::PathBuf;
 
@@ -12,18 +12,18 @@ Examples:
   cargo xtask runner token --repo OWNER/NAME --kind register > token
   cargo xtask runner token --org ORG --kind remove --reveal
 
-With such a token anybody registers as many runners as he likes for an hour, also ones that stay. `runner jit` registers
-one, for one job.")]
+For one hour, anyone with such a token can register any number of runners, also persistent ones. `runner jit` registers
+one runner for one job.")]
 pub(crate) struct TokenOptions {
     #[command(flatten)]
     pub(crate) access: Access,
-    /// What it is for
+    /// Purpose of the token
     #[arg(long, value_enum, value_name = "KIND")]
     pub(crate) kind: TokenKind,
-    /// Print it although stdout is a terminal
+    /// Print the token even if stdout is a terminal
     #[arg(long)]
     pub(crate) reveal: bool,
-    /// Although the repository is public: jobs of strangers could run on a runner that stays
+    /// Allow a public repository, although jobs of strangers could run on a persistent runner
     #[arg(long)]
     pub(crate) allow_persistent_public: bool,
 }
@@ -34,14 +34,14 @@ pub(crate) enum TokenKind {
     Remove,
 }
 
-/// Where a new runner is registered, and which workflows reach it there.
+/// Where a new runner is registered, and which workflows can reach it.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct ReachOptions {
-    /// A runner group of the organisation, by name or id
+    /// Runner group of the organisation, by name or id
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Option<String>,
-    /// Register a runner of a public repository although any workflow can reach it: only the approval of runs from forks
-    /// protects it then
+    /// Allow a runner of a public repository that any workflow can reach; then only the approval of runs from forks
+    /// protects it
     #[arg(long)]
     pub(crate) allow_any_workflow: bool,
 }
@@ -53,10 +53,10 @@ Examples:
   cargo xtask runner jit --org ORG --group GROUP --arch ARCH --runner NAME --out jit.config
   cargo xtask runner jit --repo OWNER/NAME --arch ARCH --out jit.config --dry-run
 
-A runner that pull requests from forks can reach is refused with exit code 6: GitHub's settings must require an approval
-for all external contributors, and the runner group must be restricted to named workflows.
+The command refuses a runner that pull requests from forks can reach, with exit code 6: GitHub's settings must require
+an approval for all external contributors, and must restrict the runner group to named workflows.
 
-On the machine, as a user without rights, the agent takes it from its environment:
+On the machine, start the agent as an unprivileged user; it reads the configuration from its environment:
   ACTIONS_RUNNER_INPUT_JITCONFIG=$(cat jit.config) ./run.sh")]
 pub(crate) struct JitOptions {
     #[command(flatten)]
@@ -64,18 +64,18 @@ pub(crate) struct JitOptions {
     /// The architecture of the machine
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: String,
-    /// Which of the architecture's runners in targets/matrix.yaml it is [default: the project's own]
+    /// Name of the architecture's runner in targets/matrix.yaml [default: the project's own]
     #[arg(long, value_name = "RUNNER")]
     pub(crate) runner: Option<String>,
-    /// Its name [default: archproof-ARCH-TIME-XXXX; `gc` knows only those]
+    /// Name of the new runner [default: archproof-ARCH-TIME-XXXX; `gc` deletes only such names]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) reach: ReachOptions,
-    /// Other labels than those of the runner, separated by commas
+    /// Labels to use instead of the runner's, separated by commas
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
-    /// Where the configuration goes; it holds a private key, and only you can read it
+    /// Output file for the configuration; it contains a private key, and only its owner can read it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }
@@ -99,23 +99,23 @@ pub(crate) struct LabelsOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum LabelsCommand {
-    /// Print them
+    /// Print the labels
     Show(RunnerOf),
-    /// Replace all that GitHub did not give
+    /// Replace all labels that GitHub did not assign
     Set {
         #[command(flatten)]
         of: RunnerOf,
         #[arg(value_name = "LABEL")]
         labels: Vec<String>,
     },
-    /// Add some
+    /// Add labels
     Add {
         #[command(flatten)]
         of: RunnerOf,
         #[arg(value_name = "LABEL", required = true)]
         labels: Vec<String>,
     },
-    /// Take some away
+    /// Remove labels
     Rm {
         #[command(flatten)]
         of: RunnerOf,
@@ -142,7 +142,7 @@ pub(crate) struct RmOptions {
     pub(crate) access: Access,
     #[arg(value_name = "ID|NAME")]
     pub(crate) runner: String,
-    /// Ask GitHub to delete it although it is busy
+    /// Ask GitHub to delete the runner even if it is busy
     #[arg(long)]
     pub(crate) force: bool,
 }

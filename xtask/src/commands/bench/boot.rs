@@ -1,6 +1,7 @@
-//! `cargo xtask bench --boot`: system VMs of some architectures, cold and warm, against the same QEMU by hand.
+//! `cargo xtask bench --boot`: system VMs of some architectures, cold and warm, compared with the same QEMU run by
+//! hand.
 //!
-//! Snapshots lie in a cache of their own, so that cold is cold; packages and components are those of the usual cache.
+//! Snapshots are in a separate cache, so that cold is cold; packages and components come from the usual cache.
 
 use std::path::{Path, PathBuf};
 
@@ -24,27 +25,27 @@ use crate::provider::{Provider, Setup};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A target with everything that its VMs are made from.
+/// A target with all inputs of its VMs.
 pub(super) struct Vms<'a> {
     paths: &'a Paths,
     target: &'a Target,
     artifacts: Artifacts,
     files: Box<MachineFiles>,
     accelerator: Accelerator,
-    /// For snapshots alone.
+    /// Only for snapshots.
     pub(super) cache: Scratch,
     pub(super) one: Topology,
     all: Topology,
     pub(super) runs: usize,
 }
 
-/// A cache that is removed in the end, at the latest by the next run.
+/// A temporary cache; removed at the end, at the latest by the next run.
 pub(super) struct Scratch {
     pub(super) cache: PathBuf,
     _run: RunDir,
 }
 
-/// What cold boots took, each followed by one by hand.
+/// Times of cold boots, each followed by a boot by hand.
 #[derive(Default)]
 struct Cold {
     seconds: Vec<f64>,
@@ -64,7 +65,7 @@ pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
     })
 }
 
-/// Measures each chosen architecture, and shows the table. What was measured is shown also when something of it fails.
+/// Measures each chosen architecture, and prints the table. Prints finished measurements even if another one fails.
 pub(super) fn each(
     paths: &Paths,
     options: &BenchOptions,
@@ -87,11 +88,11 @@ pub(super) fn each(
     }
     match failed {
         false => Ok(Exit::Ok),
-        true => Err(anyhow::anyhow!("the table is not whole: see above")).or_exit(Exit::Infrastructure),
+        true => Err(anyhow::anyhow!("the table is incomplete: see the errors above")).or_exit(Exit::Infrastructure),
     }
 }
 
-/// MiB of packages that a machine with an empty cache downloads, QEMU's own included.
+/// MiB of packages that a machine with an empty cache downloads, including QEMU.
 fn downloads(paths: &Paths, options: &BenchOptions, catalogue: &Catalogue, target: &Target) -> anyhow::Result<f64> {
     let empty = Scratch::new(paths)?;
     let options = fetch::Options { cache: empty.cache, ..fetch_options(paths, &options.machine, false) };
@@ -127,7 +128,7 @@ impl<'a> Vms<'a> {
         let artifacts = build::build(&request).or_exit(Exit::Build)?;
         let node = provider.node(paths, catalogue, &artifacts, profiles).or_exit(Exit::Infrastructure)?;
         let Provider::Qemu { files, accelerator, .. } = provider else {
-            return Err(anyhow::anyhow!("a VM was asked for, and its provider is another").into());
+            return Err(anyhow::anyhow!("the provider of a VM is not QEMU: a bug in the harness").into());
         };
         let one = if of_node { profiles.clone() } else { vec![catalogue.profile("default")?.clone()] };
         Ok(Vms {
@@ -148,14 +149,14 @@ impl<'a> Vms<'a> {
         let (value, floor) = (median(seconds), median(floors));
         let row = |what, value, unit| row(self.target, what, value, unit);
         let cold = row("cold", value, "s").against(floor, "the same QEMU with a shell script as init");
-        rows.push(cold.goal("at most 1.1 times the floor", value <= 1.1 * floor));
+        rows.push(cold.goal("at most 1.1 times the baseline", value <= 1.1 * floor));
         rows.push(row("save", median(saves.iter().map(|saved| saved.time.as_secs_f64()).collect()), "s"));
         rows.push(row("snapshot", median(saves.iter().map(|saved| mib(saved.bytes)).collect()), "MiB"));
         rows.push(row("memory", median(peaks), "MiB"));
         let restore = "QEMU's own restore";
         let (value, floor) = self.warm(&self.one)?;
         rows.push(row("warm", value, "s").against(floor, restore).goal("at most 1.0 s", value <= 1.0));
-        // The first one leaves the snapshot for the others.
+        // The first boot creates the snapshot for the others.
         self.boot(&self.all, false)?;
         let (value, floor) = self.warm(&self.all)?;
         rows.push(
@@ -164,7 +165,7 @@ impl<'a> Vms<'a> {
         Ok(())
     }
 
-    /// Boots from nothing, ours and by hand in turn; the last one leaves a snapshot.
+    /// Boots from nothing, with the harness and by hand in turn; the last boot leaves a snapshot.
     fn cold(&self) -> anyhow::Result<Cold> {
         let mut cold = Cold::default();
         for n in 1..=self.runs {
@@ -179,7 +180,7 @@ impl<'a> Vms<'a> {
         Ok(cold)
     }
 
-    /// Medians of our warm start and of the bare restore.
+    /// Medians of the harness's warm start and of QEMU's restore alone.
     fn warm(&self, topology: &Topology) -> anyhow::Result<(f64, f64)> {
         let (mut ours, mut floors) = (Vec::new(), Vec::new());
         for n in 1..=self.runs {
@@ -195,7 +196,7 @@ impl<'a> Vms<'a> {
         self.boot_and(topology, warm, |_| Ok(0.0))
     }
 
-    /// Seconds to readiness and those that `then` took; MiB of QEMU's memory at the peak; the snapshot if one was made.
+    /// Seconds until ready, and seconds of `then`; MiB of QEMU's peak memory; the snapshot, if one was created.
     pub(super) fn boot_and(
         &self,
         topology: &Topology,
@@ -237,13 +238,13 @@ impl<'a> Vms<'a> {
 
 /// Seconds, and MiB at the peak.
 fn measured(booted: &Booted, run: &RunDir, warm: bool) -> anyhow::Result<(f64, f64)> {
-    let machine = booted.cluster.info.machine.as_ref().context("there is no machine")?;
+    let machine = booted.cluster.info.machine.as_ref().context("the cluster has no machine")?;
     let expected = if warm { "warm" } else { "cold" };
     ensure!(machine.warm == warm, "the start was not {expected}: {}", machine.notes.join("; "));
     Ok((machine.seconds, qemu_peak(&run.ledger())?))
 }
 
-/// VmHWM of the run's QEMU; what it shares with its guest's memory file is in it.
+/// VmHWM of the run's QEMU; it includes the pages of the guest's memory file.
 fn qemu_peak(ledger: &Path) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(ledger).with_context(|| format!("failed to read {}", ledger.display()))?;
     let alive = text.lines().filter_map(|line| line.parse::<Identity>().ok()).find(|process| process.is_alive());

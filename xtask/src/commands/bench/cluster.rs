@@ -1,5 +1,5 @@
-//! `cargo xtask bench --cluster`: whole clusters until a Pod runs; nodes in VMs from nothing and from a memory snapshot, and
-//! clusters of Kind where this machine has an engine.
+//! `cargo xtask bench --cluster`: whole clusters until a Pod runs: nodes in VMs from power-on and from a memory
+//! snapshot, and Kind clusters if this machine has a container engine.
 
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,13 @@ use crate::node;
 use crate::paths::Paths;
 use crate::provider::Setup;
 
-/// For one answer of an emulated apiserver.
+/// Deadline for one answer of an emulated apiserver.
 const ANSWER: Duration = Duration::from_secs(30);
-/// For a Pod whose image is there.
+/// Deadline for a Pod whose image is present.
 const RUNNING: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Of a cluster of Kind, with all that is done around it.
+/// Seconds that a Kind cluster may take in addition, for all steps of the harness around it.
 const AROUND: f64 = 2.0;
 
 pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
@@ -44,7 +44,7 @@ pub(super) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
     })
 }
 
-/// From QEMU's start until a Pod runs, cold and warm in turn.
+/// Time from the start of QEMU until a Pod runs, cold and warm in turn.
 fn nodes(vms: &Vms<'_>, target: &Target, rows: &mut Vec<Row>) -> anyhow::Result<()> {
     let (mut cold, mut warm, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     for n in 1..=vms.runs {
@@ -61,10 +61,10 @@ fn nodes(vms: &Vms<'_>, target: &Target, rows: &mut Vec<Row>) -> anyhow::Result<
     Ok(())
 }
 
-/// Seconds from the order of a Pod until it runs.
+/// Seconds from the creation of a Pod until it runs.
 fn pod(booted: &Booted) -> anyhow::Result<f64> {
     let info = &booted.cluster.info;
-    let node = info.node.as_ref().context("there is no node")?;
+    let node = info.node.as_ref().context("the cluster has no node")?;
     let profile = info.profiles.get(&node.profile).context("the node has no control plane")?;
     let image = node.images.get("pause").context("the node has no image `pause`")?;
     let begin = Instant::now();
@@ -87,7 +87,7 @@ fn pod(booted: &Booted) -> anyhow::Result<f64> {
             false => Probe::Hopeless(anyhow::anyhow!("{status}: {}", answer.text()?)),
         })
     };
-    until("a Pod to be made", RUNNING, LOOK_EVERY, OnInterrupt::Stop, || order().unwrap_or_else(Probe::Hopeless))?;
+    until("a Pod to be created", RUNNING, LOOK_EVERY, OnInterrupt::Stop, || order().unwrap_or_else(Probe::Hopeless))?;
     let phase = || -> anyhow::Result<String> {
         let found: Value = client.get(format!("{pods}/{name}")).send()?.json()?;
         Ok(found["status"]["phase"].as_str().unwrap_or_default().to_owned())
@@ -100,7 +100,7 @@ fn pod(booted: &Booted) -> anyhow::Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// A whole cluster of Kind, ours and by hand in turn, and the image of its node.
+/// A whole Kind cluster, by the harness and by hand in turn, and its node image.
 fn clusters(
     paths: &Paths,
     options: &BenchOptions,
@@ -109,7 +109,7 @@ fn clusters(
     rows: &mut Vec<Row>,
 ) -> Result<(), Failure> {
     if let Err(error) = kind::engine_version(&target.name) {
-        progress::say(&format!("no figures of Kind: {error:#}"));
+        progress::say(&format!("Kind is not measured: {error:#}"));
         return Ok(());
     }
     let chosen = ProviderArg::Kind;
@@ -131,7 +131,7 @@ fn clusters(
             progress::say(&format!("{}: Kind {n} of {}", target.name, options.runs.max(1)));
             let fresh = || RunDir::create(&paths.cache.join("bench"), &paths.cache, "kind-bench");
             let run = fresh()?;
-            // First: it has the engine load the image.
+            // First, because it makes the engine load the image.
             floors.push(setup.kind(&artifacts, &topology, |request| kind::by_hand(request, &run))?.as_secs_f64());
             discard(&run);
             let run = fresh()?;
@@ -146,13 +146,13 @@ fn clusters(
         }
         let (value, floor) = (median(ours), median(floors));
         let row = row(target, "kind", value, "s").against(floor, "kind create cluster with the same image");
-        rows.push(row.goal("at most 2 s more than the floor", value <= floor + AROUND));
+        rows.push(row.goal("at most 2 s more than the baseline", value <= floor + AROUND));
         Ok(())
     };
     measured().context("clusters of Kind").or_exit(Exit::Infrastructure)
 }
 
-/// Writing the image of a node, against writing as much.
+/// Time to write a node image, compared with a copy of the same size.
 fn image(order: &Order<'_>, runs: usize) -> anyhow::Result<Row> {
     let scratch = Scratch::new(order.paths)?;
     let (archive, copy) = (scratch.cache.join("node.tar"), scratch.cache.join("copy.tar"));

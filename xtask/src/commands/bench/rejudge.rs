@@ -1,6 +1,6 @@
-//! Judging a recorded run from its files, as `cargo xtask rejudge` does it, in a process of its own: time and memory.
+//! Judging a recorded run from its files with `cargo xtask rejudge`, in a separate process: time and memory.
 //!
-//! The floor is the same process that reads the same files and judges nothing.
+//! The baseline is the same process, which reads the same files and judges nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,12 +14,12 @@ use proc::{progress, run_dir};
 use super::{Bench, LIMIT, Row, median};
 use crate::commands::rejudge::PEAK;
 
-/// Events on all streams together, and the changes of the store that they are about: each is on eight streams.
+/// Number of events on all streams, and of the store changes that they report: each change is on eight streams.
 const EVENTS: usize = 1_000_000;
 const REVISIONS: usize = EVENTS / 8;
 const PROFILE: &str = "default";
 
-/// What one process took.
+/// Time and memory of one process.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     seconds: f64,
@@ -55,7 +55,7 @@ pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<Row> {
     })
 }
 
-/// Of judging and of only reading, in turn.
+/// Measures judging and only reading, in turn.
 fn costs(bench: &Bench<'_>, runs: usize) -> anyhow::Result<(Vec<Cost>, Vec<Cost>)> {
     let folder = recorded(&bench.paths.cache.join("bench").join("rejudge"))?;
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ fn costs(bench: &Bench<'_>, runs: usize) -> anyhow::Result<(Vec<Cost>, Vec<Cost>
     Ok((ours, floors))
 }
 
-/// A run with a generated history and a case for each judge, as files.
+/// Writes a run with a generated history and a case for each judge.
 fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
     let (events, histories) = run_dir::recorded(folder);
     let mut history = generate(1, Shape::large(REVISIONS, EVENTS));
@@ -85,7 +85,7 @@ fn recorded(folder: &Path) -> anyhow::Result<PathBuf> {
 
 fn cost(bench: &Bench<'_>, folder: &Path, flags: &[&str]) -> anyhow::Result<Cost> {
     let shell = Shell::new()?;
-    let program = std::env::current_exe().context("the harness does not know where it lies")?;
+    let program = std::env::current_exe().context("failed to find the path of the harness")?;
     let targets = &bench.paths.targets;
     let begin = Instant::now();
     let output = exec::run(cmd!(shell, "{program} rejudge {folder} {flags...} --targets {targets}"), LIMIT)?;

@@ -1,4 +1,5 @@
-//! `cargo xtask cache keys`: under which keys a CI system keeps what is slow to make. What decides them is read here.
+//! `cargo xtask cache keys`: the keys under which a CI system caches slow build results. This module reads their
+//! inputs.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +43,7 @@ pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &K
     Ok(Exit::Ok)
 }
 
-/// A line for each kind, and the sum.
+/// Prints a line for each kind of cache, and the total.
 fn sizes(catalogue: &Catalogue) -> Result<Exit, Failure> {
     let kept = kept(&catalogue.targets, &catalogue.matrix);
     for kind in &kept {
@@ -55,7 +56,8 @@ fn sizes(catalogue: &Catalogue) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     Err(Failure::target_data(format!(
-        "the caches of CI take {total} MiB: GitHub keeps {limit} MiB; save fewer of them, or correct `caches` in targets/matrix.yaml"
+        "the CI caches take {total} MiB, but GitHub keeps only {limit} MiB: save fewer, or correct `caches` in \
+         targets/matrix.yaml"
     )))
 }
 
@@ -63,7 +65,7 @@ fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys
     let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()));
     let shell = Shell::new()?;
     let rustc = exec(cmd!(shell, "rustc --version"), ASK)?.stdout;
-    // Where there is none, or one that is too old, that of the lock is fetched.
+    // If no Go is installed or it is too old, the Go of the lock is fetched.
     let go = exec(cmd!(shell, "go env GOVERSION"), ASK).map_or_else(|_| String::new(), |output| output.stdout);
     Ok(Keys::of(&Inputs {
         arch,
@@ -78,7 +80,7 @@ fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys
     }))
 }
 
-/// What is built, by name below `targets`, in a fixed order.
+/// The files that define the components, with their paths below `targets`, in a fixed order.
 fn components(data: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = vec![data.join("components.yaml")];
     for folder in sorted(&data.join("components"))? {

@@ -1,10 +1,10 @@
-//! `cargo xtask ci --arch all`, or a list: several architectures side by side, and one verdict over them.
+//! `cargo xtask ci --arch all`, or a list: several architectures in parallel, with one verdict.
 //!
-//! They run as threads of this process and not as child processes, because nothing that belongs to a run is shared by
-//! the process: each has its run folder, event log, console, runtime and cluster. What is shared is meant for all
-//! (Ctrl-C, the thread that starts children, the TLS provider) or knows its thread (the live line, see
-//! `progress::Lane`). So there is one process to interrupt, and one whose death takes every component along. Builds go
-//! one after the other: each uses all processors.
+//! They run as threads of this process, not as child processes, because the process shares nothing that belongs to one
+//! run: each run has its run folder, event log, console, runtime and cluster. Shared state is either meant for all runs
+//! (Ctrl-C, the thread that starts children, the TLS provider) or depends on the thread (the live line, see
+//! `progress::Lane`). So there is one process to interrupt, and if it dies all components die with it. Builds run one
+//! after the other, because each one uses all processors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,14 +59,14 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
     written.map(|exit| worse(worse(exit, interrupted), compared))
 }
 
-/// What the runs have in common must be equal: stored bytes, and how each case ended.
+/// Compares what must be equal in all runs: stored bytes, and the outcome of each case.
 fn compared(common: &Path, children: &[Child]) -> Result<Exit, Failure> {
     let began = children.iter().filter(|child| !child.events.is_empty());
     let folders: Vec<PathBuf> = began.map(|child| common.join(&child.arch)).collect();
     if folders.len() < 2 { Ok(Exit::Ok) } else { compare::together(common, &folders) }
 }
 
-/// Which architectures, how many at the same time, and why not more.
+/// Which architectures run, how many at the same time, and the reason for the limit.
 pub(super) fn describe(setting: &Setting<'_>, targets: &[&Target]) -> String {
     let host = Host::this();
     let memory = host.memory.map_or_else(String::new, |memory| format!(", {memory} MiB of memory available"));
@@ -93,10 +93,10 @@ fn names(targets: &[&Target]) -> Vec<String> {
     targets.iter().map(|target| target.name.clone()).collect()
 }
 
-/// Runs all of them, `jobs` at a time, in their order. What one ends with does not concern the others.
+/// Runs all architectures in their order, `jobs` at a time. A failure of one does not affect the others.
 fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target], jobs: usize) -> Vec<Child> {
     let lanes: Vec<Lane> = targets.iter().map(|target| Lane::open(&target.name)).collect();
-    lanes.iter().for_each(|lane| lane.live("waits for its turn"));
+    lanes.iter().for_each(|lane| lane.live("waiting"));
     let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..targets.len()).collect());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let ended: Mutex<Vec<(usize, Child)>> = Mutex::default();
@@ -118,10 +118,10 @@ fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target],
     ended.into_iter().map(|(_, child)| child).collect()
 }
 
-/// Runs one; whatever goes wrong, panics included, becomes its verdict.
+/// Runs one architecture; every error and panic becomes its verdict.
 fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
     let run = || {
-        interrupt::check().context("it was not begun")?;
+        interrupt::check().context("it was not started")?;
         let run = together.run(&target.name).or_exit(Exit::Infrastructure)?;
         one(setting, target, run)
     };
@@ -132,7 +132,7 @@ fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
         }
         Ok(Err(Failure { exit, error })) => (exit, Vec::new(), Some(error)),
         Err(_) => {
-            let error = anyhow!("it panicked, which is a bug of the harness; see stderr");
+            let error = anyhow!("it panicked, which is a bug in the harness; see stderr");
             (Exit::Internal, Vec::new(), Some(error))
         }
     };

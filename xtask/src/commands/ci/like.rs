@@ -1,5 +1,5 @@
-//! `cargo xtask ci --like-ci ID`: one job of the matrix as CI runs it, on whichever machine. The workflow calls it too, so
-//! there is no other way to run a job.
+//! `cargo xtask ci --like-ci ID`: runs one job of the matrix as CI does, on any machine. The workflow uses it too, so
+//! there is only one way to run a job.
 
 use anyhow::{Context, anyhow};
 use clap::Parser;
@@ -25,31 +25,31 @@ pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id:
     if let Some(why) = cannot(job, host) {
         let instead = jobs.iter().filter(|other| other.arch == job.arch && cannot(other, host).is_none());
         let instead: Vec<String> = instead.map(Job::id).collect();
-        return Err(Failure::usage(anyhow!("{id} {why}; here: {}", instead.join(", "))));
+        return Err(Failure::usage(anyhow!("{id} {why}; jobs that run here: {}", instead.join(", "))));
     }
     let words = job.words(&catalogue.matrix.quick);
     progress::say(&format!("{id}: cargo xtask {}", words.join(" ")));
     let parsed = Args::try_parse_from(["cargo xtask".to_owned()].into_iter().chain(words));
-    match parsed.context("the job's command is not ours")?.command {
+    match parsed.context("the job's command is not a valid xtask command")?.command {
         Command::Ci(job) => super::run(paths, &merged(job, options, id)),
         Command::Build(job) => built(paths, &job, options, id),
         _ => Err(anyhow!("a job is `ci` or `build`").into()),
     }
 }
 
-/// Why the job would not be what its name says on this machine.
+/// Why this machine cannot run the job in the mode that its name states.
 fn cannot(job: &Job, host: Option<&Target>) -> Option<String> {
     let host = host.map_or("of an unknown architecture", |host| host.name.as_str());
     match job.mode {
         Mode::Native if host != job.arch => {
-            Some(format!("needs a machine that is {} itself; this one is {host}", job.arch))
+            Some(format!("needs a machine of the architecture {}; this machine is {host}", job.arch))
         }
         Mode::User if host == job.arch => Some(format!("would be native: this machine is {host}")),
         _ => None,
     }
 }
 
-/// What the job says, and beside it what does not change what is tested.
+/// The options of the job, combined with options that do not change what is tested.
 fn merged(job: CiOptions, options: &CiOptions, id: &str) -> CiOptions {
     CiOptions {
         arch: job.arch,
@@ -67,7 +67,7 @@ fn ci_job(options: &CiOptions, id: &str) -> CiJob {
     CiJob { id: id.to_owned(), attempt, workflow_run }
 }
 
-/// Leaves a record: the gate counts jobs by what they leave.
+/// Writes a record, because the gate counts jobs by their records.
 fn built(paths: &Paths, job: &BuildOptions, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
     let job = BuildOptions { sources: options.sources.clone(), dry_run: options.dry_run, ..job.clone() };
     let exit = build::run(paths, &job)?;

@@ -1,4 +1,4 @@
-//! `--keep` and `--shell-on-fail`: the cluster stays a while between the checks and the teardown.
+//! `--keep` and `--shell-on-fail`: keep the cluster running between the checks and the teardown.
 
 use anyhow::anyhow;
 use boot::Booted;
@@ -11,7 +11,7 @@ use crate::commands::kept::{self, Kept, with_name};
 use crate::commands::{shell, up};
 use crate::failure::Failure;
 
-/// Refuses what could only fail after minutes of work.
+/// Refuses options that would otherwise fail only after minutes of work.
 pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Failure> {
     let options = setting.options;
     let machine = |target: &&&Target| provider(setting, target) == ProviderArg::Qemu;
@@ -19,7 +19,7 @@ pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Fa
     let refuse = |why: &str| Err(Failure::usage(anyhow!("{why}")));
     if options.shell_on_fail {
         if several {
-            return refuse("--shell-on-fail is for one architecture; --arch names several");
+            return refuse("--shell-on-fail needs exactly one architecture, but --arch names several");
         }
         if !targets.iter().any(|target| machine(&target)) {
             return refuse("--shell-on-fail opens a shell in a VM: it needs --provider qemu");
@@ -29,18 +29,20 @@ pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Fa
         }
     }
     if options.keep && several && targets.iter().any(|target| machine(&target)) {
-        return refuse("--keep keeps one VM running; --arch names several architectures");
+        return refuse("--keep keeps one VM running, but --arch names several architectures");
     }
     Ok(())
 }
 
-/// Between the checks and the teardown. What goes wrong here is told, and says nothing about the run.
+/// Runs between the checks and the teardown. An error here is printed, but does not change the result of the run.
 pub(super) fn linger(setting: &Setting<'_>, booted: &Booted, run: &RunDir, green: bool) {
     if booted.cluster.info.machine.is_none() || interrupt::requested() {
         return;
     }
     if setting.options.shell_on_fail && !green {
-        progress::say("not as expected: a root shell in the guest; the run goes on when it ends");
+        progress::say(
+            "results are not as expected: opening a root shell in the guest; the run continues when it exits",
+        );
         tell(shell::open(run.private(), &[], &setting.paths.term).map(drop));
     }
     if setting.options.keep && !interrupt::requested() {
@@ -57,7 +59,7 @@ fn keep(setting: &Setting<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<
     let claim = kept::claim(paths, &name, kept::KEEPER).map_err(|failure| failure.error)?;
     Kept::here(&name, run, &booted.cluster.info, &claim).write(paths)?;
     progress::say(&format!(
-        "the VM stays until Ctrl-C or `{}`; meanwhile `{}` and `{}`",
+        "the VM stays up until Ctrl-C or `{}`; until then, use `{}` and `{}`",
         kept::down_command(&name),
         with_name("shell", &name),
         with_name("logs", &name)

@@ -1,4 +1,4 @@
-//! The command lines with which reports say how to repeat a run or one of its cases.
+//! The command lines in reports that repeat a run or one of its cases.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use model::{Source, StoreKind, Target};
 use super::{Setting, provider};
 use crate::args::ClusterArg;
 
-/// The command that repeats the run, without its selection: ` --check ID` is added for a case.
+/// The command that repeats the run without its selection; for a case, ` --check ID` is appended.
 pub(super) fn repeat(setting: &Setting<'_>, target: &Target) -> String {
     start(setting, &[target])
 }
 
-/// The command that repeats the run as it was.
+/// The command that repeats the run with its selection.
 pub(super) fn command(setting: &Setting<'_>, targets: &[&Target]) -> String {
     let options = setting.options;
     let mut words = options.selection.words();
@@ -25,7 +25,7 @@ pub(super) fn command(setting: &Setting<'_>, targets: &[&Target]) -> String {
 fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     let mut command = format!("cargo xtask ci --arch {}", names.join(","));
-    // Different ones can only come from the default of each architecture.
+    // Without the option, each architecture has its own default; only then can they differ.
     let providers: BTreeSet<&str> = targets.iter().map(|target| provider(setting, target).name()).collect();
     if providers.len() == 1 {
         providers.iter().for_each(|provider| command.push_str(&format!(" --provider {provider}")));
@@ -44,7 +44,7 @@ fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
     format!("{command} --seed {}", setting.work.seed)
 }
 
-/// As a shell takes it for one word.
+/// Quotes the text so that a shell reads it as one word.
 pub(in crate::commands) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_each_word_for_one() {
+    fn shell_reads_each_quoted_word_as_one_word() {
         for (word, expected) in [
             ("storage.key-layout", "storage.key-layout"),
             ("checkout:../kubernetes", "checkout:../kubernetes"),

@@ -1,5 +1,4 @@
-//! `--shard` and `--durations`: the part of the selected cases that this run takes, and where the recorded times come
-//! from.
+//! `--shard` and `--durations`: the shard of the selected cases that this run takes, and the source of the durations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,18 +13,19 @@ use crate::commands::print;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// Stands at the top of `targets/durations.yaml`.
+/// The first lines of `targets/durations.yaml`.
 const HEADER: &str = "\
-# What the parts of a run take, in milliseconds: `cargo xtask ci --shard I/N` divides the cases by it, on every machine
-# alike. A case that is not here counts as the median. Only proportions matter.
+# Durations of the parts of a run, in milliseconds. `cargo xtask ci --shard I/N` divides the cases by them, in the same
+# way on every machine. A case that is not in this file counts as the median. Only proportions matter.
 #
-# Made from whole native runs by `cargo xtask list --durations RUN --durations RUN …` (medians); its output replaces this
-# file. A case takes as long as it does beside a dozen others. So what a control plane and the traffic for the judges take
-# alone is multiplied by how many cases overlapped on average, about seven. `traffic` is not recorded by runs and is kept:
-# 2.3 s, which the suite takes when only judged checks are selected, times seven.
+# Generated from complete native runs by `cargo xtask list --durations RUN --durations RUN …` (medians); its output
+# replaces this file. Each case was measured while about a dozen others ran. So the time of a control plane and of the
+# traffic for the judges, which is measured alone, is multiplied by the average number of overlapping cases, about
+# seven. Runs do not record `traffic`; it is kept: 2.3 s, which the suite takes if only judged checks are selected,
+# times seven.
 ";
 
-/// The cases of the shard, or all of them.
+/// The cases of the shard; without `--shard`, all cases.
 pub(super) fn cases(
     paths: &Paths,
     catalogue: &Catalogue,
@@ -44,7 +44,7 @@ pub(super) fn cases(
     Ok(part)
 }
 
-/// `cargo xtask list --durations RUN`: prints `targets/durations.yaml` anew from these runs.
+/// `cargo xtask list --durations RUN`: prints a new `targets/durations.yaml`, computed from these runs.
 pub(crate) fn print_durations(paths: &Paths, runs: &[String]) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let folders: Vec<PathBuf> =
@@ -59,7 +59,7 @@ fn printed(durations: &Durations) -> String {
     format!("{HEADER}control_plane: {control_plane}\ntraffic: {traffic}\ncases:\n{cases}")
 }
 
-/// From a run folder, or a file of the form of `targets/durations.yaml`.
+/// Durations from a run folder, or from a file in the format of `targets/durations.yaml`.
 fn given_durations(paths: &Paths, catalogue: &Catalogue, given: &str) -> Result<Durations, Failure> {
     let path = found(paths, given).or_exit(Exit::Usage)?;
     if path.is_dir() {
@@ -69,16 +69,16 @@ fn given_durations(paths: &Paths, catalogue: &Catalogue, given: &str) -> Result<
     Ok(Catalogue::parse_durations(given, &text.or_exit(Exit::Usage)?)?)
 }
 
-/// A path, or a name below `reports/`.
+/// Finds a path, or a name below `reports/`.
 fn found(paths: &Paths, given: &str) -> anyhow::Result<PathBuf> {
     let candidates = [PathBuf::from(given), paths.reports.join(given)];
     match candidates.into_iter().find(|path| path.exists()) {
         Some(path) => Ok(path),
-        None => bail!("there is no run `{given}`, neither as a path nor in {}", paths.reports.display()),
+        None => bail!("no run `{given}`: it is neither a path nor in {}", paths.reports.display()),
     }
 }
 
-/// The medians over the runs. What runs do not record is taken from `usual`.
+/// The medians over the runs. Values that runs do not record are copied from `usual`.
 fn of_runs(folders: &[PathBuf], usual: &Durations) -> anyhow::Result<Durations> {
     let mut cases: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut control_planes = Vec::new();
@@ -90,8 +90,8 @@ fn of_runs(folders: &[PathBuf], usual: &Durations) -> anyhow::Result<Durations> 
     Ok(Durations { control_plane, traffic: usual.traffic, cases: times })
 }
 
-/// Adds the cases of one run. Returns what a control plane cost there, if that can be told: its share of the boot, times
-/// the cases that overlapped on average.
+/// Adds the cases of one run. Returns the cost of a control plane if it is known: its share of the boot, times the
+/// average number of overlapping cases.
 fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Result<Option<u64>> {
     let (events, _) = proc::run_dir::recorded(folder);
     let (mut profiles, mut phases, mut sum) = (BTreeSet::new(), BTreeMap::new(), 0.0);
@@ -115,13 +115,13 @@ fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Res
     Ok(Some(millis(control_plane)))
 }
 
-/// At least one, as the file wants it.
+/// At least one, because the file requires it.
 fn millis(seconds: f64) -> u64 {
     let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Not of none.
+/// Panics if `times` is empty.
 fn median(times: &mut [u64]) -> u64 {
     times.sort_unstable();
     times[times.len() / 2]
@@ -131,18 +131,18 @@ fn median(times: &mut [u64]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The header is copied when the file is made anew; whoever edits one edits both.
+    /// Edit the header of the file and `HEADER` together.
     #[test]
-    fn the_committed_file_is_of_this_form() {
+    fn committed_file_has_the_printed_format() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets/durations.yaml");
         let text = std::fs::read_to_string(file).unwrap();
         let durations = Catalogue::parse_durations("durations.yaml", &text).unwrap();
         assert_eq!(printed(&durations), text);
     }
 
-    /// A check that is gone, or has another name, must not stand there for ever. New ones count as the median.
+    /// Finds removed and renamed checks in the file. New checks need no entry: they count as the median.
     #[test]
-    fn the_committed_file_names_cases_that_exist() {
+    fn committed_file_names_only_existing_cases() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let catalogue = Catalogue::load(&folder).unwrap();
         let cases = suite::Selection::default().cases(checks::all()).unwrap();

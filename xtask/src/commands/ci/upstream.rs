@@ -1,4 +1,4 @@
-//! `--suite upstream`: upstream's own end-to-end suite, beside or instead of our checks.
+//! `--suite upstream`: upstream's end-to-end suite, in addition to the project's checks or instead of them.
 
 use anyhow::anyhow;
 use model::Target;
@@ -11,8 +11,8 @@ use crate::args::CiOptions;
 use crate::commands::{host_target, request};
 use crate::failure::Failure;
 
-/// Parts the selection of our own checks from that of upstream's suite: the first, if anything is left of it, and
-/// whether the second was asked for.
+/// Separates the selection of the project's checks from that of upstream's suite. Returns the former, unless only
+/// upstream was selected, and whether upstream was selected.
 pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), Failure> {
     let mut own = options.selection.usual();
     let before = own.suites.len();
@@ -21,7 +21,7 @@ pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), F
     let refuse = |why: &str| Err(Failure::usage(anyhow!("{why}")));
     if !wanted {
         return match options.upstream.words().first() {
-            Some(word) => refuse(&format!("{word} chooses among upstream's specs: add --suite upstream")),
+            Some(word) => refuse(&format!("{word} selects among upstream's specs: add --suite upstream")),
             None => Ok((Some(own), false)),
         };
     }
@@ -29,16 +29,16 @@ pub(super) fn parted(options: &CiOptions) -> Result<(Option<Selection>, bool), F
         return refuse("--suite upstream needs a whole cluster: add --cluster node, or --provider kind");
     }
     if options.shard.is_some() {
-        return refuse("--shard divides our own checks, and --suite upstream runs whole: leave one of them out");
+        return refuse("--shard divides the project's checks, but --suite upstream runs whole: leave one of them out");
     }
     let alone = own.suites.is_empty();
     if alone && !(options.selection.checks.is_empty() && options.selection.profiles.is_empty()) {
-        return refuse("--check and --profile choose among our own checks; upstream's specs are chosen with --focus");
+        return refuse("--check and --profile select the project's checks: use --focus to select upstream's specs");
     }
     Ok(((!alone).then_some(own), true))
 }
 
-/// Puts the images that its specs need on the nodes, if it is to run.
+/// Adds the images that upstream's specs need to the nodes, if the suite runs.
 pub(super) fn prepare(catalogue: &mut Catalogue, options: &CiOptions) {
     if options.selection.suites.iter().any(|suite| suite == upstream::SUITE) {
         for images in [&mut catalogue.node.disk.images, &mut catalogue.kind.images] {
@@ -49,18 +49,18 @@ pub(super) fn prepare(catalogue: &mut Catalogue, options: &CiOptions) {
     }
 }
 
-/// The program, for the machine that the harness runs on, if it is to run.
+/// The request to build the suite for the machine that runs the harness, if the suite runs.
 pub(super) fn program<'a>(setting: &Setting<'a>, only: &'a [String]) -> Result<Option<build::Request<'a>>, Failure> {
     if !setting.work.upstream {
         return Ok(None);
     }
     let host = host_target(setting.catalogue)?;
-    // A client of another release than the cluster's would be another suite: it is always the pinned one.
+    // Always the pinned release: a client of another release would be another suite.
     let pinned = request(setting.paths, setting.catalogue, host, None);
     Ok(Some(build::Request { only: Some(only), offline: setting.options.sources.offline, ..pinned }))
 }
 
-/// The command that repeats one of its specs.
+/// The command that repeats one of upstream's specs.
 pub(super) fn again(setting: &Setting<'_>, target: &Target, focus: &str) -> String {
     format!("{} --suite {} --focus {}", repeat(setting, target), upstream::SUITE, quoted(focus))
 }

@@ -1,4 +1,4 @@
-//! The comparison of recorded runs, without reading or writing: values byte by byte, cases by how they ended.
+//! Compares recorded runs, without any I/O: values byte by byte, cases by their outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use serde::Serialize;
 
 use super::recorded::Recorded;
 
-/// Pieces that are shown before and after the one that differs.
+/// Fields to show before and after the field that differs.
 const AROUND: usize = 2;
-/// Cases that are named because they take longest in comparison.
+/// Number of cases to name that take longest in comparison.
 const SLOWEST: usize = 5;
 
-/// Everything that was compared.
+/// The result of a comparison.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison {
     runs: Vec<RunRow>,
@@ -40,18 +40,18 @@ struct ValueRow {
     name: String,
     length: usize,
     runs: usize,
-    /// Empty: all are equal.
+    /// Empty if all values are equal.
     differences: Vec<ValueDifference>,
 }
 
-/// Where a run's value differs from that of the first run that has it.
+/// How a run's value differs from the value of the first run that has it.
 #[derive(Debug, Serialize)]
 struct ValueDifference {
     first: String,
     other: String,
-    /// The first byte that differs.
+    /// Offset of the first byte that differs.
     offset: usize,
-    /// The field it is in, as each value has it.
+    /// The field at this offset, in both values.
     first_field: String,
     other_field: String,
     first_hex: Vec<String>,
@@ -73,19 +73,19 @@ struct CaseRow {
 #[serde(rename_all = "kebab-case")]
 enum CaseVerdict {
     Equal,
-    /// Another word, and as expected in all runs: passed here, skipped there.
+    /// The outcomes differ, but are as expected in all runs: for example passed here, skipped there.
     Noted,
-    /// As expected in one run and not in another.
+    /// As expected in one run, but not in another.
     Different,
 }
 
-/// How long a run took in comparison with the first.
+/// How long a run took compared with the first run.
 #[derive(Debug, Serialize)]
 struct TimeRow {
     run: String,
-    /// All cases that both have, together.
+    /// Over all cases that both runs have.
     ratio: f64,
-    /// Those that take longer than the ratio lets expect, with their own.
+    /// The cases with a larger ratio, with that ratio.
     slowest: BTreeMap<String, f64>,
 }
 
@@ -129,7 +129,7 @@ impl Comparison {
         if values || cases { Exit::Conformance } else { Exit::Ok }
     }
 
-    /// For people: differences first, the sum last.
+    /// Lines for people: the differences first, the summary last.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.runs.iter().map(RunRow::line).collect();
         self.values.iter().for_each(|value| lines.extend(value.lines()));
@@ -155,7 +155,7 @@ impl Comparison {
         lines
     }
 
-    /// The same for CI systems.
+    /// JUnit cases for CI systems.
     pub(super) fn cases(&self) -> Vec<SingleCase> {
         let case = |class: &str, name: &str, outcome| SingleCase {
             name: name.to_owned(),
@@ -168,7 +168,7 @@ impl Comparison {
     }
 }
 
-/// The architecture where each run has another, else the run's name.
+/// The architecture if each run has a different one, otherwise the name of the run.
 fn labels(runs: &[Recorded]) -> Vec<String> {
     let archs: BTreeSet<&str> = runs.iter().map(|run| run.arch.as_str()).collect();
     let unique = archs.len() == runs.len() && !archs.contains("");
@@ -242,7 +242,7 @@ fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
     common.or_else(|| (left.len() != right.len()).then(|| left.len().min(right.len())))
 }
 
-/// The field with this byte as a sentence has it, and the bytes around it.
+/// The field at this offset as part of a sentence, and the bytes around it.
 fn around(value: &[u8], offset: usize) -> (String, Vec<String>) {
     let all = pieces(value);
     let Some(here) = piece_at(&all, offset) else { return ("the end".into(), last(value, &all)) };
@@ -298,7 +298,7 @@ impl CaseRow {
     }
 }
 
-/// Each run's times beside those of the first.
+/// The times of each run compared with the first run.
 fn times(cases: &[CaseRow], labels: &[String]) -> Vec<TimeRow> {
     let [first, others @ ..] = labels else { return Vec::new() };
     others.iter().filter_map(|run| time_row(cases, first, run)).collect()
@@ -312,7 +312,7 @@ fn time_row(cases: &[CaseRow], first: &str, run: &str) -> Option<TimeRow> {
         return None;
     }
     let ratio = of_run / of_first;
-    // A case of milliseconds says nothing: its excess is what counts.
+    // The ratio of a case that takes milliseconds means nothing, so sort by the excess in seconds.
     let mut slowest: Vec<&(String, f64, f64)> = pairs.iter().filter(|(_, a, b)| *b > a * ratio && *a > 0.0).collect();
     slowest.sort_by(|(_, a, b), (_, c, d)| (d - c * ratio).total_cmp(&(b - a * ratio)));
     let slowest = slowest.iter().take(SLOWEST).map(|(case, a, b)| (case.clone(), b / a)).collect();
@@ -322,7 +322,8 @@ fn time_row(cases: &[CaseRow], first: &str, run: &str) -> Option<TimeRow> {
 impl TimeRow {
     fn line(&self) -> String {
         let slowest: Vec<String> = self.slowest.iter().map(|(case, ratio)| format!("{case} {ratio:.1}")).collect();
-        let more = if slowest.is_empty() { String::new() } else { format!("; more than that: {}", slowest.join(", ")) };
+        let more =
+            if slowest.is_empty() { String::new() } else { format!("; slower than that: {}", slowest.join(", ")) };
         format!("time: {} takes {:.2} times as long{more}", self.run, self.ratio)
     }
 }
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_are_equal_and_nothing_is_no_result() {
+    fn equal_runs_are_equal_and_no_runs_give_no_result() {
         let same = || run("p", b"{\"a\":1}", Outcome::Passed);
         let comparison = Comparison::of(&[same(), run("q", b"{\"a\":1}", Outcome::Passed)]);
         assert_eq!(comparison.exit(), Exit::Ok);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_field_that_differs_is_named() {
+    fn first_different_field_is_named() {
         for (other, part) in [
             (&b"{\"a\":2}"[..], "differs at byte 5: a 1 on p, a 2 on q"),
             (b"{\"a\":1", "differs at byte 6:"),
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_fails_in_one_run_is_a_difference_and_a_skip_is_noted() {
+    fn failure_in_one_run_is_a_difference_and_a_skip_is_noted() {
         let exit = |outcome| Comparison::of(&[run("p", b"{}", Outcome::Passed), run("q", b"{}", outcome)]).exit();
         assert_eq!(exit(Outcome::failed("x")), Exit::Conformance);
         assert_eq!(exit(Outcome::TimedOut { what: "x".into() }), Exit::Conformance);

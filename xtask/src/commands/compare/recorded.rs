@@ -1,4 +1,4 @@
-//! What a comparison needs of a run folder: how its cases ended, and its masked stored values.
+//! Reads a run folder for a comparison: the outcomes of its cases, and its masked stored values.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,10 +8,10 @@ use model::{Event, GoldenValue, Outcome};
 use proc::{foreign, run_dir};
 use ring::digest::{SHA256, digest};
 
-/// Largest masked value in bytes that is read: the store refuses values over 1.5 MiB.
+/// Largest masked value in bytes to read: the store refuses values over 1.5 MiB.
 const VALUE_BYTES: u64 = 16 << 20;
 
-/// Above the values in a golden file.
+/// The first lines of a golden file.
 const HEADER: &str = "\
 # Length and SHA-256 of stored values after masking, for the fixed objects of storage.arch-bytes-identical.
 #
@@ -19,17 +19,17 @@ const HEADER: &str = "\
 # a change of what Kubernetes stores, or of the fixed objects.
 ";
 
-/// One run.
+/// A recorded run.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
-    /// The architecture, or the run's name where several have the same.
+    /// The architecture, or the run's name if several runs have the same architecture.
     pub(super) label: String,
     pub(super) id: String,
     pub(super) arch: String,
     /// `native`, or the emulator.
     pub(super) execution: String,
     pub(super) versions: BTreeMap<String, String>,
-    /// By name; those that did not end are errors.
+    /// By name; cases that did not end are errors.
     pub(super) cases: BTreeMap<String, (Outcome, f64)>,
     /// By `PROFILE/NAME.ENCODING`.
     pub(super) values: BTreeMap<String, Vec<u8>>,
@@ -68,7 +68,7 @@ impl Recorded {
         run
     }
 
-    /// The rows of a golden file. A name has one value in each encoding, whatever profile it is from.
+    /// The rows of a golden file. A name has the same value in each encoding on every profile.
     pub(super) fn golden(&self) -> anyhow::Result<Vec<GoldenValue>> {
         let mut rows = Vec::new();
         for (path, value) in &self.values {
@@ -82,7 +82,7 @@ impl Recorded {
     }
 }
 
-/// The text of `targets/golden/<minor>.yaml`.
+/// The content of `targets/golden/<minor>.yaml`.
 pub(super) fn golden_file(rows: &[GoldenValue]) -> String {
     let row = |row: &GoldenValue| {
         let GoldenValue { name, encoding, length, sha256 } = row;
@@ -91,7 +91,7 @@ pub(super) fn golden_file(rows: &[GoldenValue]) -> String {
     format!("{HEADER}values:\n{}", rows.iter().map(row).collect::<String>())
 }
 
-/// Every file two levels below the folder; nothing if there is no such folder.
+/// Every file two levels below the folder; none if the folder does not exist.
 fn values(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut values = BTreeMap::new();
     for profile in foreign::folders(folder)? {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_golden_file_is_read_as_it_is_written() {
+    fn golden_file_round_trips() {
         let values = BTreeMap::from([("json/a.json".to_owned(), b"{}".to_vec()), ("x/a.protobuf".to_owned(), vec![1])]);
         let rows = Recorded { values, ..Recorded::default() }.golden().unwrap();
         let text = golden_file(&rows);
@@ -116,9 +116,9 @@ mod tests {
         assert_eq!(rows.iter().map(|row| row.encoding.as_str()).collect::<Vec<_>>(), ["json", "protobuf"]);
     }
 
-    /// The header is copied when the file is made anew; whoever edits one edits both.
+    /// Edit the header of the file and `HEADER` together.
     #[test]
-    fn the_committed_file_is_of_this_form() {
+    fn committed_file_has_the_printed_format() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let catalogue = targets::Catalogue::load(&folder).unwrap();
         assert!(!catalogue.golden.is_empty());

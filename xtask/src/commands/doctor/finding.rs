@@ -1,4 +1,4 @@
-//! What a check has found.
+//! The result of a check of `doctor`.
 
 use model::Target;
 use serde::Serialize;
@@ -7,14 +7,14 @@ use serde::Serialize;
 pub(crate) struct Finding {
     /// Stable; part of `--json`.
     pub(crate) check: &'static str,
-    /// None: the machine as a whole.
+    /// `None`: about the whole machine.
     pub(crate) arch: Option<String>,
     pub(crate) status: Status,
     /// One line.
     pub(crate) text: String,
-    /// A command, where there is one, else what to do.
+    /// A command if one fixes it, otherwise an instruction.
     pub(crate) fix: Option<String>,
-    /// It is fine as long as the mirror answers.
+    /// Not a problem as long as the mirror answers.
     #[serde(skip)]
     pub(crate) needs_mirror: bool,
 }
@@ -32,7 +32,7 @@ impl Finding {
         Finding { check, arch: None, status, text: text.into(), fix: None, needs_mirror: false }
     }
 
-    /// About this architecture.
+    /// Makes the finding about this architecture.
     pub(crate) fn of(self, target: Option<&Target>) -> Finding {
         Finding { arch: target.map(|target| target.name.clone()), ..self }
     }

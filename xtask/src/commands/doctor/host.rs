@@ -14,26 +14,26 @@ use super::Patient;
 use super::finding::{Finding, Status};
 use crate::args::ProviderArg;
 
-/// A program that tells its version does not take longer.
+/// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);
 const MIB: u64 = 1 << 20;
-/// MiB in the cache for an architecture: built components, and for a VM packages (150 and 450 unpacked) and memory
+/// MiB in the cache for an architecture: built components; for a VM also packages (150, and 450 unpacked) and memory
 /// snapshots (500 and more for each set of profiles).
 const NATIVE_MIB: u64 = 512;
 const MACHINE_MIB: u64 = 2048;
-/// MiB that the Go build cache grows by for each architecture, and those of the module cache.
+/// MiB that the Go build cache grows by for each architecture, and size of the module cache.
 const GO_BUILD_MIB: u64 = 2048;
 const GO_MODULES_MIB: u64 = 1024;
 /// MiB of a run's logs, histories and store copies.
 const REPORT_MIB: u64 = 256;
-/// With less than this nothing works.
+/// Below this, no run is possible.
 const LEAST_MIB: u64 = 200;
 /// Enough for all architectures with all profiles.
 const PORTS: usize = 500;
-/// 2026-01-01: before that the certificates of a run, and of any server, are from the future.
+/// 2026-01-01. With an earlier clock, the certificates of a run, and of any server, are not valid yet.
 const EPOCH: i64 = 1_767_225_600;
 
-/// Go: found, and new enough for the modules that are built.
+/// Checks that Go is installed, and new enough for the modules to build.
 pub(crate) fn go(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let needed = patient.catalogue.components.sets.iter().filter_map(|set| {
         let text = std::fs::read_to_string(patient.paths.modules.join(&set.name).join("go.mod")).ok()?;
@@ -46,11 +46,11 @@ pub(crate) fn go(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     vec![judge_go(&needed, found, pinned, patient.fetch.offline)]
 }
 
-/// What `go env` answers; `GOTOOLCHAIN=local`, so that it never fetches another one.
+/// Returns a value of `go env`; with `GOTOOLCHAIN=local`, so that `go` never downloads another toolchain.
 fn go_env(program: &Path, name: &str) -> Result<String, String> {
     let ask = || -> anyhow::Result<String> {
         let shell = Shell::new()?;
-        // Inside of a module that is too new for it every `go` command fails.
+        // In a module that requires a newer Go, every `go` command fails.
         shell.change_dir("/");
         let command = cmd!(shell, "{program} env {name}").env("GOTOOLCHAIN", "local");
         Ok(exec::run(command, ANSWER)?.stdout.trim().to_owned())
@@ -58,8 +58,9 @@ fn go_env(program: &Path, name: &str) -> Result<String, String> {
     ask().map_err(|error| format!("{error:#}"))
 }
 
-/// `found`: the version that `go` tells, or why it does not; none without one on PATH. `pinned`: the version that is
-/// taken instead of one that is too old, and whether it is in the cache.
+/// `found`: the version that `go` reports, or why it fails; `None` if no `go` is on PATH. `pinned`: the version to use
+/// if
+/// `go` is missing or too old, and whether it is in the cache.
 fn judge_go(
     needed: &str,
     found: Option<Result<String, String>>,
@@ -74,17 +75,19 @@ fn judge_go(
         }
         Some(Ok(version)) => format!("{version} is on PATH, {needed} or newer is needed"),
         Some(Err(why)) => {
-            return finding(Status::Problem, format!("`go` on PATH does not answer: {}", line(&why))).cure(cure);
+            return finding(Status::Problem, format!("`go` on PATH does not work: {}", line(&why))).cure(cure);
         }
-        None => "there is no `go` on PATH".to_owned(),
+        None => "no `go` on PATH".to_owned(),
     };
     match pinned {
         Ok((version, true)) => finding(Status::Ok, format!("{lacks}; {version} in the cache is used")),
         Ok((version, false)) if !offline => {
-            let text = format!("{lacks}; {version} will be downloaded by the first build, 70 MiB");
+            let text = format!("{lacks}; the first build downloads {version}, 70 MiB");
             finding(Status::Warning, text).cure(cure)
         }
-        Ok((version, false)) => finding(Status::Problem, format!("{lacks}, and {version} not in the cache")).cure(cure),
+        Ok((version, false)) => {
+            finding(Status::Problem, format!("{lacks}, and {version} is not in the cache")).cure(cure)
+        }
         Err(why) => finding(Status::Problem, format!("{lacks}; {why}")).cure(cure),
     }
 }
@@ -93,13 +96,13 @@ fn go_line(go_mod: &str) -> Option<&str> {
     go_mod.lines().find_map(|line| line.strip_prefix("go ")).map(str::trim)
 }
 
-/// What follows a number, as in `1.27rc1`, is not looked at.
+/// Ignores text after a number, as in `1.27rc1`.
 fn numbers(version: &str) -> Vec<u32> {
     let number = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
     version.split('.').map_while(number).collect()
 }
 
-/// The cache: can be written, programs in it can run, and files may have holes.
+/// Checks that the cache is writable, can contain programs, and supports sparse files.
 pub(crate) fn cache(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let cache = &patient.paths.cache;
     let finding = |status, text: String| Finding::new("cache", status, text);
@@ -107,46 +110,46 @@ pub(crate) fn cache(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let scratch = match Scratch::create(cache, "doctor") {
         Ok(scratch) => scratch,
         Err(error) => {
-            let text = format!("{} cannot be written: {}", cache.display(), error.root_cause());
+            let text = format!("{} is not writable: {}", cache.display(), error.root_cause());
             return vec![finding(Status::Problem, text).cure(elsewhere)];
         }
     };
     let shown = cache.display();
     let flags = rustix::fs::statvfs(scratch.path()).map(|stat| stat.f_flag);
     let found = if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::NOEXEC)) {
-        let text = format!("{shown} is mounted noexec: neither components nor QEMU can be started from there");
+        let text = format!("{shown} is mounted noexec: components and QEMU cannot run from there");
         finding(Status::Problem, text).cure(elsewhere)
     } else if !sparse(&scratch.path().join("sparse")).unwrap_or(true) {
         let text = format!("the file system of {shown} has no sparse files: memory snapshots take their full size");
         finding(Status::Warning, text).cure(elsewhere)
     } else {
-        finding(Status::Ok, format!("{shown} can be written and run from"))
+        finding(Status::Ok, format!("{shown} is writable, and programs run from it"))
     };
     vec![found]
 }
 
-/// Whether a file may be larger than what it takes on the disk.
+/// Whether a file can be larger than the space that it takes on the disk.
 fn sparse(path: &Path) -> std::io::Result<bool> {
     let file = std::fs::File::create(path)?;
     file.set_len(16 * MIB)?;
     Ok(file.metadata()?.blocks() * 512 < MIB)
 }
 
-/// The folder of the reports: can be written.
+/// Checks that the reports folder is writable.
 pub(crate) fn reports(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let reports = &patient.paths.reports;
     let shown = reports.display();
-    // It may be made only by the first run.
+    // The first run may still have to create it.
     let there = reports.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
     let found = match rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => Finding::new("reports", Status::Ok, format!("{shown} can be written")),
-        Err(error) => Finding::new("reports", Status::Problem, format!("{shown} cannot be written: {error}"))
+        Ok(()) => Finding::new("reports", Status::Ok, format!("{shown} is writable")),
+        Err(error) => Finding::new("reports", Status::Problem, format!("{shown} is not writable: {error}"))
             .cure("use another folder: --reports DIR or ARCHPROOF_REPORTS=DIR"),
     };
     vec![found]
 }
 
-/// Free space where a run writes.
+/// Checks the free space where a run writes.
 pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let count = patient.targets.len() as u64;
     let of_one = |way: &ProviderArg| if *way == ProviderArg::Qemu { MACHINE_MIB } else { NATIVE_MIB };
@@ -154,12 +157,12 @@ pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
     let mut places = vec![
         ("the cache", patient.paths.cache.clone(), cache, "cargo xtask cache prune"),
-        ("reports", patient.paths.reports.clone(), count * REPORT_MIB, "remove old runs there"),
+        ("reports", patient.paths.reports.clone(), count * REPORT_MIB, "remove old runs in this folder"),
     ];
     let needed = count * GO_BUILD_MIB + GO_MODULES_MIB;
     places.extend(go.map(|dir| ("Go's build cache", dir.into(), needed, "go clean -cache")));
     let judged = places.iter().filter_map(|(what, dir, needed, cure)| {
-        // It may be made only by the first run.
+        // The first run may still have to create it.
         let dir = dir.ancestors().find(|dir| dir.exists())?;
         let stat = rustix::fs::statvfs(dir).ok()?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
@@ -169,7 +172,7 @@ pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
 }
 
 fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
-    let text = format!("{free} MiB are free for {what}; from nothing, up to {needed} MiB are needed");
+    let text = format!("{free} MiB are free for {what}; a run without any cache needs up to {needed} MiB");
     match free {
         _ if free >= needed => Finding::new("disk", Status::Ok, text),
         _ if free >= LEAST_MIB => Finding::new("disk", Status::Warning, text).cure(cure),
@@ -177,14 +180,14 @@ fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
     }
 }
 
-/// The ports that control planes listen on.
+/// Checks the ports that control planes listen on.
 pub(crate) fn ports(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let range: Vec<u16> = range.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     vec![judge_ports(ports::survey(), &range)]
 }
 
-/// `outgoing`: the first and the last port that the kernel takes for outgoing connections.
+/// `outgoing`: the first and the last port that the kernel uses for outgoing connections.
 fn judge_ports(survey: Survey, outgoing: &[u16]) -> Finding {
     let Survey { first, end, free } = survey;
     let text = format!("{free} of the ports {first} to {} on 127.0.0.1 are free", end - 1);
@@ -193,14 +196,15 @@ fn judge_ports(survey: Survey, outgoing: &[u16]) -> Finding {
         _ if free == 0 => finding(Status::Problem, text).cure("ip link set lo up; ss -ltnp"),
         _ if free < PORTS => finding(Status::Warning, text).cure("ss -ltnp"),
         [from, to] if *from < end && *to >= first => {
-            let text = format!("{text}, but outgoing connections take ports from {from} on and may get in the way");
+            let text =
+                format!("{text}, but the kernel uses ports from {from} on for outgoing connections; they may clash");
             finding(Status::Warning, text).cure(format!("sudo sysctl net.ipv4.ip_local_port_range=\"32768 {to}\""))
         }
         _ => finding(Status::Ok, text),
     }
 }
 
-/// The clock: certificates are made and checked by it.
+/// Checks the clock, because certificates depend on it.
 pub(crate) fn clock(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     vec![judge_clock(i64::try_from(now.as_secs()).unwrap_or_default())]
@@ -210,11 +214,11 @@ fn judge_clock(now: i64) -> Finding {
     if now >= EPOCH {
         return Finding::new("clock", Status::Ok, "plausible");
     }
-    let text = "it is set to a time long ago: certificates of servers will not be valid";
+    let text = "the clock is set to a time long ago: certificates of servers will not be valid";
     Finding::new("clock", Status::Problem, text).cure("sudo timedatectl set-ntp true")
 }
 
-/// Docker, which nothing but a Kind cluster needs.
+/// Checks Docker, which only Kind clusters need.
 pub(crate) fn docker(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let arch = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
     let engine = exec::find("docker");
@@ -222,21 +226,21 @@ pub(crate) fn docker(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     vec![judge_docker(engine)]
 }
 
-/// What makes the disk of a node.
+/// Checks for the program that creates the disk of a node.
 pub(crate) fn mke2fs(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let finding =
         |status, text: String| Finding::new("mke2fs", status, format!("{text}; only `--cluster node` needs it"));
     vec![match ::node::writer() {
         Some(program) => finding(Status::Ok, program.display().to_string()),
-        None => finding(Status::Warning, "there is no `mke2fs`".into()).cure("apt-get install e2fsprogs"),
+        None => finding(Status::Warning, "no `mke2fs` found".into()).cure("apt-get install e2fsprogs"),
     }]
 }
 
-/// The engine's name and version, or why a cluster of Kind is none of its; none without a client.
+/// The engine's name and version, or why it cannot run Kind clusters; `None` if no client is installed.
 fn judge_docker(engine: Option<Result<String, String>>) -> Finding {
     let finding = |status, text: String| Finding::new("docker", status, format!("{text}; only Kind clusters need it"));
     match engine {
-        None => finding(Status::Warning, "there is no `docker` on PATH".into()).cure("apt-get install docker.io"),
+        None => finding(Status::Warning, "no `docker` on PATH".into()).cure("apt-get install docker.io"),
         Some(Ok(engine)) => finding(Status::Ok, format!("{engine} answers")),
         Some(Err(why)) if why.contains("connect") => {
             let cure = "sudo systemctl start docker; sudo usermod -aG docker $USER";
@@ -246,7 +250,7 @@ fn judge_docker(engine: Option<Result<String, String>>) -> Finding {
     }
 }
 
-/// The last line that says something: of a command's error its own words.
+/// The last line that is not empty: in the error of a command, its own message.
 pub(crate) fn line(text: &str) -> &str {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim()
 }
@@ -256,15 +260,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn go_must_be_there_and_new_enough_or_one_to_be_had() {
+    fn go_must_be_new_enough_or_a_pinned_toolchain_available() {
         let there = || Ok(("1.26.8".to_owned(), true));
         let to_be_had = || Ok(("1.26.8".to_owned(), false));
         let not_pinned = || Err("go.lock names no toolchain".to_owned());
         for (found, pinned, offline, status, part) in [
             (None, not_pinned(), false, Status::Problem, "no `go` on PATH; go.lock names no toolchain"),
             (None, there(), true, Status::Ok, "no `go` on PATH; 1.26.8 in the cache"),
-            (None, to_be_had(), false, Status::Warning, "1.26.8 will be downloaded"),
-            (None, to_be_had(), true, Status::Problem, "1.26.8 not in the cache"),
+            (None, to_be_had(), false, Status::Warning, "the first build downloads 1.26.8"),
+            (None, to_be_had(), true, Status::Problem, "1.26.8 is not in the cache"),
             (Some(Err("`go env` failed:\nexec format error\n\n")), there(), false, Status::Problem, "exec format"),
             (Some(Ok("go1.25.9")), to_be_had(), false, Status::Warning, "go1.25.9 is on PATH"),
             (Some(Ok("go1.26rc1")), not_pinned(), false, Status::Problem, "go1.26rc1"),
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn little_room_is_a_warning_and_none_a_problem() {
+    fn low_disk_space_is_a_warning_and_very_low_a_problem() {
         for (free, status) in [(5000, Status::Ok), (2048, Status::Ok), (2047, Status::Warning), (199, Status::Problem)]
         {
             assert_eq!(judge_disk("x", free, 2048, "y").status, status, "{free}");
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_must_be_free_and_not_those_of_outgoing_connections() {
+    fn ports_must_be_free_and_outside_the_range_for_outgoing_connections() {
         let survey = |free| Survey { first: 20_000, end: 32_000, free };
         for (free, outgoing, status) in [
             (12_000, &[32_768, 60_999][..], Status::Ok),
@@ -309,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_of_1970_is_a_problem() {
+    fn clock_in_1970_is_a_problem() {
         assert_eq!(judge_clock(0).status, Status::Problem);
         assert_eq!(judge_clock(1_795_000_000).status, Status::Ok);
     }
 
     #[test]
-    fn docker_is_never_a_problem() {
+    fn missing_docker_is_never_a_problem() {
         for (engine, status, part) in [
             (None, Status::Warning, "no `docker`"),
             (Some(Ok("Docker 29.1.0".to_owned())), Status::Ok, "29.1.0"),
@@ -328,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_hole_takes_no_room_where_there_are_sparse_files() {
+    fn sparse_file_probe_keeps_the_full_length() {
         let path = std::env::temp_dir().join(format!("archproof-doctor-sparse-{}", std::process::id()));
         std::fs::write(&path, vec![1; 16 << 20]).unwrap();
         assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= MIB);

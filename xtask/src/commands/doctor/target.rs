@@ -1,4 +1,4 @@
-//! Checks of what an architecture needs on this machine.
+//! Checks for an architecture on this machine.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::finding::{Finding, Status};
 use super::host::line;
 use crate::budget::{self, Way};
 
-/// What is said of KVM before a guest was tried.
-pub(crate) const UNTRIED: &str = "/dev/kvm opens; whether a guest runs can be tried once its files are there";
-/// A mirror that answers at all answers within this time.
+/// The finding for KVM if no guest has been tried yet.
+pub(crate) const UNTRIED: &str = "/dev/kvm opens; a guest can be tried once its files are downloaded";
+/// Deadline for a mirror.
 const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
 const MIRROR: &str = "mirror";
-const WITHOUT_MIRROR: &str = "give another one with --debian-mirror URL, or `cargo xtask fetch --bundle FILE` on a machine that has \
-                              one and `cargo xtask fetch --import FILE` here";
-/// The one word of `MachineInfo::accelerator` that says KVM.
+const WITHOUT_MIRROR: &str = "give another mirror with --debian-mirror URL, or run `cargo xtask fetch --bundle FILE` \
+                              on a machine that reaches one, and `cargo xtask fetch --import FILE` here";
+/// The value of `MachineInfo::accelerator` for KVM.
 const KVM: &str = "kvm";
 
-/// QEMU and the guest's files: there, or to be fetched; and the QEMU on PATH.
+/// Checks QEMU and the guest's files, cached or to be downloaded, and the QEMU on PATH.
 pub(crate) fn qemu(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
     let needed = patient.in_machine(target);
@@ -42,10 +42,10 @@ pub(crate) fn qemu(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     vec![files.of(Some(target)), system.of(Some(target))]
 }
 
-/// What a VM is started from, or what would have to be downloaded.
+/// The files of a VM, or the downloads that they need.
 fn files(patient: &Patient, target: &Target) -> Result<Result<MachineFiles, Plan>, String> {
     let told = |error: anyhow::Error| line(&format!("{error:#}")).to_owned();
-    let host = patient.host.as_ref().ok_or("no target file describes this machine, so its packages are not known")?;
+    let host = patient.host.as_ref().ok_or("its packages are not known: no target file describes this machine")?;
     let plan = ::fetch::plan(host, &[target], &patient.fetch).map_err(told)?;
     if !plan.is_empty() {
         return Ok(Err(plan));
@@ -57,31 +57,31 @@ fn files(patient: &Patient, target: &Target) -> Result<Result<MachineFiles, Plan
 fn judge_files(arch: &str, files: Result<MachineFiles, Plan>) -> Finding {
     match files {
         Ok(MachineFiles { emulator, release, .. }) => {
-            let text = format!("QEMU {} ({}) and Linux {release} are there", emulator.version, emulator.origin);
+            let text = format!("QEMU {} ({}) and Linux {release} are present", emulator.version, emulator.origin);
             Finding::new("qemu", Status::Ok, text)
         }
         Err(plan) => {
             let mib = plan.size().div_ceil(1 << 20);
             let more = if plan.unresolved.is_empty() { "" } else { ", and some that no lock names" };
-            let text = format!("to be downloaded by the first run: {} packages, {mib} MiB{more}", plan.missing.len());
+            let text = format!("the first run downloads {} packages, {mib} MiB{more}", plan.missing.len());
             let finding = Finding::new("qemu", Status::Warning, text).cure(format!("cargo xtask fetch --arch {arch}"));
             Finding { needs_mirror: true, ..finding }
         }
     }
 }
 
-/// The version of the QEMU on PATH, or why it does not do; none without one.
+/// The version of the QEMU on PATH, or why it is not usable; `None` if there is none.
 fn judge_system(program: &str, found: Option<Result<String, String>>, needed: bool) -> Finding {
     let lacks = if needed { Status::Problem } else { Status::Warning };
     let oldest = boot::qemu::SAVES;
     let finding = |status, text| Finding::new("qemu-system", status, text);
     let cure = "leave out `--qemu system`";
     match found {
-        None if needed => finding(lacks, format!("there is no `{program}` on PATH")).cure(cure),
-        None => finding(Status::Ok, format!("there is no `{program}` on PATH; only `--qemu system` needs one")),
+        None if needed => finding(lacks, format!("no `{program}` on PATH")).cure(cure),
+        None => finding(Status::Ok, format!("no `{program}` on PATH; only `--qemu system` needs one")),
         Some(Err(why)) => finding(lacks, why).cure(cure),
         Some(Ok(version)) if boot::qemu::saves(&version) => {
-            finding(Status::Ok, format!("`{program}` on PATH is {version}; good for warm starts too"))
+            finding(Status::Ok, format!("`{program}` on PATH is {version}; it supports warm starts"))
         }
         Some(Ok(version)) => {
             let text = format!("`{program}` on PATH is {version}, older than {oldest}: with it every start is cold");
@@ -90,12 +90,12 @@ fn judge_system(program: &str, found: Option<Result<String, String>>, needed: bo
     }
 }
 
-/// KVM, by running a guest where that is possible without a download.
+/// Checks KVM by running a guest, if that needs no download.
 pub(crate) fn kvm(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
     let native = patient.host.as_ref().filter(|host| host.name == target.name);
     let Some(host) = native else {
-        let text = "not used: the guest is of another architecture than the host";
+        let text = "not used: the guest has another architecture than the host";
         return vec![Finding::new("kvm", Status::Ok, text).of(Some(target))];
     };
     if let Err(no) = boot::qemu::kvm() {
@@ -115,7 +115,7 @@ pub(crate) fn kvm(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     found.into_iter().map(|finding| finding.of(Some(target))).collect()
 }
 
-/// `file` remembers the result.
+/// `file` stores the result.
 fn judge_kvm(chosen: &Accelerator, file: &str) -> Finding {
     if chosen.name == KVM {
         return Finding::new("kvm", Status::Ok, chosen.reason.clone());
@@ -124,7 +124,7 @@ fn judge_kvm(chosen: &Accelerator, file: &str) -> Finding {
     Finding::new("kvm", Status::Warning, text).cure(format!("to try again: rm {file}"))
 }
 
-/// The user-mode emulator, for `--provider process` on a foreign architecture.
+/// Checks the user-mode emulator, for `--provider process` on a foreign architecture.
 pub(crate) fn qemu_user(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
     let native = patient.host.as_ref().is_some_and(|host| host.name == target.name);
@@ -133,7 +133,7 @@ pub(crate) fn qemu_user(patient: &Patient, target: Option<&Target>) -> Vec<Findi
     vec![judge_user(found, package).of(Some(target))]
 }
 
-/// Name and version of the emulator, or why there is none that does; none where none is needed.
+/// Name and version of the emulator, or why it is not usable; `None` if no emulator is needed.
 fn judge_user(found: Option<Result<String, String>>, package: Option<&str>) -> Finding {
     let finding = |status, text: String| Finding::new("qemu-user", status, text);
     match found {
@@ -149,7 +149,7 @@ fn judge_user(found: Option<Result<String, String>>, package: Option<&str>) -> F
     }
 }
 
-/// Memory for a run with all profiles, and for one.
+/// Checks the memory for a run with all profiles, and with one.
 pub(crate) fn memory(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
     let way = if patient.in_machine(target) { Way::Machine } else { Way::Native };
@@ -158,12 +158,12 @@ pub(crate) fn memory(patient: &Patient, target: Option<&Target>) -> Vec<Finding>
     vec![judge_memory(available, needs(1), needs(patient.catalogue.profiles.len())).of(Some(target))]
 }
 
-/// All in MiB.
+/// All values in MiB.
 fn judge_memory(available: Option<u64>, one: u64, all: u64) -> Finding {
     let needs = format!("a run needs {all} MiB with all profiles, {one} MiB with one");
     let finding = |status, text| Finding::new("memory", status, text);
     match available {
-        None => finding(Status::Warning, format!("how much is available is not known; {needs}")),
+        None => finding(Status::Warning, format!("the available memory is not known; {needs}")),
         Some(mib) if mib >= all => finding(Status::Ok, format!("{mib} MiB are available; {needs}")),
         Some(mib) if mib >= one => {
             let text = format!("only {mib} MiB are available; {needs}");
@@ -173,14 +173,14 @@ fn judge_memory(available: Option<u64>, one: u64, all: u64) -> Finding {
     }
 }
 
-/// The Debian mirror; a problem only where something is to be downloaded, see [`without_mirror`].
+/// Checks the Debian mirror; it is a problem only if something must be downloaded, see [`without_mirror`].
 pub(crate) fn mirror(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     let finding = |text: &str| Finding::new(MIRROR, Status::Warning, text);
     let Some(host) = &patient.host else {
-        return vec![finding("not asked: no target file describes this machine")];
+        return vec![finding("not contacted: no target file describes this machine")];
     };
     if patient.fetch.offline {
-        return vec![finding("not asked (--offline)")];
+        return vec![finding("not contacted (--offline)")];
     }
     let targets = patient.targets.iter().map(|(target, _)| target).filter(|target| target.machine.is_some());
     let targets: Vec<&Target> = targets.collect();
@@ -188,7 +188,7 @@ pub(crate) fn mirror(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
     vec![judge_mirror(reached.map_err(|error| line(&format!("{error:#}")).to_owned()))]
 }
 
-/// What the mirror answered.
+/// Judges the answer of the mirror.
 fn judge_mirror(reached: Result<Reached, String>) -> Finding {
     let lacks = |text| Finding::new(MIRROR, Status::Warning, text).cure(WITHOUT_MIRROR);
     match reached {
@@ -203,7 +203,7 @@ fn judge_mirror(reached: Result<Reached, String>) -> Finding {
     }
 }
 
-/// Without a mirror what a run would have to download first is a problem.
+/// Turns pending downloads into problems if the mirror does not answer.
 pub(crate) fn without_mirror(patient: &Patient, findings: &mut [Finding]) {
     if findings.iter().all(|finding| finding.check != MIRROR || finding.status == Status::Ok) {
         return;

@@ -9,16 +9,16 @@ use proc::exec::{self, ExecError, Shell, cmd};
 use proc::progress::Phase;
 use serde::Serialize;
 
-/// Above what the largest corpus and its unpacked form take; a target that passes it keeps too much of its input.
+/// More than the largest corpus and its unpacked form take; a target that exceeds it keeps too much of its input.
 const MEMORY_MIB: u32 = 1024;
-/// Seconds for one input: far above the slowest one on a busy machine.
+/// Seconds for one input: much more than the slowest one takes on a busy machine.
 const SLOWEST_INPUT: u32 = 20;
-/// Bytes of an input.
+/// Maximum length of an input, in bytes.
 const LONGEST_INPUT: u32 = 16 << 10;
-/// For reading the corpus, which libFuzzer does not count, and for its end.
+/// Time for reading the corpus, which libFuzzer does not count, and for its exit.
 const MARGIN: Duration = Duration::from_secs(1800);
 
-/// What to run, and where its files are.
+/// The target to run, and the paths of its files.
 pub(super) struct Order<'a> {
     pub(super) target: &'a str,
     pub(super) seconds: u64,
@@ -28,16 +28,16 @@ pub(super) struct Order<'a> {
     pub(super) temporary: &'a Path,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Outcome {
     pub(super) executions: u64,
     pub(super) seconds: f64,
-    /// Edges of the program that were taken.
+    /// Edges of the program that were reached.
     pub(super) coverage: u64,
-    /// Edges and how often each was taken, and compared values.
+    /// Edges with how often each was reached, and compared values.
     pub(super) features: u64,
-    /// Inputs.
+    /// Number of inputs.
     pub(super) corpus: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) finding: Option<Finding>,
@@ -52,28 +52,28 @@ pub(super) struct Finding {
     pub(super) output: PathBuf,
 }
 
-/// The output of libFuzzer, as far as it was read.
+/// The part of libFuzzer's output that was read.
 #[derive(Debug, Default)]
 struct Log {
     outcome: Outcome,
-    /// Whether the program has counters at all.
+    /// Whether the program has coverage counters.
     instrumented: bool,
     panic: Vec<String>,
     error: Option<String>,
     input: Option<PathBuf>,
 }
 
-/// Ctrl-C ends the run early, with what was counted until then.
+/// Runs libFuzzer. Ctrl-C ends the run early; the result has the counts until then.
 pub(super) fn run(program: &Path, order: &Order<'_>, phase: &Phase) -> anyhow::Result<Outcome> {
     for folder in [order.working, order.temporary] {
-        fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
     }
     let Order { target, seconds, committed, working, findings, temporary } = order;
     let prefix = format!("{}/{target}-", findings.display());
     let (time, memory) = (format!("-max_total_time={seconds}"), format!("-rss_limit_mb={MEMORY_MIB}"));
     let (slowest, longest) = (format!("-timeout={SLOWEST_INPUT}"), format!("-max_len={LONGEST_INPUT}"));
     let shell = Shell::new()?;
-    // Names of new functions come from a symbolizer, which takes more time than the target.
+    // Without a symbolizer for the names of new functions: it takes more time than the target.
     let command = cmd!(
         shell,
         "{program} {time} {memory} {slowest} {longest} -artifact_prefix={prefix} -print_final_stats=1 -print_funcs=0
@@ -92,16 +92,16 @@ pub(super) fn run(program: &Path, order: &Order<'_>, phase: &Phase) -> anyhow::R
     let tail = match ended {
         Ok(_) | Err(ExecError::Interrupted { .. }) => String::new(),
         Err(ExecError::Failed { tail, .. }) if log.input.is_some() => tail,
-        Err(error) => return Err(error).with_context(|| format!("libFuzzer did not run {target} to its end")),
+        Err(error) => return Err(error).with_context(|| format!("libFuzzer did not finish {target}")),
     };
     if !log.instrumented && !proc::interrupt::requested() {
-        bail!("the program of {target} counts no coverage: the compiler has ignored the flags of its build");
+        bail!("the program of {target} counts no coverage: the compiler ignored the flags of its build");
     }
     log.outcome.finding = log.finding(&tail)?;
     Ok(log.outcome)
 }
 
-/// How to run an input again.
+/// The command that runs an input again.
 pub(super) fn repeat(target: &str, input: &Path) -> String {
     format!("cargo xtask fuzz {target} --input {}", input.display())
 }
@@ -126,7 +126,7 @@ impl Log {
         } else if let Some((_, error)) = line.split_once("ERROR: libFuzzer: ") {
             self.error = Some(error.to_owned());
         } else if line.contains(" panicked at ") || self.panic.len() == 1 {
-            // The message is on the line after the place.
+            // The message is on the line after the location.
             self.panic.push(line.trim().to_owned());
         }
     }
@@ -172,7 +172,7 @@ INFO: Loaded 1 modules   (151209 inline 8-bit counters): 151209 [0x5581, 0x5582)
 ";
 
     #[test]
-    fn progress_of_a_run_that_is_cut_off_is_counted() {
+    fn interrupted_run_keeps_its_last_progress() {
         let log = read(BEGIN);
         assert!(log.instrumented);
         let Outcome { executions, coverage, features, corpus, .. } = log.outcome;
@@ -187,7 +187,7 @@ INFO: Loaded 1 modules   (151209 inline 8-bit counters): 151209 [0x5581, 0x5582)
     }
 
     #[test]
-    fn crash_has_its_panic_as_the_reason_and_its_output_next_to_the_input() {
+    fn crash_is_reported_with_its_panic_and_its_output_is_next_to_the_input() {
         let dir = std::env::temp_dir().join(format!("archproof-fuzz-engine-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let input = dir.join("fetch-lock-crash-0a");
@@ -204,7 +204,7 @@ INFO: Loaded 1 modules   (151209 inline 8-bit counters): 151209 [0x5581, 0x5582)
     }
 
     #[test]
-    fn timeout_and_memory_have_the_words_of_libfuzzer_as_the_reason() {
+    fn timeout_and_memory_limit_are_reported_in_the_words_of_libfuzzer() {
         let log = read("==7== ERROR: libFuzzer: timeout after 20 seconds\nTest unit written to ./timeout-1\n");
         assert_eq!(log.error.as_deref(), Some("timeout after 20 seconds"));
         assert_eq!(log.input.as_deref(), Some(Path::new("./timeout-1")));

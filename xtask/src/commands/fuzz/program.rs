@@ -1,4 +1,4 @@
-//! Builds the fuzzer's program, instrumented or plain, and replays inputs through the plain one.
+//! Builds the fuzz program, instrumented or plain, and replays inputs with the plain one.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use anyhow::{Context, bail};
 use proc::exec::{self, Cmd, ExecError, Shell, cmd};
 use proc::progress::Phase;
 
-/// The package, its program and the profile of its instrumented build.
+/// Name of the package, of its program and of the profile of its instrumented build.
 const NAME: &str = "fuzz";
-/// On an emulated machine; minutes on two processors.
+/// Enough for an emulated machine; it takes minutes on two processors.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
-/// For the committed corpus of one target.
+/// Deadline for the committed corpus of one target.
 const REPLAY_LIMIT: Duration = Duration::from_secs(600);
 
-/// What makes rustc count edges and show comparisons to libFuzzer, as `cargo fuzz` does with a nightly compiler.
+/// Makes rustc count edges and report comparisons to libFuzzer, as `cargo fuzz` does with a nightly compiler.
 const FLAGS: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -26,13 +26,13 @@ const FLAGS: [&str; 7] = [
     "fuzzing",
 ];
 
-/// Builds the program with libFuzzer in it into a target directory of its own: its flags would make every other build
-/// start anew.
+/// Builds the program with libFuzzer into a separate target directory: with its flags in the usual directory, every
+/// other build would start from scratch.
 pub(super) fn instrumented(target_dir: &Path, cxx: Option<&OsStr>) -> anyhow::Result<PathBuf> {
     let cxx = cxx.filter(|cxx| !cxx.is_empty());
     if cxx.is_none() && exec::find("c++").is_none() {
         bail!(
-            "libFuzzer cannot be compiled: there is no C++ compiler `c++` on PATH; install g++ (`apt-get install g++` on \
+            "failed to compile libFuzzer: no C++ compiler `c++` on PATH; install g++ (`apt-get install g++` on \
              Debian), or name another compiler in CXX"
         );
     }
@@ -46,12 +46,12 @@ pub(super) fn instrumented(target_dir: &Path, cxx: Option<&OsStr>) -> anyhow::Re
         "cargo build --locked --manifest-path {manifest} --package {NAME} --profile {NAME} --target {host}
          --target-dir {target_dir}"
     );
-    // With --target the flags do not apply to build scripts and procedural macros, which have no libFuzzer in them.
+    // With --target, the flags do not apply to build scripts and procedural macros, which do not contain libFuzzer.
     built(build.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f")), "build the instrumented program")?;
     Ok(target_dir.join(host).join(NAME).join(NAME))
 }
 
-/// Builds the program that only replays, like every other program of the project.
+/// Builds the program without libFuzzer, which only replays, like every other program of the project.
 pub(super) fn plain() -> anyhow::Result<PathBuf> {
     let shell = Shell::new()?;
     let manifest = manifest();
@@ -62,7 +62,7 @@ pub(super) fn plain() -> anyhow::Result<PathBuf> {
     Ok(Path::new(target_dir).join("debug").join(NAME))
 }
 
-/// Runs inputs through a target. The inner error is a defect that they show.
+/// Runs inputs through a target. The inner error is a defect that they reveal.
 pub(super) fn replay(program: &Path, target: &str, input: &Path) -> anyhow::Result<Result<(), String>> {
     let shell = Shell::new()?;
     match exec::run(cmd!(shell, "{program} {target} {input}").env("RUST_BACKTRACE", "1"), REPLAY_LIMIT) {

@@ -1,4 +1,4 @@
-//! Executions and seconds of all runs, kept in the cache so that a long campaign can be made in pieces.
+//! Executions and seconds of all runs, kept in the cache so that a long campaign can consist of several runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,26 +14,26 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Outcome;
 
-/// Another process writes it within milliseconds.
+/// Another process holds the file only for milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Totals(BTreeMap<String, Total>);
 
-/// Of one target.
+/// The totals of one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Total {
     executions: u64,
     seconds: f64,
     runs: u64,
     findings: u64,
-    /// The largest of all runs.
+    /// The maximum of all runs.
     coverage: u64,
 }
 
 /// Adds a run of a target.
 pub(super) fn add(cache: &Path, target: &str, outcome: &Outcome) -> anyhow::Result<()> {
-    // Two threads of one process would see each other's unfinished file as that of another process.
+    // Two threads of this process would see each other's unfinished file as one of another process.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let file = file(cache);
@@ -65,13 +65,13 @@ impl Totals {
         let file = file(cache);
         match fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text)
-                .with_context(|| format!("{} is damaged: remove it to count from zero", file.display())),
+                .with_context(|| format!("{} is damaged: remove it to restart the totals from zero", file.display())),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Totals::default()),
             Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
         }
     }
 
-    /// Without targets that were not asked for.
+    /// Only the selected targets.
     pub(super) fn only(mut self, targets: &[&str]) -> Totals {
         self.0.retain(|name, _| targets.contains(&name.as_str()));
         self
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_add_up_across_processes() {
+    fn totals_add_up_across_processes() {
         let dir = std::env::temp_dir().join(format!("archproof-fuzz-totals-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         assert_eq!(Totals::load(&dir).unwrap(), Totals::default());

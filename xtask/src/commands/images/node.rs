@@ -1,4 +1,4 @@
-//! `cargo xtask images node`: the image of a node of Kind.
+//! `cargo xtask images node`: builds the node image for Kind.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! One value for people and for scripts: what it is, what it says, and the bytes beside it.
+//! One value for people and for scripts: its type, its fields, and the bytes next to them.
 
 use judge::decode::{self, Encoding};
 use judge::pieces::{Piece, encryption, hex_lines, pieces};
@@ -9,7 +9,7 @@ use suite::Keyring;
 
 use super::{Found, lease_id};
 
-/// What is shown; in this order in JSON.
+/// The output; JSON has this field order.
 #[derive(Serialize)]
 pub(super) struct Shown {
     store: String,
@@ -22,13 +22,13 @@ pub(super) struct Shown {
     /// `protobuf`, `json`, `yaml`, `cbor`, `encrypted`, `empty`.
     encoding: &'static str,
     encryption: Option<Encrypted>,
-    /// `apps/v1/Deployment`; none where the encoding hides it.
+    /// For example `apps/v1/Deployment`; `None` if the encoding hides it.
     kind: Option<String>,
-    /// The object, where the value is JSON.
+    /// The object, if the value is JSON.
     object: Option<Value>,
-    /// Field by field.
+    /// The decoded fields.
     fields: Vec<Field>,
-    /// What `fields` speaks of, where the value is stored encrypted.
+    /// The bytes that `fields` describes, if the stored value is encrypted.
     #[serde(skip)]
     decrypted: Option<Vec<u8>>,
 }
@@ -36,7 +36,7 @@ pub(super) struct Shown {
 #[derive(Serialize)]
 struct Lease {
     id: String,
-    /// Seconds left, and at the grant; none if the lease is gone.
+    /// Seconds left, and seconds at the grant; `None` if the lease is gone.
     ttl: Option<i64>,
     granted: Option<i64>,
     keys: Option<usize>,
@@ -46,7 +46,7 @@ struct Lease {
 struct Encrypted {
     provider: String,
     key: String,
-    /// Why the value is not shown in the clear; none if it is.
+    /// Why the value cannot be decrypted; `None` if it can.
     closed: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Shown {
         }
     }
 
-    /// For people; `value` is what is stored, whose bytes `hex` shows.
+    /// Text for people; `value` is the stored value, and `hex` shows its bytes.
     pub(super) fn text(&self, value: &[u8], hex: bool) -> String {
         let mut text = format!("{} ({})\n", self.key, self.store);
         text += &format!(
@@ -114,7 +114,7 @@ impl Shown {
         if hex {
             text += &(hex_lines(value, &pieces(value)).join("\n") + "\n");
             if let Some(clear) = &self.decrypted {
-                text += &format!("  in the clear, {} bytes\n", clear.len());
+                text += &format!("  decrypted, {} bytes\n", clear.len());
                 text += &(hex_lines(clear, &pieces(clear)).join("\n") + "\n");
             }
             return text;

@@ -1,4 +1,4 @@
-//! `cargo xtask report badge`: how each architecture stands, in a few words.
+//! `cargo xtask report badge`: the state of each architecture in a few words.
 
 use anyhow::Context;
 use model::Exit;
@@ -19,7 +19,7 @@ pub(super) fn run(paths: &Paths, options: &BadgeOptions) -> Result<Exit, Failure
     std::fs::create_dir_all(&options.out)
         .with_context(|| format!("failed to create {}", options.out.display()))
         .or_exit(Exit::Infrastructure)?;
-    // A run of something else than an architecture of ours has no badge.
+    // Only architectures in the target data have badges.
     for arch in gate.architectures.iter().filter(|arch| expected.contains(&arch.arch)) {
         let badge = Badge::of(arch);
         for (ending, text) in [("json", badge.json()), ("svg", badge.svg())] {

@@ -1,4 +1,4 @@
-//! `cargo xtask report diff`: what a change, or a day, has done to the results.
+//! `cargo xtask report diff`: how results changed between two runs.
 
 use model::Exit;
 use proc::progress;

@@ -1,4 +1,4 @@
-//! `cargo xtask report gate`: the one required status of a matrix of jobs.
+//! `cargo xtask report gate`: the single required status for a matrix of jobs.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -63,7 +63,7 @@ fn written(out: &Path, gate: &Gate, joint: &Joint) -> anyhow::Result<()> {
 fn unplanned(paths: &Paths, options: &GateOptions) -> Result<(Vec<Child>, Expected), Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let architectures = names(&catalogue, &options.arch)?;
-    // A workflow passes on the list of its plan, which may be empty.
+    // A workflow passes the list from its plan, which may be empty.
     let named: Vec<String> = options.experimental.iter().filter(|name| !name.is_empty()).cloned().collect();
     let mut experimental = if named.is_empty() { BTreeSet::new() } else { names(&catalogue, &named)? };
     let marked = catalogue.targets.iter().filter(|target| target.ci.as_ref().is_some_and(|ci| ci.experimental));
@@ -71,7 +71,7 @@ fn unplanned(paths: &Paths, options: &GateOptions) -> Result<(Vec<Child>, Expect
     Ok((runs::merged(paths, &options.runs)?, Expected { architectures, experimental, ..Expected::default() }))
 }
 
-/// The results that the plan accepts, and what it expects of them.
+/// The results that the plan accepts, and the results that it expects.
 fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), Failure> {
     let plan = artifacts::plan(plan)?;
     let [results] = &options.runs[..] else {
@@ -105,7 +105,7 @@ fn planned(options: &GateOptions, plan: &str) -> Result<(Vec<Child>, Expected), 
     Ok((report::merge(events), expected))
 }
 
-/// The architectures that these words name.
+/// The architectures with these names.
 pub(super) fn names(catalogue: &Catalogue, words: &[String]) -> Result<BTreeSet<String>, Failure> {
     Ok(chosen(catalogue, words)?.into_iter().map(|target| target.name.clone()).collect())
 }

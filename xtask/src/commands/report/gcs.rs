@@ -1,7 +1,7 @@
 //! `cargo xtask report gcs`: uploads a run to a bucket through the JSON API of Google Cloud Storage.
 //!
-//! One object after the other, in the order of `report::prow`, and nothing after the first that fails: so
-//! `finished.json` is only there when everything before it is. Objects of a build are never replaced.
+//! It uploads one object after the other, in the order of `report::prow`, and stops at the first failure. So
+//! `finished.json` exists only if everything before it does. Objects of a build are never replaced.
 //! <https://cloud.google.com/storage/docs/uploading-objects>
 
 use std::net::IpAddr;
@@ -20,17 +20,17 @@ use crate::commands::print;
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
 
-/// For one object.
+/// Deadline for one object.
 const LIMIT: Duration = Duration::from_secs(120);
 const ATTEMPTS: u32 = 4;
-/// Before the second attempt; twice as long before each further one.
+/// Pause before the second attempt; it doubles before each further one.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Longest part of an answer that is shown.
+/// Longest part of a response to show.
 const ANSWER_CHARS: usize = 300;
 
 pub(super) fn run(paths: &Paths, options: &GcsOptions) -> Result<Exit, Failure> {
     let Some(bucket) = &options.job.bucket else {
-        return Err(Failure::usage(anyhow::anyhow!("where to? give --bucket gs://BUCKET")));
+        return Err(Failure::usage(anyhow::anyhow!("no destination: give --bucket gs://BUCKET")));
     };
     let (bucket, prefix) =
         bucket.split_once('/').map_or((bucket.as_str(), String::new()), |(b, p)| (b, format!("{p}/")));
@@ -59,15 +59,15 @@ struct Target<'a> {
     client: Client,
     endpoint: Url,
     bucket: &'a str,
-    /// With a slash at its end, or empty.
+    /// Ends with a slash, or is empty.
     prefix: String,
     token: Option<&'a Secret>,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Answer {
     Done,
-    /// It may be better the next time.
+    /// The next attempt may succeed.
     Passing(String),
     Refused(String),
 }
@@ -94,7 +94,7 @@ impl Target<'_> {
         let mut url = self.endpoint.join(&format!("upload/storage/v1/b/{}/o", self.bucket))?;
         url.query_pairs_mut().append_pair("uploadType", "media").append_pair("name", name);
         if !object.pointer {
-            // Only where there is none: the objects of a build are written once.
+            // Only if the object does not exist: the objects of a build are written once.
             url.query_pairs_mut().append_pair("ifGenerationMatch", "0");
         }
         let mut request = self.client.post(url).header("content-type", object.content_type).body(object.bytes.clone());
@@ -115,35 +115,36 @@ fn answer(response: Response, object: &Object, attempt: u32) -> Answer {
         || format!("{status}: {}", text.chars().take(ANSWER_CHARS).collect::<String>().replace(char::is_control, " "));
     match status {
         StatusCode::OK => stored(&text, object),
-        // An earlier attempt whose answer was lost has done it.
+        // An earlier attempt uploaded it, but its response was lost.
         StatusCode::PRECONDITION_FAILED if attempt > 0 => Answer::Done,
-        StatusCode::PRECONDITION_FAILED => Answer::Refused("this build is there already".into()),
+        StatusCode::PRECONDITION_FAILED => Answer::Refused("this build exists already".into()),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Answer::Passing(said()),
         _ if status.is_server_error() => Answer::Passing(said()),
         _ => Answer::Refused(said()),
     }
 }
 
-/// The answer describes the object; its size is what was sent. Numbers are strings in this API.
+/// Checks that the response reports the size that was sent. Numbers are strings in this API.
 fn stored(text: &str, object: &Object) -> Answer {
     let described: Option<serde_json::Value> = serde_json::from_str(text).ok();
     let size = described.as_ref().and_then(|value| value["size"].as_str()).and_then(|size| size.parse().ok());
     if size == Some(object.bytes.len()) {
         return Answer::Done;
     }
-    Answer::Refused(format!("the answer does not say that {} bytes were stored", object.bytes.len()))
+    Answer::Refused(format!("the response does not confirm that {} bytes were stored", object.bytes.len()))
 }
 
 fn client(endpoint: &Url) -> anyhow::Result<Client> {
     let builder = Client::builder().user_agent("archproof").timeout(LIMIT).redirect(reqwest::redirect::Policy::none());
-    // A proxy is never the way to this machine.
+    // Connections to this machine must not use a proxy.
     let builder = if endpoint.scheme() == "http" { builder.no_proxy().tls_certs_only([]) } else { builder };
     builder.build().context("failed to set up the HTTP client")
 }
 
-/// With a slash at its end. A token must not cross a network in plain text, and without one nobody takes an upload.
+/// Adds a trailing slash. Refuses a token over plain http, and https without a token, which no bucket accepts.
 fn endpoint(text: &str, has_token: bool) -> anyhow::Result<Url> {
-    let url = Url::parse(&format!("{}/", text.trim_end_matches('/'))).with_context(|| format!("`{text}` is no URL"))?;
+    let url =
+        Url::parse(&format!("{}/", text.trim_end_matches('/'))).with_context(|| format!("`{text}` is not a URL"))?;
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     let is_here = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
@@ -151,7 +152,7 @@ fn endpoint(text: &str, has_token: bool) -> anyhow::Result<Url> {
         "https" if has_token => Ok(url),
         "https" => bail!("no token: set GOOGLE_OAUTH_ACCESS_TOKEN"),
         "http" if is_here => Ok(url),
-        _ => bail!("`{text}` is not https; plain http goes only to this machine"),
+        _ => bail!("`{text}` is not https; plain http is allowed only for this machine"),
     }
 }
 
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_http_stays_on_this_machine() {
+    fn plain_http_is_allowed_only_for_this_machine() {
         for good in ["http://127.0.0.1:4443", "http://[::1]:1/", "http://localhost:1", "https://storage.googleapis.com"]
         {
             assert!(endpoint(good, true).unwrap().as_str().ends_with('/'), "{good}");

@@ -1,4 +1,4 @@
-//! `cargo xtask report history`: lines that outlast the artifacts of a workflow, for strips and the support table.
+//! `cargo xtask report history`: a history that outlasts the artifacts of a workflow, for pages and the support table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
     };
     let results = Results::of(&children);
     if results.runs.is_empty() {
-        return Err(Failure::nothing_ran(format!("there is no recorded run in {}", options.runs.join(", "))));
+        return Err(Failure::nothing_ran(format!("no recorded run in {}", options.runs.join(", "))));
     }
     let commit = options.commit.as_deref().filter(|commit| !commit.is_empty());
     let mut by_file: BTreeMap<(String, String), Vec<Entry>> = BTreeMap::new();
@@ -44,14 +44,14 @@ fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
             read => read.with_context(|| format!("failed to read {}", file.display())),
         };
         let old = old.or_exit(Exit::Infrastructure)?;
-        // A file that somebody damaged is not made longer.
+        // Do not append to a damaged file.
         let place = || format!("in {}", file.display());
         let (text, added) = appended(&old, &entries).with_context(place).or_exit(Exit::Infrastructure)?;
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("failed to create {}", folder.display()))
             .and_then(|()| report::replace(&folder, &name, text.as_bytes()))
             .or_exit(Exit::Infrastructure)?;
-        progress::say(&format!("{}: {added} added, {} there already", file.display(), entries.len() - added));
+        progress::say(&format!("{}: {added} added, {} already present", file.display(), entries.len() - added));
         if options.json {
             print(&text[old.len()..]);
         }
@@ -59,7 +59,7 @@ fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// All lines below a folder, by start.
+/// All lines below a folder, sorted by start time.
 pub(super) fn read(dir: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut all = Vec::new();
     for folder in listed(dir)?.iter().filter(|path| path.is_dir()) {
@@ -69,7 +69,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Vec<Entry>> {
         }
     }
     if all.is_empty() {
-        bail!("{} has no <arch>/<yyyy-mm>.ndjson; `cargo xtask report history append` writes them", dir.display());
+        bail!("{} has no <arch>/<yyyy-mm>.ndjson: create them with `cargo xtask report history append`", dir.display());
     }
     all.sort_by(|a, b| (&a.ts, &a.run).cmp(&(&b.ts, &b.run)));
     Ok(all)

@@ -17,7 +17,7 @@ use crate::paths::Paths;
 pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure> {
     let children = runs::merged(paths, &options.runs)?;
     if children.is_empty() {
-        return Err(Failure::nothing_ran(format!("there is no recorded run in {}", options.runs.join(", "))));
+        return Err(Failure::nothing_ran(format!("no recorded run in {}", options.runs.join(", "))));
     }
     let out = match &options.out {
         Some(out) => {
@@ -43,7 +43,7 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
     Ok(exit)
 }
 
-/// The joint report of merged runs, which `out` is named after.
+/// The joint report of merged runs, named after `out`.
 pub(super) fn joint(out: Option<&Path>, command: String, children: Vec<Child>) -> Joint {
     let name = out.and_then(|out| out.file_name());
     Joint {

@@ -1,4 +1,4 @@
-//! `cargo xtask report prow`: a run as a folder in Prow's layout.
+//! `cargo xtask report prow`: writes a run as a folder in Prow's layout.
 
 use anyhow::{Context, bail};
 use model::{Event, Exit};
@@ -23,11 +23,11 @@ pub(super) fn run(paths: &Paths, options: &ProwOptions) -> Result<Exit, Failure>
     Ok(Exit::Ok)
 }
 
-/// The objects of each run that the word stands for, one build after the other.
+/// The objects of each run that the argument names, one build after the other.
 pub(super) fn objects(paths: &Paths, run: &str, job: &JobOptions) -> anyhow::Result<Vec<Object>> {
     let records = records::read_all(paths, &[run.to_owned()])?;
     if records.len() > 1 && job.job.is_some() {
-        bail!("`{run}` is {} runs, and each is a build of a job of its own: leave --job out", records.len());
+        bail!("`{run}` contains {} runs, and each is a build of its own job: leave out --job", records.len());
     }
     let mut objects = Vec::new();
     for record in &records {

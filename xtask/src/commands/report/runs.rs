@@ -1,4 +1,4 @@
-//! The events of the runs that words on the command line stand for.
+//! The events of the runs that command-line arguments name.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(super) struct Recorded {
     pub(super) events: Vec<Event>,
 }
 
-/// Every run that the words stand for.
+/// Every run that the arguments name.
 pub(super) fn read(paths: &Paths, words: &[String]) -> Result<Vec<Recorded>, Failure> {
     let read = |folder: PathBuf| {
         let events = report::read(&run_dir::recorded(&folder).0).or_exit(Exit::Usage)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask report schema`: the form of results.json, from its types.
+//! `cargo xtask report schema`: the JSON Schema of results.json, generated from its types.
 
 use model::Exit;
 use report::Results;

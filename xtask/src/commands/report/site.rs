@@ -1,4 +1,4 @@
-//! `cargo xtask report site`: a folder of HTML pages over recorded runs.
+//! `cargo xtask report site`: writes HTML pages for recorded runs.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) fn run(paths: &Paths, options: &SiteOptions) -> Result<Exit, Failure>
     write(paths, &options.runs, options.out.as_deref(), &past.unwrap_or_default())
 }
 
-/// Also for `report support --format html`.
+/// `report support --format html` uses it as well.
 pub(super) fn write(paths: &Paths, runs: &[String], out: Option<&Path>, past: &[Entry]) -> Result<Exit, Failure> {
     let records = records::read_all(paths, runs).or_exit(Exit::Usage)?;
     let out = out.map_or_else(|| paths.reports.join("site"), Path::to_owned);

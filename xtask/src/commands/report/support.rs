@@ -1,4 +1,4 @@
-//! `cargo xtask report support`: what runs show of each program on each architecture.
+//! `cargo xtask report support`: what runs show about each program on each architecture.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(super) fn run(paths: &Paths, options: &SupportOptions) -> Result<Exit, Failu
     Ok(Exit::Ok)
 }
 
-/// Over all architectures that there are files for, whether a run speaks of them or not.
+/// The table for all architectures with a target file, also those without a run.
 pub(super) fn table(paths: &Paths, records: &[Record]) -> Result<Support, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let arch = |target: &model::Target| Arch { name: target.name.clone(), title: target.title.clone() };

@@ -1,4 +1,4 @@
-//! `cargo xtask report validate`: our own rules, applied to files of any origin.
+//! `cargo xtask report validate`: applies the project's rules to files of any origin.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) fn run(options: &ValidateOptions) -> Result<Exit, Failure> {
         let name = file.display().to_string();
         let bytes = std::fs::read(file).with_context(|| format!("failed to read {name}")).or_exit(Exit::Usage)?;
         let found = report::validate(&name, &bytes, options.junit_flavour.into())
-            .with_context(|| format!("cannot judge {name}"))
+            .with_context(|| format!("cannot validate {name}"))
             .or_exit(Exit::Usage)?;
         match found.len() {
             0 => progress::say(&format!("{name}: valid")),

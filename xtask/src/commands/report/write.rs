@@ -1,4 +1,4 @@
-//! `cargo xtask report write`: the files of recorded runs, from their events alone.
+//! `cargo xtask report write`: writes the files of recorded runs again, from their events alone.
 
 use anyhow::{Context, anyhow};
 use model::Exit;
@@ -14,7 +14,7 @@ use crate::paths::Paths;
 pub(super) fn run(paths: &Paths, options: &WriteOptions) -> Result<Exit, Failure> {
     let runs = runs::read(paths, &options.runs)?;
     if options.out.is_some() && runs.len() > 1 {
-        return Err(Failure::usage(anyhow!("--out takes the files of one run, and there are {}", runs.len())));
+        return Err(Failure::usage(anyhow!("--out takes the files of one run, but there are {} runs", runs.len())));
     }
     let mut ends = Vec::new();
     for run in runs {
@@ -26,6 +26,6 @@ pub(super) fn run(paths: &Paths, options: &WriteOptions) -> Result<Exit, Failure
         progress::say(&format!("{}: {exit} (exit {})", folder.display(), exit.code()));
         ends.push(exit);
     }
-    let nothing = || Failure::nothing_ran(format!("there is no recorded run in {}", options.runs.join(", ")));
+    let nothing = || Failure::nothing_ran(format!("no recorded run in {}", options.runs.join(", ")));
     ends.into_iter().reduce(worse).ok_or_else(nothing)
 }

@@ -1,4 +1,4 @@
-//! `runner audit`: how safe and how current the runners are.
+//! `runner audit`: checks how safe and how current the runners are.
 
 use std::path::Path;
 

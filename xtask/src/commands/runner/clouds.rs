@@ -1,4 +1,5 @@
-//! Which cloud is meant: from the options, the environment, or a `clouds.yaml`; and what lives there that was made here.
+//! Finds the cloud: from the options, the environment, or a `clouds.yaml`. Also marks the servers that this tool
+//! creates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,17 +13,17 @@ use targets::Catalogue;
 use super::stop::Stop;
 use crate::args::CloudOptions;
 
-/// Metadata of a server: which start of `up` made it.
+/// Metadata key of a server: the start of `up` that created it.
 pub(crate) const SERVER_RUN: &str = "archproof-run";
 
-/// Where OpenStack's own clients look, in their order. `config` is the user's folder for such files.
+/// The folders in which OpenStack's own clients search, in their order. `config` is the user's configuration folder.
 fn places(config: Option<&Path>) -> Vec<PathBuf> {
     let folders = [Some(PathBuf::from(".")), config.map(|dir| dir.join("openstack")), Some("/etc/openstack".into())];
     folders.into_iter().flatten().map(|folder| folder.join("clouds.yaml")).collect()
 }
 
-/// What was given, wherever; None if nothing was. `cloud` is the name in `targets/runners.yaml`, which an entry of
-/// `clouds.yaml` may have, too.
+/// The access to a cloud from any source; `None` if no source defines one. `cloud` is the name in
+/// `targets/runners.yaml`, which an entry of `clouds.yaml` may also have.
 pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> Result<Option<Access>, Stop> {
     let named = options.os_cloud.as_deref().filter(|name| !name.is_empty());
     if named.is_none()
@@ -38,7 +39,7 @@ pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> 
     };
     let Some(file) = file else {
         return match named {
-            Some(name) => Err(Stop::Usage(format!("there is no clouds.yaml with the cloud `{name}`"))),
+            Some(name) => Err(Stop::Usage(format!("no clouds.yaml found for the cloud `{name}`"))),
             None => Ok(None),
         };
     };
@@ -47,7 +48,7 @@ pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> 
     let secure = secure.is_file().then(|| read(&secure)).transpose()?;
     let shown = file.display().to_string();
     let entry = |name| config::entry(&shown, &text, secure.as_deref(), name);
-    // The same name as in targets/ needs no option; neither does a file with one entry.
+    // An entry with the name in targets/ needs no option, and neither does a file with a single entry.
     let entry = match named {
         Some(name) => entry(Some(name)),
         None => entry(Some(cloud)).or_else(|_| entry(None)),
@@ -55,7 +56,7 @@ pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> 
     Ok(Some(config::access(&entry, &shown)?))
 }
 
-/// The clouds that servers may be left in: that of a provider, or all to which there is access.
+/// The clouds that may contain servers: the clouds of a provider, or all clouds with known access.
 pub(crate) fn reachable(
     catalogue: &Catalogue,
     options: &CloudOptions,
@@ -70,7 +71,7 @@ pub(crate) fn reachable(
     let wanted = provider.map(of_provider);
     if let (Some(name), Some([])) = (provider, wanted.as_deref()) {
         return Err(Stop::Usage(format!(
-            "`{name}` has no machines that a cloud makes; see `cargo xtask runner providers`"
+            "`{name}` has no machines that can be created in a cloud; see `cargo xtask runner providers`"
         )));
     }
     let mut found: Vec<(String, Microversion, Access)> = Vec::new();
@@ -82,7 +83,7 @@ pub(crate) fn reachable(
         if access.is_none() && wanted.is_some() {
             return Err(Stop::Usage(missing(cloud)));
         }
-        // One access may be meant for several.
+        // Several clouds may share one access.
         let known = |access: &Access| found.iter().any(|(_, _, other)| other == access);
         if let Some(access) = access.filter(|access| !known(access)) {
             found.push((cloud.name.clone(), newest(cloud)?, access));
@@ -91,7 +92,7 @@ pub(crate) fn reachable(
     Ok(found)
 }
 
-/// As [`find`]; to have none is an error here.
+/// Like [`find`], but an error if no access is defined.
 pub(crate) fn open(options: &CloudOptions, home: Option<&Path>, cloud: &Cloud) -> Result<Session, Stop> {
     let access = find(options, home, &cloud.name)?.ok_or_else(|| Stop::Usage(missing(cloud)))?;
     Ok(Session::open(access)?)
@@ -104,26 +105,26 @@ pub(crate) fn newest(cloud: &Cloud) -> Result<Microversion, Fault> {
 fn missing(cloud: &Cloud) -> String {
     let dashboard = cloud.dashboard.as_deref().map_or_else(String::new, |url| format!(" at {url}"));
     format!(
-        "how to log in to {} is not known: make an application credential (Identity, Application Credentials{dashboard}), \
+        "no credentials for {}: create an application credential (Identity, Application Credentials{dashboard}), \
          put its clouds.yaml into ~/.config/openstack and give --os-cloud, or set OS_AUTH_URL, \
          OS_APPLICATION_CREDENTIAL_ID and OS_APPLICATION_CREDENTIAL_SECRET",
         cloud.name
     )
 }
 
-/// A file with secrets; that others can read it is said, and no reason to stop.
+/// Reads a file with secrets; warns if other users can read it.
 fn read(file: &Path) -> Result<String, Stop> {
     use std::os::unix::fs::PermissionsExt;
     let shown = file.display();
     let wrong = |error| Stop::Usage(format!("failed to read {shown}: {error}"));
     let mode = std::fs::metadata(file).map_err(wrong)?.permissions().mode();
     if mode & 0o077 != 0 {
-        progress::say(&format!("warning: others can read {shown}: chmod 600 {shown}"));
+        progress::say(&format!("warning: other users can read {shown}: run `chmod 600 {shown}`"));
     }
     std::fs::read_to_string(file).map_err(wrong)
 }
 
-/// What a server is marked with.
+/// The metadata of a server that this tool creates.
 pub(crate) fn marks(run: &str, runner: &str, scope: &str) -> BTreeMap<String, String> {
     let marks = [(SERVER_RUN, run), (::runner::gc::SERVER_RUNNER, runner), (::runner::gc::SERVER_SCOPE, scope)];
     marks.map(|(key, value)| (key.to_owned(), value.to_owned())).into()

@@ -1,7 +1,7 @@
-//! `cargo xtask runner doctor`, on the machine that is to become a runner: which kinds of jobs it can serve, and why.
+//! `cargo xtask runner doctor`: which kinds of jobs this machine can run as a runner, and why.
 //!
-//! What `cargo xtask doctor` finds is found by it; what only matters to a runner is looked at in `probe`. What follows
-//! from both is decided here, by functions that look at nothing.
+//! Uses the findings of `cargo xtask doctor`; `probe` collects facts that only matter for a runner. This module draws
+//! the conclusions, in functions without I/O.
 
 mod probe;
 
@@ -22,15 +22,15 @@ use probe::Seen;
 /// The keys of `--json`.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// As `uname -m` tells it.
+    /// As `uname -m` prints it.
     machine: String,
-    /// None: no target file describes this machine.
+    /// `None`: no target file describes this machine.
     arch: Option<String>,
     ways: Vec<Way>,
     findings: Vec<Finding>,
 }
 
-/// One kind of job.
+/// A kind of job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Way {
     way: &'static str,
@@ -42,7 +42,7 @@ struct Way {
 #[serde(rename_all = "lowercase")]
 enum Works {
     Yes,
-    /// Nothing speaks against it, and nobody has tried.
+    /// No finding rules it out, but it has not been tried.
     Untried,
     No,
 }
@@ -81,15 +81,15 @@ pub(crate) fn run(places: &Places, options: &RunnerDoctorOptions) -> Result<(), 
         print(&report.table());
     }
     let good = report.ways.iter().any(|way| way.works != Works::No && way.way != UNIT);
-    if good { Ok(()) } else { Err(Stop::Remote("this machine can serve no more than unit tests, see above".into())) }
+    if good { Ok(()) } else { Err(Stop::Remote("this machine can run no more than unit tests, see above".into())) }
 }
 
 const UNIT: &str = "unit-only";
 
-/// From the one that proves most on. `arch` is None where no target file describes the machine.
+/// Ordered by how much a job of this kind proves, most first. `arch` is `None` if no target file describes the machine.
 fn ways(arch: Option<&str>, findings: &[Finding], seen: &Seen) -> Vec<Way> {
     let Some(arch) = arch else {
-        let why = format!("no target file describes a machine that calls itself `{}`", seen.machine);
+        let why = format!("no target file describes the machine `{}`", seen.machine);
         let no = |way| Way { way, works: Works::No, why: why.clone() };
         return vec![no("kind"), no("vm-kvm"), no("vm-tcg"), no("process"), unit()];
     };
@@ -115,30 +115,28 @@ fn kvm(finding: Option<&Finding>, in_the_way: Option<String>) -> Way {
     let way = |works, why: String| Way { way: "vm-kvm", works, why };
     match (in_the_way, finding) {
         (Some(why), _) => way(Works::No, why),
-        (None, None) => way(Works::No, "KVM was not looked at".into()),
+        (None, None) => way(Works::No, "KVM was not checked".into()),
         (None, Some(finding)) if finding.status == Status::Ok => way(Works::Yes, finding.text.clone()),
         (None, Some(finding)) if finding.text == UNTRIED => way(Works::Untried, finding.text.clone()),
         (None, Some(finding)) => way(Works::No, finding.text.clone()),
     }
 }
 
-/// Nodes of Kind are containers that start systemd and containers of their own.
+/// Kind's nodes are containers that start systemd and nested containers.
 fn kind(docker: Option<&Finding>, seen: &Seen) -> Way {
     let way = |works, why: &str| Way { way: "kind", works, why: why.into() };
     match docker {
-        None => way(Works::No, "Docker was not looked at"),
+        None => way(Works::No, "Docker was not checked"),
         Some(finding) if finding.status != Status::Ok => way(Works::No, &finding.text),
-        Some(_) if !seen.cgroup2 => {
-            way(Works::No, "no version 2 of the control groups at /sys/fs/cgroup: systemd in a node wants it")
+        Some(_) if !seen.cgroup2 => way(Works::No, "no cgroup v2 at /sys/fs/cgroup, which systemd in a node needs"),
+        Some(_) if seen.unprivileged => {
+            way(Works::Untried, "Docker answers, but this is a container in a user namespace: a node may not start")
         }
-        Some(_) if seen.unprivileged => way(
+        Some(_) if !seen.overlay => way(
             Works::Untried,
-            "Docker answers, but this is a container whose root is nobody outside: a node may not start",
+            "Docker answers, but the kernel lists no overlay file system: load the module `overlay`",
         ),
-        Some(_) if !seen.overlay => {
-            way(Works::Untried, "Docker answers; the kernel lists no overlay file system, load the module")
-        }
-        Some(_) => way(Works::Yes, "Docker answers, with version 2 of the control groups"),
+        Some(_) => way(Works::Yes, "Docker answers, and cgroup v2 is available"),
     }
 }
 
@@ -146,20 +144,21 @@ fn unit() -> Way {
     Way { way: UNIT, works: Works::Yes, why: "the tests of the harness itself need no cluster".into() }
 }
 
-/// What matters to a runner of GitHub, whatever its jobs do.
+/// Findings that matter for any GitHub runner.
 fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[String]) -> Vec<Finding> {
     let finding = |check, status, text: &str| Finding::new(check, status, text);
     let agent = match arch {
         Some(arch) if pinned.is_empty() => {
-            let text = format!("no archive for {arch} is pinned of {}", agents.join(", "));
+            let text = format!("no archive for {arch} is pinned, of {}", agents.join(", "));
             finding("agent", Status::Problem, &text).cure("add url and sha256 to targets/runners.yaml")
         }
         Some(_) => finding("agent", Status::Ok, &format!("pinned for this machine: {}", pinned.join(", "))),
         None => finding("agent", Status::Problem, &format!("no target file describes `{}`", seen.machine)),
     };
     let user = if seen.root {
-        let text = "this is root: a job could do anything, and the agent refuses it";
-        finding("user", Status::Problem, text).cure("useradd --system --create-home runner, and start it as that user")
+        let text = "this is root: a job could do anything, and the agent refuses to run as root";
+        finding("user", Status::Problem, text)
+            .cure("useradd --system --create-home runner, and start the agent as this user")
     } else {
         finding("user", Status::Ok, "not root")
     };
@@ -167,14 +166,14 @@ fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[Strin
         Some(name) if seen.unprivileged => finding(
             "container",
             Status::Warning,
-            &format!("inside of {name}, as nobody outside: no modules, no devices"),
+            &format!("in a {name} container with a user namespace: no modules, no devices"),
         ),
-        Some(name) => finding("container", Status::Warning, &format!("inside of {name}")),
-        None => finding("container", Status::Ok, "not in a container that shows itself"),
+        Some(name) => finding("container", Status::Warning, &format!("in a {name} container")),
+        None => finding("container", Status::Ok, "no container detected"),
     };
     let metadata = if seen.metadata {
-        let text = "169.254.169.254 answers: every job can read what this machine was told at its first start";
-        let fix = "close it to the runner's user, as `cargo xtask runner userdata` does";
+        let text = "169.254.169.254 answers: every job can read this machine's cloud-init user data";
+        let fix = "block it for the runner's user, as `cargo xtask runner userdata` does";
         finding("metadata", Status::Warning, text).cure(fix)
     } else {
         finding("metadata", Status::Ok, "169.254.169.254 does not answer")
@@ -182,17 +181,17 @@ fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[Strin
     vec![agent, user, container, node(seen.node.as_deref()), kernel(seen), metadata]
 }
 
-/// Actions of GitHub's own are for Node 24; the official agent brings it along, the others do not.
+/// GitHub's own actions need Node 24; the official agent contains it, the other agents do not.
 fn node(version: Option<&str>) -> Finding {
     const NEEDED: u32 = 24;
     let major = version.and_then(|text| text.trim_start_matches('v').split('.').next()?.parse::<u32>().ok());
-    let cure = "install Node.js 24, or write workflows of shell steps alone";
+    let cure = "install Node.js 24, or write workflows that consist of shell steps";
     let text = match (version, major) {
         (Some(version), Some(major)) if major >= NEEDED => {
             return Finding::new("node", Status::Ok, format!("{version} is on PATH"));
         }
-        (Some(version), _) => format!("{version} is on PATH, and GitHub's actions want {NEEDED}"),
-        (None, _) => format!("there is no `node` on PATH, and GitHub's actions want {NEEDED}"),
+        (Some(version), _) => format!("{version} is on PATH, but GitHub's actions need {NEEDED}"),
+        (None, _) => format!("no `node` on PATH, but GitHub's actions need {NEEDED}"),
     };
     Finding::new("node", Status::Warning, text + "; only the official agent brings its own").cure(cure)
 }
@@ -200,15 +199,15 @@ fn node(version: Option<&str>) -> Finding {
 fn kernel(seen: &Seen) -> Finding {
     let mut lacks: Vec<&str> = Vec::new();
     let parts = [
-        (seen.cgroup2, "version 2 of the control groups"),
-        (seen.namespaces, "namespaces for users without rights"),
+        (seen.cgroup2, "cgroup v2"),
+        (seen.namespaces, "unprivileged user namespaces"),
         (seen.overlay, "the overlay file system"),
     ];
     lacks.extend(parts.iter().filter(|(there, _)| !there).map(|(_, name)| *name));
     if lacks.is_empty() {
-        return Finding::new("kernel", Status::Ok, "control groups 2, namespaces, overlay");
+        return Finding::new("kernel", Status::Ok, "cgroup v2, namespaces, overlay");
     }
-    let modules = if seen.modules { "" } else { "; modules cannot be loaded from here" };
+    let modules = if seen.modules { "" } else { "; this process cannot load modules" };
     Finding::new("kernel", Status::Warning, format!("without {}{modules}; only containers need them", lacks.join(", ")))
 }
 
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_has_what_it_needs_or_a_reason() {
+    fn every_kind_of_job_works_or_has_a_reason() {
         use Status::{Problem, Warning};
         use Works::{No, Untried, Yes};
         // kind, vm-kvm, vm-tcg, process, unit-only.
@@ -281,7 +280,7 @@ mod tests {
             assert_eq!(ways.iter().map(|way| way.works).collect::<Vec<_>>(), expected, "{changed:?}");
             assert!(ways.iter().all(|way| !way.why.is_empty()));
             for (_, _, text) in changed {
-                assert!(ways.iter().any(|way| way.why.contains(text)), "{ways:?} do not say `{text}`");
+                assert!(ways.iter().any(|way| way.why.contains(text)), "{ways:?} do not contain `{text}`");
             }
         }
         let unknown = ways(None, &[], &Seen { machine: "vax".into(), ..seen() });
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_in_containers_are_no_promise() {
+    fn kind_in_a_container_is_untried_at_best() {
         let docker = Finding::new("docker", Status::Ok, "engine answers");
         for (change, expected) in [
             ((|s| s.cgroup2 = false) as fn(&mut Seen), Works::No),
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runner_is_told_what_its_jobs_could_do_to_it() {
+    fn each_risk_of_a_runner_is_one_finding() {
         let all = |change: fn(&mut Seen), pinned: &[String]| {
             let mut seen = seen();
             change(&mut seen);

@@ -1,4 +1,4 @@
-//! `runner gc`: what earlier runs have left, among GitHub's runners and among the servers of clouds.
+//! `runner gc`: deletes leftovers of earlier runs, GitHub runners and cloud servers.
 
 use std::path::Path;
 
@@ -17,13 +17,13 @@ use super::stop::Stop;
 use super::{Ended, clouds, finish, machines, open, shown, value};
 use crate::args::RunnerGcOptions;
 
-/// What was done, and what was not.
+/// What was deleted, and what failed.
 #[derive(Default)]
 struct Cleaned {
     runners: Vec<Deletion>,
     servers: Vec<OfCloud>,
     planned: Vec<Planned>,
-    /// The exit code of what could not be deleted.
+    /// The exit code of the first deletion that failed.
     failed: Option<u8>,
 }
 
@@ -34,7 +34,7 @@ struct OfCloud {
     server: Deletion,
 }
 
-/// A cloud that was logged in to, and its servers with our mark.
+/// A cloud with a session, and its servers that have our metadata.
 struct Opened {
     name: String,
     session: Session,
@@ -58,7 +58,7 @@ pub(super) fn run(data: &Path, home: Option<&Path>, options: &RunnerGcOptions) -
     finish(options.access.output, shown, || github.planned().into_iter().chain(planned).collect())
 }
 
-/// Returns how many runners there were.
+/// Returns the total number of runners.
 fn clean(
     catalogue: &Catalogue,
     home: Option<&Path>,
@@ -66,12 +66,12 @@ fn clean(
     github: &Github,
     cleaned: &mut Cleaned,
 ) -> Result<usize, Ended> {
-    // Before the runners: a server that is made meanwhile must not seem to have none.
+    // List servers before runners: otherwise a server created in between would look like one without a runner.
     let opened = opened(catalogue, home, options)?;
     let runners = github.runners(None)?;
     let now = Timestamp::now();
     let dry_run = options.access.output.dry_run;
-    // Servers first: a runner that is gone could not be told from one that never was.
+    // Delete servers first: the decision about a server needs its runner.
     for cloud in &opened {
         let scope = github.scope().to_string();
         let found = gc::servers(&cloud.servers, &runners, &scope, now, options.older);
@@ -91,15 +91,15 @@ fn delete_runners(
     for deletion in gc::runners(runners, now, options.older) {
         let Ok(id) = deletion.id.parse() else { continue };
         match github.delete(id) {
-            // The next one is shown as well.
+            // Continue, so that a dry run shows all requests.
             Err(Error::DryRun) => {}
             Err(error @ Error::Interrupted(_)) => return Err(error.into()),
             Err(error) => {
-                progress::say(&format!("runner {} stays: {error}", plain(&deletion.name)));
+                progress::say(&format!("failed to delete runner {}: {error}", plain(&deletion.name)));
                 cleaned.failed.get_or_insert(error.code());
             }
             Ok(_) => {
-                progress::say(&format!("runner {} is deleted: {}", plain(&deletion.name), deletion.why));
+                progress::say(&format!("deleted runner {}: {}", plain(&deletion.name), deletion.why));
                 cleaned.runners.push(deletion);
             }
         }
@@ -118,11 +118,11 @@ fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &m
         match nova.delete(&deletion.id) {
             Err(fault) if fault.kind == cloud::Kind::Interrupted => return Err(Stop::from(fault).into()),
             Err(fault) => {
-                progress::say(&format!("server {} stays: {fault}", plain(&deletion.name)));
+                progress::say(&format!("failed to delete server {}: {fault}", plain(&deletion.name)));
                 cleaned.failed.get_or_insert(Stop::from(fault).code());
             }
             Ok(_) => {
-                progress::say(&format!("server {} is deleted: {}", plain(&deletion.name), deletion.why));
+                progress::say(&format!("deleted server {}: {}", plain(&deletion.name), deletion.why));
                 cleaned.servers.push(OfCloud { cloud: cloud.name.clone(), server: deletion.clone() });
             }
         }
@@ -133,7 +133,7 @@ fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &m
 fn opened(catalogue: &Catalogue, home: Option<&Path>, options: &RunnerGcOptions) -> Result<Vec<Opened>, Stop> {
     let all = clouds::reachable(catalogue, &options.cloud, home, options.provider.as_deref())?;
     if all.is_empty() {
-        progress::say("no cloud is known here (--os-cloud, OS_AUTH_URL or clouds.yaml): servers are not looked at");
+        progress::say("no cloud is configured (--os-cloud, OS_AUTH_URL or clouds.yaml): servers are not checked");
     }
     let mut opened = Vec::new();
     for (name, newest, access) in all {
@@ -145,7 +145,7 @@ fn opened(catalogue: &Catalogue, home: Option<&Path>, options: &RunnerGcOptions)
     Ok(opened)
 }
 
-/// None: when it was made is not told, so that it cannot be called old.
+/// `None` if the creation time is unknown: such a server must not count as old.
 fn known(server: cloud::compute::Server) -> Option<gc::Server> {
     let cloud::compute::Server { id, name, created, metadata, .. } = server;
     Some(gc::Server { id, name, created: created.parse().ok()?, metadata })

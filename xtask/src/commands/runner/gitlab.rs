@@ -13,7 +13,7 @@ use super::private::Private;
 use super::{Ended, config, finish, shown};
 use crate::args::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
 
-/// Longest single wait for a limit of the server, in seconds.
+/// Longest single wait for a rate limit of the server, in seconds.
 const MAX_WAIT: u64 = 900;
 
 pub(super) fn run(data: &Path, options: &GitlabOptions) -> Result<u8, Ended> {
@@ -33,7 +33,9 @@ fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Ended> {
     let owner = match (options.project, options.of_group) {
         (Some(project), _) => Owner::Project(project),
         (None, Some(group)) => Owner::Group(group),
-        (None, None) => return Err(Error::Config("whose runner? give --project or --group".into()).into()),
+        (None, None) => {
+            return Err(Error::Config("no owner of the runner is given: add --project or --group".into()).into());
+        }
     };
     let mut tags = vec![arch.clone()];
     tags.extend(options.tags.iter().filter(|tag| *tag != arch).cloned());
@@ -47,11 +49,11 @@ fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Ended> {
         let kept = interrupt::check().map_err(Error::from);
         if let Err(error) = kept.and_then(|()| file.map_or(Ok(()), |file| file.write(&toml))) {
             gitlab.for_teardown().delete(created.id)?;
-            progress::say(&format!("runner {} was deleted again", created.id));
+            progress::say(&format!("deleted runner {} again", created.id));
             return Err(error.into());
         }
         progress::say(&format!(
-            "runner {} {name} is registered; {} is for gitlab-runner",
+            "registered runner {} {name}; {} is the configuration for gitlab-runner",
             created.id,
             options.out.display()
         ));
@@ -65,7 +67,7 @@ fn rm(options: &GitlabRmOptions) -> Result<u8, Ended> {
     let gitlab = gitlab(&options.access)?;
     let work = || {
         let was = gitlab.delete(options.id)?;
-        progress::say(&format!("runner {} {}", options.id, if was { "is deleted" } else { "was gone already" }));
+        progress::say(&format!("runner {}: {}", options.id, if was { "deleted" } else { "already gone" }));
         Ok(shown(String::new(), json!({ "id": options.id, "deleted": was })))
     };
     finish(options.access.output, work(), || gitlab.planned())

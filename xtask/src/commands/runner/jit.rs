@@ -27,13 +27,13 @@ pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
         let kept = interrupt::check().map_err(Error::from);
         let kept = kept.and_then(|()| file.map_or(Ok(()), |file| file.write(&made.config)));
         if let Err(error) = kept {
-            // Without its configuration nobody can start it.
+            // Without its configuration, the runner can never start.
             github.for_teardown().delete(made.runner.id)?;
-            progress::say(&format!("{} was deleted again", made.runner));
+            progress::say(&format!("deleted {} again", made.runner));
             return Err(error.into());
         }
         let out = options.out.display();
-        progress::say(&format!("{} is registered for one job; its configuration is in {out}", made.runner));
+        progress::say(&format!("registered {} for one job; its configuration is in {out}", made.runner));
         let json = json!({
             "id": made.runner.id, "name": made.runner.name, "arch": arch, "group": group, "labels": labels,
             "file": options.out,
@@ -42,7 +42,7 @@ pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
     })
 }
 
-/// Those that were given, or those of the project's own machine of this architecture.
+/// The labels from the options, or those of the project's own machine of this architecture.
 fn labels(catalogue: &Catalogue, arch: &str, options: &JitOptions) -> Result<Vec<String>, Error> {
     if !options.labels.is_empty() {
         return Ok(options.labels.clone());
@@ -56,23 +56,23 @@ fn labels(catalogue: &Catalogue, arch: &str, options: &JitOptions) -> Result<Vec
     match (&own[..], &options.runner) {
         ([runner], _) if runner.owner == Owner::Own => Ok(runner.labels.clone()),
         ([runner], _) => {
-            Err(Error::Config(format!("{} is not the project's own: nobody here registers it", runner.name)))
+            Err(Error::Config(format!("{} does not belong to the project, so it cannot be registered", runner.name)))
         }
         (_, Some(name)) => {
             let valid: Vec<&str> = of_arch.iter().map(|runner| runner.name.as_str()).collect();
             let name = plain(name);
             Err(Error::Config(format!(
-                "{arch} has no runner `{name}` in targets/matrix.yaml; it has: {}",
+                "{arch} has no runner `{name}` in targets/matrix.yaml; valid: {}",
                 valid.join(", ")
             )))
         }
         ([], None) => {
-            let text = format!("{arch} has no machine of the project's own in targets/matrix.yaml: give --labels");
+            let text = format!("targets/matrix.yaml has no runner of the project for {arch}: give --labels");
             Err(Error::Config(text))
         }
         (several, None) => {
             let valid: Vec<&str> = several.iter().map(|runner| runner.name.as_str()).collect();
-            Err(Error::Config(format!("which? give --runner: {}", valid.join(", "))))
+            Err(Error::Config(format!("several runners match: give --runner, one of {}", valid.join(", "))))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `runner labels`.
+//! `runner labels`: shows and changes the labels of a runner.
 
 use ::runner::github::Label;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! `runner list` and `runner rm`.
+//! `runner list` and `runner rm`: list runners, delete a runner.
 
 use ::runner::Error;
 use ::runner::github::Runner;
@@ -34,11 +34,11 @@ pub(super) fn rm(options: &RmOptions) -> Result<u8, Ended> {
     with_github(&options.access, |github| {
         let runner = find(github, &options.runner)?;
         if runner.busy && !options.force {
-            let text = format!("{runner} is busy: wait for its job, or give --force, and the job is lost");
+            let text = format!("{runner} is busy: wait for its job, or give --force, which loses the job");
             return Err(Error::Conflict(text).into());
         }
         let was = github.delete(runner.id)?;
-        progress::say(&format!("{runner} {}", if was { "is deleted" } else { "was gone already" }));
+        progress::say(&format!("{runner}: {}", if was { "deleted" } else { "already gone" }));
         Ok(shown(String::new(), json!({ "id": runner.id, "name": runner.name, "deleted": was })))
     })
 }

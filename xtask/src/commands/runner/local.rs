@@ -1,7 +1,7 @@
-//! `cargo xtask runner up --local`: the agent on this machine, for one job.
+//! `cargo xtask runner up --local`: runs the agent on this machine, for one job.
 //!
-//! It has the rights of the user who starts it, so that must not be root, and its jobs can read whatever that user can:
-//! no token of GitHub should be among it. When the agent ends, or this command does, so does all that it has started.
+//! The agent has the rights of the current user, who must not be root. Its jobs can read everything that this user can,
+//! so no GitHub token should be readable. When the agent or this command ends, all processes of the agent are killed.
 
 mod admission;
 
@@ -31,15 +31,15 @@ use crate::paths::Paths;
 
 const UNPACK: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// For an agent that was asked to end: it tells GitHub.
+/// Grace period of an agent that was asked to stop: it still notifies GitHub.
 const GRACE: Duration = Duration::from_secs(30);
-/// The agent's own exit code for a version that GitHub no longer takes.
+/// The agent's own exit code if GitHub no longer accepts its version.
 const DEPRECATED: i32 = 7;
 const LAST_LINES: usize = 30;
-/// The agent takes its configuration from there; a command line could be read by everybody.
+/// The agent reads its configuration from this variable, because every user can read a command line.
 const VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
 
-/// What is started, and who has to be told when it never was.
+/// The configuration, and the registration to delete at the end.
 struct Ready {
     jit: Secret,
     registered: Option<(Github, u64)>,
@@ -51,11 +51,13 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     if let Some(name) = &options.arch
         && catalogue.target(name)?.name != target.name
     {
-        return Err(Stop::Usage(format!("--local is this machine, and it is {}, not {name}", target.name)));
+        return Err(Stop::Usage(format!(
+            "--local is this machine, which has the architecture {}, not {name}",
+            target.name
+        )));
     }
     if geteuid().is_root() {
-        let text =
-            "refused: a job on a runner of root can do anything to this machine; start it as a user without rights";
+        let text = "refused: a job on a root runner can do anything to this machine; run this as an unprivileged user";
         return Err(Stop::Policy(text.into()));
     }
     let agent = machine::agent(&catalogue, target, &options.make.worker)?;
@@ -71,22 +73,20 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
             Ready { jit, registered: None }
         }
         None => {
-            say(
-                "warning: a job runs as this user, and may find the token where it came from; --jit FILE needs none here",
-            );
-            // The archive first: it is what fails most often, and nothing is registered then.
+            say("warning: a job runs as this user, and may find the token at its source; --jit FILE needs no token");
+            // Fetch the archive first, because this fails most often, and nothing is registered yet.
             archive(paths, &agent)?;
             register(&catalogue, options, &target.name)?
         }
     };
-    // Others of this user cannot read our memory and environment any more, and those are what a job is.
+    // Keeps other processes of this user, such as jobs, from reading the memory and environment of this process.
     if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         say("warning: a job may be able to read the environment of this command");
     }
     let ended = serve(paths, &agent, &ready, options.make.worker.minutes);
     let gone = ready.registered.as_ref().map(|(github, id)| github.for_teardown().delete(*id));
     if let Some(Err(error)) = gone {
-        say(&format!("warning: the runner stays, `cargo xtask runner gc` removes it: {error}"));
+        say(&format!("warning: the runner was not deleted; `cargo xtask runner gc` removes it: {error}"));
     }
     let log = ended?;
     if options.access.output.json {
@@ -96,12 +96,12 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     }
 }
 
-/// Refuses a file with a credential of GitHub: a job could read it.
+/// Refuses a file with a GitHub credential, because a job could read it.
 fn without_files(options: &RunnerUpOptions) -> Result<(), Stop> {
     if let Some(file) = options.access.token_file.as_ref().or(options.access.app_key_file.as_ref()) {
         return Err(Stop::Policy(format!(
-            "refused: a job runs as this user and can read {}; make the configuration elsewhere with `cargo xtask runner \
-             jit`, and give it here with --jit",
+            "refused: a job runs as this user and can read {}; create the configuration elsewhere with `cargo xtask \
+             runner jit`, and give it to this command with --jit",
             file.display()
         )));
     }
@@ -113,9 +113,9 @@ fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Res
     let repository = github.repository()?;
     let groups = github.groups()?;
     policy::registration(repository.as_ref(), &groups, options.allow_persistent_public)
-        .map_err(|error| Stop::Policy(format!("{error} (a machine that is used again is one that stays)")))?;
+        .map_err(|error| Stop::Policy(format!("{error} (a machine that is reused counts as persistent)")))?;
     let jit = github.create_jit(&asked(catalogue, options, arch, &github)?)?;
-    say(&format!("{} is registered", jit.runner));
+    say(&format!("registered {}", jit.runner));
     Ok(Ready { jit: jit.config, registered: Some((github, jit.runner.id)) })
 }
 
@@ -128,7 +128,7 @@ fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &
     Ok(JitRequest { arch: arch.to_owned(), name: None, group, labels })
 }
 
-/// Runs the agent to the end of its job; returns the end of its log.
+/// Runs the agent until its job ends; returns the end of its log.
 fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<String, Stop> {
     let archive = archive(paths, agent)?;
     let place = Scratch::create(&paths.cache, "runner").or_exit(Exit::Infrastructure)?;
@@ -160,11 +160,11 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
     let status = ended.map_err(Stop::of_wait)?;
     match status.code() {
         Some(0) => {
-            phase.done("has had its job");
+            phase.done("has finished its job");
             Ok(format!("{last}\n"))
         }
-        Some(DEPRECATED) => Err(Stop::Remote(format!("GitHub takes no jobs for version {} any more", agent.version))),
-        _ => Err(Stop::Remote(format!("the agent ended with {status}:\n{last}"))),
+        Some(DEPRECATED) => Err(Stop::Remote(format!("GitHub accepts no jobs for version {} any more", agent.version))),
+        _ => Err(Stop::Remote(format!("the agent exited with {status}:\n{last}"))),
     }
 }
 
@@ -173,7 +173,7 @@ fn archive(paths: &Paths, agent: &Agent) -> Result<PathBuf, Stop> {
     fetched.map_err(|error| Stop::Remote(format!("{error:#}")))
 }
 
-/// Nothing of ours: there may be tokens in it.
+/// A new environment. This process's own environment may contain tokens.
 fn environment(place: &Path, jit: &Secret) -> BTreeMap<String, String> {
     let path = |name: &str| place.join(name).display().to_string();
     [
@@ -188,7 +188,7 @@ fn environment(place: &Path, jit: &Secret) -> BTreeMap<String, String> {
     .into()
 }
 
-/// Returns the program that is started.
+/// Returns the path of the agent's program.
 fn unpack(archive: &Path, place: &Path, kind: AgentKind) -> anyhow::Result<PathBuf> {
     fetch::agent_unpacks(archive)?;
     let folder = place.join("agent");
@@ -198,7 +198,7 @@ fn unpack(archive: &Path, place: &Path, kind: AgentKind) -> anyhow::Result<PathB
     let shell = Shell::new()?;
     exec::run(cmd!(shell, "tar --extract --gzip --no-same-owner --file {archive} --directory {folder}"), UNPACK)?;
     let program = folder.join(kind.program());
-    anyhow::ensure!(program.is_file(), "the agent's archive holds no {}", kind.program());
+    anyhow::ensure!(program.is_file(), "the agent's archive contains no {}", kind.program());
     Ok(program)
 }
 
@@ -209,10 +209,10 @@ fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Age
         match github.create_jit(&asked(catalogue, options, arch, &github)?) {
             Err(::runner::Error::DryRun) => planned = github.planned(),
             Err(error) => return Err(error.into()),
-            Ok(_) => return Err(Stop::Remote("a dry run has registered a runner".into())),
+            Ok(_) => return Err(Stop::Remote("a dry run registered a runner".into())),
         }
     }
-    let start = format!("{} with {VARIABLE}=*** and nothing else of the environment", agent.kind.program());
+    let start = format!("{} with {VARIABLE}=*** and none of the caller's environment", agent.kind.program());
     if !options.access.output.json {
         say(&format!("would fetch {} (SHA-256 {}) and start {start}", agent.url, agent.sha256));
     }

@@ -1,4 +1,4 @@
-//! Which machine of `targets/runners.yaml` is meant, and which agent is to be on it.
+//! Selects a machine of `targets/runners.yaml`, and the agent for it.
 
 use cloud::userdata::{Agent, AgentKind};
 use model::{Machinery, Runner, Target};
@@ -7,15 +7,15 @@ use targets::Catalogue;
 use super::stop::Stop;
 use crate::args::WorkerOptions;
 
-/// A machine that can be made, or made a runner.
+/// A machine that can be created, or set up as a runner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen<'a> {
     pub(crate) runner: &'a Runner,
     pub(crate) machinery: &'a Machinery,
 }
 
-/// The machines of an architecture on which an agent of ours is, of one provider where one is given; first those that a
-/// cloud makes.
+/// The machines of an architecture that have an agent, optionally of one provider; machines that can be created in a
+/// cloud come first.
 pub(crate) fn of<'a>(catalogue: &'a Catalogue, target: &Target, provider: Option<&str>) -> Vec<Chosen<'a>> {
     let runners = catalogue.matrix.runners.iter().filter(|runner| runner.arch == target.name);
     let mut chosen: Vec<Chosen<'_>> = runners
@@ -27,7 +27,7 @@ pub(crate) fn of<'a>(catalogue: &'a Catalogue, target: &Target, provider: Option
     chosen
 }
 
-/// Refuses a provider that does not exist, or that brings its own runners.
+/// Refuses a provider that does not exist or that has its own runners.
 pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), Stop> {
     let Some(provider) = catalogue.runners.provider(name) else {
         let names: Vec<&str> = catalogue.runners.providers.iter().map(|provider| provider.name.as_str()).collect();
@@ -35,14 +35,13 @@ pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), St
     };
     let mut machines = catalogue.runners.machines.iter().filter(|machine| machine.provider == name);
     if machines.clone().next().is_some() && machines.all(|machine| machine.agent.is_none()) {
-        let text =
-            format!("{} brings its own runners, and there is nothing to set up: {}", provider.title, provider.apply);
+        let text = format!("{} has its own runners, so there is nothing to set up: {}", provider.title, provider.apply);
         return Err(Stop::Usage(text));
     }
     Ok(())
 }
 
-/// What is installed: what was asked for, or what the machine has, or the first that there is for the architecture.
+/// The agent from the options, or the machine's agent, or the first agent that supports the architecture.
 pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Stop> {
     let machine = of(catalogue, target, options.provider.as_deref()).into_iter().next();
     let machine = machine.or_else(|| of(catalogue, target, None).into_iter().next());
@@ -63,8 +62,8 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
     }
     let download = agent.downloads.get(&target.name).ok_or_else(|| {
         Stop::Usage(format!(
-            "no archive of {} {} for {} is pinned: add its url and sha256 to targets/runners.yaml after looking at the \
-             file ({}), or give --agent-url and --agent-sha256",
+            "no archive of {} {} for {} is pinned: check the file ({}) and add its url and sha256 to \
+             targets/runners.yaml, or give --agent-url and --agent-sha256",
             agent.name, agent.version, target.name, agent.source
         ))
     })?;
@@ -73,16 +72,16 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
     Ok(Agent { kind, version: agent.version.clone(), url, sha256, size })
 }
 
-/// How it is started is not data: a script knows it.
+/// Not in the target data, because a script implements how each agent starts.
 fn kind(agent: &model::Agent) -> Result<AgentKind, Stop> {
     match agent.name.as_str() {
         "actions-runner" => Ok(AgentKind::ActionsRunner),
         "github-act-runner" => Ok(AgentKind::GithubActRunner),
-        other => Err(Stop::Usage(format!("how the agent `{other}` is started is not known here"))),
+        other => Err(Stop::Usage(format!("no script starts the agent `{other}`"))),
     }
 }
 
-/// The one machine that is meant.
+/// Selects exactly one machine.
 pub(crate) fn one<'a>(
     catalogue: &'a Catalogue,
     target: &Target,
@@ -97,10 +96,10 @@ pub(crate) fn one<'a>(
     let found = all.into_iter().find(|chosen| runner.is_none_or(|runner| chosen.runner.name == runner));
     found.ok_or_else(|| match (runner, names.is_empty()) {
         (Some(runner), false) => {
-            Stop::Usage(format!("`{runner}` is no machine of {}'s that is made here; valid: {names}", target.name))
+            Stop::Usage(format!("`{runner}` is not a runner of the project for {}; valid: {names}", target.name))
         }
         _ => Stop::Usage(format!(
-            "no machine of {} is made here: targets/runners.yaml names none with an agent{}",
+            "no machine for {} can be set up: targets/runners.yaml has none with an agent{}",
             target.name,
             provider.map_or_else(String::new, |provider| format!(" of {provider}"))
         )),

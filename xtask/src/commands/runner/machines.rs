@@ -1,4 +1,4 @@
-//! What the commands about machines share with those about runners.
+//! Helpers that the commands for machines share with those for runners.
 
 use ::runner::Planned;
 use proc::progress;
@@ -8,7 +8,7 @@ use super::{Ended, show_planned};
 use crate::args::Output;
 use crate::commands::print;
 
-/// As the other subcommands end.
+/// Converts the result to that of the other subcommands.
 pub(super) fn ended(result: Result<(), Stop>) -> Result<u8, Ended> {
     match result {
         Ok(()) => Ok(0),
@@ -21,19 +21,19 @@ pub(super) fn ended(result: Result<(), Stop>) -> Result<u8, Ended> {
     }
 }
 
-/// What a dry run would have sent.
+/// Prints the requests that a dry run would have sent.
 pub(super) fn print_planned(output: Output, github: Vec<Planned>, cloud: Vec<cloud::Planned>) -> Result<(), Stop> {
     let all: Vec<Planned> = github.into_iter().chain(cloud.into_iter().map(planned)).collect();
     show_planned(output, &all).map_err(Stop::from)
 }
 
-/// For scripts.
+/// Prints for scripts.
 pub(super) fn show(text: &str) -> Result<(), Stop> {
     print(text);
     Ok(())
 }
 
-/// In the form in which requests to GitHub are shown.
+/// Converts a request to the form of requests to GitHub.
 pub(super) fn planned(request: cloud::Planned) -> Planned {
     let cloud::Planned { method, url, headers, body, .. } = request;
     Planned { method, url, headers, body, sent: false }

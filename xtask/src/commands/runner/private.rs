@@ -1,4 +1,4 @@
-//! Files that hold a secret: never readable by others, there whole or not at all.
+//! Files with a secret: never readable by other users, and either complete or absent.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ::runner::Error;
 use model::Secret;
 
-/// A file that is not there yet under its name. Dropping it removes it.
+/// A file that does not have its final name yet. Dropping it removes it.
 #[derive(Debug)]
 pub(super) struct Private {
     file: File,
@@ -18,22 +18,22 @@ pub(super) struct Private {
 }
 
 impl Private {
-    /// Makes sure that it can be written before the secret is asked for: what was registered and cannot be kept must be
-    /// deleted again.
+    /// Call this before the secret is requested, to check that it can be written: a registered runner whose secret is
+    /// lost would have to be deleted again.
     pub(super) fn create(to: &Path) -> Result<Private, Error> {
         let wrong = |error: std::io::Error| Error::Config(format!("failed to write {}: {error}", to.display()));
         if to.is_dir() {
-            return Err(Error::Config(format!("{} is a folder; give --out a file", to.display())));
+            return Err(Error::Config(format!("{} is a folder: give a file with --out", to.display())));
         }
         let mut part = to.as_os_str().to_owned();
         part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
-        // `create_new` follows no link that somebody has put there.
+        // `create_new` follows no symbolic link that another user has created.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(wrong)?;
         Ok(Private { file, part, to: to.to_owned(), done: false })
     }
 
-    /// Takes the place of an older file; a link is replaced, not followed.
+    /// Replaces an older file; replaces a symbolic link instead of following it.
     pub(super) fn write(mut self, secret: &Secret) -> Result<(), Error> {
         let wrong =
             |error: std::io::Error, to: &Path| Error::Config(format!("failed to write {}: {error}", to.display()));
@@ -48,7 +48,7 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         if !self.done {
-            // It is empty, or what is in it is of no use to anybody.
+            // It is empty or incomplete.
             let _ = std::fs::remove_file(&self.part);
         }
     }

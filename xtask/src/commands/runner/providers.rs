@@ -1,4 +1,5 @@
-//! `runner providers`: who gives machines of which architecture. Nobody is asked: it is all in `targets/`.
+//! `runner providers`: lists who provides machines of which architecture. All data is in `targets/`; no server is
+//! asked.
 
 use std::path::Path;
 
@@ -29,7 +30,7 @@ pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Ended> 
     Ok(0)
 }
 
-/// Those of the runners of an architecture, or all.
+/// The providers for the runners of an architecture, or all providers.
 fn named<'a>(runners: &'a RunnerData, matrix: &MatrixData, arch: Option<&String>) -> Vec<&'a Provider> {
     let Some(arch) = arch else { return runners.providers.iter().collect() };
     let of = matrix.runners.iter().filter(|runner| runner.arch == *arch);

@@ -1,4 +1,4 @@
-//! `cargo xtask runner request`: the text of an application for machines. Nothing is sent.
+//! `cargo xtask runner request`: prints an application for machines. Nothing is sent.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(targets: &Path, options: &RequestOptions) -> Result<(), Stop> 
     let filled = request::parse(&text).and_then(|answers| request::fill(form, &answers));
     let filled = filled.map_err(|wrong| {
         let lines: String = wrong.iter().map(|line| format!("\n{}: {line}", file.display())).collect();
-        Stop::Usage(format!("{} of the answers must be changed:{lines}", wrong.len()))
+        Stop::Usage(format!("{} of the answers are not valid:{lines}", wrong.len()))
     })?;
     if options.json {
         let fields: Map<String, Value> =
@@ -46,15 +46,15 @@ fn form<'a>(catalogue: &'a Catalogue, provider: &str) -> Result<&'a RequestForm,
     }
     let with: Vec<&str> = forms.iter().map(|form| form.provider.as_str()).collect();
     let text = match catalogue.runners.provider(provider) {
-        Some(known) => format!("{} wants no application: {}", known.title, known.apply),
+        Some(known) => format!("{} needs no application: {}", known.title, known.apply),
         None => format!("unknown provider `{provider}`"),
     };
-    Err(Stop::Usage(format!("{text}; there are applications for: {}", with.join(", "))))
+    Err(Stop::Usage(format!("{text}; providers with an application: {}", with.join(", "))))
 }
 
 fn deliver(options: &RequestOptions, text: &str) -> Result<(), Stop> {
     let Some(file) = &options.out else { return show(text) };
     std::fs::write(file, text).map_err(|error| Stop::Usage(format!("failed to write {}: {error}", file.display())))?;
-    progress::say(&format!("{} is written; nothing is sent", file.display()));
+    progress::say(&format!("wrote {}; nothing was sent", file.display()));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `runner scale --once`: starts machines for the jobs that wait.
+//! `runner scale --once`: starts machines for waiting jobs.
 
 use std::path::Path;
 
@@ -28,23 +28,23 @@ pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> R
         for wanted in plan.starts.iter().filter(|wanted| wanted.start > 0) {
             for _ in 0..wanted.start {
                 if let Err(error) = start(&catalogue, github, home, (wanted, group), options) {
-                    progress::say(&format!("no {}: {error}", wanted.runner));
+                    progress::say(&format!("failed to start {}: {error}", wanted.runner));
                     failed.get_or_insert(error.code());
                     break;
                 }
             }
         }
         plan.skipped.iter().for_each(|job| {
-            progress::say(&format!("no machine for a commit of another repository: {job}"));
+            progress::say(&format!("started no machine for a commit of another repository: {job}"));
         });
-        plan.others.iter().for_each(|job| progress::say(&format!("no machine here is for the job {job}")));
+        plan.others.iter().for_each(|job| progress::say(&format!("no known machine can run the job {job}")));
         let heading = ["RUNNER", "ARCH", "WAITING", "COMING", "BUSY", "MAX", "START"];
         let shown = shown(table(heading, plan.starts.iter().map(row)), value(&json!({ "plan": value(&plan)? }))?);
         Ok(Shown { code: failed.unwrap_or(0), ..shown })
     })
 }
 
-/// The repository whose jobs count: that of the runners, or one of the organisation that they belong to.
+/// The repository whose jobs count: the repository of the runners, or one that belongs to their organisation.
 fn jobs_of(github: &Github, options: &ScaleOptions) -> Result<Github, Error> {
     let Some(text) = &options.jobs_of else { return Ok(github.clone()) };
     let scope = Scope::repo(text)?;
@@ -53,7 +53,7 @@ fn jobs_of(github: &Github, options: &ScaleOptions) -> Result<Github, Error> {
         _ => return Err(Error::Config(format!("{scope} is not a repository of {}", github.scope()))),
     }
     let jobs = github.of(scope);
-    // The repository's own approval policy may be weaker than the organisation's; the group was looked at before.
+    // The repository's own approval policy may be weaker than the organisation's; the group has been checked before.
     match Exposure::ask(&jobs, DEFAULT_GROUP) {
         Ok(exposure) => exposure.check(true)?,
         Err(Error::DryRun) => {}
@@ -62,7 +62,7 @@ fn jobs_of(github: &Github, options: &ScaleOptions) -> Result<Github, Error> {
     Ok(jobs)
 }
 
-/// The project's own machines that a cloud makes.
+/// The project's machines that can be created in a cloud.
 fn startable(catalogue: &Catalogue) -> Vec<Startable> {
     let kinds = catalogue.matrix.runners.iter().filter_map(|runner| {
         let machinery = catalogue.runners.machinery(&runner.name).filter(|machinery| machinery.server.is_some())?;
@@ -81,13 +81,13 @@ fn start(
     options: &ScaleOptions,
 ) -> Result<(), Stop> {
     if options.access.output.dry_run {
-        progress::say(&format!("would start a {}", wanted.runner));
+        progress::say(&format!("would start {}", wanted.runner));
         return Ok(());
     }
     let mut order = Order::new(catalogue, catalogue.target(&wanted.arch)?, Some(&wanted.runner), &options.make)?;
     order.group = group;
     let started = up::make(github, home, &order)?;
-    progress::say(&format!("{} has come", started.name));
+    progress::say(&format!("{} is online", started.name));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! How a command of `runner` about machines ends before it is done.
+//! The errors of the `runner` commands for machines.
 
 use ::runner::Error;
 use cloud::{Fault, Kind};
@@ -10,15 +10,15 @@ use crate::failure::Failure;
 
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// A cloud, or how one is described.
+    /// An error of a cloud, or of its configuration.
     Cloud(Fault),
-    /// GitHub.
+    /// An error of GitHub.
     Github(Error),
-    /// Options and files.
+    /// An error in options or files.
     Usage(String),
-    /// Our own rules.
+    /// A refusal by the project's rules.
     Policy(String),
-    /// Too late, or given up by the other side.
+    /// A timeout, or an error of a remote side.
     Remote(String),
     Interrupted(String),
     Other(Failure),
@@ -27,7 +27,7 @@ pub(crate) enum Stop {
 impl std::error::Error for Stop {}
 
 impl Stop {
-    /// A wait that came to nothing; what was hopeless may be one of these itself.
+    /// The error of a wait. A hopeless probe may itself carry one of these errors.
     pub(crate) fn of_wait(error: WaitError) -> Stop {
         match error {
             WaitError::Interrupted { what, .. } => Stop::Interrupted(format!("stopped waiting for {what}")),
@@ -89,7 +89,7 @@ impl From<Ended> for Stop {
     }
 }
 
-/// GitHub's side has its own words for the same ends.
+/// Converts to the corresponding errors of the crate `runner`.
 impl From<Stop> for Ended {
     fn from(stop: Stop) -> Ended {
         let text = stop.to_string();

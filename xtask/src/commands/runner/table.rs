@@ -1,6 +1,6 @@
-//! Columns for people.
+//! Aligned columns for people.
 
-/// Aligned columns, every line ended; cells hold no text that steers the terminal.
+/// Aligns columns and ends each line. Control characters in cells are removed.
 pub(super) fn table<const N: usize>(heading: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heading.map(String::from)).chain(rows).collect();
     let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| cell_of(&cell))).collect();

@@ -1,4 +1,4 @@
-//! `runner token`: a token for `config.sh`.
+//! `runner token`: requests a token for `config.sh`.
 
 use std::io::IsTerminal;
 
@@ -12,7 +12,7 @@ use crate::args::{TokenKind, TokenOptions};
 pub(super) fn run(options: &TokenOptions) -> Result<u8, Ended> {
     let dry_run = options.access.output.dry_run;
     if std::io::stdout().is_terminal() && !options.reveal && !dry_run {
-        let text = "stdout is a terminal: send it into a file or pipe, or give --reveal";
+        let text = "stdout is a terminal: redirect it to a file or pipe, or give --reveal";
         return Err(Error::Config(text.into()).into());
     }
     with_github(&options.access, |github| {
@@ -24,7 +24,7 @@ pub(super) fn run(options: &TokenOptions) -> Result<u8, Ended> {
                 github.registration_token()?
             }
         };
-        progress::say(&format!("the token is good until {}", token.expires_at));
+        progress::say(&format!("the token is valid until {}", token.expires_at));
         let secret = token.token.expose();
         let json = json!({ "token": secret, "expires_at": token.expires_at });
         Ok::<Shown, Ended>(shown(format!("{secret}\n"), json))

@@ -1,8 +1,8 @@
-//! `cargo xtask runner up`: a server of a cloud that is a runner for one job, or nothing at all.
+//! `cargo xtask runner up`: creates a cloud server that is a runner for one job, or leaves nothing behind.
 //!
-//! The runner is registered before the server is made, and both carry marks by which `gc` knows them from the moment on
-//! in which they exist: the runner its name, the server its metadata. So nothing has to be written down here, and a kill
-//! at any moment leaves nothing that cannot be found.
+//! It registers the runner before it creates the server. Both have marks from the moment they exist, by which `gc`
+//! finds them: the runner its name, the server its metadata. So this command stores no state, and a kill at any moment
+//! leaves nothing that cannot be found.
 
 mod made;
 
@@ -27,7 +27,7 @@ use crate::failure::Failure;
 use crate::paths::{self, Paths};
 use made::{Made, Undone};
 
-/// What is to be made.
+/// The runner and server to create.
 pub(super) struct Order<'a> {
     target: &'a Target,
     runner: &'a Runner,
@@ -66,7 +66,7 @@ pub(super) fn run(places: &Places, home: Option<&Path>, options: &RunnerUpOption
 }
 
 impl<'a> Order<'a> {
-    /// In the runner group that all have.
+    /// Uses the default runner group.
     pub(super) fn new(
         catalogue: &'a Catalogue,
         target: &'a Target,
@@ -77,8 +77,8 @@ impl<'a> Order<'a> {
         policy::labels(&names(catalogue), &target.name, &chosen.runner.labels)?;
         let base = chosen.machinery.server.as_ref().ok_or_else(|| {
             Stop::Usage(format!(
-                "{} is no server of a cloud, so it cannot be made: on the machine itself, as a user without rights, run \
-                 `cargo xtask runner up --local`",
+                "{} is not a cloud server, so it cannot be created: on the machine itself, as an unprivileged user, \
+                 run `cargo xtask runner up --local`",
                 chosen.runner.name
             ))
         })?;
@@ -107,7 +107,7 @@ impl<'a> Order<'a> {
         Ok(render(&worker)?)
     }
 
-    /// By the ids of what it is made from.
+    /// The request for a server, with the ids of its image, flavor and network.
     fn server(&self, image: String, flavor: String, network: Option<String>) -> NewServer {
         NewServer {
             name: String::new(),
@@ -121,12 +121,13 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Looks at everything that is referred to: what is missing is told before something is made.
+    /// Looks up everything that the server refers to, so that missing resources are reported before anything is
+    /// created.
     fn found(&self, session: &Session, nova: &Compute<'_>) -> Result<NewServer, Stop> {
         let image = lookup::image(session, &self.shape.image)?;
         let mut own = std::iter::once(&self.target.name).chain(&self.target.aliases);
         if let Some(arch) = image.architecture.filter(|arch| own.all(|name| name != arch)) {
-            let text = format!("the image `{}` is for {arch}, and not for {}", image.name, self.target.name);
+            let text = format!("the image `{}` is for {arch}, not for {}", image.name, self.target.name);
             return Err(Stop::Usage(text));
         }
         let flavor = nova.flavor(&self.shape.flavor)?;
@@ -138,15 +139,15 @@ impl<'a> Order<'a> {
     }
 }
 
-/// Makes both and waits for the runner; or makes nothing.
+/// Creates runner and server and waits for the runner; removes both on failure.
 pub(super) fn make(github: &Github, home: Option<&Path>, order: &Order<'_>) -> Result<Started, Stop> {
-    let phase = Phase::start(format!("look at {}", order.cloud.name));
+    let phase = Phase::start(format!("check the resources in {}", order.cloud.name));
     let session = clouds::open(&order.make.cloud, home, order.cloud)?;
     let nova = Compute::open(&session, clouds::newest(order.cloud)?)?;
     let mut server = order.found(&session, &nova)?;
     drop(phase);
     let jit = github.create_jit(&order.asked())?;
-    say(&format!("{} is registered", jit.runner));
+    say(&format!("registered {}", jit.runner));
     let name = jit.runner.name.clone();
     let made = Made { github, session: &session, nova: &nova, runner: jit.runner, limit: order.make.wait };
     let start = || -> Result<String, Stop> {
@@ -168,13 +169,13 @@ pub(super) fn make(github: &Github, home: Option<&Path>, order: &Order<'_>) -> R
     Ok(Started { runner: made.runner.id, name, server, arch: order.target.name.clone(), labels })
 }
 
-/// Prints what would be sent.
+/// Prints the requests of a dry run.
 fn dry(github: &Github, home: Option<&Path>, options: &RunnerUpOptions, order: &Order<'_>) -> Result<(), Stop> {
     let access = clouds::find(&options.make.cloud, home, &order.cloud.name)?;
     match github.create_jit(&order.asked()) {
         Err(Error::DryRun) => {}
         Err(error) => return Err(error.into()),
-        Ok(_) => return Err(Stop::Remote("a dry run has registered a runner".into())),
+        Ok(_) => return Err(Stop::Remote("a dry run registered a runner".into())),
     }
     let name = format!("{}-{}-TIME-XXXX", ::runner::PREFIX, order.target.name);
     let mut server = order.server(String::new(), String::new(), None);

@@ -1,4 +1,4 @@
-//! `cargo xtask runner userdata`: what a new machine is told at its first start.
+//! `cargo xtask runner userdata`: creates the cloud-init user data for a server.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -21,9 +21,9 @@ use crate::args::UserdataOptions;
 use crate::commands::print_json;
 use crate::failure::OrExit;
 
-/// Stands for the configuration in a dry run without one.
+/// Replaces the configuration in a dry run without one.
 const MASK: &str = "***";
-/// A configuration has some thousand bytes.
+/// A configuration has a few thousand bytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// The keys of `--json`.
@@ -52,7 +52,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
     let worker = Worker {
         name,
         agent,
-        // Base64, so that the check of the real one holds for it, too.
+        // Base64, so that it passes the same check as a real configuration.
         jit: jit.unwrap_or_else(|| Secret::from(STANDARD.encode(MASK))),
         packages: options.worker.packages.clone(),
         minutes: options.worker.minutes,
@@ -75,7 +75,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
     deliver(options, &text, &made)
 }
 
-/// To the file, or to whoever reads stdout; a terminal would keep it in its history of lines.
+/// Writes to the file or to stdout. Refuses a terminal, which would keep the secret in its scrollback.
 fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<(), Stop> {
     match &options.out {
         Some(file) => {
@@ -84,10 +84,10 @@ fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<
             if options.json { Ok(print_json(made)?) } else { Ok(()) }
         }
         None if options.json => {
-            Err(Stop::Usage("--json tells what was made: give --out FILE for the text itself".into()))
+            Err(Stop::Usage("--json prints a description of the user data: give --out FILE for the data itself".into()))
         }
         None if std::io::stdout().is_terminal() && !options.reveal => {
-            Err(Stop::Policy("the user data holds a key: give --out FILE, or --reveal to print it here".into()))
+            Err(Stop::Policy("the user data contains a key: give --out FILE, or --reveal to print it".into()))
         }
         None => show(&format!("{}\n", text.expose())),
     }
@@ -101,6 +101,6 @@ pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
         std::fs::File::open(file).and_then(|open| open.take(LARGEST_FILE).read_to_end(&mut bytes))
     };
     read.map_err(|error| Stop::Usage(format!("failed to read the configuration {}: {error}", file.display())))?;
-    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is no text", file.display())).or_exit(Exit::Usage)?;
+    let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is not text", file.display())).or_exit(Exit::Usage)?;
     Ok(Secret::from(text))
 }

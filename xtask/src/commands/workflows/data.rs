@@ -1,8 +1,7 @@
-//! A branch that holds data and no sources, such as the history of runs: fetched into a folder, and pushed from it.
+//! A branch that holds only data, such as the history of runs: fetched into a folder, and pushed from it.
 //!
-//! A step cannot do this without logic: the branch does not exist at first, and nothing is to be pushed where nothing has
-//! changed. The token goes to git through its environment, so that neither a command line nor a file of the checkout
-//! holds it.
+//! A workflow step alone cannot do this: the branch does not exist at first, and a folder without changes must not be
+//! pushed. git gets the token through its environment, so that no command line and no file of the checkout contains it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const NAME: &str = "archproof";
 const MAIL: &str = "archproof@users.noreply.github.com";
 
-/// Makes a new folder with the branch's newest commit, or with nothing if there is no such branch yet.
+/// Creates a folder with the branch's newest commit, or an empty one if the branch does not exist yet.
 pub(super) fn fetch(options: &DataOptions) -> Result<Exit, Failure> {
     let git = Git::new(options).or_exit(Exit::Usage)?;
     let told = git.fetch().or_exit(Exit::Infrastructure)?;
@@ -29,7 +28,7 @@ pub(super) fn fetch(options: &DataOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Commits and pushes what has changed in the folder. It fails if somebody else has pushed meanwhile.
+/// Commits and pushes the changes in the folder. Fails if another process has pushed in the meantime.
 pub(super) fn push(options: &DataOptions) -> Result<Exit, Failure> {
     let git = Git::new(options).or_exit(Exit::Usage)?;
     let told = git.push().or_exit(Exit::Infrastructure)?;
@@ -42,7 +41,7 @@ struct Git<'a> {
     dir: &'a Path,
     branch: &'a str,
     remote: String,
-    /// The settings that let git in, where it needs any.
+    /// The settings for access with the token, if there is one.
     environment: Vec<(String, String)>,
 }
 
@@ -50,7 +49,7 @@ impl<'a> Git<'a> {
     fn new(options: &'a DataOptions) -> anyhow::Result<Git<'a>> {
         let DataOptions { branch, dir, remote, server, repository, token } = options;
         if branch.starts_with('-') || branch.contains(char::is_whitespace) || branch.is_empty() {
-            bail!("`{branch}` is no branch");
+            bail!("`{branch}` is not a branch name");
         }
         let remote = match remote {
             Some(remote) => remote.clone(),
@@ -77,12 +76,12 @@ impl<'a> Git<'a> {
 
     fn fetch(&self) -> anyhow::Result<String> {
         let Git { dir, branch, remote, .. } = self;
-        std::fs::create_dir_all(dir).with_context(|| format!("failed to make {}", dir.display()))?;
+        std::fs::create_dir_all(dir).with_context(|| format!("failed to create {}", dir.display()))?;
         let head = format!("refs/heads/{branch}");
         self.run(&["init", "--quiet"])?;
         self.run(&["symbolic-ref", "HEAD", &head])?;
         if self.run(&["ls-remote", remote, &head])?.stdout.trim().is_empty() {
-            return Ok(format!("there is no branch {branch} yet"));
+            return Ok(format!("branch {branch} does not exist yet"));
         }
         self.run(&["fetch", "--quiet", "--depth", "1", remote, &head])?;
         self.run(&["reset", "--quiet", "--hard", "FETCH_HEAD"])?;
@@ -93,11 +92,11 @@ impl<'a> Git<'a> {
         let Git { branch, remote, .. } = self;
         self.run(&["add", "--all"])?;
         if self.run(&["status", "--porcelain"])?.stdout.trim().is_empty() {
-            return Ok("nothing has changed".into());
+            return Ok("no changes".into());
         }
         let (name, mail) = (format!("user.name={NAME}"), format!("user.email={MAIL}"));
         self.run(&["-c", &name, "-c", &mail, "commit", "--quiet", "--message", "Results of a run"])?;
-        // Without force: lines that somebody else has appended stay.
+        // Without force, so that lines from other jobs stay.
         self.run(&["push", "--quiet", remote, &format!("HEAD:refs/heads/{branch}")])?;
         Ok(format!("pushed {branch}"))
     }

@@ -1,4 +1,4 @@
-//! `workflows setup --check`: which settings the workflows need that the repository on GitHub does not have.
+//! `workflows setup --check`: lists settings that the workflows need and the repository on GitHub does not have.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::args::SetupOptions;
 use crate::commands::runner::{self, Ended, Shown};
 use crate::failure::{Failure, OrExit};
 
-/// Returns the exit code, one of those of `runner`.
+/// Returns an exit code of `runner`.
 pub(super) fn run(root: &Path, options: &SetupOptions) -> Result<u8, Failure> {
     let needs = needs(root)?;
     runner::ended(runner::with_github(&options.access, |github| {
@@ -25,7 +25,7 @@ pub(super) fn run(root: &Path, options: &SetupOptions) -> Result<u8, Failure> {
     }))
 }
 
-/// Read from the rendered files, which are those that GitHub reads.
+/// Read from the rendered files, because GitHub reads those.
 fn needs(root: &Path) -> Result<Needs, Failure> {
     let mut texts = BTreeMap::new();
     for name in files(root, RENDERED).or_exit(Exit::Infrastructure)? {

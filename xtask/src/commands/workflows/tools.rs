@@ -1,4 +1,4 @@
-//! The linters of others, where they are installed: the schema, contexts and expressions, known weaknesses.
+//! Third-party linters, if they are installed: the schema, contexts and expressions, known weaknesses.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::commands::print;
 
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A linter and what it is called with.
+/// A linter and its arguments.
 pub(super) struct Tool {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// What it looks at: a folder, and a part of names in it; nothing for the folder itself.
+    /// What the linter checks: a folder, and a part of the file names in it; without a part, the folder itself.
     folder: &'static str,
     part: &'static str,
 }
@@ -36,19 +36,19 @@ pub(super) const ALL: [Tool; 4] = [
         folder: EXAMPLES,
         part: "gitlab-ci.yml",
     },
-    // What it asks for beyond the regular persona is for projects that have no rules of their own.
+    // The findings beyond the regular persona are for projects without such rules.
     Tool { name: "zizmor", arguments: &["--offline", "--no-progress", "--color", "never"], folder: RENDERED, part: "" },
 ];
 
 impl Tool {
-    /// How many faults it finds, as far as its exit code tells: none or one.
+    /// The number of faults; the exit code only tells none or one.
     pub(super) fn run(&self, root: &Path, options: &LintOptions) -> anyhow::Result<usize> {
         let Tool { name, arguments, folder, part } = self;
         let Some(program) = found(name, options) else {
             if options.all_tools {
                 bail!("{name} is not installed");
             }
-            progress::say(&format!("{name}: not installed, so not asked"));
+            progress::say(&format!("{name}: not installed, skipped"));
             return Ok(0);
         };
         let ending = |file: &String| file.ends_with(part) && !file.ends_with(".in");
@@ -75,6 +75,6 @@ impl Tool {
 fn found(name: &str, options: &LintOptions) -> Option<PathBuf> {
     let folders = options.tools.iter().cloned().chain(std::env::split_paths(&options.path));
     let program = folders.map(|folder| folder.join(name)).find(|file| file.is_file())?;
-    // Commands are started in the checkout.
+    // Commands run in the checkout.
     std::path::absolute(program).ok()
 }

@@ -1,4 +1,4 @@
-//! Small requests to an apiserver that somebody else runs, and what their failures mean.
+//! Small requests to the apiserver of an external cluster, with advice on their failures.
 
 use std::cell::{Cell, RefCell};
 use std::error::Error;
@@ -12,20 +12,20 @@ use serde_json::Value;
 
 use super::StoreAccess;
 
-/// Before anything is known of the server's speed.
+/// The deadline of a request; the server's speed is not known yet.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) struct Client {
     http: Http,
     server: String,
     token: Option<String>,
-    /// How long answers took.
+    /// How long each answer took.
     took: RefCell<Vec<Duration>>,
-    /// Whether an answer came over HTTP/1.1.
+    /// Whether any answer came over HTTP/1.1.
     http1: Cell<bool>,
 }
 
-/// An answer with JSON in it, or nothing.
+/// An answer with a JSON body, or `Null`.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Value,
@@ -61,14 +61,14 @@ impl Client {
         self.send(Method::PATCH, path, Some(("application/merge-patch+json", body)))
     }
 
-    /// The median time of an answer so far.
+    /// The median time of the answers so far.
     pub(super) fn median(&self) -> Duration {
         let mut took = self.took.borrow().clone();
         took.sort();
         took.get(took.len() / 2).copied().unwrap_or_default()
     }
 
-    /// Whether the server did not choose HTTP/2 for some connection so far.
+    /// Whether any connection so far did not use HTTP/2.
     pub(super) fn used_http1(&self) -> bool {
         self.http1.get()
     }
@@ -85,14 +85,14 @@ impl Client {
         let answer = request.send().map_err(|error| unreachable_server("apiserver", &self.server, &error))?;
         let status = answer.status().as_u16();
         self.http1.set(self.http1.get() || answer.version() != reqwest::Version::HTTP_2);
-        let bytes = answer.bytes().with_context(|| format!("the answer to {path} broke off"))?;
+        let bytes = answer.bytes().with_context(|| format!("the answer to {path} was cut off"))?;
         self.took.borrow_mut().push(begin.elapsed());
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         if status == 401 {
             bail!(
-                "{} does not accept the user's credentials (401 Unauthorized): the token or certificate has expired, is of \
-                 another cluster, or its ServiceAccount is gone; `kubectl create token SERVICEACCOUNT --duration 2h` makes \
-                 a new token",
+                "{} does not accept the user's credentials (401 Unauthorized): the token or certificate has expired, \
+                 belongs to another cluster, or its ServiceAccount was deleted; create a new token with `kubectl \
+                 create token SERVICEACCOUNT --duration 2h`",
                 self.server
             );
         }
@@ -105,7 +105,7 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// The body of a success.
+    /// The body of a successful answer. An error otherwise.
     pub(super) fn ok(self, what: &str) -> anyhow::Result<Value> {
         if self.is_success() {
             return Ok(self.body);
@@ -120,10 +120,10 @@ impl Answer {
 
 fn http(config: tls::ClientConfig) -> anyhow::Result<Http> {
     let http = Http::builder().tls_backend_preconfigured(config).no_proxy().timeout(LIMIT);
-    http.redirect(reqwest::redirect::Policy::none()).build().context("failed to make the client")
+    http.redirect(reqwest::redirect::Policy::none()).build().context("failed to create the HTTP client")
 }
 
-/// What the store says that it is. None where it speaks gRPC alone; then the suite is the first to ask it something.
+/// The version that the store reports. None if it speaks only gRPC; then the suite makes the first request to it.
 pub(super) fn store_version(store: &StoreAccess) -> anyhow::Result<Option<String>> {
     let endpoint = store.endpoint.trim_end_matches('/');
     let http = http(tls::client(&store.tls, tls::Alpn::Http1)?)?;
@@ -135,19 +135,19 @@ pub(super) fn store_version(store: &StoreAccess) -> anyhow::Result<Option<String
     Ok(body["etcdserver"].as_str().map(|version| format!("v{version}")))
 }
 
-/// An error with what to do about it.
+/// An error that says what to do.
 fn unreachable_server(what: &str, address: &str, error: &reqwest::Error) -> anyhow::Error {
     let text = causes(error);
     let advice = advice(&text);
-    anyhow!("the {what} at {address} cannot be used: {text}{advice}")
+    anyhow!("failed to reach the {what} at {address}: {text}{advice}")
 }
 
 fn advice(text: &str) -> &'static str {
     let any = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if any(&["UnknownIssuer", "BadSignature", "unknown issuer"]) {
-        "; its certificate is of another CA than the one that was given"
+        "; its certificate is not signed by the given CA"
     } else if any(&["NotValidForName", "not valid for name"]) {
-        "; its certificate is for other names, give one of those"
+        "; its certificate is for other names: use one of them as the address"
     } else if any(&[
         "CertificateRequired",
         "UnknownCA",
@@ -160,13 +160,13 @@ fn advice(text: &str) -> &'static str {
     } else if any(&["expired", "Expired"]) {
         "; its certificate has expired"
     } else if any(&["refused", "dns", "unreachable", "timed out", "No route"]) {
-        "; nothing answers there: is the address right, and does it run?"
+        "; no server answers there: check the address, and that the server runs"
     } else {
         ""
     }
 }
 
-/// reqwest puts the interesting part at the end.
+/// The innermost cause, where reqwest puts the relevant part.
 fn causes(error: &dyn Error) -> String {
     let mut last = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,5 @@
-//! Reading a kubeconfig: which server, whom to trust, who we are. Only what proves both sides is taken; no request is made.
+//! Reads a kubeconfig: the server, the CA to trust, the credentials. Accepts only credentials that authenticate both
+//! sides. Makes no request.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Where a cluster is and how to be let in.
+/// The address of a cluster and the credentials for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) context: String,
@@ -42,7 +43,7 @@ struct Config {
     current_context: Option<String>,
 }
 
-/// An entry of one of the lists; what it holds is under a key of the list's own.
+/// An entry of one of the lists. Its content is under a key that depends on the list.
 #[derive(Deserialize)]
 struct Named {
     name: String,
@@ -51,33 +52,36 @@ struct Named {
     context: Option<Value>,
 }
 
-/// What a user may be that we cannot, with what to do instead.
+/// Unsupported kinds of users, with the reason.
 const OTHER_USERS: &[(&str, &str)] = &[
     ("exec", "gets its credentials from a program"),
     ("auth-provider", "gets its credentials from a provider that kubectl has removed"),
-    ("username", "has a password, which no apiserver takes any more"),
+    ("username", "has a password, which apiservers no longer accept"),
 ];
 
-/// Rights that a user gives up, which nobody may take back by reading over it.
+/// Impersonation: with it a user gives up rights, so ignoring these fields would run with more rights than configured.
 const IMPERSONATION: &[(&str, &str)] = &[
-    ("as", "acts as somebody else"),
-    ("as-uid", "acts as somebody else"),
-    ("as-groups", "acts as somebody else"),
-    ("as-user-extra", "acts as somebody else"),
+    ("as", "impersonates another user"),
+    ("as-uid", "impersonates another user"),
+    ("as-groups", "impersonates another user"),
+    ("as-user-extra", "impersonates another user"),
 ];
 
-/// What a cluster may ask for that we do not do.
+/// Unsupported settings of a cluster, with the reason.
 const OTHER_CLUSTERS: &[(&str, &str)] = &[
-    ("proxy-url", "is behind a proxy; checks look at connections, which a proxy would change"),
-    ("tls-server-name", "has a certificate for another name than its address; give an address that it is for"),
+    ("proxy-url", "is behind a proxy; checks examine connections, which a proxy would change"),
+    (
+        "tls-server-name",
+        "has a certificate for a name other than its address; use an address that the certificate names",
+    ),
 ];
 
 impl Access {
-    /// Reads the file; `context` instead of its current one.
+    /// Reads the file. Uses `context` instead of the current context if given.
     pub(crate) fn read(file: &Path, context: Option<&str>) -> anyhow::Result<Access> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("failed to read the kubeconfig {}", file.display()))?;
-        // Paths in it are relative to it.
+        // Paths in the file are relative to its folder.
         let folder = file.parent().unwrap_or(Path::new(""));
         Access::parse(&text, folder, context).with_context(|| format!("the kubeconfig {}", file.display()))
     }
@@ -86,22 +90,22 @@ impl Access {
         Access::parse_with(text, folder, wanted, &|file| std::fs::read(file))
     }
 
-    /// `read` gives the content of the files that the kubeconfig names.
+    /// `read` returns the content of the files that the kubeconfig names.
     pub(crate) fn parse_with(
         text: &str,
         folder: &Path,
         wanted: Option<&str>,
         read: &dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
     ) -> anyhow::Result<Access> {
-        let config: Config = serde_yaml::from_str(text).context("it is no kubeconfig")?;
+        let config: Config = serde_yaml::from_str(text).context("it is not a kubeconfig")?;
         let wanted = match wanted.or(config.current_context.as_deref()) {
             Some(name) if !name.is_empty() => name,
-            _ => bail!("it has no current-context; --context takes one of: {}", names(&config.contexts)),
+            _ => bail!("it has no current-context: choose one of these with --context: {}", names(&config.contexts)),
         };
         let context = find("context", &config.contexts, wanted, |named| &named.context)?;
         let of = |field: &str| {
             let name = context[field].as_str().filter(|name| !name.is_empty());
-            name.ok_or_else(|| anyhow!("its context `{wanted}` names no {field}"))
+            name.ok_or_else(|| anyhow!("its context `{wanted}` has no {field}"))
         };
         let cluster = find("cluster", &config.clusters, of("cluster")?, |named| &named.cluster)?;
         let user = find("user", &config.users, of("user")?, |named| &named.user)?;
@@ -128,7 +132,7 @@ fn find<'a>(
     content: impl Fn(&'a Named) -> &'a Option<Value>,
 ) -> anyhow::Result<&'a Value> {
     let named = list.iter().find(|named| named.name == name);
-    let named = named.ok_or_else(|| anyhow!("it has no {what} `{name}`; there are: {}", names(list)))?;
+    let named = named.ok_or_else(|| anyhow!("it has no {what} `{name}`; the existing ones are: {}", names(list)))?;
     content(named).as_ref().ok_or_else(|| anyhow!("its {what} `{name}` is empty"))
 }
 
@@ -147,16 +151,16 @@ fn server(cluster: &Value) -> anyhow::Result<String> {
     refuse(cluster, OTHER_CLUSTERS)?;
     ensure!(
         !given(&cluster["insecure-skip-tls-verify"]),
-        "is to be believed whatever certificate it shows (`insecure-skip-tls-verify`); a run must know whom it has \
-         asked: give its certificate-authority"
+        "accepts any certificate (`insecure-skip-tls-verify`), but a run must know which server it tests: set its \
+         certificate-authority"
     );
     let server = cluster["server"].as_str().unwrap_or_default().trim_end_matches('/');
     let rest = server.strip_prefix("https://").unwrap_or_default();
-    ensure!(!rest.is_empty(), "has the server `{server}`, which is no https address");
+    ensure!(!rest.is_empty(), "has the server `{server}`, which is not an https address");
     Ok(server.to_owned())
 }
 
-/// Reads fields that are given in place, as base64, or as a file.
+/// Reads fields whose value is inline, in base64, or in a file.
 struct Entry<'a> {
     folder: &'a Path,
     read: &'a dyn Fn(&Path) -> std::io::Result<Vec<u8>>,
@@ -165,10 +169,10 @@ struct Entry<'a> {
 impl Entry<'_> {
     fn ca(&self, cluster: &Value) -> anyhow::Result<Vec<u8>> {
         let ca = self.data_or_file(cluster, "certificate-authority")?;
-        ca.context("names no certificate-authority; put the CA of its certificate there, also if it is a public one")
+        ca.context("has no certificate-authority; add the CA of its certificate, even if it is a public one")
     }
 
-    /// Where there are both, the server looks at the certificate.
+    /// If the user has both a certificate and a token, the server uses the certificate.
     fn identity(&self, user: &Value) -> anyhow::Result<Identity> {
         refuse(user, IMPERSONATION)?;
         let cert = self.data_or_file(user, "client-certificate")?;
@@ -186,14 +190,14 @@ impl Entry<'_> {
         }
         refuse(user, OTHER_USERS).map_err(|error| {
             anyhow!(
-                "{error}; make a user with a token: kubectl create token SERVICEACCOUNT --duration 2h, then kubectl \
+                "{error}; create a user with a token: kubectl create token SERVICEACCOUNT --duration 2h, then kubectl \
                  config set-credentials NAME --token TOKEN"
             )
         })?;
         bail!("has neither a client certificate nor a token")
     }
 
-    /// A file's content is read anew by client-go and wins.
+    /// `tokenFile` takes precedence over `token`, as in client-go, which reads the file again for each use.
     fn token(&self, user: &Value) -> anyhow::Result<Option<String>> {
         let token = match user["tokenFile"].as_str().filter(|file| !file.is_empty()) {
             Some(file) => {
@@ -205,16 +209,16 @@ impl Entry<'_> {
         };
         let token = token.trim();
         let plain = token.bytes().all(|byte| byte.is_ascii_graphic());
-        ensure!(plain, "has a token with characters that no header can hold");
+        ensure!(plain, "has a token with characters that an HTTP header cannot contain");
         Ok((!token.is_empty()).then(|| token.to_owned()))
     }
 
-    /// `FIELD-data` wins over `FIELD`, as in client-go.
+    /// `FIELD-data` takes precedence over `FIELD`, as in client-go.
     fn data_or_file(&self, entry: &Value, field: &str) -> anyhow::Result<Option<Vec<u8>>> {
         let data = entry[format!("{field}-data")].as_str().unwrap_or_default();
         let packed: String = data.split_whitespace().collect();
         if !packed.is_empty() {
-            let bytes = STANDARD.decode(&packed).with_context(|| format!("`{field}-data` is no base64"))?;
+            let bytes = STANDARD.decode(&packed).with_context(|| format!("`{field}-data` is not base64"))?;
             return Ok(Some(pem(bytes, &format!("`{field}-data`"))?));
         }
         let Some(file) = entry[field].as_str().filter(|file| !file.is_empty()) else { return Ok(None) };
@@ -230,7 +234,7 @@ impl Entry<'_> {
 
 fn pem(bytes: Vec<u8>, what: &str) -> anyhow::Result<Vec<u8>> {
     const BEGIN: &[u8] = b"-----BEGIN ";
-    ensure!(bytes.windows(BEGIN.len()).any(|part| part == BEGIN), "{what} is no PEM");
+    ensure!(bytes.windows(BEGIN.len()).any(|part| part == BEGIN), "{what} is not PEM");
     Ok(bytes)
 }
 

@@ -1,8 +1,8 @@
-//! The provider `existing`: a cluster that somebody else runs, known by a kubeconfig and perhaps the address of its store.
+//! The provider `existing`: an external cluster, known by a kubeconfig and optionally the address of its store.
 //!
-//! Nothing is started here and nothing controlled. `config` reads the kubeconfig, `client` asks the apiserver, `rights`
-//! finds out what its user may do, `sweep` removes what a run has made there. Which checks suit such a cluster is
-//! decided in the suite.
+//! The provider starts and controls nothing. `config` reads the kubeconfig, `client` sends requests to the apiserver,
+//! `rights` finds out what its user may do, and `sweep` removes what a run created there. The suite decides which
+//! checks suit such a cluster.
 
 mod client;
 pub(crate) mod config;
@@ -23,53 +23,53 @@ use client::Client;
 pub(crate) use config::{Access, Identity};
 pub use sweep::{Left, Runs};
 
-/// The answer to a small request that the machine takes on which deadlines were chosen.
+/// The time of an answer to a small request on the machine for which the deadlines were chosen.
 const USUAL_ANSWER: Duration = Duration::from_millis(10);
-/// Nobody is this slow; it is a bad line.
+/// No apiserver is slower than this; a larger value comes from a bad connection.
 const LARGEST_FACTOR: f64 = 30.0;
-/// Connections that may lead to different apiservers.
+/// Number of connections, which may lead to different apiservers.
 const CONNECTIONS: usize = 4;
 
-/// Which cluster, and as what.
+/// Which cluster to use, and with which credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub kubeconfig: &'a Path,
-    /// Instead of its current context.
+    /// The context to use instead of the kubeconfig's current one.
     pub context: Option<&'a str>,
     pub store: Option<&'a StoreAccess>,
     /// `--etcd-prefix` of its apiserver.
     pub prefix: &'a str,
-    /// The name of the profile that the cluster stands for.
+    /// The name of the profile that the cluster represents.
     pub profile: &'a str,
-    /// Instead of the one that is measured.
+    /// The slowdown to use instead of a measured one.
     pub factor: Option<f64>,
 }
 
-/// The store under the apiserver, and a client certificate for it.
+/// The store behind the apiserver, and a client certificate for it.
 #[derive(Clone, Debug)]
 pub struct StoreAccess {
     pub endpoint: String,
     pub tls: TlsFiles,
 }
 
-/// A cluster that answers and lets us in.
+/// A cluster that answers and accepts the credentials.
 pub struct Existing {
     pub cluster: Cluster,
-    /// Component name to what it says that it is.
+    /// Component name to the version that the component reports.
     pub versions: BTreeMap<String, String>,
-    /// What a reader of the report should know.
+    /// Notes for the reader of the report.
     pub notes: Vec<String>,
     client: Client,
 }
 
-/// Reads the kubeconfig and asks nothing: what `--dry-run` can say.
+/// Describes the cluster from the kubeconfig alone, for `--dry-run`. Makes no request.
 pub fn describe(request: &Request<'_>) -> anyhow::Result<String> {
     let access = Access::read(request.kubeconfig, request.context)?;
     Ok(format!("{} as {} (context {})", access.server, access.user, access.context))
 }
 
-/// Looks whether the cluster can be used, and what it is. What is made there meanwhile is removed by [`Existing::end`], or
-/// here if this fails.
+/// Finds out whether the cluster can be used, and its version. [`Existing::end`] removes what this creates in the
+/// cluster; if this fails, it removes that itself.
 pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let access = Access::read(request.kubeconfig, request.context)?;
     tls::install();
@@ -81,7 +81,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let user = rights::user(&client)?.unwrap_or_else(|| access.user.clone());
     let store_version = request.store.map(client::store_version).transpose()?.flatten();
     interrupt::check()?;
-    phase.status(format!("asking what {user} may do"));
+    phase.status(format!("asking for the rights of {user}"));
     let missing = rights::missing(&client)?;
     rights::must_be_enough(&missing, &user)?;
     let mut notes: Vec<String> = rights::note(&missing, &user).into_iter().collect();
@@ -90,16 +90,16 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     interrupt::check()?;
     if version.http1_only {
         notes.push(format!(
-            "{} speaks HTTP/1.1 only: checks that need HTTP/2 are skipped, the others run over HTTP/1.1",
+            "{} speaks only HTTP/1.1: checks that need HTTP/2 are skipped, the others run over HTTP/1.1",
             access.server
         ));
     }
     let mark = mark();
-    phase.status("looking who else writes into a namespace");
+    phase.status("finding out whether other clients write into a new namespace");
     let fills_namespaces = match sweep::is_filled(&client, &mark, factor) {
         Ok(filled) => filled,
         Err(error) => {
-            // It may have been made.
+            // The namespace may exist already.
             let _ = sweep::remove(&client, &mark, false, factor);
             return Err(error);
         }
@@ -108,7 +108,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let info = ClusterInfo {
         arch: version.arch.clone(),
         provider: "existing".into(),
-        execution: "unknown: somebody else runs it".into(),
+        execution: "unknown: external cluster".into(),
         factor,
         awake: None,
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
@@ -122,7 +122,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     Ok(Existing { cluster: Cluster { info, control: None }, versions, notes, client })
 }
 
-/// Removes what runs have left in the cluster: the one with this mark, or all. Returns what they were.
+/// Removes what runs left in the cluster: the run with this mark, or all. Returns what it removed.
 pub fn clean_up(request: &Request<'_>, which: &str, run: &Path) -> anyhow::Result<Runs> {
     let access = Access::read(request.kubeconfig, request.context)?;
     tls::install();
@@ -144,25 +144,25 @@ pub fn clean_up(request: &Request<'_>, which: &str, run: &Path) -> anyhow::Resul
 }
 
 impl Existing {
-    /// The name that all objects of this run end with.
+    /// The suffix of the names of all objects of this run.
     pub fn mark(&self) -> &str {
         self.cluster.info.shared.as_ref().map_or("", |shared| &shared.mark)
     }
 
-    /// Whether it still lets us in: a token that ran out meanwhile, or a server that went away, makes refusals that say
-    /// nothing about its promises.
+    /// Whether the server still accepts the credentials. If a token expired or the server went away during the run, the
+    /// refused requests say nothing about the server's promises.
     pub fn still_answers(&self) -> anyhow::Result<()> {
-        rights::user(&self.client).map(drop).context("the cluster does not answer any more as it did at the start")
+        rights::user(&self.client).map(drop).context("the cluster no longer answers as it did at the start")
     }
 
-    /// The uid and resource version of a namespace that every cluster has, to be looked for in its store.
+    /// The uid and resource version of a namespace that every cluster has, for looking it up in the store.
     pub fn fixed_namespace(&self) -> anyhow::Result<(String, String)> {
         let answer = self.client.get("/api/v1/namespaces/default")?.ok("GET of the namespace `default`")?;
         let text = |field: &str| answer["metadata"][field].as_str().unwrap_or_default().to_owned();
         Ok((text("uid"), text("resourceVersion")))
     }
 
-    /// Removes everything that the run has made, also after Ctrl-C.
+    /// Removes everything that the run created, also after Ctrl-C.
     pub fn end(&self) -> anyhow::Result<()> {
         let Some(shared) = &self.cluster.info.shared else { return Ok(()) };
         sweep::remove(&self.client, &shared.mark, shared.fills_namespaces, self.cluster.info.factor)
@@ -172,12 +172,12 @@ impl Existing {
 struct Version {
     release: String,
     arch: String,
-    /// Whether some connection was not of HTTP/2.
+    /// Whether any connection did not use HTTP/2.
     http1_only: bool,
 }
 
-/// Every apiserver behind the address must be of one release and one architecture: otherwise nobody can say of what a
-/// verdict speaks.
+/// Every apiserver behind the address must have the same release and architecture: otherwise it is unclear to which one
+/// a verdict applies.
 fn version(access: &Access, tls: &TlsFiles, token: Option<&str>) -> anyhow::Result<Version> {
     let mut seen = BTreeSet::new();
     let mut http1_only = false;
@@ -192,17 +192,20 @@ fn version(access: &Access, tls: &TlsFiles, token: Option<&str>) -> anyhow::Resu
     Ok(Version { release, arch, http1_only })
 }
 
-/// Its release and its architecture.
+/// The release and architecture of the apiserver.
 fn one_version(seen: &BTreeSet<(String, String)>) -> anyhow::Result<(String, String)> {
     let all: Vec<String> = seen.iter().map(|(release, platform)| format!("{release} on {platform}")).collect();
     ensure!(
         all.len() == 1,
-        "answers as several, and a verdict would speak of none of them: {}; give the address of one",
+        "answers with several versions, so a verdict would not apply to any one of them: {}; use the address of one",
         all.join(", ")
     );
-    let (release, platform) = seen.first().context("it was not asked")?;
+    let (release, platform) = seen.first().context("no request was made")?;
     let arch = platform.split_once('/').map(|(_, arch)| arch).unwrap_or_default();
-    ensure!(!arch.is_empty() && !release.is_empty(), "does not say on /version what it is: `{release}`, `{platform}`");
+    ensure!(
+        !arch.is_empty() && !release.is_empty(),
+        "does not report its version on /version: `{release}`, `{platform}`"
+    );
     Ok((release.clone(), arch.to_owned()))
 }
 
@@ -218,7 +221,7 @@ fn files(access: &Access, run: &Path) -> anyhow::Result<(TlsFiles, Option<String
     })
 }
 
-/// `run` is a folder that only we can read.
+/// `run` is a folder that only this user can read.
 fn private(run: &Path, name: &str, content: &[u8]) -> anyhow::Result<PathBuf> {
     let file = run.join(format!("existing.{name}"));
     write_private_file(&file, content)?;
@@ -247,21 +250,21 @@ fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<
             resources: Vec::new(),
             root: String::new(),
         }],
-        // Nobody tells us.
+        // The flags of an external cluster are unknown.
         flags: BTreeMap::new(),
         dir: run.to_owned(),
     }
 }
 
-/// How much slower than the reference the cluster and the way to it are.
+/// How much slower the cluster and the connection to it are than the reference.
 fn factor(answer: Duration) -> f64 {
     (answer.as_secs_f64() / USUAL_ANSWER.as_secs_f64()).clamp(1.0, LARGEST_FACTOR)
 }
 
-/// Five letters, like the nonce of a name in our own clusters, but of this run alone.
+/// Five letters, like the nonce in the names of the project's own clusters, but unique to this run.
 fn mark() -> String {
     let mut random = [0u8; 5];
-    // Without random bytes the system is of no use at all; a repeated mark is refused by the server as a name in use.
+    // If the system provides no random bytes, the mark may repeat; the server then refuses it as a name in use.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut random);
     random.iter().map(|byte| char::from(b'a' + byte % 26)).collect()
 }
@@ -275,15 +278,15 @@ mod tests {
     }
 
     #[test]
-    fn apiservers_that_differ_are_refused() {
+    fn differing_apiservers_are_refused() {
         let (release, arch) = one_version(&seen(&[("v1.36.3", "linux/riscv64")])).unwrap();
         assert_eq!((release.as_str(), arch.as_str()), ("v1.36.3", "riscv64"));
         for (pairs, words) in [
             (&[("v1.36.3", "linux/riscv64"), ("v1.36.3", "linux/amd64")][..], "v1.36.3 on linux/amd64, v1.36.3"),
             (&[("v1.36.3", "linux/amd64"), ("v1.35.0", "linux/amd64")], "v1.35.0 on linux/amd64"),
-            (&[("v1.36.3", "linux")], "does not say on /version"),
-            (&[("", "linux/amd64")], "does not say on /version"),
-            (&[], "answers as several"),
+            (&[("v1.36.3", "linux")], "does not report its version on /version"),
+            (&[("", "linux/amd64")], "does not report its version on /version"),
+            (&[], "answers with several versions"),
         ] {
             let error = format!("{:#}", one_version(&seen(pairs)).err().unwrap());
             assert!(error.contains(words), "{pairs:?}: {error}");
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_way_stretches_deadlines_within_limits() {
+    fn slow_connection_scales_deadlines_up_to_a_limit() {
         for (answer, expected) in [(1, 1.0), (10, 1.0), (50, 5.0), (5000, LARGEST_FACTOR)] {
             assert!((factor(Duration::from_millis(answer)) - expected).abs() < 1e-9, "{answer}");
         }

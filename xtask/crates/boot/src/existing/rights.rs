@@ -1,16 +1,16 @@
-//! What the user of a kubeconfig may do in its cluster, found out before a check stumbles over it.
+//! Finds out what the user of a kubeconfig may do in its cluster, before a check fails for a missing right.
 
 use anyhow::bail;
 use serde_json::json;
 
 use super::client::Client;
 
-/// Something a run does there.
+/// A right that a run uses in the cluster.
 struct Right {
     group: &'static str,
     resource: &'static str,
     verbs: &'static [&'static str],
-    /// Without it nothing can run; without another, only the checks that use it are skipped.
+    /// Without it no check can run; without another right, only the checks that need it are skipped.
     is_needed: bool,
 }
 
@@ -29,17 +29,17 @@ static RIGHTS: &[Right] = &[
     of_objects("apps", "controllerrevisions"),
     of_objects("coordination.k8s.io", "leases"),
     of_objects("apiextensions.k8s.io", "customresourcedefinitions"),
-    // Custom resources are in groups with names of the run, and RBAC knows no part of a group's name.
+    // The groups of custom resources contain the run's name, and RBAC does not match parts of a group's name.
     of_objects("*", "*"),
 ];
 
-/// A right that is missing, with its verbs.
+/// A missing right, with the missing verbs.
 pub(super) struct Missing {
     right: &'static Right,
     verbs: Vec<&'static str>,
 }
 
-/// Who the server says we are; None where it does not tell. An error where it does not let us in.
+/// The username that the server reports for us; None if it reports none. An error if it refuses the credentials.
 pub(super) fn user(client: &Client) -> anyhow::Result<Option<String>> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = client.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review)?;
@@ -65,20 +65,20 @@ pub(super) fn missing(client: &Client) -> anyhow::Result<Vec<Missing>> {
     Ok(missing)
 }
 
-/// Fails with what to grant if nothing could run.
+/// Fails with the required grants if no check could run.
 pub(super) fn must_be_enough(missing: &[Missing], user: &str) -> anyhow::Result<()> {
     if !missing.iter().any(|missing| missing.right.is_needed) {
         return Ok(());
     }
     bail!(
-        "{user} may not do in every namespace what a run does in its own; an administrator grants it with\n{}\nmissing \
-         is: {}",
+        "{user} lacks rights that every run needs in all namespaces; an administrator grants them with\n{}\nmissing \
+         rights: {}",
         grant(user),
         list(missing)
     );
 }
 
-/// What is missing for some checks only.
+/// A note about the rights that only some checks need.
 pub(super) fn note(missing: &[Missing], user: &str) -> Option<String> {
     if missing.is_empty() {
         return None;
@@ -92,7 +92,7 @@ fn may(client: &Client, group: &str, resource: &str, verb: &str) -> anyhow::Resu
         "spec": {"resourceAttributes": {"group": group, "resource": resource, "verb": verb}},
     });
     let answer = client.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review)?;
-    let answer = answer.ok("the question what the user may do")?;
+    let answer = answer.ok("the review of the user's rights")?;
     Ok(answer["status"]["allowed"] == true)
 }
 
@@ -113,7 +113,7 @@ fn name(right: &Right) -> String {
     }
 }
 
-/// Commands for the least that lets a run begin, and for everything.
+/// Commands that grant the minimum, and the alternative that grants everything.
 fn grant(user: &str) -> String {
     let named: Vec<String> = RIGHTS.iter().filter(|right| right.group != "*").map(name).collect();
     let role = |name: &str, what: &str| {
@@ -124,7 +124,7 @@ fn grant(user: &str) -> String {
         )
     };
     format!(
-        "{}\nor, for the checks of custom resources and metrics too, with the role cluster-admin in a cluster for tests",
+        "{}\nor, to include the checks of custom resources and metrics, with the role cluster-admin in a test cluster",
         role("archproof", &named.join(","))
     )
 }
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_how_to_grant_it() {
+    fn missing_rights_are_named_with_how_to_grant_them() {
         let right = |resource: &str| RIGHTS.iter().find(|right| right.resource == resource).unwrap();
         let secrets = Missing { right: right("secrets"), verbs: vec!["watch", "list"] };
         assert!(must_be_enough(&[], "u").is_ok() && note(&[], "u").is_none());

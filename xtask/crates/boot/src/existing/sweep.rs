@@ -1,8 +1,8 @@
-//! Removal of what a run has made in a cluster of somebody else: by its label, and nothing without it.
+//! Removes what a run created in an external cluster. Removes only objects with the run's label.
 //!
-//! It goes on after Ctrl-C, because leaving things behind is worse than half a minute. A run that was killed cannot do it:
-//! the next one says what is left, and `--clean-up` removes it. It does not do so by itself, because another run may be
-//! alive, from another machine.
+//! The removal continues after Ctrl-C, because left-over objects are worse than half a minute of waiting. A killed run
+//! cannot remove its objects: the next run reports them, and `--clean-up` removes them. The next run does not remove
+//! them by itself, because the other run may still be alive on another machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use super::client::Client;
 const NAMESPACES: &str = "/api/v1/namespaces";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// What controllers, and the checks that run in such a cluster, put into a namespace; custom resources go with their
-/// definitions.
+/// What controllers, and the checks that run in such a cluster, create in a namespace. Custom resources are removed
+/// with their definitions.
 const CONTENT: &[&str] = &[
     "/api/v1/namespaces/{ns}/configmaps",
     "/api/v1/namespaces/{ns}/secrets",
@@ -33,23 +33,23 @@ const CONTENT: &[&str] = &[
     "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
 ];
 
-/// A namespace that is filled at all is filled at once.
+/// A controller that fills new namespaces does so at once.
 const FILLED_WITHIN: Duration = Duration::from_secs(3);
-/// The namespace controller begins five seconds after the deletion and has ten workers.
+/// The namespace controller starts five seconds after the deletion and has ten workers.
 const GONE_WITHIN: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Names that are said of many.
+/// How many names a list shows.
 const SHOWN: usize = 5;
 
-/// Runs by their mark.
+/// Runs by mark.
 pub type Runs = BTreeMap<String, Left>;
 
-/// What a run has in the cluster.
+/// The objects of a run in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
     pub namespaces: Vec<String>,
     pub definitions: Vec<String>,
-    /// When the first of them was made, as the server says it.
+    /// Creation time of the oldest one, as reported by the server.
     pub since: String,
 }
 
@@ -69,7 +69,7 @@ impl std::fmt::Display for Left {
     }
 }
 
-/// Everything with our label.
+/// All objects with the project's label.
 pub(super) fn runs(client: &Client) -> anyhow::Result<Runs> {
     let mut runs = Runs::new();
     for (collection, is_namespace) in [(NAMESPACES, true), (DEFINITIONS, false)] {
@@ -84,7 +84,7 @@ pub(super) fn runs(client: &Client) -> anyhow::Result<Runs> {
     Ok(runs)
 }
 
-/// What the next run says of those before it.
+/// A note about objects of other runs.
 pub(super) fn note(runs: &Runs, request: &Request<'_>) -> Option<String> {
     if runs.is_empty() {
         return None;
@@ -93,12 +93,13 @@ pub(super) fn note(runs: &Runs, request: &Request<'_>) -> Option<String> {
     let command = format!("cargo xtask test --kubeconfig {}{context} --clean-up", request.kubeconfig.display());
     let each: Vec<String> = runs.iter().map(|(mark, left)| format!("{mark}: {left}")).collect();
     Some(format!(
-        "other runs are alive in this cluster, or were killed there: {}; `{command} MARK` removes what one has left",
+        "this cluster has objects of other runs, which are still alive or were killed: {}; `{command} MARK` removes \
+         the objects of one run",
         each.join("; ")
     ))
 }
 
-/// Whether somebody puts something into a new namespace. It is made for that, with the label of the run.
+/// Whether a controller creates objects in a new namespace. Creates a namespace with the run's label to find out.
 pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Result<bool> {
     let name = format!("ap-probe-{mark}");
     let body =
@@ -122,15 +123,15 @@ pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Res
     }
 }
 
-/// Removes everything that carries the run's label and returns when it is gone. `has_controller`: somebody empties deleted
-/// namespaces there; then nobody else may take off the finalizer that he waits for.
+/// Removes everything with the run's label, and returns when it is gone. `has_controller`: a namespace controller
+/// empties deleted namespaces; then only the controller may remove the finalizer that it waits for.
 pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: f64) -> anyhow::Result<()> {
     let selector = format!("{}={mark}", Shared::LABEL);
-    let what = format!("what run {mark} has made to be gone");
+    let what = format!("the removal of the objects of run {mark}");
     let mut clean = 0;
     let waited = until(&what, GONE_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Continue, || {
         match step(client, &selector, has_controller) {
-            // To ask again changes nothing about a right that is missing.
+            // Retrying does not help if a right is missing.
             Err(error) if error.is::<Forbidden>() => Probe::Hopeless(error),
             Err(error) => Probe::NotYet(format!("{error:#}")),
             Ok(left) if !left.is_empty() => {
@@ -141,18 +142,18 @@ pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: 
                     left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ")
                 ))
             }
-            // A request that was under way when the run broke off may still arrive.
+            // A request that was in flight when the run was interrupted may still arrive.
             Ok(_) if clean < 2 => {
                 clean += 1;
-                Probe::NotYet("nothing, but for a moment only".into())
+                Probe::NotYet("nothing left, but only for a moment".into())
             }
             Ok(_) => Probe::Ready(()),
         }
     });
-    waited.with_context(|| format!("run {mark} leaves something behind; remove it with --clean-up {mark}"))
+    waited.with_context(|| format!("run {mark} left objects behind; remove them with --clean-up {mark}"))
 }
 
-/// One round; returns what is still there.
+/// One round of removal. Returns the names of the objects that still existed.
 fn step(client: &Client, selector: &str, has_controller: bool) -> anyhow::Result<Vec<String>> {
     let mut left = Vec::new();
     let namespaces = list(client, NAMESPACES, selector)?;
@@ -181,7 +182,7 @@ fn remove_namespace(client: &Client, namespace: &Value, has_controller: bool) ->
         return Ok(());
     }
     if has_controller {
-        // He waits for finalizers that only we could take off; he says so in a condition.
+        // The controller waits for finalizers that only this run can remove; it reports them in a condition.
         let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
         let mut held = conditions.filter(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True");
         if held.next().is_some() {
@@ -197,7 +198,7 @@ fn remove_namespace(client: &Client, namespace: &Value, has_controller: bool) ->
     Ok(())
 }
 
-/// Deletes what lies in a namespace; whether nothing was there.
+/// Deletes the content of a namespace. Returns whether it was empty.
 fn empty(client: &Client, namespace: &str) -> anyhow::Result<bool> {
     let mut was_empty = true;
     for collection in CONTENT {
@@ -211,7 +212,7 @@ fn empty(client: &Client, namespace: &str) -> anyhow::Result<bool> {
     Ok(was_empty)
 }
 
-/// Objects of a definition that are held by finalizers hold the definition.
+/// Removes custom resources with finalizers: they block the removal of their definition.
 fn free_custom(client: &Client, definition: &Value) -> anyhow::Result<()> {
     let spec = &definition["spec"];
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -229,7 +230,7 @@ fn free_custom(client: &Client, definition: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Deletes an object and takes its finalizers off.
+/// Deletes an object and removes its finalizers.
 fn free(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
     gone_or_ok(client.delete(&format!("{path}?gracePeriodSeconds=0"))?.status, path)?;
     if object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
@@ -238,19 +239,19 @@ fn free(client: &Client, path: &str, object: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gone already, changed meanwhile, and in the middle of going are as good; the next round looks again.
+/// Accepts "already gone" and "changed meanwhile" like success: the next round looks again.
 fn gone_or_ok(status: u16, what: &str) -> anyhow::Result<()> {
     match status {
         200..300 | 404 | 409 => Ok(()),
         403 => Err(Forbidden { what: what.to_owned() }.into()),
-        status => bail!("the removal of {what} was answered {status}"),
+        status => bail!("failed to remove {what}: the server answered {status}"),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the user may not remove {what} (403); in a cluster without a namespace controller that takes the right to update \
-     namespaces/finalize, too"
+    "the user may not remove {what} (403); in a cluster without a namespace controller this also needs the right to \
+     update namespaces/finalize"
 )]
 struct Forbidden {
     what: String,
@@ -266,7 +267,8 @@ fn labelled(client: &Client, collection: &str, selector: &str) -> anyhow::Result
     Ok(list(client, collection, selector)?.iter().map(read).collect())
 }
 
-/// The objects of a collection. A collection that does not exist, or that we may not see, has none of ours.
+/// The objects of a collection. A collection that does not exist, or that the user may not list, has no objects of a
+/// run.
 fn list(client: &Client, collection: &str, selector: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     let mut token = String::new();

@@ -1,4 +1,4 @@
-//! The clusters of a run: control over their components, and their end.
+//! The clusters of a run: control over their components, and their deletion.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,42 +14,43 @@ use super::service::{self, Service};
 use super::{Request, ledger};
 use crate::booted::{Power, Processes};
 
-/// One node, and so one cluster.
+/// The only node of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// Of the cluster.
+    /// Name of the cluster.
     pub(super) name: String,
     pub(super) profile: String,
     pub(super) services: Vec<Service>,
 }
 
 impl Node {
-    /// The container's name, as Kind makes it.
+    /// The container's name, as Kind chooses it.
     pub(super) fn container(&self) -> String {
         ledger::container(&self.name)
     }
 }
 
-/// All clusters of a run; control over them, and their end.
+/// All clusters of a run. Controls them, and deletes them in the end.
 pub(super) struct Clusters {
     kind: PathBuf,
     cache: PathBuf,
     logs: PathBuf,
     image: String,
-    /// As they were.
+    /// The machine's values before the run.
     sysctls: Sysctls,
     nodes: Mutex<Vec<Node>>,
-    /// The locked notes of the nodes.
+    /// The locked notes of the nodes' clusters.
     owners: Mutex<Vec<Owner>>,
-    /// What runs in all of them, but for their services.
+    /// The components of all clusters, except the nodes' services.
     processes: OnceLock<Processes>,
-    /// Deletes them when this process dies.
+    /// Deletes the clusters when this process dies.
     will: Mutex<Option<Will>>,
     ended: AtomicBool,
 }
 
 impl Clusters {
-    /// None yet. Those of this run's profiles are deleted when this is dropped, and when the process dies.
+    /// Starts without clusters. The clusters of this run's profiles are deleted when this is dropped or the process
+    /// dies.
     pub(super) fn of(request: &Request<'_>, run: &RunDir, engine: &Engine) -> anyhow::Result<Arc<Clusters>> {
         let (cache, image) = (request.cache, &request.image.reference);
         let profiles = request.topology.profiles.iter();
@@ -69,7 +70,7 @@ impl Clusters {
         }))
     }
 
-    /// From now on it is to be deleted.
+    /// Records a cluster, so that it will be deleted.
     pub(super) fn add(&self, node: &Node) -> anyhow::Result<()> {
         let owner = ledger::note(&self.cache, &node.name, &self.sysctls)?;
         self.owners.lock().unwrap_or_else(|e| e.into_inner()).push(owner);
@@ -77,9 +78,9 @@ impl Clusters {
         Ok(())
     }
 
-    /// What control is over.
+    /// Sets the components to control.
     pub(super) fn control(&self, processes: Processes) {
-        // There is one boot.
+        // Called only once, because a run boots once.
         let _ = self.processes.set(processes);
     }
 
@@ -87,12 +88,12 @@ impl Clusters {
         self.nodes.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// One of them, where they are all alike.
+    /// Any of the nodes, for questions to which all have the same answer.
     pub(super) fn any(&self) -> anyhow::Result<Node> {
-        self.lock().first().cloned().context("there is no cluster, a bug of ours")
+        self.lock().first().cloned().context("no cluster was created; this is a bug in archproof")
     }
 
-    /// A service of a node, by its name as a component.
+    /// The node and service of a component's name, if it is a service.
     fn service(&self, component: &str) -> Option<(Node, Service)> {
         let (profile, name) = component.split_once('/')?;
         let nodes = self.lock();
@@ -101,7 +102,7 @@ impl Clusters {
         Some((node.clone(), service.clone()))
     }
 
-    /// Whether kubelet serves it, which does not bear that its apiserver rests.
+    /// Whether it is a complete cluster with a kubelet. Its apiserver must not be suspended.
     fn is_whole(&self, profile: &str) -> bool {
         self.lock().iter().any(|node| node.profile == profile && !node.services.is_empty())
     }
@@ -110,7 +111,7 @@ impl Clusters {
         self.processes.get().ok_or_else(|| ControlError("the clusters are not up".into()))
     }
 
-    /// What the node said last, behind an error of its start.
+    /// Adds kubelet's last log lines to an error of the node's start.
     pub(super) fn with_last_words(&self, error: anyhow::Error, node: &Node) -> anyhow::Error {
         if interrupt::requested() {
             return error;
@@ -126,7 +127,7 @@ impl Clusters {
     fn collect(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
         for node in self.lock().iter() {
             for service in &node.services {
-                // A node that is gone has none.
+                // A node that is gone has no log.
                 if let Ok(log) = service.log(&node.container()) {
                     let file = self.logs.join(format!("{}.{}.log", node.profile, service.name));
                     std::fs::write(&file, log).with_context(|| format!("failed to write {}", file.display()))?;
@@ -173,7 +174,7 @@ impl Power for Clusters {
 impl Drop for Clusters {
     fn drop(&mut self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
-            // The ledger knows what could not be deleted.
+            // The ledger still has the clusters that could not be deleted.
             let _ = self.delete();
         }
     }

@@ -1,4 +1,4 @@
-//! What `kind create cluster` and kubeadm are told. https://kind.sigs.k8s.io/docs/user/configuration
+//! The configuration for `kind create cluster` and kubeadm. https://kind.sigs.k8s.io/docs/user/configuration
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,67 +12,68 @@ use crate::plan::Door;
 
 /// The run's private folder in a node, and in its static Pods.
 pub(super) const RUN: &str = "/kind/run";
-/// The run's folder of logs, likewise.
+/// The run's log folder, in the same places.
 pub(super) const LOGS: &str = "/kind/logs";
-/// Programs that are not the image's, likewise.
+/// Programs that are not part of the image, in the same places.
 pub(super) const PROGRAMS: &str = "/kind/programs";
-/// Where the agent stands in for what kubeadm runs, likewise.
+/// Where the agent replaces the programs that kubeadm runs, in the same places.
 pub(super) const STAND_INS: &str = "/kind/stand-ins";
-/// Since this minor release Kind writes kubeadm.k8s.io/v1beta4, where arguments are a list (kind pkg/cluster/internal/kubeadm).
+/// Since this minor release Kind writes kubeadm.k8s.io/v1beta4, where arguments are a list (kind
+/// pkg/cluster/internal/kubeadm).
 const LISTS: (u32, u32) = (1, 36);
-/// The first kubelet that refuses control groups of version 1 unless it is told not to.
+/// The first kubelet that refuses cgroup v1 by default.
 const REFUSES_V1: (u32, u32) = (1, 35);
-/// What kubeadm waits for the control plane that it starts. Kind's own deadline is that of the whole.
+/// How long kubeadm waits for the control plane that it starts. Kind has its own deadline for the whole creation.
 const PATIENCE: &str = "8m0s";
 
-/// What a cluster is made from.
+/// The inputs of a cluster's configuration.
 pub(super) struct Making<'a> {
     pub(super) engine: &'a Engine,
     /// The version of Kubernetes.
     pub(super) version: &'a str,
-    /// Of the apiserver, on this machine.
+    /// The apiserver's port on this machine.
     pub(super) port: u16,
-    /// What is reached from this machine beside it.
+    /// Other ports that this machine reaches.
     pub(super) doors: Vec<Door>,
     pub(super) mounts: Vec<Mount>,
-    /// What programs are told beside what kubeadm tells them, by their manifests.
+    /// Additional flags of programs, by manifest.
     pub(super) flags: BTreeMap<&'static str, Flags>,
-    /// The folder of kubeadm's patches, in the node.
+    /// The folder of kubeadm's patches, as the node sees it.
     pub(super) patches: PathBuf,
-    /// Whether it is to be a whole cluster, and not a control plane alone.
+    /// Whether to create a complete cluster, and not only a control plane.
     pub(super) whole: bool,
-    /// Whether the image is somebody else's.
+    /// Whether the image is a published one, and not built by the project.
     pub(super) published: bool,
 }
 
-/// A file or folder of this side in the node.
+/// A file or folder of this machine that is mounted into the node.
 pub(super) struct Mount {
     pub(super) here: PathBuf,
     pub(super) there: String,
     pub(super) read_only: bool,
 }
 
-/// Why there cannot be this control plane in a cluster of Kind; None where there can be. Of a published image there is no
-/// program that could run beside its Pods.
+/// Why this control plane cannot run in a Kind cluster; None if it can. A published image has no program that could run
+/// in addition to its Pods.
 pub(super) fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
     match profile {
-        // Else a report would name a store that was never there.
+        // Otherwise a report would name a store that the run did not use.
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
-            Some("a store other than etcd, which kubeadm does not make")
+            Some("a store other than etcd, which kubeadm does not create")
         }
         _ if !published => None,
         _ if profile.stores.len() > 1 || profile.stores.iter().any(|store| store.members > 1) => {
-            Some("more stores than the one of a published image")
+            Some("more stores than the single one of a published image")
         }
         _ if profile.spare || !profile.tools.is_empty() => {
-            Some("a further etcd, of which a published image has no program")
+            Some("a second etcd, for which a published image has no program")
         }
-        _ if profile.apiservers > 1 => Some("two apiservers, and a published image runs one"),
+        _ if profile.apiservers > 1 => Some("two apiservers, but a published image runs only one"),
         _ => None,
     }
 }
 
-/// The whole file, which is JSON and so YAML.
+/// The whole configuration file, as JSON, which is valid YAML.
 pub(super) fn cluster(making: &Making<'_>) -> String {
     let release = numbers(making.version);
     let args = |manifest: &str| -> Value {
@@ -92,9 +93,9 @@ pub(super) fn cluster(making: &Making<'_>) -> String {
     });
     let mut begin = json!({"kind": "InitConfiguration", "patches": {"directory": making.patches}});
     if release >= LISTS {
-        // Where nobody makes ServiceAccounts it would be started and end again and again.
+        // Without ServiceAccounts its Pods would be restarted forever.
         configuration["dns"] = json!({"disabled": !making.whole});
-        // A minute, which an apiserver between others may take to start; before that form nobody can say otherwise.
+        // The default is one minute, which an apiserver may exceed if others start too. Older formats cannot change it.
         begin["timeouts"] = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
     }
     let mut patches = vec![configuration.to_string(), begin.to_string()];
@@ -122,11 +123,11 @@ pub(super) fn cluster(making: &Making<'_>) -> String {
         "nodes": [node],
     });
     if !making.published {
-        // It is a service of the node.
+        // kube-proxy is a service of the node.
         all["networking"]["kubeProxyMode"] = json!("none");
     }
     if !making.engine.may_adjust_oom {
-        // Else no sandbox starts: "can't get final child's PID from pipe: EOF".
+        // Otherwise no sandbox starts: "can't get final child's PID from pipe: EOF".
         let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
         all["containerdConfigPatches"] = json!([patch]);
     }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_have_the_form_of_the_release() {
+    fn arguments_have_the_format_of_the_release() {
         let new = patch(&made("v1.36.3", false), 0);
         let expected = json!([{"name": "etcd-prefix", "value": "/a/b"}, {"name": "v", "value": "2"}]);
         assert_eq!(new["apiServer"]["extraArgs"], expected);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reached_and_seen_is_told() {
+    fn ports_mounts_and_patches_are_configured() {
         let all = made("v1.36.3", false);
         let node = &all["nodes"][0];
         assert_eq!(node["extraPortMappings"][0]["containerPort"], 2379);
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_machine_is_told_of() {
+    fn restrictions_of_the_machine_are_configured() {
         let (new, old) = (made("v1.36.3", false), made("v1.36.3", true));
         let patches = |all: &Value| all["nodes"][0]["kubeadmConfigPatches"].as_array().unwrap().len();
         assert_eq!((patches(&new), patches(&old), patches(&made("v1.34.4", true))), (2, 3, 2));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_is_named() {
+    fn unsupported_profiles_are_refused_with_the_reason() {
         let plain = json!({"name": "p", "summary": "", "prefix": "/a", "stores": [{"name": "main"}]});
         let profile = |field: &str, value: Value| -> Profile {
             let mut odd = plain.clone();
@@ -203,7 +204,7 @@ mod tests {
             serde_json::from_value(odd).unwrap()
         };
         for (field, value, word) in [
-            ("spare", json!(true), "further etcd"),
+            ("spare", json!(true), "second etcd"),
             ("apiservers", json!(2), "apiservers"),
             ("stores", json!([{"name": "main", "members": 3}]), "stores"),
         ] {

@@ -1,4 +1,4 @@
-//! The container engine: what it can do, and commands in its containers. Everything goes through the command `docker`.
+//! The container engine: its capabilities, and commands in its containers. Everything uses the command `docker`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use anyhow::{Context, anyhow, bail};
 use proc::exec::{self, ExecError};
 use xshell::{Shell, cmd};
 
-/// For a question, or a small command in a container.
+/// Limit for a query, or a small command in a container.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
-/// An image of a gigabyte, on a slow disk.
+/// Limit for loading an image of a gigabyte on a slow disk.
 const LOADING: Duration = Duration::from_secs(900);
 
-/// What a container has that may do everything that the engine can let it do.
+/// The engine, and what its privileged containers may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Engine {
     /// "Docker 28.2.2".
     pub(super) name: String,
-    /// Whether its control groups are those of version 1.
+    /// Whether it uses cgroup v1.
     pub(super) cgroup_v1: bool,
-    /// Whether it may lower how likely the kernel ends it (CAP_SYS_RESOURCE).
+    /// Whether containers may lower their OOM score (CAP_SYS_RESOURCE).
     pub(super) may_adjust_oom: bool,
-    /// What kubelet changes on the whole machine, as it was: name below /proc/sys to value.
+    /// The values that kubelet changes on the whole machine, before the change: name below /proc/sys to value.
     pub(super) sysctls: Sysctls,
 }
 
 pub(super) type Sysctls = Vec<(String, String)>;
 
 /// kubelet sets the first three (pkg/kubelet/cm/container_manager_linux.go, setupKernelTunables), and a container shares
-/// them with its machine; for many clusters [`make_room`] sets the last.
+/// them with its machine. [`make_room`] sets the last one for many clusters.
 const SYSCTLS: [&str; 4] = ["vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", INSTANCES];
-/// Without enough of them: "error creating fsnotify watcher: too many open files".
+/// With too few: "error creating fsnotify watcher: too many open files".
 /// <https://kind.sigs.k8s.io/docs/user/known-issues/#pod-errors-due-to-too-many-open-files>
 const INSTANCES: &str = "fs/inotify/max_user_instances";
-/// Eight clusters at once were too many for 128, the kernel's own number.
+/// Per cluster. Eight clusters at once were too many for 128, the kernel's default.
 const INSTANCES_OF_ONE: u64 = 48;
 /// The bit of CAP_SYS_RESOURCE.
 const SYS_RESOURCE: u64 = 1 << 24;
@@ -54,35 +54,33 @@ pub(super) fn load(archive: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gets an image from its registry.
+/// Pulls an image from its registry.
 pub(super) fn pull(reference: &str) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     exec::run(cmd!(sh, "docker pull --quiet {reference}"), LOADING)
         .map_err(explained)
-        .with_context(|| format!("the engine has no image {reference}, and cannot get it"))?;
+        .with_context(|| format!("the engine has no image {reference} and failed to pull it"))?;
     Ok(())
 }
 
-/// What a file of an image holds.
+/// The content of a file in an image.
 ///
 /// # Errors
-/// There is none, or the engine cannot start a container of it.
+/// The file does not exist, or the engine cannot start a container of the image.
 pub(super) fn file_of(reference: &str, path: &str) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     let run = cmd!(sh, "docker run --rm --network=none --entrypoint /bin/cat {reference} {path}");
     Ok(exec::run(run, SHORT).map_err(explained)?.stdout)
 }
 
-/// Which engine answers, before anything is built for it.
+/// The engine's version, before anything is built for it.
 ///
 /// # Errors
-/// There is none, it does not answer, its machine is of another architecture, or it is one in which a node does not run.
+/// The engine is missing or does not answer, its machine has another architecture, or a node cannot run in it.
 pub(super) fn version(arch: &str) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     if exec::find("docker").is_none() {
-        bail!(
-            "there is no `docker` on PATH: install an engine (Debian's package docker.io), or leave out --provider kind"
-        );
+        bail!("`docker` is not on PATH: install an engine (Debian's package docker.io), or leave out --provider kind");
     }
     let client = exec::run(cmd!(sh, "docker --version"), SHORT)?.stdout;
     let format = "{{.SecurityOptions}}";
@@ -93,34 +91,34 @@ pub(super) fn version(arch: &str) -> anyhow::Result<String> {
     match answer.split_whitespace().collect::<Vec<_>>()[..] {
         [version, "linux", found] if found == arch => Ok(format!("Docker {version}")),
         [_, os, found] => bail!(
-            "the container engine runs on {os} {found}, and a node of Kind runs natively: {arch} needs an engine on {arch}"
+            "the container engine runs on {os} {found}, but a Kind node runs natively: {arch} needs an engine on {arch}"
         ),
-        _ => Err(anyhow!("`docker version` answers `{}`", answer.trim())),
+        _ => Err(anyhow!("`docker version` printed `{}`", answer.trim())),
     }
 }
 
-/// An engine that answers, and in which a node would not come up, or could not be controlled.
+/// Refuses an engine in which a node would not start or could not be controlled.
 fn refuse(client: &str, security: impl FnOnce() -> anyhow::Result<String>) -> anyhow::Result<()> {
     if client.to_lowercase().contains("podman") {
         bail!(
-            "`docker` is Podman here ({}), which answers other words than the engine that it stands for: install \
-             Docker's engine (Debian's package docker.io), and put its `docker` first on PATH",
+            "`docker` is Podman here ({}), whose output differs from Docker's: install Docker's engine (Debian's \
+             package docker.io), and put its `docker` first on PATH",
             client.trim()
         );
     }
     if security()?.contains("name=rootless") {
         bail!(
-            "the container engine runs without root, and there kubelet's values of the machine can neither be set nor set \
-             back: use the engine of the machine (DOCKER_HOST=unix:///var/run/docker.sock, `docker context use default`)"
+            "the container engine is rootless, so the kernel parameters that kubelet changes can neither be set nor \
+             restored: use the machine's engine (DOCKER_HOST=unix:///var/run/docker.sock, `docker context use default`)"
         );
     }
     Ok(())
 }
 
-/// Looks what a privileged container of this image may do.
+/// Finds out what a privileged container of this image may do.
 ///
 /// # Errors
-/// The engine cannot start one; with the reason and the cure where they are known.
+/// The engine cannot start such a container. The error contains the reason and the cure if they are known.
 pub(super) fn examine(name: String, image: &str) -> anyhow::Result<Engine> {
     let sh = Shell::new()?;
     let script = format!(
@@ -132,15 +130,16 @@ pub(super) fn examine(name: String, image: &str) -> anyhow::Result<Engine> {
         sh,
         "docker run --rm --privileged --cgroupns=private --network=none --entrypoint /bin/bash {image} -c {script}"
     );
-    let answer =
-        exec::run(run, SHORT).map_err(explained).context("the container engine cannot start a privileged container")?;
+    let answer = exec::run(run, SHORT)
+        .map_err(explained)
+        .context("the container engine failed to start a privileged container")?;
     read(name, &answer.stdout).with_context(|| format!("a container of {image} answered `{}`", answer.stdout.trim()))
 }
 
 fn read(name: String, answer: &str) -> anyhow::Result<Engine> {
     let value = |name: &str| {
         let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.map(|value| value.trim().to_owned()).with_context(|| format!("it does not tell {name}"))
+        line.map(|value| value.trim().to_owned()).with_context(|| format!("it does not contain {name}"))
     };
     let capabilities = u64::from_str_radix(&value("CapEff")?, 16)?;
     let sysctls = SYSCTLS.iter().map(|name| Ok(((*name).to_owned(), value(name)?)));
@@ -152,37 +151,39 @@ fn read(name: String, answer: &str) -> anyhow::Result<Engine> {
     })
 }
 
-/// Lets the machine have as many clusters at once; what it had is among [`Engine::sysctls`].
+/// Raises the kernel limit for this many clusters. [`Engine::sysctls`] has the value from before.
 pub(super) fn make_room(engine: &Engine, image: &str, clusters: usize) -> anyhow::Result<()> {
     let found = engine.sysctls.iter().find(|(name, _)| name == INSTANCES).and_then(|(_, value)| value.parse().ok());
     let wanted = INSTANCES_OF_ONE * (clusters as u64 + 1);
     match found {
         Some(found) if wanted > found => {
-            let advice = format!("so many clusters need {INSTANCES} to be {wanted}: set it by hand (sysctl -w)");
+            let advice =
+                format!("failed to set {INSTANCES} for {clusters} clusters: set it to {wanted} with sysctl -w");
             set(image, &[(INSTANCES.to_owned(), wanted.to_string())]).context(advice)
         }
         _ => Ok(()),
     }
 }
 
-/// A line of shell that removes the network which Kind makes and leaves, unless a container has it, running or not.
+/// A shell script that removes the network which Kind creates and leaves behind, unless a container uses it, running or
+/// not.
 pub(super) const NO_NETWORK: &str =
     "test -n \"$(docker ps --all --quiet --filter network=kind)\" || docker network rm kind >/dev/null 2>&1 || true";
 
-/// Removes Kind's network if nobody needs it.
+/// Removes Kind's network if no container uses it.
 pub(super) fn drop_network() -> anyhow::Result<()> {
     let sh = Shell::new()?;
     exec::finish(cmd!(sh, "sh -c {NO_NETWORK}").quiet(), SHORT).map(drop).map_err(explained)
 }
 
-/// Sets the machine's values back.
+/// Restores the machine's values.
 pub(super) fn restore(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     let script = setting(sysctls);
     set(image, sysctls)
-        .with_context(|| format!("what kubelet has changed on this machine could not be set back; as root: {script}"))
+        .with_context(|| format!("failed to restore the kernel parameters that kubelet changed: run as root: {script}"))
 }
 
-/// Works without root on this side.
+/// Sets the values through a container, so the user need not be root.
 fn set(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     let script = setting(sysctls);
@@ -190,20 +191,20 @@ fn set(image: &str, sysctls: &[(String, String)]) -> anyhow::Result<()> {
     exec::finish(run, SHORT).map(drop).map_err(explained)
 }
 
-/// A line of shell that gives the machine these values.
+/// A shell script that sets these values on the machine.
 pub(super) fn setting(sysctls: &[(String, String)]) -> String {
     let lines = sysctls.iter().map(|(name, value)| format!("echo {value} > /proc/sys/{name}"));
     lines.collect::<Vec<_>>().join(" && ")
 }
 
-/// Runs a line of shell in a container, also after Ctrl-C: what it changes must not stay half changed.
+/// Runs a shell script in a container, also after Ctrl-C: an interrupted change would remain incomplete.
 pub(super) fn shell(container: &str, script: &str, limit: Duration) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     let run = cmd!(sh, "docker exec {container} /bin/bash -euc {script}");
     Ok(exec::finish(run.quiet(), limit).map_err(explained)?.stdout)
 }
 
-/// Like [`shell`], for a line that only waits: Ctrl-C ends it.
+/// Like [`shell`], for a script that only waits: Ctrl-C ends it.
 pub(super) fn wait(container: &str, script: &str, limit: Duration) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     let run = cmd!(sh, "docker exec {container} /bin/bash -euc {script}");
@@ -222,22 +223,22 @@ pub(super) fn runs(container: &str) -> bool {
     }
 }
 
-/// What people see of the engine's errors, with the cure where there is one.
+/// The engine's error, with the cure if it is known.
 fn explained(error: ExecError) -> anyhow::Error {
     let ExecError::Failed { tail, .. } = &error else { return error.into() };
     let cures = [
         (
             "Cannot connect to the Docker daemon",
-            "start it (`systemctl start docker`), or say where it is with DOCKER_HOST",
+            "start it (`systemctl start docker`), or set its address with DOCKER_HOST",
         ),
         (
             "permission denied while trying to connect",
-            "only root and members of the group `docker` may use it: join the group",
+            "only root and members of the group `docker` may use the engine: join the group",
         ),
         (
             "unable to apply caps",
-            "this machine lacks a capability (see CapBnd in /proc/self/status; often CAP_SYS_RESOURCE) that privileged \
-             containers are given: start dockerd with a runtime that leaves it out, as .ci/kind/runc does",
+            "this machine lacks a capability (see CapBnd in /proc/self/status; often CAP_SYS_RESOURCE) that the engine \
+             gives to privileged containers: start dockerd with a runtime that leaves it out, as .ci/kind/runc does",
         ),
     ];
     let cure = cures.iter().find(|(words, _)| tail.contains(words)).map(|(_, cure)| *cure);
@@ -252,13 +253,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_without_a_node_are_refused_with_the_cure() {
+    fn unsuitable_engines_are_refused_with_the_cure() {
         let docker = "Docker version 28.2.2, build e6534b4\n";
         let usual = || Ok("[name=apparmor name=seccomp,profile=builtin name=cgroupns]\n".to_owned());
         assert!(refuse(docker, usual).is_ok());
         let rootless = || Ok("[name=seccomp,profile=builtin name=rootless name=cgroupns]\n".to_owned());
         assert!(refuse(docker, rootless).unwrap_err().to_string().contains("DOCKER_HOST"));
-        // It has no security options, and is not asked for them.
+        // Podman has no security options, and must not be asked for them.
         let podman = refuse("podman version 4.3.1\n", || panic!("asked")).unwrap_err().to_string();
         assert!(podman.contains("podman version 4.3.1") && podman.contains("docker.io"), "{podman}");
     }
@@ -266,7 +267,7 @@ mod tests {
     const ANSWER: &str = "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\nfs/inotify/max_user_instances: 128\n";
 
     #[test]
-    fn what_a_container_may_do_is_read() {
+    fn container_capabilities_are_parsed() {
         let engine = read("Docker".into(), ANSWER).unwrap();
         assert!(engine.cgroup_v1 && !engine.may_adjust_oom);
         assert_eq!(engine.sysctls[1], ("kernel/panic".to_owned(), "1".to_owned()));

@@ -1,4 +1,5 @@
-//! A cluster by hand, for `cargo xtask bench --cluster`: what is possible with this engine, Kind and node image.
+//! A baseline for `cargo xtask bench --cluster`: `kind create cluster` alone, which shows the fastest possible creation
+//! with this engine, Kind and node image.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +12,14 @@ use super::{Ground, Request, prepare};
 use crate::booted::Power;
 use crate::pki;
 
-/// From `kind create cluster` until names are answered in the request's only profile, with the same image and
-/// configuration. The engine has the image before.
+/// The time from `kind create cluster` until CoreDNS is available, for the request's only profile, with the same image
+/// and configuration. The engine has the image before.
 ///
 /// # Errors
 /// As [`super::up`].
 pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
-    let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("by hand there is one profile")) };
-    let phase = Phase::start("Kind by hand".to_owned());
+    let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("the baseline takes one profile")) };
+    let phase = Phase::start("baseline: Kind".to_owned());
     let ground = prepare(request, run, &phase)?;
     let pki = pki::create_for_kubeadm(run)?;
     let (artifacts, factor, resting) = (request.artifacts, 1.0, false);
@@ -26,7 +27,7 @@ pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> 
     let mut paper = Paper::of(&with, profile)?;
     let Ground { clusters, .. } = &ground;
     let begin = Instant::now();
-    paper.create(request, clusters).context("by hand")?;
+    paper.create(request, clusters).context("failed to create the baseline cluster")?;
     let time = begin.elapsed();
     clusters.end(None)?;
     Ok(time)

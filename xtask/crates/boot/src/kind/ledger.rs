@@ -1,5 +1,5 @@
-//! Clusters that were made, written down before they are: a container does not end with the process that asked for it. The
-//! next run deletes those of runs that are dead.
+//! Records each cluster in the cache before it is created, because a container does not end with the process that
+//! created it. The next run deletes the clusters of dead runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,27 +23,27 @@ use crate::component::quoted;
 const FOLDER: &str = "kind";
 const DELETE: Duration = Duration::from_secs(120);
 
-/// A cluster, and who has to delete it.
+/// A cluster, and the process that has to delete it.
 #[derive(Debug, Deserialize)]
 struct Note {
     /// [`Origin`] of the process, which locks the note.
     keeper: String,
-    /// What kubelet changes, as it was before.
+    /// The values that kubelet changes, from before the change.
     sysctls: Sysctls,
 }
 
-/// A name for a cluster of this run: letters and digits of both, because a container and a host are called so.
+/// A name for a cluster of this run. It has only characters that a container name and a host name may have.
 pub(super) fn name(run: &RunDir, profile: &str) -> String {
     let id: String = run.id().chars().filter(char::is_ascii_digit).collect();
     format!("archproof-{id}-{}-{profile}", std::process::id())
 }
 
-/// The container of a cluster's node, as Kind calls it.
+/// The container of a cluster's node, as Kind names it.
 pub(super) fn container(cluster: &str) -> String {
     format!("{cluster}-control-plane")
 }
 
-/// A line of shell in a node: what root has made there in the run's private folder only root may remove.
+/// A shell script that removes the files which root created in the run's private folder: only root may remove them.
 fn emptying(cluster: &str) -> String {
     let folder = format!("{RUN}/{}", profile(cluster));
     format!("docker exec {} rm -rf {}", quoted(&container(cluster)), quoted(&folder))
@@ -54,7 +54,7 @@ fn profile(cluster: &str) -> &str {
     cluster.splitn(4, '-').nth(3).unwrap_or_default()
 }
 
-/// Notes a cluster of this process, which owns it as long as the returned value lives.
+/// Records a cluster of this process, which owns it until the returned value is dropped.
 pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> anyhow::Result<Owner> {
     make_private_dir(&cache.join(FOLDER))?;
     let content =
@@ -62,13 +62,14 @@ pub(super) fn note(cache: &Path, name: &str, sysctls: &[(String, String)]) -> an
     Owner::create(&file(cache, name), content)
 }
 
-/// What the machine is set back to in the end: another run may have changed already what was found.
+/// The values to restore in the end: another run may have changed the present ones already.
 pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
     notes(cache).into_iter().next().map_or(found, |(_, note)| note.sysctls)
 }
 
-/// What is done when this process ends without deleting its clusters, as a line of shell: all of it, but for the machine's
-/// values while another run has clusters. With an engine that has ended as well nothing: the notes stay for the next run.
+/// A shell script that runs when this process ends without deleting its clusters. It deletes them, and restores the
+/// machine's values unless another run has clusters. If the engine has ended as well it does nothing: the notes stay
+/// for the next run.
 pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let path = |path: PathBuf| quoted(&path.display().to_string());
     let containers: Vec<String> = names.iter().map(|name| quoted(&container(name))).collect();
@@ -87,45 +88,46 @@ pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str)
     )
 }
 
-/// Sets the machine's values back, and removes Kind's network, when nobody has a cluster any more. What could not be set
-/// back is noted again, for the next run: it would else take what kubelet has set for what the machine had.
+/// Restores the machine's values and removes Kind's network once no run has a cluster. If the values cannot be
+/// restored, they are recorded again for the next run, which would otherwise take kubelet's values for the machine's
+/// own.
 pub(super) fn set_back(cache: &Path, name: &str, sysctls: &[(String, String)], image: &str) -> anyhow::Result<()> {
     if !notes(cache).is_empty() {
         return Ok(());
     }
     engine::restore(image, sysctls).inspect_err(|_| {
-        // The error at hand says what is to be done. The note is without a living owner at once.
+        // The present error says what to do. The new note has no living owner, so the next run handles it.
         drop(note(cache, name, sysctls));
     })?;
     engine::drop_network()
 }
 
-/// Deletes a cluster, also after Ctrl-C, and forgets it.
+/// Deletes a cluster, also after Ctrl-C, and its note.
 pub(super) fn delete(cache: &Path, kind: &Path, name: &str) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     let emptying = emptying(name);
-    // A node that is gone leaves what it has made.
+    // If the node is gone, its files stay.
     let _ = exec::finish(cmd!(sh, "sh -c {emptying}").quiet(), DELETE);
     let kubeconfig = file(cache, name).with_extension("kubeconfig");
     exec::finish(cmd!(sh, "{kind} delete cluster --name {name} --kubeconfig {kubeconfig}").quiet(), DELETE)
         .with_context(|| {
-            format!("the cluster {name} could not be deleted: `docker rm --force --volumes {}` does", container(name))
+            format!("failed to delete the cluster {name}: run `docker rm --force --volumes {}`", container(name))
         })?;
     for file in [file(cache, name), kubeconfig] {
-        // There need not be a kubeconfig.
+        // The kubeconfig may not exist.
         let _ = fs::remove_file(file);
     }
     Ok(())
 }
 
-/// Deletes the clusters of runs that are dead, and sets back what kubelet changed when nobody else has one. The image is one
-/// that the engine has now: it may be another engine than that of the dead.
+/// Deletes the clusters of dead runs, and restores the machine's values if no other run has a cluster. `image` is one
+/// that the present engine has, which may be another engine than the dead runs used.
 pub(super) fn sweep(cache: &Path, kind: &Path, image: &str) -> anyhow::Result<()> {
     let dead: Vec<(String, Note)> =
         notes(cache).into_iter().filter(|(name, note)| !is_kept(&file(cache, name), note)).collect();
     for (name, _) in &dead {
         delete(cache, kind, name)?;
-        progress::say(&format!("note: deleted the cluster {name} of a run that ended without doing so"));
+        progress::say(&format!("note: deleted the cluster {name}, which a dead run left behind"));
     }
     match dead.first() {
         Some((name, note)) => set_back(cache, name, &note.sysctls, image),
@@ -137,7 +139,7 @@ fn is_kept(file: &Path, note: &Note) -> bool {
     owner::is_alive(file, note.keeper.parse::<Origin>().ok().as_ref())
 }
 
-/// What cannot be read was cut off when it was written: no cluster was made then.
+/// Ignores a note that cannot be read: it was cut off while it was written, so its cluster was not created.
 fn notes(cache: &Path) -> Vec<(String, Note)> {
     let files = fs::read_dir(cache.join(FOLDER)).into_iter().flatten().filter_map(Result::ok);
     let mut notes: Vec<(String, Note)> = files
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_called_after_its_profile() {
+    fn cluster_name_contains_its_profile() {
         assert_eq!(profile("archproof-20261123041637-1234-short-events"), "short-events");
         assert_eq!(
             emptying("archproof-1-2-json"),
@@ -175,13 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_is_kept_as_long_as_its_note_is_locked() {
+    fn cluster_is_kept_while_its_note_is_locked() {
         const NAME: &str = "archproof-1-2-json";
         let cache = temp("kept");
         let is_kept = || notes(&cache).iter().all(|(name, note)| is_kept(&file(&cache, name), note));
         let owner = note(&cache, NAME, &[]).unwrap();
         assert!(is_kept());
-        // The process number of an owner in another PID namespace means nothing here.
+        // The process ID of an owner in another PID namespace has no meaning here.
         let text = fs::read_to_string(file(&cache, NAME)).unwrap();
         let pid = format!("{} ", owner.origin().process.pid);
         fs::write(file(&cache, NAME), text.replacen(&pid, "999999999 ", 1)).unwrap();
@@ -191,9 +193,9 @@ mod tests {
         fs::remove_dir_all(cache).unwrap();
     }
 
-    /// With a program that writes down what it is asked for instead of an engine.
+    /// Uses a fake `docker` that records its arguments.
     #[test]
-    fn the_clean_up_takes_each_path_for_one_word() {
+    fn clean_up_quotes_every_path() {
         let root = temp("quoting");
         let cache = root.join("it's a $(touch made) cache");
         fs::create_dir_all(cache.join(FOLDER)).unwrap();

@@ -1,8 +1,8 @@
-//! The provider `kind`: every profile a cluster of Kind with one node, a container that is a machine with systemd, made by
-//! kubeadm; native architecture only.
+//! The provider `kind`: each profile is a Kind cluster with one node, which is a container with systemd, set up by
+//! kubeadm. Native architecture only.
 //!
-//! The node image is made elsewhere (`node`), or is somebody else's; what is done here needs a container engine and nothing
-//! else. One cluster is made in `plane`; its static Pods are in `pods`, how their agents are reached in `socket`.
+//! Crate `node` creates the node image, or the user names a published one; this provider needs only a container engine.
+//! `plane` creates a cluster, `pods` has its static Pods, and `socket` connects to their agents.
 
 mod clusters;
 mod config;
@@ -35,21 +35,21 @@ use engine::Engine;
 pub use floor::by_hand;
 use plane::{Paper, With};
 
-/// Clusters that are made at the same time.
+/// How many clusters are created at the same time.
 const WIDTH: usize = 2;
-/// Control planes that may be awake at the same time, for each processor. A dozen on two processors took three times as
-/// long for each check, and some not done within its time.
+/// How many control planes may run at the same time per CPU. With a dozen on two CPUs each check took three times as
+/// long, and some exceeded their limit.
 const AWAKE: usize = 2;
 
-/// What clusters are made from.
+/// The inputs of the clusters.
 pub struct Request<'a> {
     pub target: &'a Target,
     pub artifacts: &'a Artifacts,
     pub topology: &'a Topology,
-    /// The program.
+    /// Path of the `kind` program.
     pub kind: &'a Path,
     pub image: Image<'a>,
-    /// The profile that becomes a whole cluster; the others are control planes alone.
+    /// The profile that becomes a complete cluster; the others are only control planes.
     pub whole: &'a str,
     pub cache: &'a Path,
 }
@@ -57,23 +57,23 @@ pub struct Request<'a> {
 /// Writes a docker archive to a file.
 pub type Write<'a> = dyn Fn(&Path) -> anyhow::Result<()> + Sync + 'a;
 
-/// Of the nodes.
+/// The image of the nodes.
 pub struct Image<'a> {
     pub reference: String,
     pub origin: Origin<'a>,
 }
 
-/// Who has made an image.
+/// The origin of an image.
 pub enum Origin<'a> {
-    /// We, of the request's components.
+    /// Built by the project from the request's components.
     Ours {
-        /// Where the engine lacks it.
+        /// Writes the image's archive; called if the engine lacks the image.
         write: &'a Write<'a>,
-        /// What is on it and can run: names in `images.yaml` to references.
+        /// The container images on it: names in `images.yaml` to references.
         images: BTreeMap<String, String>,
     },
-    /// Whoever ran `kind build node-image`. Its programs are its own, and kube-proxy and the network of Pods are put into the
-    /// cluster by kubeadm and Kind.
+    /// Published: built by others with `kind build node-image`. It has its own programs, and kubeadm and Kind add
+    /// kube-proxy and the Pod network to the cluster.
     Published,
 }
 
@@ -83,39 +83,39 @@ impl Image<'_> {
     }
 }
 
-/// What does not depend on the clusters that will be made.
+/// The part of the preparation that does not depend on the clusters.
 struct Ground {
     engine: Engine,
     clusters: Arc<Clusters>,
-    /// Of Kubernetes, on the image: "v1.36.3".
+    /// Kubernetes release on the image: "v1.36.3".
     release: String,
 }
 
-/// Why there cannot be this control plane in a cluster of Kind, of a published image or of ours; None where there can be.
+/// Why this control plane cannot run in a Kind cluster of a published image, or of the project's image; None if it can.
 pub fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
     config::unfit(profile, published)
 }
 
-/// Lets the engine have an image.
+/// Loads an image into the engine.
 ///
 /// # Errors
-/// The engine cannot, with the reason and the cure where they are known.
+/// The engine fails. The error contains the reason and the cure if they are known.
 pub fn load(archive: &Path) -> anyhow::Result<()> {
     engine::load(archive)
 }
 
-/// The engine, before anything is built for it: "Docker 28.2.2".
+/// The engine's version, before anything is built for it: "Docker 28.2.2".
 ///
 /// # Errors
-/// There is none, it does not answer, or its machine is of another architecture.
+/// The engine is missing or does not answer, or its machine has another architecture.
 pub fn engine_version(arch: &str) -> anyhow::Result<String> {
     engine::version(arch)
 }
 
-/// Makes a cluster of every profile. Nothing is left when this fails.
+/// Creates a cluster for every profile. If this fails, no cluster is left.
 ///
 /// # Errors
-/// The engine cannot, with the reason; kubeadm fails, with its words; an interrupt.
+/// The engine fails (with the reason), kubeadm fails (with its output), an interrupt.
 pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     for profile in &request.topology.profiles {
         if let Some(need) = unfit(profile, request.image.is_published()) {
@@ -133,7 +133,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         Origin::Published => None,
     };
     let profiles = &request.topology.profiles;
-    phase.status(format!("{} clusters of Kind", profiles.len()));
+    phase.status(format!("creating {} Kind clusters", profiles.len()));
     let pki = pki::create_for_kubeadm(run)?;
     let factor = known.as_ref().map_or(1.0, |found| found.factor);
     let artifacts = match &request.image.origin {
@@ -145,7 +145,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let resting = awake.is_some();
     let with = With { request, artifacts: &artifacts, run, ground: &ground, pki: &pki, factor, resting };
     let made = proc::side_by_side(profiles, WIDTH, |profile| {
-        make(&with, profile).with_context(|| format!("profile `{}` did not start", profile.name))
+        make(&with, profile).with_context(|| format!("failed to start the profile `{}`", profile.name))
     })?;
     interrupt::check()?;
     let Ground { engine, clusters, .. } = ground;
@@ -153,7 +153,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         Some(found) => found,
         None => published::look(&clusters.any()?)?,
     };
-    phase.done(&format!("{} clusters of Kind, {}, factor {:.1}", made.len(), engine.name, found.factor));
+    phase.done(&format!("{} Kind clusters, {}, factor {:.1}", made.len(), engine.name, found.factor));
     let whole = made.iter().any(|plane| plane.info.name == request.whole);
     let mut info = ClusterInfo {
         arch: request.target.name.clone(),
@@ -174,16 +174,16 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     Ok(booted)
 }
 
-/// What of a published image only clusters that run can tell.
+/// What is known of a published image only from running clusters.
 struct Found {
     factor: f64,
     /// Names in `images.yaml` to references on the node.
     images: BTreeMap<String, String>,
-    /// Of programs that are not among the request's components.
+    /// Versions of programs that are not among the request's components.
     versions: BTreeMap<String, String>,
 }
 
-/// The engine has the image, and room for the clusters.
+/// Prepares the engine: it gets the image, and kernel limits for the clusters.
 fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<Ground> {
     let image = &request.image.reference;
     let name = engine::version(&request.target.name)?;
@@ -195,10 +195,10 @@ fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result
         }
         Origin::Published => published::release(image)?,
     };
-    phase.status(format!("trying {name}"));
+    phase.status(format!("examining {name}"));
     let mut engine = engine::examine(name, image)?;
     engine.sysctls = ledger::before(request.cache, engine.sysctls);
-    phase.status("clearing what dead runs have left");
+    phase.status("removing what dead runs left behind");
     ledger::sweep(request.cache, request.kind, image)?;
     let clusters = Clusters::of(request, run, &engine)?;
     engine::make_room(&engine, image, request.topology.profiles.len())?;
@@ -222,7 +222,7 @@ fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::
     std::fs::remove_file(&archive).with_context(|| format!("failed to remove {}", archive.display()))
 }
 
-/// One cluster, with everything that its profile has.
+/// Creates the cluster of a profile with all of its components.
 fn make(with: &With<'_>, profile: &Profile) -> anyhow::Result<ControlPlane> {
     let mut paper = Paper::of(with, profile)?;
     paper.create(with.request, &with.ground.clusters)?;

@@ -1,7 +1,7 @@
-//! One control plane as a cluster of Kind: on paper, made by kubeadm, and taken over.
+//! One control plane as a Kind cluster: planned, created by kubeadm, and taken over.
 //!
-//! What kubeadm makes, an etcd, an apiserver, a controller manager and a scheduler, are static Pods. What a profile has
-//! beside them, further stores and apiservers, plugins, tools, is the same as with other providers, and runs in the node.
+//! The etcd, apiserver, controller manager and scheduler that kubeadm creates are static Pods. The other parts of a
+//! profile (more stores and apiservers, plugins, tools) are the same as with other providers, and run in the node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,28 +33,28 @@ use crate::members::{self, CONTROLLER_MANAGER};
 use crate::pki::{CA_KEY, Pki};
 use crate::plan::{self, ControlPlane, Door, Draft, Place, Plan, Root};
 
-/// A cluster is up in half a minute where nothing else runs.
+/// On an idle machine a cluster is up in half a minute.
 const CREATE: Duration = Duration::from_secs(600);
-/// What Kind itself waits for its node, as it writes it.
+/// How long Kind itself waits for its node, in Kind's format.
 const WAIT: &str = "300s";
-/// CoreDNS, after the node.
+/// Limit for CoreDNS, after the node is ready.
 const SETTLE: Duration = Duration::from_secs(180);
-/// Pods that are to end.
+/// Limit for Pods to end.
 const END: Duration = Duration::from_secs(120);
-/// Between TERM and KILL.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
-/// In the Pods that kubeadm has a Deployment make.
+/// The container name in the Pods of the Deployment that kubeadm creates.
 const DNS: &str = "coredns";
-/// The first port in the node of what kubeadm knows nothing of.
+/// The first port in the node for programs that kubeadm does not know.
 const FIRST_PORT: u16 = 18_000;
-/// Where systemd looks for units.
+/// systemd's folder of units.
 const UNITS: &str = "/etc/systemd/system";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const KUBEADM_PKI: &str = "/etc/kubernetes/pki";
-/// etcd's, in the node.
+/// The path of etcd's database in the node.
 const DATABASE: &str = "/var/lib/etcd/member/snap/db";
 
-/// What of a member's flags makes it one of several.
+/// The flags of an etcd that make it one of several members.
 const OF_MEMBERS: [&str; 6] = [
     "name",
     "initial-cluster",
@@ -63,33 +63,33 @@ const OF_MEMBERS: [&str; 6] = [
     "heartbeat-interval",
     "election-timeout",
 ];
-/// What of an apiserver's flags kubeadm has to be told, beside the profile's own.
+/// The flags of an apiserver that kubeadm must set, in addition to the profile's own.
 const OF_APISERVER: [&str; 4] = ["etcd-prefix", "etcd-servers", "etcd-servers-overrides", "v"];
-/// Likewise, where nobody makes ServiceAccounts.
+/// The same, for a control plane without a controller that creates ServiceAccounts.
 const ADMISSION: &str = "disable-admission-plugins";
-/// What of a controller manager's flags kubeadm knows better.
+/// The flags of a controller manager that kubeadm sets itself.
 const OF_KUBEADM: [&str; 2] = ["kubeconfig", "secure-port"];
 
-/// A cluster that can be made.
+/// A planned cluster.
 pub(super) struct Paper<'a> {
     profile: &'a Profile,
     whole: bool,
     node: Node,
-    /// The node as a place of components.
+    /// The node as a place for components.
     host: Arc<SocketHost>,
     pods: Vec<Pod>,
     others: Others,
     info: ProfileInfo,
-    /// The profile's private folder, there.
+    /// The profile's private folder as the node sees it.
     there: PathBuf,
     data: Vec<(String, PathBuf)>,
-    /// What `kind create` is told.
+    /// The configuration file for `kind create`.
     file: PathBuf,
-    /// Kind writes it; it is nobody's.
+    /// Kind writes it; no code uses it.
     kubeconfig: PathBuf,
 }
 
-/// What a profile has beside what kubeadm makes.
+/// The components of a profile that kubeadm does not create.
 struct Others {
     stores: Vec<Component>,
     plugins: Vec<Component>,
@@ -105,16 +105,16 @@ impl Others {
     }
 }
 
-/// What control planes are made with.
+/// The inputs of the control planes.
 pub(super) struct With<'a> {
     pub(super) request: &'a Request<'a>,
-    /// With those of a published image, by name alone.
+    /// Includes the components of a published image, by name only.
     pub(super) artifacts: &'a Artifacts,
     pub(super) run: &'a RunDir,
     pub(super) ground: &'a Ground,
     pub(super) pki: &'a Pki,
     pub(super) factor: f64,
-    /// Whether control planes are to rest as soon as they are ready; whole clusters never do.
+    /// Whether to suspend control planes as soon as they are ready. Complete clusters are never suspended.
     pub(super) resting: bool,
 }
 
@@ -190,7 +190,7 @@ impl<'a> Paper<'a> {
         Ok(paper)
     }
 
-    /// What Kind and kubeadm are told; the apiserver is reached at `port`.
+    /// Writes the configuration for Kind and kubeadm. `port` is the apiserver's port on this machine.
     fn write(
         &self,
         with: &With<'_>,
@@ -218,7 +218,7 @@ impl<'a> Paper<'a> {
         self.others.components().chain(self.pods.iter().map(|pod| &pod.component))
     }
 
-    /// What kubeadm is told beside what it gives a Pod's program by itself.
+    /// The flags that kubeadm must set for a Pod's program, in addition to those that it sets by itself.
     fn told(&self, pod: &Pod) -> Flags {
         let (profile, flags) = (self.profile, &pod.component.flags);
         let wanted = |name: &str| match pod.manifest {
@@ -246,7 +246,7 @@ impl<'a> Paper<'a> {
         Ok(folder)
     }
 
-    /// Files of this side in the node: the run's folders, the programs that run there, the CA, and the agent's unit.
+    /// Files of this machine in the node: the run's folders, the programs that run there, the CA, and the agent's unit.
     fn mounts(&self, with: &With<'_>, dir: &Path) -> anyhow::Result<Vec<Mount>> {
         let With { request, run, pki, .. } = *with;
         let folder = |here: &Path, there: &str| Mount { here: here.into(), there: there.into(), read_only: false };
@@ -272,7 +272,7 @@ impl<'a> Paper<'a> {
              Restart=always\n",
             pods::ORDERS
         );
-        // A link in the folder of what a target wants cannot be mounted, and systemd takes nothing else there.
+        // systemd accepts only links in a target's .wants folder, and a link cannot be mounted.
         let wanted = format!("[Unit]\nWants={AGENT}\nAfter={AGENT}\n");
         for (there, text) in [(AGENT.to_owned(), unit), (format!("kubelet.service.d/20-{AGENT}.conf"), wanted)] {
             let here = dir.join(there.replace('/', "-"));
@@ -282,7 +282,7 @@ impl<'a> Paper<'a> {
         Ok(mounts)
     }
 
-    /// The components of which something runs that is not on the image.
+    /// The components whose program runs in the node but is not on the image.
     fn programs(&self) -> BTreeSet<String> {
         let programs = self.components().map(|component| &component.program).chain(self.others.beside.tools.values());
         let words = programs.flat_map(|Program { path, args, .. }| {
@@ -293,7 +293,7 @@ impl<'a> Paper<'a> {
         words.map(|word| word.display().to_string()).chain([INIT.to_owned()]).collect()
     }
 
-    /// What runs in the node is root's there, and its logs are to be ours.
+    /// Creates the log files as this user: root runs the programs in the node, and would own the files that it creates.
     fn make_logs(&self) -> anyhow::Result<()> {
         for component in self.components() {
             let log = &component.program.log;
@@ -302,7 +302,8 @@ impl<'a> Paper<'a> {
         Ok(())
     }
 
-    /// `kind create cluster`, and meanwhile, as soon as there is a node, what the apiserver needs beside kubeadm's store.
+    /// Runs `kind create cluster`. As soon as the node runs, it also starts what the apiserver needs besides kubeadm's
+    /// store.
     pub(super) fn create(&mut self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
         clusters.add(&self.node)?;
         let failed = AtomicBool::new(false);
@@ -310,7 +311,7 @@ impl<'a> Paper<'a> {
         std::thread::scope(|scope| {
             let early = scope.spawn(|| -> anyhow::Result<()> {
                 if let Err(error) = host.connect(CREATE, || failed.load(Ordering::SeqCst)) {
-                    // Of a cluster that was not made Kind says why.
+                    // If the creation failed, Kind's own error has the reason.
                     return if failed.load(Ordering::SeqCst) { Ok(()) } else { Err(error) };
                 }
                 others.stores.iter_mut().chain(&mut others.plugins).try_for_each(Component::launch)
@@ -325,14 +326,16 @@ impl<'a> Paper<'a> {
                 .map_err(anyhow::Error::from)
                 .map_err(|error| clusters.with_last_words(error, node));
             failed.store(created.is_err(), Ordering::SeqCst);
-            let early = early.join().map_err(|_| anyhow!("what goes before an apiserver panicked, a bug of ours"))?;
-            // First: without it kubeadm waits in vain, and knows no reason.
+            let early = early
+                .join()
+                .map_err(|_| anyhow!("the start of stores and plugins panicked; this is a bug in archproof"))?;
+            // Reported first: without these components kubeadm waits in vain and does not know the reason.
             early.and(created.map(drop))
         })?;
         if self.whole { settle(&self.node) } else { Ok(()) }
     }
 
-    /// Takes over what runs, and starts what is missing.
+    /// Takes over the running components, and starts the missing ones.
     pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
         let Paper { profile, whole, node, host, pods, others, mut info, there, data, .. } = self;
         let Others { stores, plugins, mut more_apiservers, on_demand, beside } = others;
@@ -341,7 +344,8 @@ impl<'a> Paper<'a> {
         let mut wanted = on_demand;
         for Pod { manifest, mut component, host } in pods {
             let text = engine::shell(&container, &format!("cat {MANIFESTS}/{manifest}.yaml"), SHORT)?;
-            component.flags = pods::flags(&text).with_context(|| format!("the manifest of {manifest} is odd"))?;
+            component.flags =
+                pods::flags(&text).with_context(|| format!("failed to read the manifest of {manifest}"))?;
             component.adopt()?;
             if !whole {
                 host.quieten()?;
@@ -358,7 +362,7 @@ impl<'a> Paper<'a> {
         }
         components.extend(stores.into_iter().chain(plugins));
         let apiserver = components.iter().find(|component| component.is_apiserver());
-        info.flags = apiserver.context("kubeadm makes an apiserver")?.flags.clone();
+        info.flags = apiserver.context("kubeadm created no apiserver")?.flags.clone();
         info.token = None;
         for another in &mut more_apiservers {
             let port = another.flags.get(PORT).cloned().unwrap_or_default();
@@ -377,17 +381,18 @@ impl<'a> Paper<'a> {
     }
 }
 
-/// Of an apiserver.
+/// An apiserver's flag for its port.
 const PORT: &str = "secure-port";
 /// The unit of the node's agent.
 const AGENT: &str = "archproof.service";
 
-/// The name of the agent that is a service of the node.
+/// The name of the agent that runs as a service of the node.
 fn node_agent(profile: &Profile) -> String {
     format!("{}/node", profile.name)
 }
 
-/// Ports in the node and here: kubeadm's own, and others for what it does not know. Peers are reached only inside.
+/// Ports in the node and on this machine: kubeadm's own, and others for programs that it does not know. Peer ports are
+/// reachable only inside the node.
 fn doors(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, Door>> {
     let mut names = members::listeners(std::slice::from_ref(profile));
     let of = |program: &str| format!("{}/{program}", profile.name);
@@ -408,8 +413,8 @@ fn doors(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, Door
     Ok(doors)
 }
 
-/// Reached from outside the node, and without another one to be elected against: who loses an election ends, and only
-/// kubelet would start it again.
+/// Flags that make a program reachable from outside the node. Leader election is disabled: a loser exits, and only
+/// kubelet would restart it.
 fn serving(pki: &Pki) -> Flags {
     let flags = [
         ("bind-address", "0.0.0.0".to_owned()),
@@ -420,7 +425,7 @@ fn serving(pki: &Pki) -> Flags {
     flags.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
-/// Waits for CoreDNS: a cluster is not whole without names.
+/// Waits for CoreDNS: a cluster without name resolution is not complete.
 fn settle(node: &Node) -> anyhow::Result<()> {
     let limit = SETTLE.as_secs();
     let script = format!(
@@ -430,9 +435,9 @@ fn settle(node: &Node) -> anyhow::Result<()> {
     engine::wait(&node.container(), &script, SETTLE * 2).context("CoreDNS did not become available")
 }
 
-/// Ends what would write beside the checks, and what keeps it: of the control plane only etcd and the apiserver stay. kubelet
-/// and containerd, which look at each Pod every second, were more than a third of what a dozen idle control planes cost.
-/// What the Pods print nobody reads from then on.
+/// Stops what would write in addition to the checks, and what would restart it: only etcd and the apiserver of the
+/// control plane stay. kubelet and containerd, which check each Pod every second, were more than a third of the load of
+/// a dozen idle control planes. From then on no process reads the Pods' output.
 fn leave_alone(container: &str, keep_controllers: bool) -> anyhow::Result<()> {
     let mut others = vec![SCHEDULER, DNS];
     if !keep_controllers {
@@ -446,5 +451,5 @@ fn leave_alone(container: &str, keep_controllers: bool) -> anyhow::Result<()> {
     );
     engine::shell(container, &script, END)
         .map(drop)
-        .context("kubelet and what it runs beside the apiserver did not end")
+        .context("failed to stop kubelet and its Pods other than etcd and the apiserver")
 }

@@ -1,8 +1,8 @@
-//! The static Pods that kubeadm makes: in each the agent runs the program, so that it can be killed, held and started again
-//! with other flags without kubelet.
+//! kubeadm's static Pods. In each of them the agent runs the program, so that a check can kill it, suspend it, and
+//! start it again with other flags without kubelet.
 //!
-//! kubelet is no keeper for that: it looks at a Pod that has ended once more after up to twenty seconds, and where the store
-//! is away it takes half a minute for anything ("Housekeeping took longer than expected").
+//! kubelet is not suited for that: it notices an ended Pod only after up to twenty seconds, and while the store is away
+//! each of its operations takes half a minute ("Housekeeping took longer than expected").
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ pub(super) const ETCD: &str = "etcd";
 pub(super) const APISERVER: &str = "kube-apiserver";
 pub(super) const SCHEDULER: &str = "kube-scheduler";
 
-/// Of the agents' sockets, below the run's private folder.
+/// The folder of the agents' sockets, below the run's private folder.
 pub(super) const SOCKETS: &str = "agents";
 
-/// A component that kubeadm runs, by its manifest.
+/// A component that kubeadm runs, with the name of its manifest.
 pub(super) struct Pod {
     pub(super) manifest: &'static str,
     pub(super) component: Component,
@@ -30,7 +30,7 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// The program is the image's, whatever else stands before it.
+    /// Uses the image's program, even if a wrapper precedes it.
     pub(super) fn new(manifest: &'static str, mut component: Component, host: Arc<SocketHost>) -> Pod {
         component.move_to(host.clone());
         let ours = Path::new(PROGRAMS).join(manifest);
@@ -43,7 +43,7 @@ impl Pod {
         Pod { manifest, component, host }
     }
 
-    /// What kubeadm does to its manifest: <https://datatracker.ietf.org/doc/html/rfc6902>
+    /// The patch with which kubeadm changes the Pod's manifest: <https://datatracker.ietf.org/doc/html/rfc6902>
     pub(super) fn patch(&self) -> Value {
         let program = &self.component.program;
         let path = program.path.display().to_string();
@@ -58,7 +58,7 @@ impl Pod {
         let add = |path: &str, value: Value| json!({"op": "add", "path": format!("/spec/{path}"), "value": value});
         let mut patch = vec![
             add("containers/0/env", env),
-            // Else kubelet ends what a check holds.
+            // Otherwise kubelet ends a program that a check suspends.
             json!({"op": "remove", "path": "/spec/containers/0/livenessProbe"}),
         ];
         for (name, folder) in [("stand-ins", STAND_INS), ("programs", PROGRAMS), ("run", RUN), ("logs", LOGS)] {
@@ -69,7 +69,7 @@ impl Pod {
     }
 }
 
-/// The variable with the agent's orders; see its `container.go`.
+/// The variable with the agent's settings; see the agent's `container.go`.
 pub(super) const ORDERS: &str = "ARCHPROOF_AGENT";
 
 /// The agent's socket and the folder of its logs.
@@ -119,14 +119,14 @@ mod tests {
         Pod::new(ETCD, Component::new(program, BTreeMap::new(), ready, times, host.clone()), host)
     }
 
-    /// What the agent is told.
+    /// The value of the agent's variable.
     fn told(pod: &Pod) -> String {
         let patch = pod.patch();
         patch[0]["value"][1]["value"].as_str().unwrap().to_owned()
     }
 
     #[test]
-    fn the_program_of_a_pod_is_that_of_its_image() {
+    fn pod_uses_the_program_of_its_image() {
         let plain = pod("/kind/programs/etcd", &[]);
         assert_eq!(plain.component.program.path.to_str(), Some("etcd"));
         assert_eq!(told(&plain), "/kind/run/agents/json.etcd-main /kind/logs json/etcd-main");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_a_manifest_are_read() {
+    fn manifest_flags_are_parsed() {
         let manifest =
             "kind: Pod\nspec:\n  containers:\n  - command:\n    - kube-apiserver\n    - --a=1\n    - --b=c=2\n";
         let expected = [("a", "1"), ("b", "c=2")].map(|(name, value)| (name.to_owned(), value.to_owned()));

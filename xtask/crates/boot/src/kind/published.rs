@@ -1,4 +1,4 @@
-//! Node images that somebody else has made: what is on them is asked of them, and of the node that runs.
+//! Published node images: the provider finds out their content from the image and from the running node.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use super::pods::{APISERVER, ETCD, SCHEDULER};
 use crate::execution::REFERENCE;
 use crate::members::CONTROLLER_MANAGER;
 
-/// Every node image of Kind has it: "v1.36.3".
+/// Every Kind node image has this file: "v1.36.3".
 const RELEASE: &str = "/kind/version";
-/// What Pods of the checks are made of; the sandboxes of all Pods are.
+/// The image of the checks' Pods, which is also the image of all Pod sandboxes.
 const PAUSE: &str = "pause";
 
 /// The release of Kubernetes on an image.
 pub(super) fn release(reference: &str) -> anyhow::Result<String> {
     let text = engine::file_of(reference, RELEASE)
-        .with_context(|| format!("{reference} is no node image of Kind: it tells no release in {RELEASE}"))?;
+        .with_context(|| format!("{reference} is not a Kind node image: it has no release in {RELEASE}"))?;
     Ok(text.trim().to_owned())
 }
 
-/// The artifacts, and those of an image: which there are, and nothing more.
+/// The artifacts, plus the components of the image by name and version only.
 pub(super) fn with_its_own(artifacts: &Artifacts, release: &str) -> Artifacts {
     let mut all = artifacts.clone();
     for component in [APISERVER, ETCD, SCHEDULER, CONTROLLER_MANAGER] {
@@ -45,8 +45,8 @@ pub(super) fn with_its_own(artifacts: &Artifacts, release: &str) -> Artifacts {
     all
 }
 
-/// What runs in a node. Its programs are in images that only containerd can read; they are asked as the processes that
-/// they are.
+/// Finds out what runs in a node. The programs are in images that only containerd can read, so this runs them through
+/// their processes in /proc.
 pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
     let container = node.container();
     let (apiserver, seconds) = ask(&container, APISERVER)?;
@@ -54,7 +54,7 @@ pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
     let versions = [(APISERVER, format!("v{apiserver}")), ("etcd", format!("v{etcd}"))];
     let script = r#"sed -nE "s/^ *sandbox(_image)? = ['\"](.*)['\"]/\2/p" /etc/containerd/config.toml"#;
     let pause = engine::shell(&container, script, SHORT)?;
-    let pause = pause.lines().next().context("the node's /etc/containerd/config.toml names no image of sandboxes")?;
+    let pause = pause.lines().next().context("the node's /etc/containerd/config.toml does not name a sandbox image")?;
     Ok(Found {
         factor: (seconds / REFERENCE.as_secs_f64()).max(1.0),
         images: BTreeMap::from([(PAUSE.to_owned(), pause.to_owned())]),
@@ -62,17 +62,17 @@ pub(super) fn look(node: &Node) -> anyhow::Result<Found> {
     })
 }
 
-/// The version of a program that runs, and the seconds that it takes to tell it.
+/// The version of a running program, and the seconds that `--version` takes.
 fn ask(container: &str, program: &str) -> anyhow::Result<(String, f64)> {
     let script = format!(
         "TIMEFORMAT=%R; program=/proc/$(pgrep -x {program} | tail -n 1)/exe; $program --version >/dev/null; {{ time \
          $program --version; }} 2>&1"
     );
     let answer = engine::shell(container, &script, SHORT)?;
-    told(&answer).with_context(|| format!("{program} --version answers `{}`", answer.trim()))
+    told(&answer).with_context(|| format!("{program} --version printed `{}`", answer.trim()))
 }
 
-/// The first thing that looks like a version, and the number on the last line.
+/// The first word that looks like a version, and the number on the last line.
 fn told(answer: &str) -> Option<(String, f64)> {
     let mut words = answer.split_whitespace().map(|word| word.trim_start_matches('v'));
     let version = words.find(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()))?;
@@ -84,7 +84,7 @@ mod tests {
     use super::told;
 
     #[test]
-    fn programs_tell_their_versions_in_two_ways() {
+    fn both_version_formats_are_parsed() {
         assert_eq!(told("Kubernetes v1.36.3\n0.058\n"), Some(("1.36.3".into(), 0.058)));
         let etcd = "etcd Version: 3.6.8\nGit SHA: 1a2b3c4\nGo Version: go1.24.4\nGo OS/Arch: linux/amd64\n0.031\n";
         assert_eq!(told(etcd), Some(("3.6.8".into(), 0.031)));

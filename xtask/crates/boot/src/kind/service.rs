@@ -1,6 +1,6 @@
-//! What systemd runs in a node, and what is done to it from outside.
+//! The systemd services of a node, and actions on them from outside.
 //!
-//! systemd starts again what dies. So whatever is to stay dead is stopped at the same moment.
+//! systemd restarts a service that dies. So a service that must stay dead is also stopped.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use model::Action;
 
 use super::engine::{self, SHORT};
 
-/// Until it answers.
+/// Limit for a service to become ready.
 const START: Duration = Duration::from_secs(120);
 
-/// A service, by the name of its unit, which is that of the program as well.
+/// A service. Its unit and its program have the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Service {
     pub(super) name: String,
-    /// A line of shell in the node that succeeds when it answers.
+    /// A shell command in the node that succeeds once the service is ready.
     ready: String,
 }
 
-/// Asks without TLS, by the shell itself.
+/// An HTTP request without TLS, made by the shell itself.
 macro_rules! plain {
     ($port:literal, $path:literal) => {
         concat!(
@@ -33,7 +33,7 @@ macro_rules! plain {
     };
 }
 
-/// What a node is made of, beside its Pods. kube-proxy is among those on a published image.
+/// The services of a node, in addition to its Pods. On a published image, kube-proxy is a Pod.
 pub(super) fn of_node(published: bool) -> Vec<Service> {
     let mut services = vec![kubelet(), service("containerd", "ctr --timeout 5s version >/dev/null")];
     if !published {
@@ -51,7 +51,7 @@ fn service(name: &str, ready: &str) -> Service {
 }
 
 impl Service {
-    /// Does it, in the node that is this container; returns when it is done.
+    /// Applies the action to the service in the node's container, and returns when it is done.
     pub(super) fn apply(&self, container: &str, action: &Action) -> anyhow::Result<()> {
         let unit = &self.name;
         let shell = |script: &str| engine::shell(container, script, START).map(drop);
@@ -72,20 +72,20 @@ impl Service {
                 self.wait(container)
             }
             Action::Restart { .. } | Action::StartWithout { .. } => {
-                bail!("{unit} is a service of the node, whose flags and variables are its unit's")
+                bail!("failed to change {unit}: it is a service of the node, and its unit sets its flags and variables")
             }
         }
     }
 
-    /// Its log so far.
+    /// The log so far.
     pub(super) fn log(&self, container: &str) -> anyhow::Result<String> {
         let script = format!("journalctl --no-pager --output short-iso-precise --unit {}", self.name);
         engine::shell(container, &script, SHORT)
     }
 
-    /// Waits until it answers, whoever starts it how often.
+    /// Waits until the service is ready, however often systemd starts it.
     pub(super) fn wait(&self, container: &str) -> anyhow::Result<()> {
-        // A subshell, so that a connection that fails does not end the loop.
+        // A subshell, so that a failed connection does not end the loop.
         let script = format!(
             "until ( {} ) 2>/dev/null; do [ $SECONDS -lt {} ] || exit 1; sleep 0.2; done",
             self.ready,
@@ -96,9 +96,9 @@ impl Service {
     }
 }
 
-/// A loop until no process has this name, for half a minute; whoever is left then is killed.
+/// Waits half a minute until no process has this name, then kills the rest.
 fn gone(program: &str) -> String {
-    // The kernel keeps fifteen letters of a name.
+    // The kernel keeps only fifteen characters of a name.
     let pids = format!("pgrep -x {}", &program[..program.len().min(15)]);
     format!(
         "for try in $(seq 300); do {pids} >/dev/null || exit 0; sleep 0.1; done; kill -KILL $({pids}) || true; sleep 1; ! {pids}"

@@ -1,5 +1,5 @@
-//! Places of a node in which an agent runs components: the node itself, and each of its static Pods. Their agents listen on
-//! sockets in a folder that both sides see.
+//! The places of a node in which an agent runs components: the node itself, and each of its static Pods. The agents
+//! listen on sockets in a folder that the node and this machine share.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,11 +17,11 @@ use super::engine;
 use crate::agent::{ANSWER, Agent, AgentHost, Ground};
 use crate::host::{Host, Program, Running};
 
-/// For an agent that runs to answer.
+/// Limit for an answer of a running agent.
 const CONNECT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A node, as the ground under agents.
+/// A node as the place of agents.
 pub(super) struct NodeGround {
     /// "the node archproof-…-default".
     name: String,
@@ -39,7 +39,7 @@ impl Ground for NodeGround {
         &self.name
     }
 
-    /// Docker would know, at the price of a process for each question. A node that dies closes the channels of its agents.
+    /// Docker knows it, but each query would cost a process. A node that dies closes the channels of its agents.
     fn casualty(&self) -> Option<String> {
         None
     }
@@ -47,18 +47,18 @@ impl Ground for NodeGround {
     fn last_words(&self) -> Option<String> {
         Some(match engine::runs(&self.container) {
             true => "an agent in it has ended".into(),
-            false => format!("the container {} does not run any more", self.container),
+            false => format!("the container {} no longer runs", self.container),
         })
     }
 
-    /// It ends as a cluster.
+    /// A no-op: the node ends with its cluster.
     fn end(&self) {}
 }
 
-/// A place whose agent is connected to when it is needed first.
+/// A place with an agent. The connection is made at the first use.
 pub(super) struct SocketHost {
     ground: Arc<NodeGround>,
-    /// Of the socket, on this side.
+    /// The socket's folder on this machine.
     folder: PathBuf,
     socket: String,
     agent: Mutex<Option<AgentHost>>,
@@ -69,7 +69,7 @@ impl SocketHost {
         SocketHost { ground, folder: folder.to_owned(), socket, agent: Mutex::new(None) }
     }
 
-    /// Waits until the agent answers, or until there is no hope any more.
+    /// Waits until the agent answers. Stops early if `hopeless` returns true.
     pub(super) fn connect(&self, limit: Duration, hopeless: impl Fn() -> bool) -> anyhow::Result<AgentHost> {
         let mut agent = self.agent.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(agent) = &*agent {
@@ -79,7 +79,7 @@ impl SocketHost {
         let mut tried: Option<Agent> = None;
         let found = until(&what, limit, LOOK_EVERY, OnInterrupt::Stop, || {
             if hopeless() {
-                return Probe::Hopeless(anyhow!("its cluster was not made"));
+                return Probe::Hopeless(anyhow!("its cluster was not created"));
             }
             match tried.take() {
                 Some(agent) if agent.has_greeted() => return Probe::Ready(agent),
@@ -89,12 +89,12 @@ impl SocketHost {
                     Err(error) => return Probe::NotYet(format!("{error:#}")),
                 },
             }
-            Probe::NotYet("it is connected, and says nothing".into())
+            Probe::NotYet("the agent is connected but has sent nothing".into())
         })?;
         Ok(agent.insert(AgentHost(Arc::new(found))).clone())
     }
 
-    /// Lets what is printed there go into files alone.
+    /// Makes the agent write its components' output only into files.
     pub(super) fn quieten(&self) -> anyhow::Result<()> {
         self.agent()?.0.ask(json!({ "do": "quiet" }), ANSWER)?;
         Ok(())

@@ -1,7 +1,7 @@
-//! What executes the guest's instructions: KVM where a real guest runs under it, otherwise QEMU's own emulation.
+//! Chooses the guest's accelerator: KVM if a real guest runs under it, otherwise QEMU's own emulation.
 //!
-//! That /dev/kvm opens proves nothing: in a nested machine it may open, make guests, and let each of them die with "KVM
-//! internal error. Suberror: 1". So a kernel is booted, once for each boot of the host; it finds no root and gives up.
+//! An open /dev/kvm proves nothing: in a nested machine it may open and create guests that all die with "KVM internal
+//! error. Suberror: 1". So the probe boots a kernel, once per boot of the host; the kernel finds no root and gives up.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -16,32 +16,32 @@ use proc::progress::Phase;
 use proc::{Daemon, Scratch, Spec, daemon::tail};
 use serde::{Deserialize, Serialize};
 
-/// As `-accel` takes them.
+/// Values of `-accel`.
 pub(crate) const KVM: &str = "kvm";
 const TCG: &str = "tcg";
 const DEVICE: &str = "/dev/kvm";
-/// Until the kernel's first words, and until it has come as far as it can; a working KVM takes one second for both.
-/// A broken one was seen to let the guest die after seven.
+/// Limits for the kernel's first line, and for its boot up to the missing root. A working KVM takes one second for
+/// both. With a broken one a guest died after seven.
 const LIMITS: Limits = Limits { words: Duration::from_secs(15), boot: Duration::from_secs(30) };
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// init/version-timestamp.c and init/do_mounts.c of Linux: its first words, and its last ones without any root.
+/// init/version-timestamp.c and init/do_mounts.c of Linux: its first line, and its last line without a root.
 const FIRST_WORDS: &str = "Linux version";
 const LAST_WORDS: &str = "not syncing: VFS: Unable to mount root fs";
 const PANIC: &str = "Kernel panic - not syncing";
-/// After these QEMU goes on, with a guest that is stopped for ever.
+/// After these messages QEMU continues with a guest that is stopped forever.
 const DEAD: [&str; 2] = ["KVM internal error", "error: kvm run failed"];
 /// Names of files in the probe's folder.
 const CONSOLE: &str = "console";
 const LOG: &str = "log";
-/// Enough of both for every text that is looked for.
+/// How many lines of both files are searched.
 const LINES: usize = 2000;
 
-/// What executes the guest's instructions.
+/// The accelerator that executes the guest's instructions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accelerator {
     /// `kvm` or `tcg`, as `-accel` takes it.
     pub name: String,
-    /// Why this one.
+    /// Why it was chosen.
     pub reason: String,
 }
 
@@ -53,7 +53,7 @@ pub struct NoKvm {
     pub cure: String,
 }
 
-/// What is known from an earlier probe.
+/// The result of an earlier probe.
 #[derive(Debug, Serialize, Deserialize)]
 struct Known {
     /// Everything that the result depends on.
@@ -67,7 +67,7 @@ struct Limits {
     boot: Duration,
 }
 
-/// [`probed`]; for a guest of the host's own architecture the choice is printed.
+/// Like [`probed`], and prints the choice if the guest has the host's own architecture.
 ///
 /// # Errors
 /// As for [`probed`].
@@ -81,11 +81,10 @@ pub fn accelerator(host: &Target, target: &Target, files: &MachineFiles, cache: 
     Ok(chosen)
 }
 
-/// The accelerator for guests of `target` on `host`. A probe that has run is remembered in `cache` until the host boots
-/// again.
+/// The accelerator for guests of `target` on `host`. `cache` keeps the result of a probe until the host reboots.
 ///
 /// # Errors
-/// Only an interrupt; whatever else fails is the reason for doing without KVM.
+/// Only an interrupt; any other failure is a reason not to use KVM.
 pub fn probed(host: &Target, target: &Target, files: &MachineFiles, cache: &Path) -> anyhow::Result<Accelerator> {
     let Some(machine) = target.machine.as_ref().filter(|_| host.name == target.name) else {
         return Ok(tcg("the guest is of another architecture than the host"));
@@ -106,17 +105,17 @@ pub fn probed(host: &Target, target: &Target, files: &MachineFiles, cache: &Path
             tcg(format!("a guest was tried under KVM and failed: {error:#}"))
         }
     };
-    // Only saves the next run the probe.
+    // If this fails, the next run only repeats the probe.
     let _ = remember(&file, Known { key, accelerator: chosen.clone() });
     Ok(chosen)
 }
 
-/// The file that remembers a probe; without it KVM is tried again.
+/// The file with the result of a probe; without it the next run probes again.
 pub fn remembered(cache: &Path, target: &Target) -> PathBuf {
     cache.join(KVM).join(format!("{}.json", target.name))
 }
 
-/// Whether this user may use KVM at all. That says nothing about guests.
+/// Whether this user may use KVM at all. It does not show whether guests run.
 pub fn kvm() -> Result<(), NoKvm> {
     opens(Path::new(DEVICE))
 }
@@ -127,13 +126,13 @@ fn opens(device: &Path) -> Result<(), NoKvm> {
     let cure = match error.kind() {
         ErrorKind::NotFound => {
             "load the module kvm_intel, kvm_amd or kvm (`sudo modprobe …`); in a virtual machine its own host must allow \
-             nested virtualisation, and a container must be given the device"
+             nested virtualisation, and a container must have the device"
                 .to_owned()
         }
         ErrorKind::PermissionDenied => {
             format!("`sudo usermod -aG kvm $USER` and log in again, or `sudo chmod 666 {shown}`")
         }
-        _ => "see `dmesg | grep -i kvm`; virtualisation may be switched off in the firmware".to_owned(),
+        _ => "see `dmesg | grep -i kvm`; the firmware may have disabled virtualisation".to_owned(),
     };
     Err(NoKvm { reason: format!("{shown} cannot be opened ({error})"), cure })
 }
@@ -142,7 +141,7 @@ fn tcg(reason: impl std::fmt::Display) -> Accelerator {
     Accelerator { name: TCG.into(), reason: reason.to_string() }
 }
 
-/// QEMU's arguments: the machine that the target describes, with nothing in it.
+/// QEMU's arguments: the target's machine without a guest system.
 fn arguments(machine: &Machine, files: &MachineFiles) -> Vec<String> {
     let memory = format!("{}M", machine.memory.base.next_multiple_of(super::MEMORY_UNIT));
     let cpus = machine.cpus.to_string();
@@ -180,7 +179,7 @@ fn recall(file: &Path, key: &[String]) -> Option<Accelerator> {
 }
 
 fn remember(file: &Path, known: Known) -> anyhow::Result<()> {
-    let folder = file.parent().context("the file lies in a folder")?;
+    let folder = file.parent().context("the file has no folder")?;
     proc::run_dir::make_private_dir(folder)?;
     // Another run may read or write it at the same time.
     let draft = file.with_extension(format!("{}.part", proc::process::unique_name()));
@@ -188,11 +187,11 @@ fn remember(file: &Path, known: Known) -> anyhow::Result<()> {
     Ok(std::fs::rename(&draft, file)?)
 }
 
-/// Boots the kernel as far as it comes without a root. Nothing is left running, however this ends.
+/// Boots the kernel until it needs a root. No process is left, whatever the result.
 fn try_guest(files: &MachineFiles, arguments: &[String], cache: &Path, limits: Limits) -> anyhow::Result<()> {
     let scratch = Scratch::create(cache, KVM)?;
     let (console, log) = (scratch.path().join(CONSOLE), scratch.path().join(LOG));
-    // QEMU makes it again; a look before that is none at a missing file.
+    // QEMU creates it again; until then `tail` must not find a missing file.
     File::create(&console)?;
     let mut command = files.emulator.command.iter().cloned();
     let mut qemu = Daemon::start(Spec {
@@ -211,13 +210,13 @@ fn try_guest(files: &MachineFiles, arguments: &[String], cache: &Path, limits: L
         look(&tail(&console, LINES), &said(&tail(&log, LINES), files), ended.as_deref(), late)
     });
     match waited {
-        // Only what was seen last says why.
+        // Only the last observation explains the failure.
         Err(WaitError::TimedOut { waited, last, .. }) => Err(anyhow!("{last} within {} s", waited.as_secs())),
         other => Ok(other?),
     }
 }
 
-/// What console and log say of a guest; `late` when its kernel should have said something.
+/// Judges a guest by its console and QEMU's log; `late` if its kernel should have printed something by now.
 fn look(console: &str, log: &str, ended: Option<&str>, late: bool) -> Probe<()> {
     let line = |text: &str| console.lines().chain(log.lines()).find(|line| line.contains(text)).map(str::trim);
     let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").trim().to_owned();
@@ -229,13 +228,13 @@ fn look(console: &str, log: &str, ended: Option<&str>, late: bool) -> Probe<()> 
         (Some(panic), _) if spoke && panic.contains(LAST_WORDS) => Probe::Ready(()),
         (Some(panic), _) => Probe::Hopeless(anyhow!("{panic}")),
         (None, Some(status)) => Probe::Hopeless(anyhow!("QEMU ended ({status}), its last line: {}", last(log))),
-        (None, None) if spoke => Probe::NotYet(format!("its kernel came no further than `{}`", last(console))),
-        (None, None) if late => Probe::Hopeless(anyhow!("its kernel said nothing; QEMU said: {}", last(log))),
-        (None, None) => Probe::NotYet("its kernel said nothing".into()),
+        (None, None) if spoke => Probe::NotYet(format!("its kernel got no further than `{}`", last(console))),
+        (None, None) if late => Probe::Hopeless(anyhow!("its kernel printed nothing; QEMU printed: {}", last(log))),
+        (None, None) => Probe::NotYet("its kernel printed nothing".into()),
     }
 }
 
-/// What QEMU said, without its own path in front.
+/// QEMU's output, without QEMU's own path at the beginning of a line.
 fn said(log: &str, files: &MachineFiles) -> String {
     let plain = |line: &str| {
         let own = |word: &String| line.strip_prefix(word.as_str())?.strip_prefix(": ").map(str::to_owned);

@@ -1,4 +1,4 @@
-//! How much slower a guest is than the reference machine.
+//! Measures how much slower a guest is than the reference machine.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::{Job, initramfs};
 use crate::execution::{REFERENCE, check_version, version_argument};
 use crate::host::Program;
 
-/// A factor above this is doubted: emulated machines measure from 10 to 25. One that was measured while the host was busy
-/// for a moment was 215, and stays in the memory snapshot.
+/// A factor above this is measured again: emulated machines have factors from 10 to 25. One measurement during a moment
+/// of load on the host gave 215, and would stay in the memory snapshot.
 const DOUBTFUL: f64 = 30.0;
 const TRIALS: usize = 3;
 
 impl Job<'_> {
-    /// Runs each component's `--version` in the guest, which also proves that it runs at all.
+    /// Runs each component's `--version` in the guest, which also shows that it runs at all.
     pub(super) fn calibrate(&self, guest: &Guest) -> anyhow::Result<f64> {
         let mut slowest = REFERENCE;
-        // Of a node the control plane is enough: it has programs that print no version, and that never run there.
+        // For a node the control plane is enough: a node also has programs that print no version, or never run here.
         let tried = |artifact: &&Artifact| {
             let name = artifact.component.as_str();
             self.request.topology.node.is_none() || StoreKind::has_program(name) || name == "kube-apiserver"
@@ -38,7 +38,7 @@ impl Job<'_> {
         Ok(slowest.as_secs_f64() / REFERENCE.as_secs_f64())
     }
 
-    /// What a component takes in the guest to print its version.
+    /// The time that a component takes in the guest to print its version.
     fn try_out(&self, guest: &Guest, artifact: &Artifact) -> anyhow::Result<Duration> {
         let program = Program {
             name: format!("calibration/{}", artifact.component),
@@ -50,7 +50,7 @@ impl Job<'_> {
         let (output, time) = guest
             .agent
             .measure(&program)
-            .with_context(|| format!("{} does not even print its version in the guest", artifact.component))?;
+            .with_context(|| format!("{} cannot even print its version in the guest", artifact.component))?;
         check_version(artifact, &output)?;
         Ok(time)
     }

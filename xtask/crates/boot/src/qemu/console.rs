@@ -1,4 +1,4 @@
-//! The guest's serial console: recorded with the time of each line, and read for signs of a guest that is lost.
+//! The guest's serial console: records each line with its time, and looks for signs that the guest is lost.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-/// What the kernel or init says when a guest cannot be trusted any more, and what that means.
+/// Messages of the kernel or init after which a guest can no longer be trusted, and their meaning.
 ///
 /// Texts of Linux: kernel/panic.c, kernel/watchdog.c, kernel/rcu/tree_stall.h, mm/oom_kill.c, arch/*/mm/fault.c.
 const SIGNS: &[(&str, &str)] = &[
@@ -30,19 +30,19 @@ const SIGNS: &[(&str, &str)] = &[
     ("BUG: unable to handle", "kernel oops"),
 ];
 
-/// A console that is being recorded.
+/// A console under recording.
 pub(crate) struct Console {
     state: Arc<State>,
 }
 
 struct State {
-    /// The first sign that was seen, with its line.
+    /// The meaning of the first sign, with its line.
     cause: OnceLock<String>,
     last: Mutex<(Instant, String)>,
 }
 
 impl Console {
-    /// Reads until the other end is closed. `log` gets each line behind the seconds since `begin`.
+    /// Reads until QEMU closes the console. Writes each line to `log` after the seconds since `begin`.
     pub(crate) fn record(from: UnixStream, log: &Path, begin: Instant) -> anyhow::Result<Console> {
         let mut log = File::options()
             .create(true)
@@ -57,7 +57,7 @@ impl Console {
             while lines.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
                 line.clear();
-                // The record is evidence; the run itself does not depend on it.
+                // The log is evidence; the run itself does not depend on it, so ignore errors.
                 let _ = writeln!(log, "{:9.3} {text}", begin.elapsed().as_secs_f64());
                 told.see(text);
             }
@@ -65,12 +65,12 @@ impl Console {
         Ok(Console { state })
     }
 
-    /// Why the guest is lost, if the console says so.
+    /// Why the guest is lost, if the console shows it.
     pub(crate) fn cause(&self) -> Option<String> {
         self.state.cause.get().cloned()
     }
 
-    /// How long nothing was said, and what was said last.
+    /// The time since the last line, and the last line.
     pub(crate) fn silence(&self) -> (Duration, String) {
         let last = self.state.last.lock().unwrap_or_else(|e| e.into_inner());
         (last.0.elapsed(), last.1.clone())
@@ -80,7 +80,7 @@ impl Console {
 impl State {
     fn see(&self, text: String) {
         if let Some(cause) = sign(&text) {
-            // Only the first counts: what follows is its consequence.
+            // Only the first sign counts: later ones are consequences.
             let _ = self.cause.set(cause);
         }
         *self.last.lock().unwrap_or_else(|e| e.into_inner()) = (Instant::now(), text);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_guest_is_known_by_what_its_kernel_says() {
+    fn lost_guest_is_recognized_by_its_kernel_messages() {
         for (line, expected) in [
             ("[   12.3] Kernel panic - not syncing: sysrq triggered crash", "kernel panic"),
             ("[  151.2] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [etcd:77]", "soft lockup"),
@@ -116,7 +116,7 @@ mod tests {
         ] {
             match sign(line) {
                 Some(cause) => assert!(!expected.is_empty() && cause.contains(expected), "{line}: {cause}"),
-                None => assert!(expected.is_empty(), "{line} was taken for harmless"),
+                None => assert!(expected.is_empty(), "{line} was not recognized"),
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The `newc` cpio format of initramfs archives. Several archives one after the other are one archive to the kernel.
+//! The `newc` cpio format of initramfs archives. The kernel accepts several concatenated archives as one.
 //!
 //! https://docs.kernel.org/driver-api/early-userspace/buffer-format.html
 
@@ -7,10 +7,10 @@ use std::io::{self, Write};
 const REGULAR: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
-/// The kernel looks for the next archive at a multiple of four bytes; a sector is what cpio itself pads to.
+/// The kernel expects the next archive at a multiple of four bytes; cpio itself pads to a sector.
 const BLOCK: usize = 512;
 
-/// Writes one archive. Owner, group and time are always 0, so that the same files give the same bytes.
+/// Writes one archive. Owner, group and time are always 0, so that the same files produce the same bytes.
 pub(crate) struct Archive<W: Write> {
     to: W,
     written: usize,
@@ -22,7 +22,7 @@ impl<W: Write> Archive<W> {
         Archive { to, written: 0, entries: 0 }
     }
 
-    /// `name` is relative, without a leading slash; the folders above it must have been written before.
+    /// `name` is relative, without a leading slash. Its parent folders must have been written before.
     pub(crate) fn file(&mut self, name: &str, mode: u32, content: &[u8]) -> io::Result<()> {
         self.entry(name, REGULAR | mode, (0, 0), content)
     }
@@ -35,7 +35,7 @@ impl<W: Write> Archive<W> {
         self.entry(name, CHARACTER_DEVICE | mode, (major, minor), &[])
     }
 
-    /// Ends the archive; without this the kernel reads on into the next one.
+    /// Ends the archive. Without this the kernel continues to read into the next one.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.entry("TRAILER!!!", 0, (0, 0), &[])?;
         let rest = self.written.next_multiple_of(BLOCK) - self.written;
@@ -77,7 +77,7 @@ impl<W: Write> Archive<W> {
 mod tests {
     use super::*;
 
-    /// Reads an archive the way the kernel does: name, mode and content of each entry.
+    /// Reads an archive as the kernel does: name, mode and content of each entry.
     fn entries(archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         let mut at = 0;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_the_kernel_reads() {
+    fn kernel_reads_back_the_written_entries() {
         let mut archive = Archive::new(Vec::new());
         archive.folder("bin", 0o755).unwrap();
         for (name, content) in [("bin/a", &b"1"[..]), ("bin/bb", b"22"), ("bin/ccc", b"333"), ("bin/empty", b"")] {

@@ -1,6 +1,6 @@
-//! What of a profile's processes goes into the key of a memory snapshot.
+//! The part of a memory snapshot's key that comes from a profile's processes.
 //!
-//! The rest of the key is put together where the machine is described (`qemu`).
+//! Module `qemu` combines it with the rest of the key.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use crate::members;
 use crate::pki;
 use crate::plan::{Root, SLOW};
 
-/// The command lines of a profile, apart from what is fresh in every run: a snapshot holds processes with just these.
+/// The command lines of a profile without the values that are new in every run. A snapshot contains processes with
+/// exactly these command lines.
 pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
     let root = Root { here: PathBuf::from("/"), there: PathBuf::from(ROOT) };
     let pki = pki::below(Path::new("/pki")).seen_from(&root);

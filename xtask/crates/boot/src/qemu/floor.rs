@@ -1,7 +1,8 @@
-//! The same VM without us, for `cargo xtask bench --boot`: what is possible with this QEMU, kernel and components.
+//! A baseline of the same VM without archproof's additions, for `cargo xtask bench --boot`: the fastest possible boot
+//! with this QEMU, kernel and components.
 //!
-//! By hand means: an initramfs whose first process is a shell script, a QEMU with nothing but a console file and a
-//! network, and somebody who asks `/readyz` again and again.
+//! The baseline has an initramfs whose first process is a shell script, a QEMU with only a console file and a network,
+//! and a loop that polls `/readyz`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -22,25 +23,25 @@ use crate::host::{Host, Local};
 use crate::pki;
 use crate::plan::{Draft, Root};
 
-/// What the script says when all components were started.
+/// The script prints this after it has started all components.
 const STARTED: &str = "by hand: started";
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// For one answer.
+/// Limit for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
 const LAST_LINES: usize = 20;
 
-/// From QEMU's start to the first `/readyz` that is ok, with the request's only profile.
+/// The time from QEMU's start until `/readyz` of the request's only profile first succeeds.
 pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     tls::install();
-    let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("by hand there is one profile")) };
+    let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("the baseline takes one profile")) };
     job(request, run, |job| job.by_hand(profile))
 }
 
-/// From QEMU's start until it has restored the request's memory snapshot and let the guest run.
+/// The time from QEMU's start until it has restored the request's memory snapshot and resumed the guest.
 pub fn restore_by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     job(request, run, |job| {
-        let snapshot = job.snapshots()?.find()?.context("there is no memory snapshot")?;
+        let snapshot = job.snapshots()?.find()?.context("no memory snapshot was found")?;
         let begin = Instant::now();
         let (guest, _) = job.start(Begin::Restored)?;
         let state = snapshot.state().display().to_string();
@@ -54,7 +55,7 @@ pub fn restore_by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Du
 fn job<T>(request: &Request<'_>, run: &RunDir, then: impl FnOnce(&Job<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let machine = request.target.machine.as_ref();
     let machine = machine.ok_or_else(|| anyhow!("{} has no `machine:` in its target file", request.target.name))?;
-    let phase = Phase::start(format!("boot {} by hand", request.target.name));
+    let phase = Phase::start(format!("baseline: boot {}", request.target.name));
     then(&Job { request, machine, run, memory_mib: memory(machine, request.topology), phase: &phase })
 }
 
@@ -64,7 +65,7 @@ impl Job<'_> {
         let doors = self.doors()?;
         let host: std::sync::Arc<dyn Host> = std::sync::Arc::new(Local { ledger: self.run.ledger() });
         let (draft, client) = self.with_plan(&pki, 1.0, &host, &doors, |plan| {
-            // A connection for each question: those that were refused or never answered tell nothing about the next.
+            // A new connection for each request: a refused or unanswered connection does not predict the next one.
             let config = tls::client(&pki.admin, tls::Alpn::Unset)?;
             let client = Client::builder().tls_backend_preconfigured(config).no_proxy().pool_max_idle_per_host(0);
             Ok((plan.draft(profile, 1)?, client.timeout(ANSWER).build()?))
@@ -116,7 +117,7 @@ impl Job<'_> {
     }
 }
 
-/// `/init`: what the guest's first process does otherwise, for the shell of busybox.
+/// `/init` as a script for busybox, in place of the agent.
 fn script(draft: &Draft) -> anyhow::Result<String> {
     let now = time::OffsetDateTime::now_utc().unix_timestamp();
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! A guest, which its agent runs: its clock, its timers, its memory.
+//! A guest with its agent: clock, timers, memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::vm::{Ports, Vm};
 use crate::agent::{ANSWER, Agent, AgentHost, Ground};
 
-/// How long a restored guest gets to start its timers: it takes a few milliseconds, or never happens.
+/// How long a restored guest may take to start its timers: it takes a few milliseconds, or never happens.
 const REVIVAL: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const SEED: usize = 64;
@@ -24,7 +24,7 @@ pub(crate) struct Guest {
     pub(crate) agent: Arc<Agent>,
 }
 
-/// The agent's ground.
+/// The place of the agent.
 struct Machine {
     vm: Vm,
     ended_by_us: AtomicBool,
@@ -46,7 +46,7 @@ impl Ground for Machine {
 }
 
 impl Guest {
-    /// It need not be up yet: see [`Guest::greeted`].
+    /// The guest need not have booted yet: see [`Guest::greeted`].
     pub(crate) fn new(vm: Vm, ports: Ports) -> anyhow::Result<Guest> {
         let machine = Arc::new(Machine { vm, ended_by_us: AtomicBool::new(false) });
         let ground: Arc<dyn Ground> = machine.clone();
@@ -62,7 +62,7 @@ impl Guest {
         AgentHost(Arc::clone(&self.agent))
     }
 
-    /// Waits until the guest's first process says that it is up. A console that says nothing for `silence` ends the wait.
+    /// Waits until the guest's first process says hello. Fails early if the console is silent for `silence`.
     pub(crate) fn greeted(&self, limit: Duration, silence: Duration) -> anyhow::Result<()> {
         until("the guest's first process to say hello", limit, LOOK_EVERY, OnInterrupt::Stop, || {
             if self.agent.has_greeted() {
@@ -88,7 +88,7 @@ impl Guest {
         self.clock(false, ANSWER)
     }
 
-    /// Sets the clock in a guest whose timers were lost, so that the kernel starts them anew.
+    /// Sets the clock in a guest whose timers were lost, so that the kernel starts them again.
     pub(crate) fn revive_timers(&self) -> anyhow::Result<()> {
         self.clock(true, REVIVAL)
     }
@@ -96,7 +96,7 @@ impl Guest {
     fn clock(&self, lost_timers: bool, limit: Duration) -> anyhow::Result<()> {
         let mut seed = [0_u8; SEED];
         if SystemRandom::new().fill(&mut seed).is_err() {
-            bail!("the system's random source gave nothing for the guest");
+            bail!("failed to seed the guest: the system's random source returned an error");
         }
         let now = time::OffsetDateTime::now_utc().unix_timestamp_nanos();
         let (now, data) = (i64::try_from(now)?, STANDARD.encode(seed));
@@ -105,15 +105,15 @@ impl Guest {
         Ok(())
     }
 
-    /// Lets the timers of everything that is started from now on fire up to so much late, together with others, and lets
-    /// it run for so long before another process has its processor.
+    /// Sets, for processes that start from now on, how late their timers may fire so that they fire together with
+    /// others, and how long a process keeps its CPU before another one gets it.
     pub(crate) fn be_patient(&self, late: Duration, slice: Duration) -> anyhow::Result<()> {
         let (late, slice) = (u64::try_from(late.as_millis())?, u64::try_from(slice.as_millis())?);
         self.agent.ask(json!({ "do": "patience", "late_millis": late, "millis": slice }), ANSWER)?;
         Ok(())
     }
 
-    /// Lets a timer fire on every processor. An error names the processors on which none did within `limit`.
+    /// Makes a timer fire on every CPU. The error lists the CPUs on which none fired within `limit`.
     pub(crate) fn check_timers(&self, limit: Duration) -> anyhow::Result<()> {
         let request = json!({ "do": "timers", "millis": u64::try_from(limit.as_millis())? });
         let answer = self.agent.ask_with(request, limit * 2, OnInterrupt::Stop)?;
@@ -121,12 +121,12 @@ impl Guest {
         let dead: Vec<usize> =
             millis.iter().enumerate().filter(|(_, m)| m.as_f64() < Some(0.0)).map(|(n, _)| n).collect();
         if millis.is_empty() || !dead.is_empty() {
-            bail!("no timer fires on the processors {dead:?} of {}", millis.len());
+            bail!("no timer fires on the CPUs {dead:?} of {}", millis.len());
         }
         Ok(())
     }
 
-    /// Gives up caches, so that a snapshot is smaller.
+    /// Drops caches, so that a snapshot is smaller.
     pub(crate) fn trim(&self) -> anyhow::Result<()> {
         self.agent.ask(json!({ "do": "trim" }), ANSWER)?;
         Ok(())

@@ -1,8 +1,7 @@
-//! The guest's file system: cpio segments in the cache, put together into one file for each boot.
+//! The guest's file system: cpio segments, written into one initramfs for each boot.
 //!
-//! `base` (init, shell, folders), `modules`, and one segment for each component, so that a changed component does not
-//! make anything else be written again. What differs from run to run (keys, flags) is not in it: the harness sends it
-//! when the guest is up.
+//! `base` (init, shell, folders), `modules`, and one segment per component. It does not contain what differs between
+//! runs (keys, flags): the harness sends that when the guest is up.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,19 +15,19 @@ use super::cpio::Archive;
 use crate::agent::INIT;
 use crate::plan::artifact;
 
-/// Where components lie in the guest.
+/// The folder of components in the guest.
 pub(crate) const PROGRAMS: &str = "/bin";
 const HOSTS: &[u8] = b"127.0.0.1 localhost\n";
 const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\n";
 
-/// Writes the initramfs of a VM to `file`, with the components, unless they are on a disk.
+/// Writes the initramfs of a VM to `file`, including the components unless they are on a disk.
 pub(crate) fn write(file: &Path, files: &MachineFiles, artifacts: &Artifacts, on_disk: bool) -> anyhow::Result<()> {
     let init = read(&artifact(artifacts, INIT)?.path)?;
     let nothing = Artifacts::default();
     write_with(file, files, if on_disk { &nothing } else { artifacts }, &init, &[])
 }
 
-/// [`write`] with another first process and further files.
+/// [`write`] with another first process and additional files.
 pub(crate) fn write_with(
     file: &Path,
     files: &MachineFiles,
@@ -48,12 +47,12 @@ pub(crate) fn write_with(
     to.flush().with_context(failed)
 }
 
-/// The components that run in the guest, apart from its first process.
+/// The components that run in the guest, except its first process.
 pub(crate) fn components(artifacts: &Artifacts) -> impl Iterator<Item = &Artifact> {
     artifacts.by_component.values().filter(|artifact| artifact.component != INIT)
 }
 
-/// What a component is called in the guest.
+/// The path of a component in the guest.
 pub(crate) fn program(artifact: &Artifact) -> PathBuf {
     Path::new(PROGRAMS).join(&artifact.component)
 }
@@ -64,7 +63,7 @@ fn base(to: impl Write, init: &[u8], busybox: &[u8]) -> io::Result<()> {
         archive.folder(folder, 0o755)?;
     }
     archive.folder("root", 0o700)?;
-    // The kernel opens it for the first process before anything is mounted.
+    // The kernel opens it for the first process before any file system is mounted.
     archive.device("dev/console", 0o600, 5, 1)?;
     archive.file("etc/hosts", 0o644, HOSTS)?;
     archive.file("etc/passwd", 0o644, PASSWD)?;
@@ -74,7 +73,7 @@ fn base(to: impl Write, init: &[u8], busybox: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Numbered, because the order in which modules are loaded is the order of their names.
+/// Numbered, because modules are loaded in the order of their names.
 fn modules_segment(to: impl Write, modules: &[(String, Vec<u8>)]) -> io::Result<()> {
     let mut archive = Archive::new(to);
     for (number, (name, content)) in modules.iter().enumerate() {
@@ -91,7 +90,7 @@ fn component_segment(to: impl Write, name: &str, content: &[u8]) -> io::Result<(
     Ok(())
 }
 
-/// Files that only their owner reads, and the folders above them.
+/// Files with mode 0600, and the folders above them.
 fn extra_segment(to: impl Write, files: &[(PathBuf, Vec<u8>)]) -> io::Result<()> {
     if files.is_empty() {
         return Ok(());
@@ -111,7 +110,7 @@ fn extra_segment(to: impl Write, files: &[(PathBuf, Vec<u8>)]) -> io::Result<()>
 
 fn module_name(path: &Path) -> anyhow::Result<String> {
     let name = path.file_name().and_then(|name| name.to_str());
-    Ok(name.ok_or_else(|| anyhow!("{} is no name of a kernel module", path.display()))?.to_owned())
+    Ok(name.ok_or_else(|| anyhow!("{} is not the name of a kernel module", path.display()))?.to_owned())
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! The provider `qemu`: all control planes of a run in one system VM of the target's architecture.
 //!
-//! A guest is booted cold, from a kernel and a generated initramfs, or warm, from a memory snapshot of an earlier cold
-//! boot of the same. Where QEMU and the kernel come from is not decided here: see [`model::MachineFiles`].
+//! A guest boots cold, from a kernel and a generated initramfs, or warm, from a memory snapshot of an earlier cold boot
+//! with the same inputs. The caller provides QEMU and the kernel: see [`model::MachineFiles`].
 
 mod accelerator;
 mod backlog;
@@ -48,43 +48,44 @@ pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
 const ROOT: &str = "/run/archproof";
-/// First port in the guest; below the range of outgoing connections.
+/// First port in the guest, below the range of outgoing connections.
 const FIRST_PORT: u16 = 10_000;
-/// From power-on to init: 5 s on the machine this was written on, more where several guests share one.
+/// From power-on to init: 5 s on the development machine, more if several guests share one.
 const BOOT: Duration = Duration::from_secs(300);
-/// A kernel that boots says something every few seconds.
+/// A booting kernel prints a line every few seconds.
 const SILENCE: Duration = Duration::from_secs(90);
-/// A healthy guest's timers fire within milliseconds, also right after a restore.
+/// The timers of a healthy guest fire within milliseconds, also right after a restore.
 const TIMERS: Duration = Duration::from_secs(2);
-/// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle control
-/// plane, in processors: 0.55 with the 50 µs of the kernel, 0.41 with 5 ms, 0.38 with 20 ms, 0.31 with 100 ms; and, when
-/// etcd no longer told progress every 5 s, 0.21 with 20 ms, 0.20 with 50 ms, 0.17 with 100 ms, 0.16 with 250 ms.
+/// How late timers of components on a slow machine may fire, so that one wake-up serves many. Measured on an idle
+/// control plane, in CPUs: 0.55 with the kernel's 50 µs, 0.41 with 5 ms, 0.38 with 20 ms, 0.31 with 100 ms; and, after
+/// etcd stopped sending progress notifications every 5 s, 0.21 with 20 ms, 0.20 with 50 ms, 0.17 with 100 ms, 0.16 with
+/// 250 ms.
 const LATE: Duration = Duration::from_millis(100);
-/// How long a component that works keeps its processor, which to give to another process costs an emulated one dearly.
+/// How long a running component keeps its CPU: a switch to another process is expensive for an emulated CPU.
 const SLICE: Duration = Duration::from_millis(20);
-/// In the guest.
+/// Path in the guest.
 const BUSYBOX: &str = "/bin/busybox";
 const PORT_ATTEMPTS: usize = 5;
 /// The oldest QEMU whose restored guests are healthy.
 pub const SAVES: &str = "11.1";
-/// The memory of some machines has to be a multiple of this.
+/// Some machines require memory in multiples of this.
 const MEMORY_UNIT: u32 = 256;
 
-/// What a VM is made from.
+/// The inputs of a VM.
 pub struct Request<'a> {
     pub target: &'a Target,
-    /// With the guest's first process, the component `init`.
+    /// Includes the guest's first process, the component `init`.
     pub artifacts: &'a Artifacts,
     pub files: &'a MachineFiles,
     pub topology: &'a Topology,
     pub accelerator: &'a Accelerator,
-    /// Snapshots lie in a folder below it.
+    /// Snapshots are stored in a folder below it.
     pub cache: &'a Path,
-    /// Neither reads nor makes a snapshot.
+    /// Neither use nor create a snapshot.
     pub cold: bool,
 }
 
-/// Boots a VM with a control plane for every profile. Nothing is left running when this fails.
+/// Boots a VM with a control plane for every profile. If this fails, no process is left.
 pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     tls::install();
     let target = request.target;
@@ -115,7 +116,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     Ok(booted)
 }
 
-/// One boot, tried warm and cold.
+/// One boot, which may be warm, cold, or both in turn.
 struct Job<'a> {
     request: &'a Request<'a>,
     machine: &'a Machine,
@@ -124,7 +125,7 @@ struct Job<'a> {
     phase: &'a Phase,
 }
 
-/// A guest whose components run.
+/// A guest with running components.
 struct Up {
     host: Arc<dyn Host>,
     planes: Vec<ControlPlane>,
@@ -135,7 +136,7 @@ struct Up {
 }
 
 impl Job<'_> {
-    /// Older ones restore guests whose timers never fire: on three of five architectures, with two processors.
+    /// Older versions of QEMU restore guests whose timers never fire: on three of five architectures, with two CPUs.
     fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
         let version = &self.request.files.emulator.version;
         let new_enough = saves(version);
@@ -149,7 +150,7 @@ impl Job<'_> {
         new_enough
     }
 
-    /// None, with a note, where there is no snapshot that comes up healthy.
+    /// None, with a note, if no snapshot restores a healthy guest.
     fn warm(&self, notes: &mut Vec<String>) -> anyhow::Result<Option<Up>> {
         let place = self.snapshots()?;
         let tried = match place.find() {
@@ -162,7 +163,7 @@ impl Job<'_> {
             Err(error) => {
                 interrupt::check()?;
                 place.remove();
-                let note = format!("the memory snapshot was dropped, the guest boots cold: {error:#}");
+                let note = format!("the memory snapshot was removed and the guest boots cold: {error:#}");
                 proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
                 notes.push(note);
                 Ok(None)
@@ -191,10 +192,10 @@ impl Job<'_> {
                 let drafts = self.drafts(plan)?;
                 drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
             })?;
-            self.phase.status("asking the restored components");
+            self.phase.status("probing the restored components");
             answering(&mut planes, awake(factor).is_some())?;
             let time = begin.elapsed();
-            intact.join().map_err(|_| anyhow!("the snapshot could not be verified"))??;
+            intact.join().map_err(|_| anyhow!("the verification of the snapshot panicked"))??;
             Ok(Up { host, planes, factor, warm: true, time, saved: None })
         })
     }
@@ -202,7 +203,7 @@ impl Job<'_> {
     fn cold(&self, save: bool, notes: &mut Vec<String>) -> anyhow::Result<Up> {
         let begin = Instant::now();
         self.phase.status(format!("booting the kernel ({})", self.execution()));
-        // A failed warm start has left some.
+        // A failed warm boot has left some files.
         snapshot::clear(self.run, &self.folders());
         let identities = self.request.topology.node.as_ref().map_or(&[][..], |node| &node.node.identities);
         let pki = pki::create(self.run, identities)?;
@@ -211,10 +212,10 @@ impl Job<'_> {
         initramfs::write(&initramfs, self.request.files, self.request.artifacts, on_disk)?;
         let (guest, doors) = self.start(Begin::Cold(&initramfs))?;
         guest.greeted(BOOT, SILENCE)?;
-        // QEMU has read it.
+        // QEMU has read it by now.
         std::fs::remove_file(&initramfs).ok();
         guest.set_clock()?;
-        self.phase.status("trying the components in the guest");
+        self.phase.status("running the components' --version in the guest");
         let factor = match self.machine.factor {
             Some(factor) => f64::from(factor),
             None => self.calibrate(&guest)?,
@@ -234,7 +235,7 @@ impl Job<'_> {
                 let name = draft.info.name.clone();
                 draft
                     .start(awake(factor).is_some(), &mut Vec::new())
-                    .with_context(|| format!("profile `{name}` did not start"))
+                    .with_context(|| format!("failed to start the profile `{name}`"))
             })
         });
         let planes = planes.map_err(|error| match host.casualty() {
@@ -257,10 +258,10 @@ impl Job<'_> {
                 }
                 Err(error) => {
                     interrupt::check()?;
-                    // The guest must go on whatever became of its copy.
+                    // The guest must continue even if saving it failed.
                     guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).resume()?;
                     guest.set_clock()?;
-                    let note = format!("no memory snapshot could be made: {error:#}");
+                    let note = format!("failed to create a memory snapshot: {error:#}");
                     proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
                     notes.push(note);
                 }
@@ -269,7 +270,7 @@ impl Job<'_> {
         Ok(Up { host, planes, factor, warm: false, time, saved })
     }
 
-    /// Starts QEMU; again with other ports when one was taken between its choice and its use.
+    /// Starts QEMU. Tries again with other ports if one was taken between its choice and its use.
     fn start(&self, begin: Begin<'_>) -> anyhow::Result<(Guest, BTreeMap<String, Door>)> {
         let mut attempt = 1;
         loop {
@@ -291,7 +292,7 @@ impl Job<'_> {
         Hardware { machine: self.machine, files, memory_mib: self.memory_mib, accelerator, cpu, disk }
     }
 
-    /// A port for every listener; peers are reached only inside.
+    /// A port for every listener. Peer ports are reachable only inside the guest.
     fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
         let mut doors = BTreeMap::new();
         let Topology { profiles, node } = self.request.topology;
@@ -326,9 +327,10 @@ impl Job<'_> {
         then(&Plan { target, artifacts, pki, run: self.run, place, node: self.request.topology.node.as_ref() })
     }
 
-    /// An emulated processor forgets all translated addresses, and where its translated code is, whenever it changes from
-    /// one process to another. An apiserver and its store take turns in every request; with the stores on one processor
-    /// the suite takes a fifth less of the host's time. Apiservers may run on all: they have twice the work of stores.
+    /// Runs a store on one CPU only. An emulated CPU loses all translated addresses, and the locations of its
+    /// translated code, when it switches between processes. An apiserver and its store take turns in every request;
+    /// with the stores on one CPU the suite takes a fifth less of the host's CPU time. Apiservers may run on all CPUs:
+    /// they have twice the work of stores.
     fn command(&self, artifact: &Artifact) -> (PathBuf, Vec<String>) {
         let program = initramfs::program(artifact);
         let free = !StoreKind::has_program(&artifact.component) || self.request.accelerator.name == accelerator::KVM;
@@ -348,7 +350,7 @@ impl Job<'_> {
         self.files()?.iter().try_for_each(|(path, content)| guest.agent.write(&root.there(path), 0o600, content))
     }
 
-    /// Keys and the profiles' files, by their path on this side.
+    /// Keys and the profiles' files, by their path on this machine.
     fn files(&self) -> anyhow::Result<Vec<(PathBuf, Vec<u8>)>> {
         let mut files = Vec::new();
         let mut folders = vec![self.run.private().join("pki")];
@@ -367,7 +369,7 @@ impl Job<'_> {
         Ok(files)
     }
 
-    /// Below the run's private folder, of what is in the guest's memory.
+    /// The folders below the run's private folder whose content is in the guest's memory.
     fn folders(&self) -> Vec<String> {
         self.request.topology.profiles.iter().map(|p| p.name.clone()).chain(["pki".to_owned()]).collect()
     }
@@ -402,7 +404,7 @@ impl Job<'_> {
             inputs.push(format!("{} {}", node.key, serde_json::to_string(&node.node)?));
         }
         if self.request.accelerator.name == accelerator::KVM {
-            // A guest of the host's own processor does not run on another one.
+            // A guest with the host's own CPU model does not run on another CPU.
             inputs.push(std::fs::read_to_string("/proc/cpuinfo").map(|text| cpu_model(&text)).unwrap_or_default());
         }
         let names: Vec<&str> = topology.profiles.iter().map(|p| p.name.as_str()).collect();
@@ -447,9 +449,9 @@ pub fn saves(version: &str) -> bool {
     numbers(version) >= numbers(SAVES)
 }
 
-/// MiB for the guest with these profiles.
+/// MiB of memory for the guest with these profiles.
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
-    // A kube-controller-manager takes about as much as an apiserver.
+    // A kube-controller-manager takes about as much memory as an apiserver.
     let of = |profile: &Profile| u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty());
     let apiservers = topology.profiles.iter().map(of).sum();
     let node = topology.node.as_ref().map_or(0, |node| node.node.memory);
@@ -457,8 +459,9 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
     planes.saturating_add(node).next_multiple_of(MEMORY_UNIT)
 }
 
-/// Lets every component answer, which also proves that the store behind an apiserver answers. Of profiles that rest only
-/// the first is asked: to wake one takes seconds, and each is asked again when it is woken, before any check sees it.
+/// Waits until every component is ready, which also shows that the store behind an apiserver answers. If profiles are
+/// suspended it probes only the first: resuming one takes seconds, and each is probed when it is resumed for its first
+/// check.
 fn answering(planes: &mut [ControlPlane], resting: bool) -> anyhow::Result<()> {
     let asked = if resting { 1 } else { planes.len() };
     for plane in planes.iter_mut().take(asked) {

@@ -1,4 +1,4 @@
-//! QEMU's monitor: commands as lines of JSON, each answered before the next.
+//! QEMU's monitor: commands as lines of JSON; each is answered before the next is sent.
 //!
 //! https://www.qemu.org/docs/master/interop/qmp-spec.html
 
@@ -12,13 +12,13 @@ use model::{LostTimers, MaskedValue};
 use proc::deadline::pause;
 use serde_json::{Value, json};
 
-/// A monitor answers at once unless the host itself is stuck.
+/// A monitor answers at once unless the host itself hangs.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Threads that read or write memory.
+/// Number of threads that read or write memory.
 const CHANNELS: u32 = 2;
-/// Gigabytes, to or from a disk that may be slow.
+/// Limit for gigabytes to or from a slow disk.
 const MIGRATION: Duration = Duration::from_secs(300);
-/// A guest whose components rest idles nearly all the time.
+/// Limit for all CPUs to be idle. A guest with suspended components is idle nearly all the time.
 const IDLE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -28,13 +28,13 @@ pub(crate) struct Qmp {
 }
 
 impl Qmp {
-    /// Greets the monitor on a connection that QEMU has made.
+    /// Reads the monitor's greeting on a connection that QEMU opened.
     pub(crate) fn new(connection: UnixStream) -> anyhow::Result<Qmp> {
         connection.set_read_timeout(Some(ANSWER))?;
         connection.set_write_timeout(Some(ANSWER))?;
         let to = connection.try_clone().context("failed to duplicate the monitor's connection")?;
         let mut qmp = Qmp { lines: BufReader::new(connection), to };
-        qmp.line().context("QEMU's monitor does not greet")?;
+        qmp.line().context("QEMU's monitor sent no greeting")?;
         qmp.run("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
@@ -52,7 +52,7 @@ impl Qmp {
         }
     }
 
-    /// Stops the processors and writes memory and devices to `file`.
+    /// Stops the CPUs and writes memory and devices to `file`.
     pub(crate) fn save(&mut self, file: &str, lost_timers: Option<&LostTimers>) -> anyhow::Result<()> {
         match lost_timers {
             Some(lost) => self.stop_idle(&lost.idle)?,
@@ -63,7 +63,7 @@ impl Qmp {
         self.migrated("completed")
     }
 
-    /// Reads what [`Qmp::save`] wrote into a QEMU that was started with `-incoming defer`, and lets it run.
+    /// Restores a file of [`Qmp::save`] in a QEMU that was started with `-incoming defer`, and resumes the guest.
     pub(crate) fn restore(&mut self, file: &str) -> anyhow::Result<()> {
         self.prepare()?;
         self.run("migrate-incoming", json!({ "uri": format!("file:{file}") }))?;
@@ -76,10 +76,10 @@ impl Qmp {
         Ok(())
     }
 
-    /// Every page has its place in the file, so zero pages are holes and several threads read and write.
+    /// Every page has a fixed place in the file, so zero pages are holes, and several threads read and write.
     ///
-    /// Not memory that is shared with a file and mapped again (x-ignore-shared): such a guest starts at once, but its
-    /// memory has small pages only, and what an emulator executes from those takes a sixth more time.
+    /// Memory shared with a file and mapped again (x-ignore-shared) is not used: such a guest starts at once, but its
+    /// memory has only small pages, and code that an emulator executes from small pages takes a sixth longer.
     fn prepare(&mut self) -> anyhow::Result<()> {
         let capabilities = ["mapped-ram", "multifd"].map(|name| json!({ "capability": name, "state": true }));
         self.run("migrate-set-capabilities", json!({ "capabilities": capabilities }))?;
@@ -89,7 +89,7 @@ impl Qmp {
         Ok(())
     }
 
-    /// Stops the processors at a moment when all of them idle.
+    /// Stops the CPUs at a moment when all of them are idle.
     fn stop_idle(&mut self, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<()> {
         let begin = Instant::now();
         loop {
@@ -101,7 +101,7 @@ impl Qmp {
             }
             self.run("cont", json!({}))?;
             if begin.elapsed() > IDLE {
-                bail!("the guest's processors were not all idle at any moment of {} s", IDLE.as_secs());
+                bail!("the guest's CPUs were not all idle at any moment of {} s", IDLE.as_secs());
             }
             proc::interrupt::check()?;
             pause(LOOK_EVERY);
@@ -140,7 +140,7 @@ impl Qmp {
     }
 }
 
-/// The value of an answer; None for an event: what matters of those is seen otherwise.
+/// The value of an answer. None for an event: no event is needed.
 pub(crate) fn returned(command: &str, mut answer: Value) -> anyhow::Result<Option<Value>> {
     if let Some(error) = answer.get("error") {
         bail!("QEMU refused `{command}`: {}", error["desc"].as_str().unwrap_or("no reason given"));
@@ -148,8 +148,8 @@ pub(crate) fn returned(command: &str, mut answer: Value) -> anyhow::Result<Optio
     Ok(answer.get_mut("return").map(Value::take))
 }
 
-/// Whether every register of that name, one for each processor, has the value. `registers` is a table of names and
-/// hexadecimal numbers, as QEMU prints it.
+/// Whether every register of each name has the wanted value on all CPUs. `registers` is QEMU's table of names and
+/// hexadecimal numbers.
 pub(crate) fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<bool> {
     let words: Vec<&str> = registers.split_whitespace().collect();
     for (name, wanted) in idle {
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_processors_have_to_idle() {
+    fn all_cpus_must_be_idle() {
         let idle = BTreeMap::from([("ESTAT".to_owned(), MaskedValue { mask: 0x7fff, value: 0 })]);
         let shown = |first: &str, second: &str| {
             format!("CPU#0\n PC=9000  FCSR0 0x0\nCRMD b4 ESTAT {first}\n\nCPU#1\nCRMD b4 ESTAT {second}\n")

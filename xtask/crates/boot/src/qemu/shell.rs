@@ -1,7 +1,7 @@
-//! This side of a root shell in a guest. What a terminal is, and where the output goes, is the command's business.
+//! The host's side of a root shell in a guest. The command handles the terminal and the output.
 //!
 //! QEMU listens on a socket in the run's private folder, so any process of the same user can connect, one at a time.
-//! The other side is `targets/components/guest/shell.go`, which describes the frames.
+//! The guest's side is `targets/components/guest/shell.go`, which describes the frames.
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read, Write};
@@ -18,27 +18,28 @@ use serde_json::json;
 
 use super::vm;
 
-/// The guest begins a session within milliseconds; this is for a host that is busy with several guests.
+/// The guest starts a session within milliseconds; the limit allows for a host that is busy with several guests.
 const BEGIN: Duration = Duration::from_secs(60);
 /// How long one [`Shell::hear`] waits.
 const TICK: Duration = Duration::from_millis(100);
 const HEAD: usize = 3;
-/// Of input, in one frame.
+/// Bytes of input in one frame.
 const PIECE: usize = 4096;
-/// Frames of input on their way to a program that does not read them.
+/// Frames of input that may be in flight to a program that does not read them.
 const ROOM: usize = 8;
-/// More than what is missing of a frame of input whose sender was killed: the guest takes it for the rest of that.
+/// More zeroes than a frame of input can lack if its sender was killed: the guest takes them for the rest of that
+/// frame.
 const ZEROES: [u8; PIECE + 16] = [0; PIECE + 16];
 
-/// What a session is to be.
+/// The session to start.
 #[derive(Clone, Debug)]
 pub struct ShellRequest<'a> {
-    /// Nothing: a shell. One word: a line of shell. Several: a program and its arguments.
+    /// Empty: a shell. One word: a line of shell. Several: a program and its arguments.
     pub command: &'a [String],
     pub terminal: Option<ShellTerminal>,
 }
 
-/// A terminal's type, as `TERM` has it, and its size.
+/// A terminal's type (`TERM`) and its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShellTerminal {
     pub kind: String,
@@ -46,15 +47,15 @@ pub struct ShellTerminal {
     pub columns: u16,
 }
 
-/// What comes out of a session.
+/// Output of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     Output(Vec<u8>),
-    /// To standard error; with a terminal everything is output.
+    /// Standard error. With a terminal everything is `Output`.
     Errors(Vec<u8>),
-    /// The exit status, 128 and the signal's number for a killed one. Nothing comes after it.
+    /// The exit status; for a killed program 128 plus the signal's number. Always the last one.
     Ended(u8),
-    /// Nothing yet.
+    /// No output yet.
     Silence,
 }
 
@@ -63,27 +64,27 @@ pub struct Shell {
     from: UnixStream,
     to: Keys,
     received: Vec<u8>,
-    /// Locked while this one is connected.
+    /// Locked while this session is connected.
     _turn: File,
 }
 
-/// The way into a session, for a thread of its own.
+/// The input of a session, which another thread may use.
 #[derive(Clone)]
 pub struct Keys(Arc<Way>);
 
 struct Way {
     to: Mutex<UnixStream>,
-    /// Frames of input that may be sent now; none when the session is over.
+    /// Frames of input that may be sent now. None when the session is over.
     room: Mutex<Option<usize>>,
     changed: Condvar,
 }
 
-/// Begins a session in the VM of the run with this private folder.
+/// Starts a session in the VM of the run with this private folder.
 pub fn shell(private: &Path, request: &ShellRequest<'_>) -> anyhow::Result<Shell> {
     let folder = private.join(vm::FOLDER);
-    let dir = File::open(&folder).with_context(|| format!("there is no VM in {}", private.display()))?;
+    let dir = File::open(&folder).with_context(|| format!("no VM was found in {}", private.display()))?;
     let turn = turn(&folder)?;
-    // Through the descriptor, because the folder's path may be too long for a socket's address.
+    // Through the descriptor, because the folder's path may be too long for a socket address.
     let socket = format!("/proc/self/fd/{}/{}", dir.as_raw_fd(), vm::SHELL);
     let from = UnixStream::connect(socket)
         .with_context(|| format!("QEMU does not listen on {}", folder.join(vm::SHELL).display()))?;
@@ -100,7 +101,7 @@ impl Shell {
         self.to.clone()
     }
 
-    /// What was said next, within a tenth of a second.
+    /// The next output, or `Silence` after a tenth of a second.
     pub fn hear(&mut self) -> anyhow::Result<Said> {
         loop {
             if let Some((kind, payload)) = frame(&mut self.received) {
@@ -108,9 +109,9 @@ impl Shell {
                     (b'O', _) => return Ok(Said::Output(payload)),
                     (b'E', _) => return Ok(Said::Errors(payload)),
                     (b'X', [status, ..]) => return Ok(Said::Ended(*status)),
-                    (b'F', text) => bail!("the guest could not begin the session: {}", String::from_utf8_lossy(text)),
+                    (b'F', text) => bail!("the guest failed to start the session: {}", String::from_utf8_lossy(text)),
                     (b'T', _) => self.to.taken(),
-                    // Of a later guest than this program knows.
+                    // Frames of a newer guest that this program does not know.
                     _ => {}
                 }
             }
@@ -122,7 +123,9 @@ impl Shell {
 
     fn begin(&mut self, request: &ShellRequest<'_>) -> anyhow::Result<()> {
         let mut random = [0_u8; 16];
-        SystemRandom::new().fill(&mut random).map_err(|_| anyhow!("the system's random source gave nothing"))?;
+        SystemRandom::new()
+            .fill(&mut random)
+            .map_err(|_| anyhow!("failed to create a session: the system's random source returned an error"))?;
         let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let (terminal, rows, columns) =
             request.terminal.as_ref().map_or(("", 0, 0), |t| (t.kind.as_str(), t.rows, t.columns));
@@ -135,14 +138,14 @@ impl Shell {
         while !skip_to(&mut self.received, &token) {
             interrupt::check()?;
             if begin.elapsed() > BEGIN {
-                bail!("the guest did not begin a session within {} s; does it still run?", BEGIN.as_secs());
+                bail!("the guest did not start a session within {} s: check that it still runs", BEGIN.as_secs());
             }
             self.receive()?;
         }
         Ok(())
     }
 
-    /// Whether anything was received.
+    /// Whether any bytes were received.
     fn receive(&mut self) -> anyhow::Result<bool> {
         let mut buffer = [0; 1 << 14];
         match self.from.read(&mut buffer) {
@@ -165,23 +168,23 @@ impl Drop for Shell {
     fn drop(&mut self) {
         *self.to.room() = None;
         self.to.0.changed.notify_all();
-        // Both directions, whoever still holds the keys.
+        // Closes both directions, even if another thread still has the `Keys`.
         let _ = self.from.shutdown(std::net::Shutdown::Both);
     }
 }
 
 impl Keys {
-    /// Waits while the program reads nothing.
+    /// Sends input. Blocks while the program does not read it.
     pub fn typed(&self, bytes: &[u8]) -> anyhow::Result<()> {
         bytes.chunks(PIECE).try_for_each(|piece| self.input(piece))
     }
 
-    /// Nothing more will be typed.
+    /// Ends the input.
     pub fn end(&self) -> anyhow::Result<()> {
         self.input(&[])
     }
 
-    /// Tells the terminal's new size.
+    /// Sends the terminal's new size.
     pub fn resized(&self, rows: u16, columns: u16) -> anyhow::Result<()> {
         let [r, c] = [rows.to_be_bytes(), columns.to_be_bytes()];
         self.frame(b'W', &[r[0], r[1], c[0], c[1]])
@@ -212,7 +215,7 @@ impl Keys {
 
     fn send(&self, bytes: &[u8]) -> anyhow::Result<()> {
         let mut to = self.0.to.lock().unwrap_or_else(|e| e.into_inner());
-        to.write_all(bytes).context("the VM does not take what was typed")
+        to.write_all(bytes).context("the VM does not accept input")
     }
 
     fn room(&self) -> MutexGuard<'_, Option<usize>> {
@@ -220,19 +223,19 @@ impl Keys {
     }
 }
 
-/// Held by one session of a VM: a second connection would wait silently for the end of the first.
+/// Locked by the only session of a VM: a second connection would wait silently for the end of the first.
 fn turn(folder: &Path) -> anyhow::Result<File> {
     let path = folder.join("shell.turn");
     let file = File::options().create(true).append(true).open(&path);
     let file = file.with_context(|| format!("failed to open {}", path.display()))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!("somebody else has a shell in this VM, and there can be only one"),
+        Err(TryLockError::WouldBlock) => bail!("another session has a shell in this VM, which allows only one"),
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("failed to lock {}", path.display())),
     }
 }
 
-/// Drops what an earlier session has left in the channel; false while the mark of this one has not come.
+/// Drops what an earlier session left in the channel. False if the mark of this session has not arrived yet.
 pub(crate) fn skip_to(received: &mut Vec<u8>, token: &str) -> bool {
     let mark: Vec<u8> = [b'S', 0, 32].into_iter().chain(token.bytes()).collect();
     match received.windows(mark.len()).position(|window| window == mark) {
@@ -244,7 +247,7 @@ pub(crate) fn skip_to(received: &mut Vec<u8>, token: &str) -> bool {
     }
 }
 
-/// Takes the first whole frame.
+/// Removes and returns the first complete frame.
 pub(crate) fn frame(received: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     let [kind, high, low] = *received.first_chunk::<HEAD>()?;
     let end = HEAD + usize::from(u16::from_be_bytes([high, low]));
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_session_left_is_skipped_and_frames_may_come_in_pieces() {
+    fn remains_of_an_earlier_session_are_skipped_and_frames_may_be_split() {
         let token = "0123456789abcdef0123456789abcdef";
         let all = [b"half of a frame S\0\x20", &b"S\0\x20"[..], token.as_bytes(), b"O\0\x02hiX\0\x01\x03"].concat();
         for cut in 0..all.len() {

@@ -1,8 +1,8 @@
-//! Memory snapshots of booted guests, in the cache, found by a key over everything that went into the guest.
+//! Memory snapshots of booted guests in the cache. The key of a snapshot covers all inputs of the guest.
 //!
-//! A snapshot is a folder: `state` (memory and devices, a sparse file written by QEMU), `private` (keys and files of the
-//! run that made it), `logs` (what the guest's components had said) and `snapshot.json`. Everything in it is as secret as a
-//! run's private folder. Any number of guests can start from one snapshot at the same time.
+//! A snapshot is a folder: `state` (memory and devices, a sparse file written by QEMU), `private` (keys and files of
+//! the run that created it), `logs` (output of the guest's components until then) and `snapshot.json`. All of it is as
+//! secret as a run's private folder. Any number of guests can start from one snapshot at the same time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -19,44 +19,44 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Folder below the cache.
 pub const FOLDER: &str = "snapshots";
-/// Changes when older snapshots must not be read any more.
+/// Must change when older snapshots can no longer be used.
 const FORMAT: u32 = 3;
-/// The certificates in it are valid for a week.
+/// Its certificates are valid for a week.
 const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
-/// All snapshots together, on disk. The least recently used go first.
+/// Limit for all snapshots together, on disk. The least recently used ones are removed first.
 const BUDGET: u64 = 24 << 30;
-/// Zeroes are looked for in pieces of this size.
+/// The file is searched for zeroes in pieces of this size.
 const BLOCK: usize = 64 << 10;
 const META: &str = "snapshot.json";
 const STATE: &str = "state";
 const PRIVATE: &str = "private";
 const LOGS: &str = "logs";
 
-/// What `snapshot.json` says.
+/// The content of `snapshot.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Meta {
     format: u32,
     key: String,
-    /// Architecture and profiles, for people.
+    /// Architecture and profiles, for display.
     title: String,
     factor: f64,
     state: Sum,
 }
 
-/// Length in bytes and a checksum that finds accidents, not attacks: whoever can write here owns the cache.
+/// Length in bytes, and a checksum that detects accidents, not attacks: a user who can write here owns the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Sum {
     length: u64,
     xxh3: u64,
 }
 
-/// A snapshot that was found.
+/// A snapshot in the cache.
 pub(crate) struct Snapshot {
     dir: PathBuf,
     meta: Meta,
 }
 
-/// Where snapshots lie, and under which key one is looked for.
+/// Where snapshots are stored, and the key of the wanted one.
 pub(crate) struct Place {
     cache: PathBuf,
     root: PathBuf,
@@ -65,7 +65,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `inputs` are all the things that decide what is in the guest's memory.
+    /// `inputs` are all values that determine the content of the guest's memory.
     pub(crate) fn new(cache: &Path, title: String, inputs: &[String]) -> Place {
         let mut sha = Sha::new(&SHA256);
         sha.update(&FORMAT.to_le_bytes());
@@ -77,7 +77,7 @@ impl Place {
         Place { cache: cache.to_owned(), root: cache.join(FOLDER), key, title }
     }
 
-    /// The snapshot, if there is one; the error says why one that exists cannot be used.
+    /// The snapshot, or None if it does not exist. The error says why an existing one cannot be used.
     pub(crate) fn find(&self) -> anyhow::Result<Option<Snapshot>> {
         let dir = self.root.join(&self.key);
         let text = match fs::read(dir.join(META)) {
@@ -85,34 +85,34 @@ impl Place {
             Err(_) if !dir.exists() => return Ok(None),
             Err(error) => bail!("{META} cannot be read: {error}"),
         };
-        let meta: Meta = serde_json::from_slice(&text).with_context(|| format!("{META} is not as expected"))?;
+        let meta: Meta = serde_json::from_slice(&text).with_context(|| format!("{META} is malformed"))?;
         if meta.format != FORMAT || meta.key != self.key {
-            bail!("it was made for something else");
+            bail!("it was created for other inputs");
         }
         let state = fs::metadata(dir.join(STATE)).with_context(|| format!("{STATE} is missing"))?;
         let age = state.modified()?.elapsed().unwrap_or_default();
         if age > LONGEST_AGE {
-            bail!("it is {} days old, and its certificates are valid for a week", age.as_secs() / (24 * 3600));
+            bail!("it is {} days old, but its certificates are valid for a week", age.as_secs() / (24 * 3600));
         }
         if state.len() != meta.state.length {
             bail!("{STATE} has {} bytes, expected {}", state.len(), meta.state.length);
         }
-        // Held until this process ends: `cache prune` must not take it away.
+        // Held until this process ends, so that `cache prune` does not remove it.
         if !hold::hold(&dir) {
             return Ok(None);
         }
-        // The time of the last use decides what is dropped first.
+        // The time of the last use determines which snapshot is removed first.
         File::open(dir.join(META)).and_then(|file| file.set_modified(SystemTime::now())).ok();
         Ok(Some(Snapshot { dir, meta }))
     }
 
-    /// Removes the snapshot: it does not restore, or what it restores is not healthy.
+    /// Removes the snapshot, because it does not restore or the restored guest is not healthy.
     pub(crate) fn remove(&self) {
-        // What cannot be removed is refused again by the next run.
+        // If this fails, the next run refuses the snapshot again.
         let _ = fs::remove_dir_all(self.root.join(&self.key));
     }
 
-    /// Makes the snapshot of a VM that was written to [`Draft::state`].
+    /// Creates the snapshot of a VM whose state was written to [`Draft::state`].
     pub(crate) fn save(&self, draft: Draft, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
         let made = draft.0.path();
         let state = draft.state();
@@ -129,7 +129,7 @@ impl Place {
         let size = size(made);
         let dir = self.root.join(&self.key);
         match draft.0.publish(&dir) {
-            // Another run of the same was faster; its snapshot is as good.
+            // Another run with the same inputs was faster; its snapshot is equivalent.
             Err(_) if dir.join(META).exists() => {}
             moved => moved.with_context(|| format!("failed to move the snapshot to {}", dir.display()))?,
         }
@@ -137,13 +137,13 @@ impl Place {
         Ok(size)
     }
 
-    /// A new folder that becomes the snapshot, or is removed.
+    /// A new folder that becomes the snapshot or is removed.
     pub(crate) fn draft(&self) -> anyhow::Result<Draft> {
         make_private_dir(&self.root)?;
         Scratch::create(&self.cache, "snapshot").map(Draft)
     }
 
-    /// Keeps all snapshots together within the budget; this one stays.
+    /// Keeps all snapshots together within the budget, and never removes this one.
     fn prune(&self) {
         let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
@@ -166,12 +166,12 @@ impl Place {
     }
 }
 
-/// A snapshot that is being made. Dropping it removes what was not moved into place; what a killed process leaves is
-/// swept as the remains of a run.
+/// An unfinished snapshot. Dropping it removes it, unless it was moved into place. If the process is killed, a later
+/// run sweeps it like the private folder of a run.
 pub(crate) struct Draft(Scratch);
 
 impl Draft {
-    /// Where QEMU writes the devices' state.
+    /// The file to which QEMU writes memory and devices.
     pub(crate) fn state(&self) -> PathBuf {
         self.0.path().join(STATE)
     }
@@ -186,25 +186,26 @@ impl Snapshot {
         self.meta.factor
     }
 
-    /// Copies keys and files of the run that made the snapshot into the private folder of this one, and its logs beside
-    /// those of this one: what a component said at its start is asked for later, and it does not say it again.
+    /// Copies keys and files of the run that created the snapshot into this run's private folder, and its logs into
+    /// this run's logs: later code reads what a component printed at its start, and a restored component does not print
+    /// it again.
     pub(crate) fn unpack(&self, run: &RunDir) -> anyhow::Result<()> {
         copy_tree(&self.dir.join(PRIVATE), run.private())?;
         let logs = fs::read_dir(self.dir.join(LOGS)).with_context(|| format!("{LOGS} is missing"))?;
         logs.into_iter().try_for_each(|log| copy_into(&log?.path(), &run.logs()))
     }
 
-    /// Reads everything and compares the checksums.
+    /// Reads the whole state and compares its checksum.
     pub(crate) fn verify(&self) -> anyhow::Result<()> {
         let (found, expected) = (checksum(&self.state())?, self.meta.state);
         if found != expected {
-            bail!("{STATE} has changed on disk: checksum {:016x}, expected {:016x}", found.xxh3, expected.xxh3);
+            bail!("{STATE} was modified on disk: checksum {:016x}, expected {:016x}", found.xxh3, expected.xxh3);
         }
         Ok(())
     }
 }
 
-/// Removes what [`Snapshot::unpack`] has made, also where that failed.
+/// Removes the files of [`Snapshot::unpack`], also if it failed.
 pub(crate) fn clear(run: &RunDir, folders: &[String]) {
     for folder in folders {
         let _ = fs::remove_dir_all(run.private().join(folder));
@@ -214,7 +215,7 @@ pub(crate) fn clear(run: &RunDir, folders: &[String]) {
     }
 }
 
-/// The logs of components of these profiles, which are called `PROFILE.COMPONENT.log`.
+/// The logs of these profiles' components, which are called `PROFILE.COMPONENT.log`.
 fn logs_of(profiles: &[String], folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("failed to list {}", folder.display()))?;
     let all = entries.filter_map(Result::ok).map(|entry| entry.path());
@@ -226,12 +227,12 @@ fn logs_of(profiles: &[String], folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn copy_into(file: &Path, folder: &Path) -> anyhow::Result<()> {
-    let name = file.file_name().context("a folder among the logs")?;
+    let name = file.file_name().context("a log without a name")?;
     fs::copy(file, folder.join(name)).with_context(|| format!("failed to copy {}", file.display()))?;
     Ok(())
 }
 
-/// Bytes on disk of a folder.
+/// The bytes that a folder uses on disk.
 fn size(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
@@ -244,14 +245,14 @@ fn checksum(file: &Path) -> anyhow::Result<Sum> {
     Ok(Sum { length, xxh3: blocks(&file).with_context(failed)? })
 }
 
-/// The checksum over every block that is not all zero, and its place. Holes are not read.
+/// The checksum over every block that is not all zero, including its position. Holes are not read.
 fn blocks(file: &File) -> anyhow::Result<u64> {
     let mut sum = Xxh3::new();
     let (mut block, zeroes) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut at = 0;
     while let Some(data) = next_data(file, at)? {
         proc::interrupt::check()?;
-        // What lies before the data in its block is zero.
+        // The part of the block before the data is zero.
         at = data - data % BLOCK as u64;
         let length = fill(file, &mut block, at)?;
         // A loop over bytes is 500 times as slow without optimisation.
@@ -284,7 +285,7 @@ fn next_data(file: &File, at: u64) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// Copies files and folders, readable by the owner alone. What is not there is left out.
+/// Copies files and folders with private modes. A missing folder is not an error.
 fn copy_tree(from: &Path, to: &Path) -> anyhow::Result<()> {
     if !from.is_dir() {
         return Ok(());
@@ -309,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sparse_copy_has_the_same_checksum_and_a_changed_byte_another() {
+    fn checksum_ignores_holes_and_detects_a_changed_byte() {
         let dir = std::env::temp_dir().join(format!("boot-snapshot-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let (full, sparse) = (dir.join("full"), dir.join("sparse"));
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_depends_on_every_input_and_on_where_one_ends() {
+    fn key_depends_on_every_input_and_its_boundaries() {
         let key = |inputs: &[&str]| {
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             Place::new(Path::new("/c"), String::new(), &inputs).key
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_profiles_are_told_from_those_of_the_machine() {
+    fn logs_of_profiles_are_distinguished_from_those_of_the_machine() {
         let dir = std::env::temp_dir().join(format!("boot-snapshot-logs-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         for name in ["console.log", "qemu.log", "json.etcd-main.log", "no-cache.kube-apiserver.log", "other.relay.log"]

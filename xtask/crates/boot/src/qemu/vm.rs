@@ -1,4 +1,4 @@
-//! One QEMU process: its command line, its sockets, and how to tell that it is lost.
+//! One QEMU process: its command line, its sockets, and the signs that it is lost.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -24,34 +24,36 @@ use crate::booted::WayOut;
 use crate::node::OUTSIDE;
 use crate::plan::Door;
 
-/// For QEMU: its memory is in huge pages where the kernel has some. An emulated processor spends a fifth of its time looking
-/// for translated code, in tables of hundreds of megabytes at random places; with huge pages it was two thirds of that.
-/// The guest's memory and the code have them anyway. <https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html>
+/// Gives QEMU's own memory huge pages if the kernel has some. An emulated CPU spends a fifth of its time in looking up
+/// translated code, at random places in tables of hundreds of megabytes; with huge pages it was two thirds of that. The
+/// guest's memory and the code have huge pages anyway.
+/// <https://sourceware.org/glibc/manual/latest/html_node/Memory-Allocation-Tunables.html>
 const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
-/// QEMU connects while it starts, before the guest runs.
+/// QEMU connects its sockets while it starts, before the guest runs.
 const CONNECT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
 pub(crate) const GUEST: &str = crate::node::ADDRESS;
-/// What a guest reaches of this machine: nothing but the port that a file in the VM's folder names, if there is one.
+/// The only port of this machine that a guest reaches: it leads to the port that a file in the VM's folder names, if
+/// any.
 const OUTSIDE_PORT: u16 = 2379;
 const WAY_OUT: &str = "way-out";
 const WAY_OUT_PORT: &str = "way-out.port";
 const DISK: &str = "disk";
-/// What tells the guest's first process to take the only disk for its root.
+/// Kernel argument that makes the guest's first process use the only disk as its root.
 const ROOT: &str = " archproof.disk=vda";
 /// Below the run's private folder.
 pub(crate) const FOLDER: &str = "vm";
-/// Sockets in the VM's folder, each with the argument that makes QEMU connect to it.
+/// Sockets in the VM's folder. QEMU connects to them.
 const MONITOR: &str = "monitor";
 const CONSOLE: &str = "console";
 const CONTROL: &str = "control";
 const LOGS: &str = "logs";
-/// QEMU listens on this one itself, for whoever wants a root shell, one after the other.
+/// QEMU itself listens on this socket. Clients that want a root shell connect to it, one at a time.
 pub(crate) const SHELL: &str = "shell";
 
-/// What a VM is, apart from where its files and ports are on this host.
+/// A VM, except for the places of its files and ports on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Hardware<'a> {
     pub(crate) machine: &'a Machine,
@@ -60,11 +62,11 @@ pub(crate) struct Hardware<'a> {
     pub(crate) accelerator: &'a str,
     /// `-cpu`.
     pub(crate) cpu: &'a str,
-    /// An image that is the guest's root, read-only.
+    /// An image that becomes the guest's read-only root.
     pub(crate) disk: Option<&'a Path>,
 }
 
-/// See [`WayOut`]. Each connection of the guest has a process of ours, which QEMU starts in its own folder.
+/// See [`WayOut`]. For each connection of the guest, QEMU starts a process of this program in QEMU's own folder.
 pub(crate) fn way_out(run: &RunDir) -> anyhow::Result<WayOut> {
     Ok(WayOut::Address {
         address: format!("{OUTSIDE}:{OUTSIDE_PORT}"),
@@ -72,22 +74,23 @@ pub(crate) fn way_out(run: &RunDir) -> anyhow::Result<WayOut> {
     })
 }
 
-/// A link to this program: its own path may hold what QEMU's options or the words of a command must not.
+/// Creates a link to this program: its real path may contain characters that are special in QEMU's options or in a
+/// command.
 fn link_ourselves(link: &Path) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("failed to find this program's own file")?;
     match symlink(program, link) {
-        // A VM that did not restore is followed by a cold one in the same folder.
+        // If the restore of a VM fails, a cold one follows in the same folder.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        other => other.with_context(|| format!("failed to make the link {}", link.display())),
+        other => other.with_context(|| format!("failed to create the link {}", link.display())),
     }
 }
 
-/// How the guest begins.
+/// How the guest starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Begin<'a> {
-    /// With the kernel and this initramfs.
+    /// Boots the kernel with this initramfs.
     Cold(&'a Path),
-    /// With what [`Qmp::restore`] reads.
+    /// Restores the file that [`Qmp::restore`] reads.
     Restored,
 }
 
@@ -99,14 +102,14 @@ pub(crate) struct Vm {
     log: PathBuf,
 }
 
-/// The ends of the guest's virtio-serial ports.
+/// The host's ends of the guest's virtio-serial ports.
 pub(crate) struct Ports {
     pub(crate) control: UnixStream,
     pub(crate) logs: UnixStream,
 }
 
 impl Hardware<'_> {
-    /// The same machine with nothing that only we need: no channels into the guest, and QEMU's own memory.
+    /// The same machine without archproof's additions: no channels into the guest, and QEMU's default memory.
     pub(crate) fn plain_arguments(&self) -> Vec<String> {
         let mut all = self.arguments().into_iter().peekable();
         let mut plain = Vec::new();
@@ -121,10 +124,11 @@ impl Hardware<'_> {
         plain
     }
 
-    /// The arguments that decide what the guest sees; a snapshot is only good for the same ones.
+    /// The arguments that determine what the guest sees. A snapshot is valid only for the same arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Machine { qemu, cpus, console, .. } = self.machine;
-        // Mitigations guard processes against each other, at a price that emulation multiplies; here all are ours.
+        // Mitigations protect processes from each other at a cost that emulation multiplies; all processes here are
+        // trusted.
         let disk = if self.disk.is_some() { ROOT } else { "" };
         let kernel = format!(
             "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 mitigations=off \
@@ -155,7 +159,8 @@ impl Hardware<'_> {
 }
 
 impl Vm {
-    /// Starts QEMU and waits until it has connected its sockets; with `Begin::Restored` it waits for [`Qmp::restore`].
+    /// Starts QEMU and waits until it has connected its sockets. With `Begin::Restored` QEMU then waits for
+    /// [`Qmp::restore`].
     pub(crate) fn start(
         hardware: &Hardware<'_>,
         begin_with: Begin<'_>,
@@ -176,7 +181,7 @@ impl Vm {
             Begin::Restored => add("-incoming", "defer".into()),
         }
         if let Some(disk) = hardware.disk {
-            // A comma in an option's value is written twice.
+            // QEMU expects a comma in an option's value to be doubled.
             let file = disk.display().to_string().replace(',', ",,");
             add("-drive", format!("if=none,id={DISK},format=raw,readonly=on,file={file}"));
         }
@@ -197,7 +202,7 @@ impl Vm {
             program: program.into(),
             args,
             env: BTreeMap::from([HUGE_PAGES].map(|(name, value)| (name.to_owned(), value.to_owned()))),
-            // Socket paths are relative to it: an absolute one may be longer than a socket's address.
+            // Socket paths are relative to it: an absolute path may exceed the maximum length of a socket address.
             dir: Some(dir),
             log: log.clone(),
             ledger: run.ledger(),
@@ -208,22 +213,22 @@ impl Vm {
         let console = Console::record(console, &run.log("console"), begin)?;
         let qmp = Qmp::new(connected(&sockets.monitor, MONITOR)?)?;
         let ports = Ports { control: connected(&sockets.control, CONTROL)?, logs: connected(&sockets.logs, LOGS)? };
-        // The monitor has answered, so all ports are there.
+        // The monitor has answered, so all forwarded ports exist.
         if let Err(error) = backlog::widen(daemon.pid(), doors.len()) {
-            proc::progress::say(&format!("boot: connections to the guest that come at once have to wait: {error:#}"));
+            proc::progress::say(&format!("boot: simultaneous connections to the guest will be delayed: {error:#}"));
         }
         Ok((Vm { qmp: Mutex::new(qmp), console, daemon: Mutex::new(daemon), log }, ports))
     }
 
-    /// Why the guest is lost: what its kernel said, or how QEMU ended.
+    /// Why the guest is lost: its kernel's message, or QEMU's exit status.
     pub(crate) fn casualty(&self) -> Option<String> {
         let ended = self.daemon.lock().unwrap_or_else(|e| e.into_inner()).ended();
-        // A panic ends QEMU too; the kernel's words are the cause.
+        // A panic ends QEMU too; then the kernel's message is the cause.
         self.console.cause().or_else(|| {
             let status = ended?;
             let said = tail(&self.log, LAST_LINES);
             let (_, console) = self.console.silence();
-            Some(format!("QEMU ended ({status}); it said: {}; the console's last line: {console}", quoted(&said)))
+            Some(format!("QEMU ended ({status}); it printed: {}; the console's last line: {console}", quoted(&said)))
         })
     }
 
@@ -232,7 +237,7 @@ impl Vm {
     }
 }
 
-/// Whether QEMU failed because somebody else has taken a port meanwhile.
+/// Whether QEMU failed because another process took a port.
 pub(crate) fn lost_a_port(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("Could not set up host forwarding rule")
 }
@@ -241,13 +246,13 @@ fn quoted(text: &str) -> String {
     if text.is_empty() { "nothing".into() } else { format!("`{}`", text.trim()) }
 }
 
-/// The guest reaches nothing but this host's answers to what was forwarded.
+/// The guest's only network access is answering connections to forwarded ports.
 pub(crate) fn network(doors: &[Door]) -> String {
     let forwards = doors.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
     format!("user,id=net,restrict=on{}", forwards.collect::<String>())
 }
 
-/// The sockets that this side listens on, so that no byte is lost before somebody reads.
+/// The sockets on which the harness listens, so that no byte is lost before a thread reads them.
 struct Sockets {
     monitor: UnixListener,
     console: UnixListener,
@@ -259,9 +264,9 @@ impl Sockets {
     fn bind(dir: &Path) -> anyhow::Result<Sockets> {
         let folder = File::open(dir).with_context(|| format!("failed to open {}", dir.display()))?;
         let bind = |name: &str| -> anyhow::Result<UnixListener> {
-            // An earlier attempt with other ports may have left it.
+            // An earlier attempt with other ports may have left the file.
             let _ = std::fs::remove_file(dir.join(name));
-            // Through the descriptor, because the folder's path may be too long for a socket's address.
+            // Bound through the descriptor, because the folder's path may be too long for a socket address.
             let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
             path.push(name);
             let listener = UnixListener::bind(&path)
@@ -278,9 +283,10 @@ fn accept(listener: &UnixListener, name: &str, daemon: &mut Daemon, log: &Path) 
     let stream = until(&what, CONNECT, LOOK_EVERY, OnInterrupt::Stop, || match listener.accept() {
         Ok((stream, _)) => Probe::Ready(stream),
         Err(error) => match daemon.ended() {
-            Some(status) => {
-                Probe::Hopeless(anyhow!("QEMU did not start ({status}); it said: {}", quoted(&tail(log, LAST_LINES))))
-            }
+            Some(status) => Probe::Hopeless(anyhow!(
+                "failed to start QEMU ({status}); it printed: {}",
+                quoted(&tail(log, LAST_LINES))
+            )),
             None => Probe::NotYet(error.to_string()),
         },
     })?;

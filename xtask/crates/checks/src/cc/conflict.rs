@@ -1,5 +1,5 @@
 //! Concurrency control of updates: optimistic locking, no lost update, no write without a change.
-//! Deletion, patches and field ownership have files of their own.
+//! Deletion, patches and field ownership are in separate files.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.no-lost-update",
         place: here!(),
         level: Must,
-        requirement: "When N clients at once each read, add one and PUT M times, trying again after every 409, the \
-                      counter ends at N*M and the key has been written exactly N*M times since its creation.",
+        requirement: "When N clients concurrently read, add one and PUT M times each, with a retry after every 409, \
+                      the counter ends at N*M and the key has been written exactly N*M times since its creation.",
         source: "apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate: OptimisticPut with GetOnFailure)",
-        observed: "Eight clients begin with the same read, so that seven of the first eight PUTs must be refused. The \
-                   raw history of the key must count 0, 1, 2 ... N*M without a gap or a repeat, and every \
-                   acknowledged resourceVersion must be one of its revisions.",
+        observed: "Eight clients start with the same read, so seven of the first eight PUTs must be refused. The raw \
+                   history of the key must count 0, 1, 2 ... N*M without a gap or a repeat, and every acknowledged \
+                   resourceVersion must be one of its revisions.",
         by_hand: "run in several shells: kubectl get cm a -o json | jq '.data.n=((.data.n|tonumber)+1|tostring)' | \
                   kubectl replace -f - (repeat on conflict); etcdctl get /registry/configmaps/default/a -w json shows \
                   the version",
@@ -53,15 +53,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.noop-write",
         place: here!(),
         level: Must,
-        requirement: "A PUT or PATCH that yields the stored content again, timestamps in managedFields aside, writes \
-                      nothing: the resourceVersion and the key's mod_revision stay, and no watch sees an event.",
+        requirement: "A PUT or PATCH whose result equals the stored content, apart from timestamps in managedFields, \
+                      writes nothing: the resourceVersion and the key's mod_revision stay, and no watch gets an event.",
         source: "apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate compares the encoded bytes) and \
                  pkg/endpoints/handlers/fieldmanager/equality.go (IgnoreManagedFieldsTimestampsTransformer)",
-        observed: "On a ConfigMap and on a custom resource: PUT of the object as read, without managedFields, with \
-                   other timestamps in managedFields; JSON, merge and strategic patches with the present values; the \
-                   same apply again after more than a second, also of a quantity that is stored in another spelling, \
-                   where the field manager records a new time. Then one real change: the raw history and an open watch \
-                   must hold that one and nothing before it.",
+        observed: "The check writes to a ConfigMap and to a custom resource: a PUT of the object as read, without \
+                   managedFields, with other timestamps in managedFields; JSON, merge and strategic patches with the \
+                   present values; the same apply again after more than a second, also of a quantity that is stored in \
+                   another spelling, where the field manager records a new time. Then it makes one real change: the \
+                   raw history and an open watch must contain this change and nothing before it.",
         by_hand: "kubectl get cm a -o yaml > a.yaml; kubectl replace -f a.yaml; kubectl apply --server-side -f b.yaml \
                   twice; kubectl get cm a -o jsonpath={.metadata.resourceVersion} must not change",
         profiles: &["default"],
@@ -121,7 +121,7 @@ struct Increments {
     conflicts: u64,
 }
 
-/// One client: adds one until it has succeeded often enough.
+/// One client: adds one until enough PUTs have succeeded.
 async fn increment(ctx: &Ctx, mut read: Object) -> Result<Increments, Stop> {
     let mut done = Increments { revisions: Vec::new(), conflicts: 0 };
     while (done.revisions.len() as u64) < INCREMENTS {
@@ -162,7 +162,7 @@ fn counted_up(counts: &[Option<u64>], last: u64) -> Result<(), String> {
     Err(format!("the key was written {writes} times, not {}", last + 1))
 }
 
-/// Timestamps in managedFields are whole seconds: the second of two writes must fall into another one.
+/// Timestamps in managedFields are whole seconds: the second of two writes must fall into a later second.
 const OTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn noop_write(ctx: &Ctx) -> Verdict {
@@ -175,8 +175,8 @@ async fn noop_write(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// All the ways to write nothing, on one object. Custom resources know no strategic patch and no PUT without a
-/// resource version.
+/// Sends every kind of write that changes nothing to one object. Custom resources support neither strategic patches nor
+/// a PUT without a resource version.
 async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict {
     let created = ctx.create(resource, &Object::new(resource, "a").with("data.k", "v")).await?;
     let applied = apply(ctx, resource).await?.object()?;
@@ -205,13 +205,14 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     let changed = ctx.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
     let changes = changes(ctx, resource, "a", &changed).await?;
     only_put_at(&changes, &[created.rv(), applied.rv(), changed.rv()])
-        .map_err(|fault| Stop::failed(format!("what changes nothing was written: {fault}")))?;
+        .map_err(|fault| Stop::failed(format!("a write that changes nothing was stored: {fault}")))?;
     let events = events(ctx, &mut watch, &changed).await?;
     expect_eq!(events, [seen("MODIFIED", "a", changed.rv())], "events after {}", words(&changes[..2]));
     Ok(())
 }
 
-/// `0.1` is stored as `100m`: for the field manager each apply changes the field and its time, for the store neither.
+/// `0.1` is stored as `100m`: each apply changes the field and its time for the field manager, but nothing in the
+/// store.
 async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
     let resources = json!({"requests": {"cpu": "0.1"}});
     let mut template = pod_template("a");
@@ -219,7 +220,7 @@ async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
     let apply = || ctx.try_patch(&POD_TEMPLATES, "a", APPLY_PATCH, &template.0, "fieldManager=applier");
     let first = apply().await?.object()?;
     let stored_as = &first.0["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"];
-    expect_eq!(*stored_as, json!("100m"), "the way in which 0.1 cpu is stored");
+    expect_eq!(*stored_as, json!("100m"), "the stored form of 0.1 cpu");
     suite::wait::pause(OTHER_SECOND).await;
     let second = apply().await?.object()?;
     let answered = |object: &Object| (object.rv(), times(object));
@@ -237,7 +238,7 @@ async fn apply(ctx: &Ctx, resource: &Resource) -> anyhow::Result<Response> {
     ctx.try_patch(resource, "a", APPLY_PATCH, &body, "fieldManager=applier").await
 }
 
-/// The objects whose PUT changes nothing.
+/// The objects to PUT that change nothing.
 fn puts(read: &Object, time: &Value, built_in: bool) -> Vec<(&'static str, Object)> {
     let mut other_times = read.clone();
     for entry in other_times.0["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_counts_every_write_once() {
+    fn counter_must_count_every_write_once() {
         let counts = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();
         assert_eq!(counted_up(&counts(&[0, 1, 2, 3]), 3), Ok(()));
         for (bad, word) in [
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn other_times_are_the_only_change_of_that_put() {
+    fn put_with_other_times_changes_only_the_times() {
         let entry = |time: &str| json!([{"manager": "m", "time": time}]);
         let read = config_map("a").with("metadata.managedFields", entry("2020-01-01T00:00:00Z"));
         let puts = puts(&read, &json!("2001-02-03T04:05:06Z"), false);

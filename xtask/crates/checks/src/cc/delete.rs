@@ -1,5 +1,5 @@
-//! Deletion: what DELETE removes, what keeps it from removing, and that it happens once.
-//! What finalizers do to it is in `cc_finalizers`.
+//! Deletion: DELETE removes an object exactly once, and preconditions can prevent it.
+//! Finalizers are in `cc_finalizers`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,14 +20,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.delete-semantics",
         place: here!(),
         level: Must,
-        requirement: "DELETE removes the key in one transaction conditioned on the state it answers with: GET and a \
-                      second DELETE are then 404 NotFound, and every open watch that matches gets exactly one DELETED.",
+        requirement: "DELETE removes the key in one transaction conditioned on the state that it returns: a later GET \
+                      and a second DELETE get 404 NotFound, and every matching open watch gets exactly one DELETED \
+                      event.",
         source: "apiserver pkg/storage/etcd3/store.go (conditionalDelete: OptimisticDelete)",
-        observed: "The raw history of the key is one put and one delete. Watches over HTTP/1.1 and HTTP/2, with and \
-                   without selectors, are read up to a later object of the same name. Of six DELETEs at once one is \
-                   answered 200 and five 404. For the condition: updates race with a DELETE of a PodTemplate (whose \
-                   DELETE answers with the object); the answer must be the last content that was stored, and no update \
-                   may be acknowledged after it.",
+        observed: "The raw history of the key must be one put and one delete. The check reads watches over HTTP/1.1 \
+                   and HTTP/2, with and without selectors, up to a later object of the same name. Of six concurrent \
+                   DELETEs one must be answered 200 and five 404. To test the condition, updates race with a DELETE of \
+                   a PodTemplate (whose DELETE returns the object): the answer must be the last stored content, and no \
+                   update may be acknowledged after it.",
         by_hand: "kubectl get cm -w & kubectl delete cm a; kubectl delete cm a; etcdctl watch --prefix \
                   /registry/configmaps/default/",
         profiles: &["default"],
@@ -38,13 +39,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.delete-preconditions",
         place: here!(),
         level: Must,
-        requirement: "DELETE with preconditions.uid or preconditions.resourceVersion that are not the object's is \
-                      answered 409 Conflict and leaves the object untouched.",
+        requirement: "DELETE whose preconditions.uid or preconditions.resourceVersion differs from the object's is \
+                      answered 409 Conflict and leaves the object unchanged.",
         source: "apiserver pkg/registry/rest/delete.go (BeforeDelete), pkg/storage/interfaces.go (Preconditions.Check)",
-        observed: "Wrong, right and mixed preconditions on a ConfigMap and on a Deployment, with the exact message. \
-                   Then a PUT and a DELETE of the same resourceVersion at once, several times: exactly one may win. \
-                   The message names the kind (ConfigMap, Deployment.apps) where other conflicts name the resource, \
-                   because the first look at the preconditions knows only the kind.",
+        observed: "The check sends wrong, right and mixed preconditions for a ConfigMap and for a Deployment and \
+                   compares the exact message. Then it sends a PUT and a DELETE of the same resourceVersion at the \
+                   same time, several times: exactly one may win. The message names the kind (ConfigMap, \
+                   Deployment.apps) where other conflicts name the resource, because the first test of the \
+                   preconditions knows only the kind.",
         by_hand: "kubectl delete --raw /api/v1/namespaces/default/configmaps/a -f - <<< \
                   '{\"apiVersion\":\"v1\",\"kind\":\"DeleteOptions\",\"preconditions\":{\"resourceVersion\":\"1\"}}'",
         profiles: &["default"],
@@ -74,7 +76,7 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     is_gone("a GET after DELETE", &ctx.try_get(&CONFIG_MAPS, "a", "").await?)?;
     is_gone("a second DELETE", &ctx.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?)?;
 
-    // An object of the same name matches the same watches: whatever they deliver before it belongs to the DELETE.
+    // A new object of the same name matches the same watches: all events before it belong to the DELETE.
     let again = ctx.create(&CONFIG_MAPS, &matching).await?;
     let all = changes(ctx, &CONFIG_MAPS, "a", &again).await?;
     let (last, removal) = all.split_last().ok_or_else(|| Stop::failed("the raw history has no change of the key"))?;
@@ -138,8 +140,8 @@ async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// One client updates until the object is gone, another deletes it. A DELETE that is not conditioned on what it has
-/// read answers with older content than it removed.
+/// One client updates until the object is gone, another deletes it. A DELETE that is not conditioned on the state it
+/// has read returns older content than it removed.
 async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
     let name = format!("raced-{round}");
     let created = ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.labels.n", "0")).await?;
@@ -167,7 +169,7 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
     Ok(())
 }
 
-/// Gives the number of updates that succeeded.
+/// Returns the number of updates that succeeded.
 async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, Stop> {
     for n in 1.. {
         let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
@@ -181,7 +183,7 @@ async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> R
     Ok(0)
 }
 
-/// A few reads first, more in each round: the DELETE meets the updates at different moments.
+/// Reads first, more often in each round, so that the DELETE meets the updates at different moments.
 async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, Stop> {
     for _ in 0..=reads {
         ctx.get(&POD_TEMPLATES, name).await?;
@@ -236,7 +238,7 @@ async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object
     expect_eq!(answer.status, 200, "DELETE of a {kind} with its own uid and resourceVersion was answered {answer}");
     let last = ctx.create(resource, object).await?;
     let all = changes(ctx, resource, "a", &last).await?;
-    // The earlier object took two changes, the last one is the newest.
+    // The first two changes belong to the earlier object, the last one creates the newest object.
     let ours = all.get(2..all.len() - 1).unwrap_or_default();
     put_then_deleted(ours, 2).map_err(Stop::failed)
 }
@@ -255,13 +257,13 @@ fn rv_refusal(given: &str, rv: &str) -> String {
     )
 }
 
-/// Both ask for the same version: whoever comes second must be refused.
+/// Both requests name the same version: the second one must be refused.
 async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict {
     let name = format!("same-{round}");
     let created = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
     let other = created.clone().with("data.k", "w");
     let condition = json!({"preconditions": {"resourceVersion": created.rv_text()}});
-    // The one that is named first is sent first.
+    // The first future of `join!` sends its request first.
     let (updated, deleted) = if round.is_multiple_of(2) {
         futures::join!(ctx.try_update(&CONFIG_MAPS, &other), ctx.try_delete(&CONFIG_MAPS, &name, &condition))
     } else {

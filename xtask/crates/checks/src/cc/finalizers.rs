@@ -1,5 +1,5 @@
-//! Deletion in two phases: finalizers, and those that the propagation policy of a DELETE adds.
-//! The apiserver's part only: no garbage collector is expected, and one that runs does no harm.
+//! Deletion in two phases: finalizers, and the finalizers that the propagation policy of a DELETE adds.
+//! The checks cover only kube-apiserver: they need no garbage collector, and a running one does no harm.
 
 use model::Level::Must;
 use model::Resource;
@@ -22,13 +22,13 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "DELETE of an object with finalizers keeps the key, sets deletionTimestamp and \
                       deletionGracePeriodSeconds 0, adds 1 to a generation and emits MODIFIED; the update that empties \
                       finalizers is answered 200 with the object, removes the key and emits exactly one DELETED, also \
-                      when it races with another DELETE.",
+                      in a race with another DELETE.",
         source: "apiserver pkg/registry/generic/registry/store.go (markAsDeleting, deleteWithoutFinalizers)",
-        observed: "On a PodTemplate, which has a generation, and on a ConfigMap, which has none and gets none: the \
-                   server adds 1 only to a generation above 0. A second DELETE must write nothing, taking off one of \
-                   two finalizers must keep the key. Then removal of the finalizers and two DELETEs at once, on \
-                   objects that are being deleted already and on ones that are not. Keys and events are counted in the \
-                   raw history and on an open watch.",
+        observed: "The check uses a PodTemplate, which has a generation, and a ConfigMap, which has none and must get \
+                   none: kube-apiserver adds 1 only to a generation above 0. A second DELETE must write nothing, and \
+                   an update that removes one of two finalizers must keep the key. Then the removal of the finalizers \
+                   races with two DELETEs, on objects that are already marked for deletion and on unmarked ones. The \
+                   check counts keys and events in the raw history and on an open watch.",
         by_hand: "kubectl patch cm a --type merge -p '{\"metadata\":{\"finalizers\":[\"example.org/hold\"]}}'; kubectl \
                   delete cm a --wait=false; kubectl get cm a -o yaml; kubectl patch cm a --type merge -p \
                   '{\"metadata\":{\"finalizers\":null}}'",
@@ -41,12 +41,13 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "DELETE with propagationPolicy Orphan adds the finalizer `orphan` and with Foreground \
-                      `foregroundDeletion`, and keeps the key; with Background it adds none and removes the key at \
-                      once, before any dependent.",
+                      `foregroundDeletion`, and keeps the key; with Background it adds no finalizer and removes the \
+                      key at once, before any dependent.",
         source: "apiserver pkg/registry/generic/registry/store.go (deletionFinalizersForGarbageCollection)",
-        observed: "Owners with a dependent, and ones that have a finalizer of their own, which must stay. A later DELETE \
-                   with another policy replaces the finalizer of the first. Judged by the answers and the raw history \
-                   of owner and dependent; what a garbage collector would do afterwards is not part of it.",
+        observed: "The check deletes owners with a dependent, and objects that have another finalizer, which must \
+                   stay. A later DELETE with another policy must replace the finalizer of the first one. The check \
+                   looks at the answers and the raw history of owner and dependent, not at the later work of a garbage \
+                   collector.",
         by_hand: "kubectl delete cm owner --cascade=orphan --wait=false (then foreground, background); kubectl get cm \
                   owner -o jsonpath={.metadata.finalizers}",
         profiles: &["default"],
@@ -104,7 +105,7 @@ async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     Ok(ctx.must_be_stored(resource, "a").await?.mod_rev.cast_unsigned())
 }
 
-/// The object that DELETE answered with is the old one, marked.
+/// The object in the answer to DELETE must be the old one with the marks of a deletion.
 fn marked_for_deletion(before: &Object, after: &Object) -> Result<(), String> {
     let (was, is) = (&before.0["metadata"], &after.0["metadata"]);
     let generation = was["generation"].as_u64().map_or(Value::Null, |generation| json!(generation + 1));
@@ -131,7 +132,8 @@ fn marked_for_deletion(before: &Object, after: &Object) -> Result<(), String> {
 
 const RACES: usize = 12;
 
-/// The finalizers go while others delete, many times at once. However each race ends, its key is removed once.
+/// The finalizers are removed while clients delete the objects, many times at once. In any order each key is removed
+/// once.
 async fn removal_races(ctx: &Ctx) -> Verdict {
     let begin = ctx.create(&POD_TEMPLATES, &pod_template("race-begin")).await?;
     let mut watch = ctx.watch(&POD_TEMPLATES, &WatchOptions::after(begin.rv())).await?;
@@ -141,7 +143,7 @@ async fn removal_races(ctx: &Ctx) -> Verdict {
     for race in 0..RACES {
         let name = format!("race-{race}");
         let changes = changes(ctx, &POD_TEMPLATES, &name, &end).await?;
-        // Created, and then written once: marked, or freed of its finalizer, whichever came first.
+        // Created, then written once, either to mark the object or to remove its finalizer; the other write deleted it.
         put_then_deleted(&changes, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
         deleted_once(&events, &name, changes[2].rev.cast_unsigned()).map_err(Stop::failed)?;
     }
@@ -168,11 +170,11 @@ async fn removal_race(ctx: &Ctx, race: usize) -> Verdict {
         expect!(answer.status == 200 || answer.is(404, "NotFound"), "a DELETE in the race was answered {answer}");
     }
     let done = marked_before || deletes.iter().any(|answer| answer.status == 200);
-    expect!(done, "both DELETEs were answered 404 although nobody else deleted {name}");
+    expect!(done, "both DELETEs were answered 404 although no other client deleted {name}");
     Ok(())
 }
 
-/// Exactly one DELETED of `name`, at the revision of the delete, and nothing of it afterwards.
+/// The watch must send exactly one DELETED of `name`, at the revision of the delete, and no later event of it.
 fn deleted_once(events: &[Seen], name: &str, rv: u64) -> Result<(), String> {
     let of_name: Vec<&Seen> = events.iter().filter(|event| event.1 == name).collect();
     let deleted = of_name.iter().filter(|event| event.0 == "DELETED").count();
@@ -180,7 +182,7 @@ fn deleted_once(events: &[Seen], name: &str, rv: u64) -> Result<(), String> {
     if deleted == 1 && ends {
         return Ok(());
     }
-    Err(format!("the watch must end {name} with its only DELETED, at {rv}, but it sent {of_name:?}"))
+    Err(format!("the last event of {name} must be its only DELETED, at {rv}, but the watch sent {of_name:?}"))
 }
 
 async fn propagation(ctx: &Ctx) -> Verdict {
@@ -248,7 +250,8 @@ async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, Stop
     Ok(answer.object()?)
 }
 
-/// A dependent was created before `removal`, the revision at which its owner went, and nothing else was done to it.
+/// Until `removal`, the revision at which its owner was removed, a dependent must have its creation and no other
+/// change.
 fn untouched_until(dependent: &[Revision], removal: i64) -> Result<(), String> {
     let before: Vec<Revision> = dependent.iter().filter(|change| change.rev <= removal).cloned().collect();
     match &before[..] {
@@ -278,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_marked_object_is_the_old_one_with_the_marks() {
+    fn marked_object_differs_only_by_the_marks() {
         assert_eq!(marked_for_deletion(&held_object(), &marked_object()), Ok(()));
         let no_generation = |object: Object| object.without("metadata.generation");
         assert_eq!(marked_for_deletion(&no_generation(held_object()), &no_generation(marked_object())), Ok(()));
@@ -297,11 +300,11 @@ mod tests {
             assert!(marked_for_deletion(&held_object(), &bad).is_err(), "{what}");
         }
         let invented = no_generation(held_object());
-        assert!(marked_for_deletion(&invented, &marked_object()).is_err(), "a generation out of nothing");
+        assert!(marked_for_deletion(&invented, &marked_object()).is_err(), "a new generation");
     }
 
     #[test]
-    fn one_deleted_and_it_is_the_last() {
+    fn only_deleted_event_must_be_the_last() {
         let (modified, deleted) = (seen("MODIFIED", "a", 6), seen("DELETED", "a", 7));
         let foreign = seen("DELETED", "b", 9);
         assert_eq!(deleted_once(&[modified.clone(), deleted.clone(), foreign.clone()], "a", 7), Ok(()));
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn dependents_go_after_their_owner() {
+    fn dependent_must_not_change_before_its_owner_is_removed() {
         let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
         assert_eq!(untouched_until(&[put(2)], 5), Ok(()));
         assert_eq!(untouched_until(&[put(2), delete(6)], 5), Ok(()));

@@ -1,5 +1,5 @@
-//! Graceful deletion: what a grace period does to a Pod's key. No kubelet runs: the Pod is bound to a node that does
-//! not exist, so that only the requests of the check decide.
+//! Graceful deletion: the effect of a grace period on a Pod's key. No kubelet runs: the Pod is bound to a node that
+//! does not exist, so only the check's requests change it.
 
 use model::Level::Should;
 use serde_json::{Value, json};
@@ -16,13 +16,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     place: here!(),
     level: Should,
     requirement: "DELETE of a bound Pod with a grace period marks it: deletionGracePeriodSeconds, a deletionTimestamp \
-                  that many seconds ahead, one generation more, MODIFIED on a watch. A later DELETE with a smaller \
-                  period shortens it, one with a longer or equal period writes nothing, and one with 0 writes that and removes the key.",
+                  that many seconds ahead, a generation higher by 1, and MODIFIED on a watch. A later DELETE with a \
+                  shorter period shortens it, one with a longer or equal period writes nothing, and one with 0 writes \
+                  that period and removes the key.",
     source: "apiserver pkg/registry/rest/delete.go (BeforeDelete); kubernetes pkg/registry/core/pod/strategy.go \
              (CheckGracefulDelete)",
-    observed: "A Pod on a node that does not exist, DELETE with 600, 900, 600, 60 and 0 seconds, one without a period \
-               (the Pod's own, 1000), and a Pod that was never bound, which is removed at once. Answers, the stored \
-               key, its raw history, a watch.",
+    observed: "The check deletes a Pod on a node that does not exist with 600, 900, 600, 60 and 0 seconds; another one \
+               without a period (its own period, 1000, must apply); and a Pod that was never bound, which must be \
+               removed at once. It compares the answers, the stored key, its raw history and a watch.",
     by_hand: "kubectl delete pod a --grace-period=600 --wait=false; kubectl get pod a -o yaml (deletionTimestamp, \
               deletionGracePeriodSeconds); kubectl delete pod a --grace-period=0 --force",
     profiles: &["default"],
@@ -72,7 +73,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
     let (puts, ends) = revisions.split_at(written.len());
     expect_eq!(puts, written, "the writes of the Pod in the raw history");
-    // The period 0 is written before the key goes.
+    // The server writes the period 0 before it removes the key.
     written.push(ends[0]);
     let mut expected: Vec<_> = written[1..].iter().map(|rv| seen("MODIFIED", "a", *rv)).collect();
     expected.push(seen("DELETED", "a", ends[1]));
@@ -90,7 +91,7 @@ async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, Stop> {
     Ok(answer.object()?)
 }
 
-/// Without a period in the request the Pod's own counts.
+/// Without a period in the request, the Pod's own period applies.
 async fn own_period(ctx: &Ctx) -> Verdict {
     let created = ctx.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
     let answer = delete(ctx, None).await?;
@@ -99,7 +100,7 @@ async fn own_period(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Nobody runs a Pod without a node: it needs no grace.
+/// No kubelet runs a Pod without a node, so it needs no grace period.
 async fn unbound(ctx: &Ctx) -> Verdict {
     ctx.create(&PODS, &pod("a")).await?;
     delete(ctx, Some(600)).await?;
@@ -107,7 +108,7 @@ async fn unbound(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The Pod is marked with this period; its times are those of one clock, the server's.
+/// The Pod must be marked with this period. Both times are from the server's clock.
 fn is_marked(created: &Object, marked: &Object, period: i64) -> Result<(), String> {
     let meta = &marked.0["metadata"];
     for (field, expected) in [
@@ -119,7 +120,7 @@ fn is_marked(created: &Object, marked: &Object, period: i64) -> Result<(), Strin
             return Err(format!("metadata.{field} is {}, not {expected}", meta[field]));
         }
     }
-    let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| format!("`{text}` is no time: {error}"));
+    let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| format!("`{text}` is not a time: {error}"));
     let ahead =
         time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
     if ahead < period {
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_has_period_generation_and_a_time_ahead() {
+    fn mark_needs_period_generation_and_a_later_time() {
         let created = pod("a").with(
             "metadata",
             json!({"name": "a", "uid": "u", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}),

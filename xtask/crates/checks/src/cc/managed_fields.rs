@@ -1,4 +1,4 @@
-//! Field ownership: what a write records in managedFields, and that it is in the stored bytes.
+//! Field ownership: the managedFields that a write records, and that they are in the stored bytes.
 
 use model::Level::Must;
 use model::Resource;
@@ -19,10 +19,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   FieldsV1 and fieldsV1 in metadata.managedFields, and this is part of the stored value.",
     source: "apimachinery pkg/util/managedfields (internal/managedfields.go), pkg/apis/meta/v1/generated.proto \
              (ObjectMeta field 17, ManagedFieldsEntry)",
-    observed: "POST, PUT, JSON, merge, strategic and apply patch, each of another manager and another field, on a \
-               ConfigMap and (without strategic) on a custom resource. After each the entry must say who wrote which \
-               field and how, and the entries decoded from the stored bytes must be those that the API shows: \
-               protobuf or, on profile json and for custom resources, JSON.",
+    observed: "The check sends a POST, a PUT and a JSON, merge, strategic and apply patch, each by another manager and \
+               for another field, to a ConfigMap and (without strategic) to a custom resource. After each write the \
+               entry must record the manager, the field and the operation, and the entries decoded from the stored \
+               bytes must equal those that the API returns: protobuf or, on profile json and for custom resources, \
+               JSON.",
     by_hand: "kubectl get cm a -o yaml --show-managed-fields; etcdctl get /registry/configmaps/default/a \
               --print-value-only | strings",
     profiles: &["default", "json"],
@@ -37,7 +38,7 @@ async fn managed_fields_stored(ctx: &Ctx) -> Verdict {
     writes(ctx, &fruits, Encoding::Json, false).await
 }
 
-/// A way to write; it sets `data.<word>` as manager `<word>`.
+/// A kind of write; it sets `data.<word>` as manager `<word>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Write {
     Put,
@@ -61,7 +62,7 @@ impl Write {
 
 async fn writes(ctx: &Ctx, resource: &Resource, encoding: Encoding, strategic: bool) -> Verdict {
     let created = ctx.create(resource, &Object::new(resource, "a").with("data.post", "v")).await?;
-    // Without a fieldManager the first part of the User-Agent is the manager.
+    // Without a fieldManager, kube-apiserver takes the first part of the User-Agent as the manager.
     judge(ctx, resource, encoding, &created, &["archproof"], "Update", "post").await?;
     let mut managers = vec!["archproof"];
     let mut last = created;
@@ -94,7 +95,7 @@ async fn send(ctx: &Ctx, resource: &Resource, write: Write, last: &Object) -> an
     ctx.try_patch(resource, "a", media_type, &patch, &query).await
 }
 
-/// Looks at the answer to a write and at what the store then holds. The last manager is the one that wrote.
+/// Checks the answer to a write and the stored value. The last of the managers is the writer.
 async fn judge(
     ctx: &Ctx,
     resource: &Resource,
@@ -125,7 +126,7 @@ async fn judge(
     Ok(())
 }
 
-/// The entry says that `data.<field>` was written in this way; the error says what it lacks.
+/// The entry must record this write of `data.<field>`; the error describes the difference.
 fn records(entry: &Value, operation: &str, api_version: &str, field: &str) -> Result<(), String> {
     for (name, expected) in [("operation", operation), ("apiVersion", api_version), ("fieldsType", "FieldsV1")] {
         if entry[name] != expected {
@@ -134,7 +135,7 @@ fn records(entry: &Value, operation: &str, api_version: &str, field: &str) -> Re
     }
     let time = entry["time"].as_str().unwrap_or_default();
     if time.parse::<jiff::Timestamp>().is_err() {
-        return Err(format!("`{time}` is no time, in {entry}"));
+        return Err(format!("`{time}` is not a time, in {entry}"));
     }
     if entry["fieldsV1"]["f:data"][format!("f:{field}")] != json!({}) {
         return Err(format!("fieldsV1 does not own f:data f:{field}, in {entry}"));
@@ -142,7 +143,7 @@ fn records(entry: &Value, operation: &str, api_version: &str, field: &str) -> Re
     Ok(())
 }
 
-/// `metadata.managedFields` of a stored value, in the form in which the API shows it.
+/// `metadata.managedFields` of a stored value, in the form that the API returns.
 fn stored_entries(value: &[u8]) -> Result<Vec<Value>, String> {
     match decode::encoding(value) {
         Encoding::Json => {
@@ -159,11 +160,11 @@ fn stored_entries(value: &[u8]) -> Result<Vec<Value>, String> {
     }
 }
 
-/// A ManagedFieldsEntry: texts by number, 4 is the time, 7 the fields as JSON within a message. Empty texts are left
-/// out as in JSON.
+/// A ManagedFieldsEntry: strings by field number; 4 is the time, 7 a message with the fields as JSON. Empty strings are
+/// left out, as in JSON.
 fn protobuf_entry(field: &Field<'_>) -> Result<Value, String> {
     let Wire::Bytes(message) = field.value else {
-        return Err(format!("an entry is no message but {:?}", field.value));
+        return Err(format!("an entry is not a message but {:?}", field.value));
     };
     let fields = decode::fields(message)?;
     let mut entry = Map::new();
@@ -179,7 +180,7 @@ fn protobuf_entry(field: &Field<'_>) -> Result<Value, String> {
     if let Some(owned) = decode::field(&fields, 7) {
         let raw = decode::fields(owned)?;
         let json = decode::field(&raw, 1).ok_or("fieldsV1 has no raw JSON (field 1)")?;
-        let owned: Value = serde_json::from_slice(json).map_err(|error| format!("fieldsV1 is no JSON: {error}"))?;
+        let owned: Value = serde_json::from_slice(json).map_err(|error| format!("fieldsV1 is not JSON: {error}"))?;
         entry.insert("fieldsV1".to_owned(), owned);
     }
     Ok(Value::Object(entry))
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_records_who_wrote_what() {
+    fn entry_must_record_manager_operation_and_field() {
         let without = |field: &str| Object(entry()).without(field).0;
         let with = |field: &str, value: Value| Object(entry()).with(field, value).0;
         assert_eq!(records(&entry(), "Update", "v1", "k"), Ok(()));
@@ -242,7 +243,7 @@ mod tests {
         let meta: Vec<u8> =
             entries.iter().flat_map(|e| [&[0x8a, 0x01, u8::try_from(e.len()).unwrap()], &e[..]].concat()).collect();
         let object = bytes(1, &meta);
-        assert!(object.len() < 128, "the fixture knows no longer lengths");
+        assert!(object.len() < 128, "the fixture supports only one-byte lengths");
         [decode::PROTOBUF_MAGIC, &bytes(1, b"\x0a\x02v1\x12\x09ConfigMap"), &bytes(2, &object), b"\x1a\0\x22\0"]
             .concat()
     }

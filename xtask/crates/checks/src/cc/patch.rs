@@ -1,4 +1,4 @@
-//! The patch types: what each does to an object, that it is one revision, and when it is refused.
+//! The patch types: what each one changes, that it makes one revision, and when the server refuses it.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "cc.patch-kinds",
     place: here!(),
     level: Must,
-    requirement: "JSON patch, merge patch, strategic merge patch (built-in resources) and apply patch each yield one \
-                  revision; a patch that carries a stale metadata.resourceVersion is answered 409 Conflict, a strategic \
-                  merge patch of a custom resource 415; null in a merge patch removes a field.",
+    requirement: "JSON patch, merge patch, strategic merge patch (built-in resources) and apply patch each make one \
+                  revision; a patch with a stale metadata.resourceVersion is answered 409 Conflict, a strategic merge \
+                  patch of a custom resource 415; null in a merge patch removes a field.",
     source: "apiserver pkg/endpoints/handlers/patch.go; apiextensions-apiserver pkg/apiserver/customresource_handler.go \
              (supportedTypes)",
-    observed: "Each type patches the containers of a PodTemplate, where they differ: JSON patch replaces one field, merge \
-               patch the list, strategic merge and apply add by name. On a custom resource all but strategic merge \
-               patch a map. Each is sent with a stale, without and with the current resourceVersion; the raw history \
-               and an open watch must hold one change for each that was answered 200, and no other.",
+    observed: "Each type patches the containers of a PodTemplate, where the types differ: JSON patch replaces one \
+               field, merge patch the list, strategic merge and apply add by name. On a custom resource all types but \
+               strategic merge patch a map. The check sends each patch with a stale, without and with the current \
+               resourceVersion. The raw history and an open watch must hold one change for each patch that was \
+               answered 200, and no other.",
     by_hand: "kubectl patch cm a --type json|merge|strategic -p ...; kubectl apply --server-side -f a.yaml; kubectl patch \
               cm a --type merge -p '{\"metadata\":{\"resourceVersion\":\"1\"}}' (must be a conflict); kubectl patch a \
               custom resource with --type strategic",
@@ -44,14 +45,14 @@ enum Kind {
     Apply,
 }
 
-/// What an object holds where it is patched: image by container name, or value by key.
+/// The patched part of an object: image by container name, or value by key.
 type Content = BTreeMap<String, String>;
 
-/// An object under patches: how they are written and what they must do.
+/// An object to patch: how its patches are written and what they must do.
 struct Subject {
     resource: Resource,
     name: &'static str,
-    /// The patch of a kind that writes a text, with a resource version unless it is empty.
+    /// Builds the patch of a kind that writes a text; with a resource version unless that is empty.
     patch: fn(&Resource, Kind, &str, &str) -> Value,
     content: fn(&Object) -> Content,
     /// The content after a patch.
@@ -76,7 +77,7 @@ async fn patch_kinds(ctx: &Ctx) -> Verdict {
     strategic_is_unknown(ctx, &fruit).await
 }
 
-/// All kinds on one object, one after the other.
+/// Sends all kinds of patches to one object, one after the other.
 async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object) -> Verdict {
     let created = ctx.create(&subject.resource, object).await?;
     let mut watch = ctx.watch(&subject.resource, &WatchOptions::after(created.rv())).await?;
@@ -182,7 +183,7 @@ fn json_patch(operation: &str, path: &str, text: &str, rv: &str) -> Value {
     Value::Array(operations)
 }
 
-/// Only an apply patch must say what it is.
+/// Only an apply patch must contain apiVersion, kind and name.
 fn body(resource: &Resource, kind: Kind, field: &str, value: Value, rv: &str) -> Value {
     let patch = if kind == Kind::Apply { Object::new(resource, "a") } else { Object(json!({})) };
     let patch = patch.with(field, value);
@@ -206,7 +207,7 @@ fn effect_on_template(before: &Content, kind: Kind, image: &str) -> Content {
         content
     };
     match kind {
-        // The patch is sent while the template has the one container it was made with.
+        // At the JSON patch the template still has only its first container.
         Kind::Json => with(before.clone(), "c"),
         Kind::Merge => with(Content::new(), word(kind)),
         Kind::Strategic | Kind::Apply => with(before.clone(), word(kind)),
@@ -234,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kinds_differ_where_they_should() {
+    fn kinds_change_a_list_differently() {
         let before = containers(&pod_template("a"));
         assert_eq!(before, Content::from([("c".into(), "example.org/c:1".into())]));
         let names = |kind| effect_on_template(&before, kind, "i").into_keys().collect::<Vec<_>>();
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_carry_a_resource_version_when_given_one() {
+    fn patches_carry_the_given_resource_version() {
         let resource: &Resource = &POD_TEMPLATES;
         for kind in [Kind::Json, Kind::Merge, Kind::Strategic, Kind::Apply] {
             let has = |rv| patch_of_template(resource, kind, "i", rv).to_string().contains("resourceVersion");

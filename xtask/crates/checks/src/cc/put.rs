@@ -1,4 +1,4 @@
-//! PUT where there is nothing, without a resource version, and through the status subresource.
+//! PUT of a missing object, PUT without a resource version, and PUT of the status subresource.
 
 use http::Method;
 use model::Level::Should;
@@ -19,13 +19,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.put-create",
         place: here!(),
         level: Should,
-        requirement: "PUT of an object that does not exist creates it where the type allows that, with 201 and version 1 \
-                      of a new key, unless it carries a uid, which is 409 Conflict; elsewhere it is 404 NotFound. What \
-                      is refused writes nothing.",
+        requirement: "PUT of an object that does not exist creates it where the type allows that, with 201 and version \
+                      1 of a new key, but with a uid it is answered 409 Conflict; for other types it is answered 404 \
+                      NotFound. A refused PUT writes nothing.",
         source: "apiserver pkg/registry/generic/registry/store.go (Update: AllowCreateOnUpdate); \
                  kubernetes pkg/registry/coordination/lease/strategy.go",
-        observed: "Leases and Events, which may be created so, ConfigMaps and custom resources, which may not. Answers \
-                   and the raw history of each key.",
+        observed: "The check sends such PUTs of Leases and Events, whose types allow them, and of ConfigMaps and \
+                   custom resources, whose types do not. It compares the answers and the raw history of each key.",
         by_hand: "kubectl replace --raw /apis/coordination.k8s.io/v1/namespaces/default/leases/a -f - <<< \
                   '{\"metadata\":{\"name\":\"a\"},\"spec\":{}}' (creates); the same of a ConfigMap (404)",
         profiles: &["default"],
@@ -37,14 +37,15 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "PUT without resourceVersion replaces the latest object where the type allows that; for other \
-                      types and custom resources it is 422 Invalid, \"must be specified for an update\", and writes \
-                      nothing.",
+                      types and custom resources it is answered 422 Invalid, \"must be specified for an update\", and \
+                      writes nothing.",
         source: "apiserver pkg/registry/generic/registry/store.go (Update: AllowUnconditionalUpdate); \
                  apiextensions-apiserver pkg/registry/customresource/strategy.go",
-        observed: "An object is changed behind the writer's back, then PUT without a resourceVersion: ConfigMaps and \
-                   Events take it, Leases and custom resources do not. Answers and the raw history of each key.",
+        observed: "Another write changes an object, then the check sends a PUT without resourceVersion: ConfigMaps and \
+                   Events accept it, Leases and custom resources do not. It compares the answers and the raw history \
+                   of each key.",
         by_hand: "kubectl get cm a -o json | jq 'del(.metadata.resourceVersion)' | kubectl replace --raw \
-                  /api/v1/namespaces/default/configmaps/a -f - (taken; for a Lease 422)",
+                  /api/v1/namespaces/default/configmaps/a -f - (accepted; for a Lease 422)",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: scenario!(unconditional_put),
@@ -53,13 +54,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.subresource-status",
         place: here!(),
         level: Should,
-        requirement: "PUT of /status changes status alone and PUT of the object everything else: both write the same \
+        requirement: "PUT of /status changes only status, and PUT of the object everything else: both write the same \
                       key under the same resourceVersion rule, and only a change of the spec raises the generation.",
         source: "apiserver pkg/registry/rest/update.go; kubernetes pkg/registry/apps/deployment/strategy.go; \
                  apiextensions-apiserver pkg/registry/customresource/status_strategy.go",
-        observed: "A Deployment and a custom resource with a status subresource; each PUT carries another spec, another \
-                   label and another status. Answers, the stored key, a stale PUT through either path, and the raw \
-                   history at the end.",
+        observed: "The check writes a Deployment and a custom resource with a status subresource; each PUT carries \
+                   another spec, another label and another status. It compares the answers, the stored key, a stale \
+                   PUT through each path, and the raw history at the end.",
         by_hand: "kubectl get deploy a -o json | jq '.status.replicas=3|.spec.replicas=9' | kubectl replace --raw \
                   /apis/apps/v1/namespaces/default/deployments/a/status -f - (spec.replicas stays)",
         profiles: &["default"],
@@ -73,7 +74,7 @@ const REQUIRED: &str = "metadata.resourceVersion: Invalid value: 0: must be spec
 async fn put_create(ctx: &Ctx) -> Verdict {
     let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
     for (resource, creates) in [(&*LEASES, true), (&*CORE_EVENTS, true), (&*CONFIG_MAPS, false), (&fruits, false)] {
-        // Marks the collection as one to be cleared.
+        // The clean-up covers only collections in which the check created an object.
         ctx.create(resource, &sample(ctx, resource, "first").await?).await?;
         let object = sample(ctx, resource, "a").await?;
         let answer = ctx.try_update(resource, &object).await?;
@@ -92,9 +93,9 @@ async fn put_create(ctx: &Ctx) -> Verdict {
         } else {
             expect!(answer.is(404, "NotFound"), "{of} was answered {answer}");
             expect!(refused.is(404, "NotFound"), "{of} with a uid was answered {refused}");
-            expect!(ctx.stored(resource, "a").await?.is_none(), "{of} was refused and is stored");
+            expect!(ctx.stored(resource, "a").await?.is_none(), "{of} was refused, but the object is stored");
         }
-        expect!(ctx.stored(resource, "b").await?.is_none(), "{of} with a uid was refused and is stored");
+        expect!(ctx.stored(resource, "b").await?.is_none(), "{of} with a uid was refused, but the object is stored");
         ctx.count("types", 1);
     }
     Ok(())
@@ -104,7 +105,7 @@ async fn unconditional_put(ctx: &Ctx) -> Verdict {
     let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
     for (resource, allowed) in [(&*CONFIG_MAPS, true), (&*CORE_EVENTS, true), (&*LEASES, false), (&fruits, false)] {
         let created = ctx.create(resource, &sample(ctx, resource, "a").await?).await?;
-        // A writer with the first version would be refused from here on.
+        // From here on a PUT with the first version would be refused.
         let newer = ctx.update(resource, &created.clone().with("metadata.labels.by", "another")).await?;
         let bare = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "nobody");
         let answer = ctx.try_update(resource, &bare).await?;
@@ -128,7 +129,7 @@ async fn unconditional_put(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The least that the type's validation accepts.
+/// The smallest object that the type's validation accepts.
 async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, Stop> {
     let object = Object::new(resource, name);
     if *resource == *CORE_EVENTS {
@@ -151,7 +152,7 @@ async fn subresource_status(ctx: &Ctx) -> Verdict {
     halves(ctx, &fruits, &Object::new(&fruits, "a").with("spec.replicas", 1)).await
 }
 
-/// The object and its status are written in turn, each time with changes of the other half, which must not be taken.
+/// Writes the object and its status in turn, each time with changes of the other half, which the server must ignore.
 async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let kind = &resource.kind;
     let created = ctx.create(resource, &object.clone().with("status.replicas", 7)).await?;
@@ -167,7 +168,7 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let main = ctx.update(resource, &other(&status, 3)).await?;
     expect_eq!(half(&main), (json!(3), json!(2), json!(2)), "spec, status and generation after a PUT of a {kind}");
 
-    // Each path must see that the other one has written.
+    // Each path must detect writes through the other one.
     for (what, answer) in [
         ("the status", put_status(ctx, resource, &other(&status, 4)).await?),
         ("the object", ctx.try_update(resource, &other(&status, 4)).await?),

@@ -1,5 +1,5 @@
-//! What comes after a deletion: the same name again, the code of the answer, whole collections, and races with the last
-//! finalizer.
+//! After a deletion: a new object of the same name, the status code of the answer, whole collections, and races with
+//! the removal of the last finalizer.
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,13 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "An object that is created under the name of a deleted one has another uid, and its key begins at \
-                      version 1 with a create_revision after the deletion; a PUT of the old object is 409 Conflict, and \
-                      a watch sees DELETED and then ADDED, never MODIFIED.",
+                      version 1 with a create_revision after the deletion; a PUT of the old object is answered 409 \
+                      Conflict, and a watch gets DELETED and then ADDED, never MODIFIED.",
         source: "apiserver pkg/storage/etcd3/event.go (isCreated), pkg/registry/generic/registry/store.go; etcd \
                  client/v3/watch.go (IsCreate)",
-        observed: "A ConfigMap is deleted and created three times under an open watch; after each time the old object \
-                   is PUT, with its uid and resourceVersion, and with the resourceVersion alone. Answers, the stored key, \
-                   its raw history, the watch.",
+        observed: "The check deletes and creates a ConfigMap three times under an open watch. After each time it sends \
+                   a PUT of the old object, with its uid and resourceVersion, and with the resourceVersion alone. It \
+                   compares the answers, the stored key, its raw history and the watch.",
         by_hand: "kubectl create cm a; kubectl get cm a -o yaml > a.yaml; kubectl delete cm a; kubectl create cm a; \
                   kubectl replace -f a.yaml (409); etcdctl get /registry/configmaps/default/a -w json (version 1)",
         profiles: &["default"],
@@ -40,9 +40,9 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.delete-response-code",
         place: here!(),
         level: Should,
-        requirement: "DELETE is answered 200, and 202 only if the object was not deleted at once and \
-                      orphanDependents=false was asked for; the body is the object if it is still there or if its type \
-                      says so, otherwise a Status Success with its name and uid.",
+        requirement: "DELETE is answered 200, and 202 only if the object was not deleted at once and the request had \
+                      orphanDependents=false; the body is the object if it still exists or if its type requires that, \
+                      otherwise a Status Success with its name and uid.",
         source: "apiserver pkg/endpoints/handlers/delete.go (DeleteResource); kubernetes \
                  test/integration/apiserver (delete with result)",
         observed: "ConfigMaps (Status) and PodTemplates (object), with and without a finalizer, with and without \
@@ -57,12 +57,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.delete-collection",
         place: here!(),
         level: Should,
-        requirement: "DELETE of a collection with a selector deletes every object that matches and no other one, each \
-                      at a revision and with an event of its own; objects with finalizers are only marked.",
+        requirement: "DELETE of a collection with a selector deletes every matching object and no other one, each at \
+                      its own revision and with its own event; objects with finalizers are only marked.",
         source: "apiserver pkg/registry/generic/registry/store.go (DeleteCollection); kubernetes e2e \
                  apimachinery/collection",
-        observed: "Twelve ConfigMaps, of which eight match and two of those have a finalizer. The raw history of each \
-                   key, the revisions of all deletions, a watch, and what is left.",
+        observed: "Of twelve ConfigMaps eight match, and two of those have a finalizer. The check compares the raw \
+                   history of each key, the revisions of all deletions, a watch, and the remaining objects.",
         by_hand: "kubectl delete --raw '/api/v1/namespaces/default/configmaps?labelSelector=app%3Da'; etcdctl watch \
                   --prefix /registry/configmaps/default/",
         profiles: &["default"],
@@ -73,13 +73,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cc.finalizer-race",
         place: here!(),
         level: Extra,
-        requirement: "When DELETE and the removal of the last finalizer come at once, by PUT or by PATCH, the key is \
-                      always gone afterwards, and a watch sees exactly one DELETED.",
+        requirement: "When DELETE and the removal of the last finalizer, by PUT or by PATCH, come at the same time, \
+                      the key is always gone afterwards, and a watch gets exactly one DELETED.",
         source: "apiserver pkg/registry/generic/registry/store.go (deleteWithoutFinalizers, \
                  ShouldDeleteDuringUpdate)",
-        observed: "Twenty-four objects in pairs of one DELETE and one PUT that is tried again after each 409. Whoever \
-                   comes first: put, put, delete in the raw history, one DELETED on the watch, and 404 at the end. \
-                   (cc.finalizer-two-phase has the same with PATCH and two DELETEs.)",
+        observed: "For each of twenty-four objects, one DELETE races with one PUT that is retried after each 409. In \
+                   either order the raw history must be put, put, delete, the watch must send one DELETED, and a GET \
+                   at the end must be answered 404. (cc.finalizer-two-phase does the same with PATCH and two DELETEs.)",
         by_hand: "kubectl delete cm a --wait=false & kubectl patch cm a --type=json -p \
                   '[{\"op\":\"remove\",\"path\":\"/metadata/finalizers\"}]'; kubectl get cm a (404)",
         profiles: &["default"],
@@ -106,7 +106,7 @@ async fn delete_recreate(ctx: &Ctx) -> Verdict {
             (ctx.version_after(&CONFIG_MAPS, 1), new.rv()),
             "version and create_revision of life {life}"
         );
-        // The uid is compared before the version, and both refusals are conflicts.
+        // The server compares the uid before the version; both refusals are conflicts.
         for (what, object) in [("the old object", old.clone()), ("its version", old.clone().without("metadata.uid"))] {
             let answer = ctx.try_update(&CONFIG_MAPS, &object).await?;
             expect!(answer.is(409, "Conflict"), "a PUT of {what} after the name came back was answered {answer}");
@@ -145,12 +145,13 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
     {
         let name = format!("a-{n}");
         let holds = |object: Object| if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
-        let told = format!("DELETE with {options} of one that {}", if held { "has a finalizer" } else { "can go" });
+        let told =
+            format!("DELETE with {options} of an object {} finalizer", if held { "with a" } else { "without a" });
 
         let object = ctx.create(&CONFIG_MAPS, &holds(config_map(&name))).await?;
         let answer = ctx.try_delete(&CONFIG_MAPS, &name, &options).await?;
         expect_eq!(answer.status, status, "{told} was answered {answer}");
-        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key is there after {told}");
+        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key exists after {told}");
         if held {
             is_object(&answer, &object, true)?
         } else {
@@ -166,7 +167,7 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A Status that says what was deleted.
+/// The answer must be a Status that names the deleted object.
 fn is_success(answer: &Response, object: &Object) -> Verdict {
     let body = answer.json();
     let seen = (&body["kind"], &body["status"], &body["details"]["name"], &body["details"]["uid"]);
@@ -175,7 +176,7 @@ fn is_success(answer: &Response, object: &Object) -> Verdict {
     Ok(())
 }
 
-/// The object itself, with the mark if it is still there.
+/// The answer must be the object, with a deletionTimestamp if it still exists.
 fn is_object(answer: &Response, object: &Object, marked: bool) -> Verdict {
     let body = answer.object()?;
     let seen = (&body.0["kind"], body.name(), body.uid(), !body.meta("deletionTimestamp").is_empty());
@@ -214,11 +215,11 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
     for (name, fate) in &fates {
         let history = changes(ctx, &CONFIG_MAPS, name, &end).await?;
         let kinds: Vec<Change> = history.iter().map(|change| change.kind).collect();
-        expect_eq!(kinds, fate.changes(), "changes of {name}, which {fate:?}");
+        expect_eq!(kinds, fate.changes(), "changes of {name}, whose expected fate is {fate:?}");
         expected.extend(history.get(1).and_then(|last| Some((last.rev.cast_unsigned(), fate.word()?, name.clone()))));
         if *fate == Fate::Marked {
             let marked = ctx.get(&CONFIG_MAPS, name).await?;
-            expect!(!marked.meta("deletionTimestamp").is_empty(), "{name} has a finalizer and is not marked: {marked}");
+            expect!(!marked.meta("deletionTimestamp").is_empty(), "{name} has a finalizer, but no mark: {marked}");
         }
     }
     expected.sort();
@@ -231,7 +232,7 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// What a deletion of the collection does to an object.
+/// The effect of the collection's deletion on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Gone,
@@ -270,7 +271,7 @@ async fn finalizer_race(ctx: &Ctx) -> Verdict {
     for race in 0..RACES {
         let name = race_name(race);
         let history = changes(ctx, &CONFIG_MAPS, &name, &end).await?;
-        // Created, then marked or freed, whichever came first, then removed.
+        // Created, then marked or freed of its finalizer by the first of both requests, then removed.
         put_then_deleted(&history, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
         let deleted = seen("DELETED", &name, history[2].rev.cast_unsigned());
         let told: Vec<_> = events.iter().filter(|event| event.0 == "DELETED" && event.1 == name).collect();
@@ -288,7 +289,7 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
     let name = race_name(race);
     let held = ctx.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
     let delete = ctx.try_delete(&CONFIG_MAPS, &name, &Value::Null);
-    // The one that is named first is sent first.
+    // The first future of `join!` sends its request first.
     let (freed, deleted) = if race.is_multiple_of(2) {
         futures::join!(free(ctx, held), delete)
     } else {
@@ -303,7 +304,7 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
     Ok(())
 }
 
-/// Takes the finalizers off, again after each conflict; gives the number of those.
+/// Removes the finalizers, again after each conflict; returns the number of conflicts.
 async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, Stop> {
     let name = read.name().to_owned();
     for conflicts in 0.. {

@@ -1,5 +1,5 @@
-//! A controller of a custom resource, as client-go makes one: a list, watches that resume, a cache. The apiserver dies under
-//! it, and its cache must come to be what the store has.
+//! A controller of a custom resource, built like one of client-go: a list, watches that resume, a cache. The check
+//! kills kube-apiserver under it; in the end the cache must equal the store.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,17 +25,19 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "cluster.custom-resource-view",
     place: here!(),
     level: Should,
-    requirement: "Controllers of a custom resource outlive their apiserver: a cache that is kept by watches that resume, and \
-                  by a list after a 410, becomes what the store has, without an event that does not fit it, and what a \
-                  user asked for is done in every object; the garbage collector still removes what a deleted owner leaves.",
+    requirement: "Controllers of a custom resource survive the death of their apiserver: a cache that is fed by \
+                  resumed watches, and by a list after a 410, ends up equal to the store, without an event that does \
+                  not fit it; every object gets what its user requested; the garbage collector still removes the \
+                  dependents of a deleted owner.",
     source: "kubernetes staging/src/k8s.io/client-go/tools/cache/reflector.go; KEP-1904; kubernetes \
              pkg/controller/garbagecollector/graph_builder.go",
-    observed: "A custom resource with a status. A user makes, changes and deletes eight objects; a controller notes in the \
-               status what the spec asks for. In the middle of it an owner of three other objects is deleted, and the \
-               apiserver gets SIGKILL; start, and as much work again. Each event must fit the controller's cache: \
-               nothing known is added, nothing unknown changed or removed, no resource version goes back. In the end \
-               cache and raw store hold the same JSON at the same revisions, each status says what its spec asks, the \
-               three are gone and those of another owner are not.",
+    observed: "A user creates, changes and deletes eight objects of a custom resource with a status; a controller \
+               copies the request in the spec to the status. In the middle the check deletes an owner of three other \
+               objects, kills the apiserver with SIGKILL and starts it again; then the user makes as many changes \
+               again. Each event must fit the controller's cache: no known object is added, no unknown one changed or \
+               removed, no resource version goes back. In the end cache and raw store must hold the same JSON at the \
+               same revisions, each status must match its spec, the three dependents must be gone, and those of \
+               another owner must remain.",
     by_hand: "kubectl get fruits --watch --output-watch-events in one shell, changes in another; kubectl delete fruit \
               OWNER; kill -9 $(pidof kube-apiserver); start it; etcdctl get --prefix /registry/GROUP/fruits/",
     profiles: &["node"],
@@ -43,30 +45,30 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(custom_resource_view),
 }];
 
-/// Changes of the user before the apiserver dies, and again when it is back.
+/// The user's changes before the apiserver is killed, and again after it is back.
 const CHANGES: usize = 25;
 const NAMES: u32 = 8;
-/// What each of the two owners owns.
+/// The number of objects that each of the two owners owns.
 const OWNED: usize = 3;
 const GOES: &str = "goes";
 const STAYS: &str = "stays";
 const MARKER: &str = "marker";
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a stream is listened to before the clock is looked at.
+/// How long to wait for an event before the next look at the deadline.
 const LISTEN: Duration = Duration::from_millis(200);
 
 type Cache = BTreeMap<String, Value>;
 
-/// What user, controller and fault know of each other.
+/// The state that user, controller and fault share.
 #[derive(Default)]
 struct Board {
     /// The user has made its first changes.
     begun: AtomicBool,
-    /// The apiserver is there again.
+    /// The apiserver runs again.
     back: AtomicBool,
-    /// Watches that the controller has opened.
+    /// The number of watches that the controller has opened.
     watches: AtomicU64,
-    /// Of the last object; 0: not made yet.
+    /// The resource version of the last object; 0 until it is created.
     last: AtomicU64,
 }
 
@@ -93,7 +95,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     let stored = ctx.stored_all(fruits, 0).await?;
     differences(&controller.cache, &stored).map_err(Stop::failed)?;
     for n in 0..OWNED {
-        expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} went, and its owner is there", owned(STAYS, n));
+        expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} is gone, but its owner exists", owned(STAYS, n));
     }
     ctx.count("objects in the end", stored.len() as u64);
     ctx.count("events", controller.events);
@@ -109,12 +111,12 @@ fn owned(owner: &str, n: usize) -> String {
     format!("of-{owner}-{n}")
 }
 
-/// The object with what a user asks for.
+/// The object with the user's request in its spec.
 fn asking(object: Object, wish: u64) -> Object {
     object.with("spec.wish", wish)
 }
 
-/// An owner, and what it owns.
+/// Creates an owner and the objects that it owns.
 async fn own(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
     let made = ctx.create(fruits, &asking(Object::new(fruits, owner), 1)).await?;
     let reference =
@@ -141,7 +143,7 @@ async fn fault(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
     watches(ctx, board, 2).await
 }
 
-/// Waits until the controller has opened so many watches: one that is not open is not ended by the fault.
+/// Waits until the controller has opened this many watches: the fault can end only an open watch.
 async fn watches(ctx: &Ctx, board: &Board, least: u64) -> Verdict {
     workload::until(ctx, &format!("{least} watches of the controller"), || async {
         let opened = board.watches.load(Ordering::Relaxed);
@@ -150,7 +152,7 @@ async fn watches(ctx: &Ctx, board: &Board, least: u64) -> Verdict {
     .await
 }
 
-/// A user who changes what they want, before, during and after the fault, and asks again where nobody answers.
+/// A user who changes objects before, during and after the fault, and repeats requests that get no answer.
 async fn use_it(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
     let user = ctx.worker("user").await?;
     let (mut changes, mut after) = (0, 0);
@@ -166,7 +168,7 @@ async fn use_it(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
     Ok(())
 }
 
-/// Makes it so that an object asks for this, or is not there; returns when a read says that it is so.
+/// Makes an object have this request, or deletes it; returns when a read shows the result.
 async fn want(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
     let what = format!("{name} to ask for {wish:?}");
     wait::until(&what, Duration::from_secs(30) + ctx.limit(30.0), LOOK, || async {
@@ -186,16 +188,16 @@ async fn want(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Ve
     .await
 }
 
-/// What client-go calls a reflector, with a reconciler that writes the status.
+/// A reflector as in client-go, with a reconciler that writes the status.
 struct Controller<'a> {
     ctx: Ctx,
     fruits: &'a Resource,
     cache: Cache,
-    /// From where the next watch goes on; None: it has to list.
+    /// The resource version at which the next watch continues; None: the controller must list first.
     at: Option<u64>,
-    /// The newest resource version that it was told.
+    /// The newest resource version that the controller has received.
     newest: u64,
-    /// At which resource version an object's status was written, or refused.
+    /// The resource version of each object whose status the controller wrote, or was refused to write.
     tried: BTreeMap<String, u64>,
     events: u64,
     lists: u64,
@@ -211,14 +213,14 @@ impl<'a> Controller<'a> {
         Ok(controller)
     }
 
-    /// Until its cache has the last object and nothing is left to be done.
+    /// Runs until the cache has the last object and every status matches its spec.
     async fn run(mut self, board: &Board) -> Result<Controller<'a>, Stop> {
         let mut deadline = None;
         let mut first = true;
         while !self.is_done(board) {
             if board.last.load(Ordering::Relaxed) > 0 {
                 let end = *deadline.get_or_insert_with(|| Instant::now() + self.ctx.limit(60.0));
-                expect!(Instant::now() < end, "the controller is at {} and does not come to the end", self.newest);
+                expect!(Instant::now() < end, "the controller is at {} and does not finish", self.newest);
             }
             let Some(at) = self.at else {
                 if !self.list().await? {
@@ -240,11 +242,16 @@ impl<'a> Controller<'a> {
         Ok(self)
     }
 
-    /// Takes the whole collection; no if nobody answers.
+    /// Lists the whole collection; false if the request fails.
     async fn list(&mut self) -> Result<bool, Stop> {
         let Ok(answer) = self.ctx.try_list(self.fruits, "").await else { return Ok(false) };
         let Ok(list) = answer.object() else { return Ok(false) };
-        expect!(list.rv() >= self.newest, "a list is of {}, and {} was told before", list.rv(), self.newest);
+        expect!(
+            list.rv() >= self.newest,
+            "a list is at {}, but the controller received {} before",
+            list.rv(),
+            self.newest
+        );
         let items = list.items().into_iter().map(|item| (item.name().to_owned(), item.0));
         self.cache = items.collect();
         self.newest = list.rv();
@@ -253,7 +260,7 @@ impl<'a> Controller<'a> {
         Ok(true)
     }
 
-    /// Reads to the end of the stream, or of the work.
+    /// Reads to the end of the stream or of the work.
     async fn follow(&mut self, watch: &mut Watch, board: &Board, deadline: Option<Instant>) -> Verdict {
         while !self.is_done(board) && deadline.is_none_or(|end| Instant::now() < end) {
             self.reconcile().await?;
@@ -268,7 +275,7 @@ impl<'a> Controller<'a> {
                         self.at = Some(event.frame.rv);
                     }
                 },
-                // A new deadline is seen by a new stream.
+                // The next stream takes the new deadline into account.
                 Next::Nothing if deadline.is_none() && board.last.load(Ordering::Relaxed) > 0 => return Ok(()),
                 Next::Nothing => {}
                 Next::End => return Ok(()),
@@ -280,8 +287,8 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Writes the status of what the cache shows undone. A refusal says that the cache is old; what nobody answers is
-    /// tried again.
+    /// Writes the status of the objects that the cache shows as not done. A refusal means that the cache is old;
+    /// requests without an answer are repeated.
     async fn reconcile(&mut self) -> Verdict {
         for (name, object) in &self.cache {
             let object = Object(object.clone());
@@ -313,7 +320,7 @@ fn rv(object: &Value) -> u64 {
     Object(object.clone()).rv()
 }
 
-/// Brings an event into a cache. An error says how it does not fit.
+/// Applies an event to a cache. The error says how the event does not fit.
 fn take(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), String> {
     let (name, at) = (object.name(), object.rv());
     let known = cache.get(name);
@@ -326,9 +333,9 @@ fn take(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), Stri
             cache.insert(name.to_owned(), object.0.clone());
             Ok(())
         }
-        (FrameKind::Added, Some(known)) => Err(format!("{name} is added at {at}, and was there at {}", rv(known))),
+        (FrameKind::Added, Some(known)) => Err(format!("{name} is added at {at}, but existed at {}", rv(known))),
         (FrameKind::Modified | FrameKind::Deleted, None) => {
-            Err(format!("{name} is changed or removed at {at}, and was not there"))
+            Err(format!("{name} is changed or removed at {at}, but did not exist"))
         }
         (_, Some(known)) if known["metadata"]["uid"] != object.0["metadata"]["uid"] => {
             Err(format!("{name} has another uid at {at}"))
@@ -341,30 +348,30 @@ fn take(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), Stri
             cache.remove(name);
             Ok(())
         }
-        (kind, _) => Err(format!("an event {kind:?} came")),
+        (kind, _) => Err(format!("an unexpected event {kind:?} came")),
     }
 }
 
-/// Where a cache is not what the store has.
+/// Fails with the first difference between the cache and the store.
 fn differences(cache: &Cache, stored: &[KeyValue]) -> Result<(), String> {
     for KeyValue { key, value, mod_rev, .. } in stored {
         let name = key.rsplit('/').next().unwrap_or_default();
-        let seen = cache.get(name).ok_or_else(|| format!("the store has {key}, and the cache has not"))?;
+        let seen = cache.get(name).ok_or_else(|| format!("the store has {key}, but the cache does not"))?;
         if rv(seen) != mod_rev.cast_unsigned() {
-            return Err(format!("the cache has {name} at {}, and the store at {mod_rev}", rv(seen)));
+            return Err(format!("the cache has {name} at {}, but the store has it at {mod_rev}", rv(seen)));
         }
-        let value: Value = serde_json::from_slice(value).map_err(|error| format!("{key} holds no JSON: {error}"))?;
+        let value: Value = serde_json::from_slice(value).map_err(|error| format!("{key} is not JSON: {error}"))?;
         let bare = Object(seen.clone()).without("metadata.resourceVersion").0;
         if bare != value {
-            return Err(format!("at {mod_rev} the cache has {name} as {bare}, and the store as {value}"));
+            return Err(format!("at {mod_rev} the cache has {name} as {bare}, but the store as {value}"));
         }
         if !is_done(&value) {
-            return Err(format!("{name} asks for {}, and {} is done", value["spec"]["wish"], value["status"]["done"]));
+            return Err(format!("{name} asks for {}, but {} is done", value["spec"]["wish"], value["status"]["done"]));
         }
     }
     let known = |name: &&String| stored.iter().any(|kv| kv.key.rsplit('/').next() == Some(name.as_str()));
     match cache.keys().find(|name| !known(name)) {
-        Some(name) => Err(format!("the cache has {name}, and the store has not")),
+        Some(name) => Err(format!("the cache has {name}, but the store does not")),
         None => Ok(()),
     }
 }
@@ -386,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_must_fit_the_cache() {
+    fn event_must_fit_the_cache() {
         use FrameKind::{Added, Deleted, Modified};
         let mut cache = Cache::new();
         for (kind, rv) in [(Added, 3), (Modified, 4), (Deleted, 6), (Added, 7)] {
@@ -396,30 +403,30 @@ mod tests {
         assert_eq!(take(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))), Ok(()));
         assert_eq!(cache.len(), 1);
         for (kind, rv, uid, words) in [
-            (Added, 9, "u", "was there at 7"),
+            (Added, 9, "u", "existed at 7"),
             (Modified, 7, "u", "known at 7"),
             (Deleted, 6, "u", "known at 7"),
             (Modified, 9, "v", "another uid"),
-            (FrameKind::Unknown { name: "X".into() }, 9, "u", "came"),
+            (FrameKind::Unknown { name: "X".into() }, 9, "u", "unexpected event"),
         ] {
             let fault = take(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)).unwrap_err();
             assert!(fault.contains(words), "{fault}");
         }
         for kind in [Modified, Deleted] {
-            assert!(take(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("was not there"));
+            assert!(take(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("did not exist"));
         }
     }
 
     #[test]
-    fn a_cache_is_what_the_store_has() {
+    fn cache_must_equal_the_store() {
         let of = |object: &Object| Cache::from([("a".to_owned(), object.0.clone())]);
         let right = fruit(5, "u", 2, 2);
         assert_eq!(differences(&of(&right), &[stored(5, &right)]), Ok(()));
         for (cache, store, words) in [
-            (Cache::new(), vec![stored(5, &right)], "the cache has not"),
-            (of(&right), vec![], "the store has not"),
-            (of(&right), vec![stored(6, &right)], "the store at 6"),
-            (of(&right), vec![stored(5, &fruit(5, "u", 3, 3))], "and the store as"),
+            (Cache::new(), vec![stored(5, &right)], "the cache does not"),
+            (of(&right), vec![], "the store does not"),
+            (of(&right), vec![stored(6, &right)], "the store has it at 6"),
+            (of(&right), vec![stored(5, &fruit(5, "u", 3, 3))], "but the store as"),
             (of(&fruit(5, "u", 2, 1)), vec![stored(5, &fruit(5, "u", 2, 1))], "1 is done"),
         ] {
             let fault = differences(&cache, &store).unwrap_err();

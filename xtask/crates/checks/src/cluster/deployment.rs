@@ -1,4 +1,4 @@
-//! The way of a Deployment to a running Pod, through the store.
+//! From a Deployment to a running Pod, through the store.
 
 use model::Level::Should;
 use serde_json::{Value, json};
@@ -14,15 +14,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.deployment-path",
         place: here!(),
         level: Should,
-        requirement: "A Deployment becomes a running Pod through the store alone: each object is made after what it \
-                      follows from, is owned by it, and each step is written by the component whose step it is.",
+        requirement: "A Deployment becomes a running Pod through the store alone: each object is created after the \
+                      object that causes it and is owned by it, and the responsible component writes each step.",
         source: "kubernetes pkg/controller/deployment, pkg/controller/replicaset, pkg/registry/core/pod/storage \
                  (BindingREST), pkg/kubelet/status",
-        observed: "Every revision of the keys of a Deployment, its ReplicaSet and its Pod, from the raw store, each read \
-                   back through the API at just that revision. In this order: ReplicaSet with the Deployment as its \
-                   controller, Pod with the ReplicaSet as its and without a node, Pod with a node, Pod Running and ready \
-                   by the kubelet's hand, ReplicaSet with a ready replica, Deployment with an available one. A node is \
-                   given once, a phase does not go back, a uid does not change.",
+        observed: "The check reads every revision of the keys of a Deployment, its ReplicaSet and its Pod from the raw \
+                   store, and each object through the API at exactly that revision. The order must be: ReplicaSet with \
+                   the Deployment as its controller, Pod with the ReplicaSet as its controller and without a node, Pod \
+                   with a node, Pod Running and ready, written by kubelet, ReplicaSet with a ready replica, Deployment \
+                   with an available one. A node is assigned once, a phase does not go back, a uid does not change.",
         by_hand: "etcdctl watch --prefix /registry/ & kubectl create deployment a --image=registry.k8s.io/pause:3.10.2; \
                   kubectl get rs,pods -o yaml --show-managed-fields",
         profiles: &["node"],
@@ -33,13 +33,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.cascading-deletion",
         place: here!(),
         level: Should,
-        requirement: "What a Deployment owns goes after it (Background), before it (Foreground), or stays without it \
-                      (Orphan).",
+        requirement: "The objects that a Deployment owns are removed after it (Background), before it (Foreground), or \
+                      stay without it (Orphan).",
         source: "https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion; kubernetes \
                  pkg/controller/garbagecollector",
-        observed: "Three Deployments with a running Pod each are deleted in the three ways; the raw store tells at which \
-                   revisions the keys of Deployment, ReplicaSet and Pod go. What is orphaned must lose its owner, and \
-                   its Pod must still be the same one.",
+        observed: "The check deletes three Deployments with a running Pod each, in the three ways; the raw store shows \
+                   at which revisions the keys of Deployment, ReplicaSet and Pod are removed. An orphaned ReplicaSet \
+                   must lose its owner, and its Pod must remain the same one.",
         by_hand: "etcdctl watch --prefix /registry/ & kubectl delete deployment a --cascade=foreground",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node]),
@@ -49,7 +49,7 @@ pub(super) static CHECKS: &[Check] = &[
 
 const KUBELET: &str = "kubelet";
 const CONTROLLERS: &str = "kube-controller-manager";
-/// A step that may be one with the next.
+/// A step that may be in the same write as the next one.
 const RUNNING: &str = "the Pod was Running";
 
 /// All versions of the three objects.
@@ -96,14 +96,14 @@ async fn cascading_deletion(ctx: &Ctx) -> Verdict {
         };
         expect!(
             in_order,
-            "{policy}: the Deployment's key went at {deployment}, the ReplicaSet's at {set}, the Pod's at {pod}"
+            "{policy}: the Deployment's key was removed at {deployment}, the ReplicaSet's at {set}, the Pod's at {pod}"
         );
         ctx.count("deletions in order", 1);
     }
     Ok(())
 }
 
-/// The ReplicaSet has lost its owner, and its Pod is the same one.
+/// The ReplicaSet must have lost its owner, and its Pod must be the same one.
 async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
     let set = ctx.get(&REPLICA_SETS, &names.set).await?;
     if !owners(&set.0).is_empty() {
@@ -116,7 +116,7 @@ async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
     }
 }
 
-/// Makes a Deployment of one Pod and waits until it is available.
+/// Creates a Deployment of one Pod and waits until it is available.
 async fn running(ctx: &Ctx, name: &str) -> Result<Names, Stop> {
     workload::create(ctx, name, 1).await?;
     workload::settled(ctx, name, 1).await?;
@@ -131,7 +131,7 @@ async fn running(ctx: &Ctx, name: &str) -> Result<Names, Stop> {
     })
 }
 
-/// What is wrong with these lives.
+/// The first fault in these lives.
 fn fault(lives: &Lives) -> Option<String> {
     fault_in(lives).err()
 }
@@ -175,20 +175,20 @@ fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
     ];
     for pair in steps.windows(2) {
         let [(before, earlier), (after, later)] = pair else { continue };
-        // One write of the kubelet may say both.
+        // One write of kubelet may contain both steps.
         let together = *before == RUNNING && earlier == later;
         if earlier >= later && !together {
-            return Err(format!("{after} at {later}, and {before} at {earlier}"));
+            return Err(format!("{after} at {later}, but {before} at {earlier}"));
         }
     }
     let running = pod.iter().find(|version| version.rev == runs);
     match running.is_some_and(|version| wrote(&version.object, KUBELET, "status")) {
         true => Ok(()),
-        false => Err("the Pod was made Running by somebody else than the kubelet".to_owned()),
+        false => Err("another component than kubelet made the Pod Running".to_owned()),
     }
 }
 
-/// The first version has the other object as its only owner and controller.
+/// The first version must have the other object as its only owner and controller.
 fn owned(what: &str, life: &[Version], by: &[Version]) -> Result<(), String> {
     let (Some(made), Some(owner)) = (life.first(), by.first()) else {
         return Err(format!("the {what} has no version"));
@@ -215,7 +215,7 @@ mod tests {
         json!({"uid": uid, "ownerReferences": owners, "managedFields": fields.collect::<Vec<_>>()})
     }
 
-    /// A way that is right.
+    /// A correct path.
     fn lives() -> Lives {
         let controllers = [(CONTROLLERS, "")];
         let pod = |phase: &str, node: Value, ready: &str, managers: &[(&str, &str)]| {
@@ -244,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn a_right_way_has_no_fault() {
+    fn correct_path_has_no_fault() {
         assert_eq!(fault(&lives()), None);
     }
 
     #[test]
-    fn every_wrong_way_is_refused() {
+    fn every_wrong_path_is_a_fault() {
         type Wrong = (&'static str, fn(&mut Lives));
         let wrong: [Wrong; 15] = [
             ("not s alone", |l| l.pod[0].object["metadata"]["ownerReferences"] = json!([])),
@@ -266,8 +266,8 @@ mod tests {
             ("the Pod was made at 3", |l| l.set[0].rev = 5),
             ("the ReplicaSet had a ready replica at 5", |l| l.set[1].rev = 5),
             ("the Deployment had an available one at 8", |l| l.deployment[1].rev = 8),
-            ("the Pod was Running at 6, and the Pod was given a node at 6", |l| drop(l.pod.remove(1))),
-            ("somebody else than the kubelet", |l| {
+            ("the Pod was Running at 6, but the Pod was given a node at 6", |l| drop(l.pod.remove(1))),
+            ("another component than kubelet", |l| {
                 l.pod[2].object["metadata"]["managedFields"][1]["manager"] = "intruder".into();
             }),
             ("not made by kube-controller-manager", |l| {

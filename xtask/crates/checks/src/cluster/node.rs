@@ -1,4 +1,4 @@
-//! What a node and its Pods write beside their status: the node's Lease, Events, and tokens, which nobody stores.
+//! The Lease of a node, the Events of its Pods, and bound tokens, which are never stored.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.node-lease",
         place: here!(),
         level: Should,
-        requirement: "A node says that it lives by renewing a Lease of its own name in kube-node-lease, which it holds and \
-                      which belongs to its Node.",
+        requirement: "A node signals that it is alive by renewing a Lease of its own name in kube-node-lease; it is \
+                      the holder of the Lease, and its Node is the owner.",
         source: "https://kubernetes.io/docs/concepts/architecture/leases/#node-heart-beats; kubernetes \
                  staging/src/k8s.io/component-helpers/apimachinery/lease/controller.go",
-        observed: "Three renewals of the key below leases/kube-node-lease/ in the raw store, each read back at its \
-                   revision: the holder is the node, the only owner its Node with the Node's uid, the duration stays, \
-                   renewTime grows each time, and by less than the duration; kubelet wrote it.",
+        observed: "The check waits for three renewals of the key below leases/kube-node-lease/ in the raw store and \
+                   reads each back at its revision: the holder must be the node, the only owner its Node with the \
+                   Node's uid, and the duration positive; renewTime must grow each time, by less than the duration; \
+                   kubelet must be the writer.",
         by_hand: "kubectl -n kube-node-lease get lease guest -o yaml -w",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node]),
@@ -38,13 +39,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.pod-events",
         place: here!(),
         level: Should,
-        requirement: "Scheduler and kubelet tell what happens to a Pod in Events that name its uid, and that are stored \
-                      with a lease.",
+        requirement: "Scheduler and kubelet report the steps of a Pod in Events that name its uid and are stored with \
+                      a lease.",
         source: "kubernetes pkg/kubelet/events/event.go, pkg/scheduler/schedule_one.go; apiserver \
                  pkg/storage/etcd3/lease_manager.go",
-        observed: "Of a new Pod there must come the Events Scheduled (by the scheduler), Pulled, Created and Started (by \
-                   kubelet, made in this order). The raw key of each has a lease that was granted for --event-ttl and the \
-                   reuse window; the Pod's own key has none.",
+        observed: "A new Pod must get the Events Scheduled (from the scheduler), Pulled, Created and Started (from \
+                   kubelet, created in this order). The raw key of each must have a lease that was granted for \
+                   --event-ttl and the reuse window; the Pod's own key must have none.",
         by_hand: "kubectl events --for pod/NAME; etcdctl get /registry/events/default/NAME -w json | jq .kvs[0].lease",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node]),
@@ -54,14 +55,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.bound-token",
         place: here!(),
         level: Should,
-        requirement: "A token that is bound to a Pod is valid for as long as just this Pod exists, and is not stored.",
+        requirement: "A token that is bound to a Pod is valid only as long as this very Pod exists, and is not stored.",
         source: "https://kubernetes.io/docs/reference/access-authn-authz/service-accounts-admin/#bound-service-account-tokens; \
                  kubernetes pkg/serviceaccount/claims.go",
-        observed: "A running Pod has the projected volume with token and CA that admission adds, and its namespace the \
-                   ConfigMap kube-root-ca.crt. A token is requested for the Pod: its claims name account, Pod and node \
-                   with their uids; for another uid of the Pod it is refused with 409. TokenReview calls it valid. No \
-                   value in the raw store contains it, and there is no Secret. When the Pod's key has gone TokenReview \
-                   must come to call it invalid.",
+        observed: "A running Pod must have the projected volume with token and CA that admission adds, and its \
+                   namespace the ConfigMap kube-root-ca.crt. The check requests a token for the Pod: its claims must \
+                   name the account and the Pod with their uids, and the node; with another uid of the Pod the request \
+                   must be refused with 409. TokenReview must call the token valid. No value in the raw store may \
+                   contain it, and the namespace must have no Secret. After the Pod's key is gone, TokenReview must \
+                   report the token as invalid.",
         by_hand: "kubectl create token default --bound-object-kind Pod --bound-object-name NAME; kubectl delete pod NAME; \
                   kubectl --token … auth whoami",
         profiles: &["node"],
@@ -99,7 +101,7 @@ async fn node_lease(ctx: &Ctx) -> Verdict {
     renewed(node, &leases).map_err(Stop::failed)
 }
 
-/// Versions of a node's Lease, one after the other.
+/// Checks the versions of a node's Lease, given in their order.
 fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
     let mut last: Option<jiff::Timestamp> = None;
     for lease in leases {
@@ -131,7 +133,7 @@ fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
     Ok(())
 }
 
-/// What is told of every new Pod, and by whom; kubelet's in this order.
+/// The Events of every new Pod and their sources; kubelet creates its Events in this order.
 const TOLD: [(&str, &str); 4] =
     [("Scheduled", "default-scheduler"), ("Pulled", "kubelet"), ("Created", "kubelet"), ("Started", "kubelet")];
 
@@ -182,19 +184,19 @@ fn in_order(told: &[Told]) -> Result<(), String> {
     let mut last = ("", 0);
     for (reason, by) in TOLD {
         let Some(event) = told.iter().find(|event| event.reason == reason) else {
-            return Err(format!("nobody told {reason}"));
+            return Err(format!("the Event {reason} is missing"));
         };
         if event.by != by {
-            return Err(format!("{reason} was told by `{}`", event.by));
+            return Err(format!("the Event {reason} is from `{}`", event.by));
         }
         if event.lease == 0 {
-            return Err(format!("{reason} has no lease"));
+            return Err(format!("the Event {reason} has no lease"));
         }
         if by != "kubelet" {
             continue;
         }
         if event.made <= last.1 {
-            return Err(format!("{reason} was made at {}, and {} at {}", event.made, last.0, last.1));
+            return Err(format!("the Event {reason} was created at {}, but {} at {}", event.made, last.0, last.1));
         }
         last = (reason, event.made);
     }
@@ -216,7 +218,7 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     }
     let ca = ctx.get(&CONFIG_MAPS, "kube-root-ca.crt").await?;
     let text = std::fs::read_to_string(&ctx.profile().tls.ca).context("failed to read the run's CA")?;
-    expect_eq!(ca.0["data"]["ca.crt"].as_str().map(str::trim), Some(text.trim()), "the CA that Pods are given");
+    expect_eq!(ca.0["data"]["ca.crt"].as_str().map(str::trim), Some(text.trim()), "the CA in kube-root-ca.crt");
 
     let other = request_token(ctx, &pod, "00000000-0000-4000-8000-000000000000").await?;
     expect_eq!(other.status, 409, "a token for a Pod of that name and another uid was answered {other}");
@@ -233,7 +235,7 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     not_stored(ctx, token).await?;
     ctx.delete(&PODS, pod.name()).await?;
     workload::gone(ctx, &PODS, pod.name()).await?;
-    // An answer is kept for ten seconds.
+    // kube-apiserver caches the result of a token authentication for ten seconds.
     workload::until(ctx, "the token to become invalid", || async {
         let seen = reviewed(ctx, token).await?;
         Ok(if seen["authenticated"] == true { Err(seen.to_string()) } else { Ok(()) })
@@ -268,7 +270,7 @@ async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, Stop> {
     Ok(answer.json()["status"].clone())
 }
 
-/// Neither as a Secret nor anywhere else.
+/// The token must be neither in a Secret nor in any other value.
 async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
     let secrets = ctx.stored_all(&SECRETS, 0).await?;
     expect!(secrets.is_empty(), "the namespace has the Secret {}", secrets[0].key);
@@ -284,7 +286,7 @@ async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
     }
 }
 
-/// To what a token must be bound.
+/// The objects to which a token must be bound.
 struct Bound<'a> {
     namespace: &'a str,
     account: &'a str,
@@ -295,7 +297,7 @@ fn claims_fault(token: &str, expected: &Bound<'_>) -> Result<(), String> {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let claims: Value = payload
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .ok_or_else(|| "the token is no JSON Web Token".to_owned())?;
+        .ok_or_else(|| "the token is not a JSON Web Token".to_owned())?;
     let inner = &claims["kubernetes.io"];
     let pod = expected.pod;
     let must: BTreeMap<&str, (&Value, &str)> = BTreeMap::from([
@@ -323,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_renewed_in_time_by_its_node() {
+    fn lease_must_be_renewed_in_time_by_its_node() {
         let node = Object(json!({"metadata": {"name": "n", "uid": "u"}}));
         let lease = |second: u32| {
             json!({
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_those_of_a_new_pod() {
+    fn new_pod_must_have_its_events_in_order() {
         let told = || -> Vec<Told> {
             let all = TOLD.iter().zip(1..);
             all.map(|((reason, by), made)| Told { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
@@ -368,11 +370,11 @@ mod tests {
         assert_eq!(in_order(&told()), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<Told>));
         let wrong: [Wrong; 5] = [
-            ("nobody told Started", |told| drop(told.pop())),
-            ("Created was told by `x`", |told| told[2].by = "x".into()),
-            ("Pulled has no lease", |told| told[1].lease = 0),
-            ("Created was made at 3, and Pulled at 4", |told| told[1].made = 4),
-            ("Scheduled was told by ``", |told| told[0].by.clear()),
+            ("the Event Started is missing", |told| drop(told.pop())),
+            ("the Event Created is from `x`", |told| told[2].by = "x".into()),
+            ("the Event Pulled has no lease", |told| told[1].lease = 0),
+            ("the Event Created was created at 3, but Pulled at 4", |told| told[1].made = 4),
+            ("the Event Scheduled is from ``", |told| told[0].by.clear()),
         ];
         for (expected, change) in wrong {
             let mut told = told();

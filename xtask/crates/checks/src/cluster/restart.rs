@@ -1,5 +1,5 @@
-//! Components of a cluster that are killed while there is work for them: what was asked meanwhile is done once they are
-//! back, once, and no Pod runs twice.
+//! Components of a cluster are killed while work is pending: after their restart the work is done once, and no Pod runs
+//! twice.
 
 use std::collections::BTreeSet;
 
@@ -19,13 +19,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.kubelet-restart",
         place: here!(),
         level: Should,
-        requirement: "A kubelet that was killed takes up the containers that run, starts those that are missing, ends those \
-                      that must go, and starts none twice.",
+        requirement: "A killed kubelet, when started again, takes over the running containers, starts the missing \
+                      ones, ends those that must go, and starts none twice.",
         source: "kubernetes pkg/kubelet/kubelet.go (syncPod), pkg/kubelet/pod_workers.go",
-        observed: "Two Pods; SIGKILL of kubelet; one Pod is deleted, and the Deployment scaled to three. Without kubelet the \
-                   deleted Pod's key stays and no Pod comes to run. After its start there are three Pods, the one that \
-                   was left alone with the container that it had; containerd runs one container of each Pod and of no \
-                   other. In the raw store no Pod was made or ended without need, none changed its node or its container.",
+        observed: "With two Pods running, the check kills kubelet with SIGKILL, deletes one Pod and scales the \
+                   Deployment to three. Without kubelet the deleted Pod's key must stay and no Pod may start to run. \
+                   After kubelet's start there must be three Pods, the untouched one with its old container; \
+                   containerd must run one container of each Pod and no other container. In the raw store no Pod may \
+                   be created or ended without need, and none may change its node or its container.",
         by_hand: "kill -9 $(pidof kubelet); kubectl delete pod NAME --wait=false; kubectl scale deployment a --replicas=3; \
                   start kubelet; crictl ps",
         profiles: &["node"],
@@ -36,11 +37,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.scheduler-restart",
         place: here!(),
         level: Should,
-        requirement: "Without a scheduler a Pod is given no node; one that was killed gives a node to each Pod that waits, \
-                      once.",
+        requirement: "Without a scheduler no Pod is assigned to a node; a killed scheduler, when started again, \
+                      assigns each waiting Pod to a node, once.",
         source: "kubernetes pkg/scheduler/schedule_one.go, pkg/registry/core/pod/storage (BindingREST)",
-        observed: "SIGKILL of the scheduler, a Deployment of two, start. In the raw store each Pod was given a node after a \
-                   revision written just before the start, and kept it; containerd runs one container of each.",
+        observed: "The check kills the scheduler with SIGKILL, creates a Deployment of two and starts the scheduler. \
+                   In the raw store each Pod must get its node after a revision written just before the start, and \
+                   keep it; containerd must run one container of each Pod.",
         by_hand: "kill -9 $(pidof kube-scheduler); kubectl create deployment a …; kubectl get pods -o wide; start it",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
@@ -50,12 +52,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.controllers-restart",
         place: here!(),
         level: Should,
-        requirement: "A controller manager that was killed finds what has changed in the store and does what is missing, \
-                      and no more than that.",
+        requirement: "A killed controller manager, when started again, finds in the store what has changed and makes \
+                      the missing changes, and no others.",
         source: "kubernetes pkg/controller/replicaset/replica_set.go, staging/src/k8s.io/client-go/tools/cache",
-        observed: "Two Pods; SIGKILL of the controller manager; one Pod is deleted, the Deployment scaled to three, and \
-                   another one made. Nothing is made in their place before a revision written just before the start. \
-                   Afterwards there are three Pods and one; in the raw store no Pod was made or ended without need.",
+        observed: "With two Pods running, the check kills the controller manager with SIGKILL, deletes one Pod, scales \
+                   the Deployment to three and creates another Deployment. No Pod or ReplicaSet may be created before \
+                   a revision written just before the start. Afterwards there must be three Pods and one; in the raw \
+                   store no Pod may be created or ended without need.",
         by_hand: "kill -9 $(pidof kube-controller-manager); kubectl delete pod NAME; kubectl scale deployment a \
                   --replicas=3; start it; kubectl get pods -w",
         profiles: &["node"],
@@ -66,12 +69,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.apiserver-restart",
         place: here!(),
         level: Should,
-        requirement: "When an apiserver is killed in the middle of a change all components find back to the store: the change \
-                      is completed, and what ran goes on running.",
+        requirement: "When an apiserver is killed in the middle of a change, all components recover from the store: \
+                      the change is completed, and running containers keep running.",
         source: "kubernetes staging/src/k8s.io/client-go/tools/cache/reflector.go; KEP-1904",
-        observed: "Two Pods; the Deployment is scaled to four, and the apiserver gets SIGKILL when the first of the new Pods \
-                   is in the raw store. After its start there are four Pods, the first two with the containers that they \
-                   had; containerd runs one container of each Pod and of no other, and none changed its node.",
+        observed: "With two Pods running, the check scales the Deployment to four and kills the apiserver with SIGKILL \
+                   when the first of the new Pods is in the raw store. After the apiserver's start there must be four \
+                   Pods, the first two with their old containers; containerd must run one container of each Pod and no \
+                   other container, and no Pod may change its node.",
         by_hand: "kubectl scale deployment a --replicas=4; kill -9 $(pidof kube-apiserver); start it; kubectl get pods -w",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node, Requirement::Control, Requirement::Exclusive]),
@@ -138,7 +142,7 @@ async fn controllers_restart(ctx: &Ctx) -> Verdict {
         ctx.delete(&PODS, ended.name()).await?;
         workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
         workload::create(ctx, "late", 1).await?;
-        // kubelet ends it, and by then a controller would long have seen all this.
+        // kubelet ends this Pod; by then a running controller would long have seen all these changes.
         workload::gone(ctx, &PODS, ended.name()).await?;
         Ok(())
     })
@@ -170,12 +174,12 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
         same_container(ctx, pod).await?;
     }
     run_once(ctx).await?;
-    // A request whose answer was lost may be asked again, so one Pod too many may have been made, and ended.
+    // A client may repeat a request whose answer was lost, so a surplus Pod may have been created and ended.
     let pods = steps(ctx, &PODS).await?;
     workload::lives(&pods).map_err(Stop::failed)
 }
 
-/// A Deployment with two Pods that run.
+/// Creates a Deployment with two running Pods.
 async fn two(ctx: &Ctx) -> Result<[Object; 2], Stop> {
     workload::create(ctx, NAME, 2).await?;
     settled(ctx, NAME, 2).await?;
@@ -183,7 +187,7 @@ async fn two(ctx: &Ctx) -> Result<[Object; 2], Stop> {
     pods.try_into().map_err(|pods: Vec<_>| Stop::failed(format!("a Deployment of two has {} Pods", pods.len())))
 }
 
-/// Kills a component, does the work, and starts it again, whatever came of the work.
+/// Kills a component, does the work, and starts the component again, even if the work fails.
 async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Absence, Stop> {
     ctx.control(component, Action::Kill).await?;
     let done = async {
@@ -196,13 +200,13 @@ async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>
     done
 }
 
-/// A revision of now.
+/// Writes a ConfigMap and returns its revision.
 async fn mark(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
     let rv = ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
 
-/// The Pod still has the container that it had.
+/// The Pod must still have its earlier container.
 async fn same_container(ctx: &Ctx, before: &Object) -> Verdict {
     let now = ctx.get(&PODS, before.name()).await?;
     let id = |pod: &Object| pod.0["status"]["containerStatuses"][0]["containerID"].clone();
@@ -212,7 +216,7 @@ async fn same_container(ctx: &Ctx, before: &Object) -> Verdict {
     Ok(())
 }
 
-/// containerd runs one container of each Pod, and nothing else of the case.
+/// containerd must run one container of each Pod, and no other container of the case.
 async fn run_once(ctx: &Ctx) -> Verdict {
     let pods = workload::of(ctx, &PODS, NAME).await?;
     let expected: BTreeSet<String> = pods.iter().map(|pod| pod.uid().to_owned()).collect();
@@ -220,7 +224,7 @@ async fn run_once(ctx: &Ctx) -> Verdict {
     workload::until(ctx, "the node to run the Pods of the store and no others", || async {
         let running = workload::on_node(ctx, &node).await?;
         if let Some((uid, names)) = running.iter().find(|(_, names)| names.len() > 1) {
-            return Err(Stop::failed(format!("of the Pod {uid} there run {names:?}")));
+            return Err(Stop::failed(format!("the Pod {uid} runs more than one container: {names:?}")));
         }
         let uids: BTreeSet<String> = running.into_keys().collect();
         Ok(if uids == expected { Ok(()) } else { Err(format!("it runs {uids:?}, the store has {expected:?}")) })
@@ -230,19 +234,19 @@ async fn run_once(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// No Pod came to run meanwhile.
+/// No Pod may start to run during the absence.
 fn none_began(pods: &[Step], absence: &Absence) -> Result<(), String> {
     let runs = |step: &Step| step.object.as_ref().is_some_and(|pod| pod["status"]["phase"] == "Running");
     let ran: BTreeSet<&str> =
         pods.iter().filter(|s| s.rev < absence.from && runs(s)).map(|s| s.name.as_str()).collect();
     let mut meanwhile = pods.iter().filter(|step| absence.from < step.rev && step.rev < absence.to);
     match meanwhile.find(|step| runs(step) && !ran.contains(step.name.as_str())) {
-        Some(step) => Err(format!("{} came to run at {}, without kubelet", step.name, step.rev)),
+        Some(step) => Err(format!("{} started to run at {}, without kubelet", step.name, step.rev)),
         None => Ok(()),
     }
 }
 
-/// Nothing was made meanwhile.
+/// No object may be created during the absence.
 fn none_made(what: &str, steps: &[Step], absence: &Absence) -> Result<(), String> {
     let mut known = BTreeSet::new();
     for step in steps {
@@ -254,7 +258,7 @@ fn none_made(what: &str, steps: &[Step], absence: &Absence) -> Result<(), String
     Ok(())
 }
 
-/// Every Pod was given a node, and after this revision.
+/// Every Pod must be given a node, and only after this revision.
 fn placed_after(pods: &[Step], rev: i64) -> Result<(), String> {
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     for name in names {
@@ -283,17 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_begins_to_run_without_kubelet() {
+    fn pods_must_not_start_without_kubelet() {
         let pods = [pod(5, "a", "Running", None), pod(12, "a", "Running", None), pod(13, "b", "Pending", None)];
         assert_eq!(none_began(&pods, &AWAY), Ok(()));
         let later = [&pods[..], &[pod(21, "b", "Running", None)]].concat();
         assert_eq!(none_began(&later, &AWAY), Ok(()));
         let early = [&pods[..], &[pod(19, "b", "Running", None)]].concat();
-        assert_eq!(none_began(&early, &AWAY), Err("b came to run at 19, without kubelet".into()));
+        assert_eq!(none_began(&early, &AWAY), Err("b started to run at 19, without kubelet".into()));
     }
 
     #[test]
-    fn nothing_is_made_without_controllers() {
+    fn objects_must_not_be_created_without_controllers() {
         let pods = [pod(5, "a", "", None), pod(12, "a", "", None), pod(21, "b", "", None)];
         assert_eq!(none_made("Pod", &pods, &AWAY), Ok(()));
         let early = [&pods[..], &[pod(11, "c", "", None)]].concat();
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_placed_without_a_scheduler() {
+    fn pods_must_not_get_a_node_without_a_scheduler() {
         let pods = [pod(12, "a", "Pending", None), pod(21, "a", "Pending", Some("n"))];
         assert_eq!(placed_after(&pods, AWAY.to), Ok(()));
         let early = [&pods[..1], &[pod(19, "a", "Pending", Some("n"))]].concat();

@@ -1,4 +1,4 @@
-//! Deployments that change: more Pods, fewer, a new template, and back to the old one; every step of it from the store.
+//! Changes of a Deployment: more Pods, fewer, a new template, and back to the old one; the store shows every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.scale",
         place: here!(),
         level: Should,
-        requirement: "A Deployment that is scaled up and down reaches just the wanted number of Pods: none is made while \
-                      there are as many as its ReplicaSet asks for, and none is ended while there are no more.",
+        requirement: "A Deployment that is scaled up and down reaches exactly the requested number of Pods: none is \
+                      created while its ReplicaSet has as many as it requests, and none is ended while it has no more \
+                      than that.",
         source: "kubernetes pkg/controller/replicaset/replica_set.go (manageReplicas, expectations)",
-        observed: "One replica, three, one again. At every revision of the Pods and the ReplicaSet in the raw store: a Pod \
-                   that appears was wanted by the ReplicaSet's spec.replicas of that revision, one that is ended was too \
-                   many; each is given to a node once and keeps its uid.",
+        observed: "The check scales one replica to three and back to one. At every revision of the Pods and the \
+                   ReplicaSet in the raw store, the ReplicaSet's spec.replicas must require each new Pod, and each \
+                   ended one must be surplus; each Pod is assigned to a node once and keeps its uid.",
         by_hand: "kubectl scale deployment a --replicas=3; etcdctl watch --prefix /registry/pods/; kubectl get \
                   replicasets -w",
         profiles: &["node"],
@@ -32,14 +33,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "cluster.rolling-update",
         place: here!(),
         level: Should,
-        requirement: "A rolling update keeps to maxSurge and maxUnavailable at every revision of the store, and an undone \
-                      one goes back to the same ReplicaSet.",
+        requirement: "A rolling update respects maxSurge and maxUnavailable at every revision of the store, and its \
+                      rollback returns to the same ReplicaSet.",
         source: "https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#rolling-update-deployment; \
                  kubernetes pkg/controller/deployment/rolling.go, sync.go (getNewReplicaSet)",
-        observed: "Two replicas, maxSurge 1, maxUnavailable 0; another template, and the first one again. From the first \
-                   change on, at every revision of Pods and ReplicaSets in the raw store: the ReplicaSets ask for at most \
-                   three Pods together, and at least two are ready and not about to end. Afterwards there are two \
-                   ReplicaSets with revisions 3 and 2; the one that was first has both Pods.",
+        observed: "A Deployment with two replicas, maxSurge 1 and maxUnavailable 0 gets another template, and then the \
+                   first one again. From the first change on, at every revision of Pods and ReplicaSets in the raw \
+                   store, the ReplicaSets must request at most three Pods together, and at least two Pods must be \
+                   ready and not terminating. Afterwards there must be two ReplicaSets with revisions 3 and 2; the \
+                   original one must have both Pods.",
         by_hand: "kubectl set env deployment/a X=1; kubectl rollout undo deployment/a; kubectl get replicasets -w",
         profiles: &["node"],
         requires: Requires::OwnCluster(&[Requirement::Node]),
@@ -49,7 +51,7 @@ pub(super) static CHECKS: &[Check] = &[
 
 const REPLICAS: u64 = 2;
 const SURGE: u64 = 1;
-/// Where the Deployment controller counts its templates.
+/// The annotation in which the Deployment controller counts its templates.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 async fn scale(ctx: &Ctx) -> Verdict {
@@ -62,7 +64,7 @@ async fn scale(ctx: &Ctx) -> Verdict {
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
-    expect_eq!(names.len(), 3, "Pods that there have been");
+    expect_eq!(names.len(), 3, "number of Pods that ever existed");
     sane(&pods, &sets, &[]).map_err(Stop::failed)
 }
 
@@ -91,7 +93,7 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
     for pod in workload::of(ctx, &PODS, "rolling").await? {
         expect!(
             controller(&pod.0) == first[0].uid(),
-            "{} is not of the first ReplicaSet: {}",
+            "{} does not belong to the first ReplicaSet: {}",
             pod.name(),
             pod.0["metadata"]
         );
@@ -102,13 +104,13 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
     sane(&pods, &sets, &[]).map_err(Stop::failed)
 }
 
-/// No Pod lives twice, and none was made or ended without need; `ended` are names of those that somebody else ended.
+/// No Pod may live twice, and none may be created or ended without need; `ended` names the Pods that the check deleted.
 pub(crate) fn sane(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
     workload::lives(pods)?;
     wanted(pods, sets, ended)
 }
 
-/// What exists at a revision.
+/// The objects that exist at a revision.
 #[derive(Default)]
 struct State {
     pods: BTreeMap<String, Value>,
@@ -117,7 +119,7 @@ struct State {
 }
 
 impl State {
-    /// The active Pods of a ReplicaSet, and how many it asks for.
+    /// The number of active Pods of a ReplicaSet, and the number that it requests.
     fn of(&self, set: &str) -> (u64, u64) {
         let pods = self.pods.values().filter(|pod| is_active(pod) && controller(pod) == set).count() as u64;
         (pods, self.sets.get(set).map_or(0, asked))
@@ -128,7 +130,8 @@ fn asked(set: &Value) -> u64 {
     set["spec"]["replicas"].as_u64().unwrap_or(0)
 }
 
-/// Goes through all steps in their order: `look` sees the state before a step, the step, and the state after it.
+/// Goes through all steps in order: `look` gets the state before a step, the step, whether it is one of a Pod, and the
+/// state after it.
 fn walk(
     pods: &[Step],
     sets: &[Step],
@@ -157,7 +160,7 @@ fn walk(
     Ok(())
 }
 
-/// Every Pod that was made was wanted, and every one that was ended was too many.
+/// Every created Pod must have been requested, and every ended one surplus.
 fn wanted(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
     walk(pods, sets, |before, Step { rev, name, object }, is_pod, _| {
         if !is_pod {
@@ -183,7 +186,7 @@ fn wanted(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
     })
 }
 
-/// After a revision the ReplicaSets never ask for more than they may together, and enough Pods are ready.
+/// From a revision on, the ReplicaSets must not request more Pods than allowed together, and enough Pods must be ready.
 fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Result<(), String> {
     walk(pods, sets, |_, step, _, after| {
         if step.rev < from {
@@ -241,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unwanted_pod_is_found() {
+    fn unwanted_pods_are_faults() {
         let (pods, sets) = scaled();
         assert_eq!(sane(&pods, &sets, &[]), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
@@ -253,9 +256,9 @@ mod tests {
             }),
             ("b was made at 5, when there were 1 of 1 Pods", |_, sets| drop(sets.remove(1))),
             ("b was ended at 8, when there were 2 of 2 Pods", |_, sets| drop(sets.remove(2))),
-            // Removed at once.
+            // Removed without a deletionTimestamp.
             ("a was ended at 10, when there were 1 of 1 Pods", |pods, _| pods.push(removed(10, "a"))),
-            // Of a ReplicaSet that is not there.
+            // Its ReplicaSet does not exist.
             ("a was made at 2, when there were 0 of 0 Pods", |pods, _| pods[0] = pod(2, "a", "x", false)),
             ("the a at 3 and at 10: its phase went back", |pods, _| pods.push(pod(10, "a", "s", false))),
             ("the a at 3 and at 10: another uid", |pods, _| {
@@ -263,7 +266,7 @@ mod tests {
                 step.object.as_mut().unwrap()["metadata"]["uid"] = "other".into();
                 pods.push(step);
             }),
-            ("at 10 a has been started again 1 times", |pods, _| {
+            ("at 10 a has restarted 1 times", |pods, _| {
                 let mut step = pod(10, "a", "s", true);
                 step.object.as_mut().unwrap()["status"]["containerStatuses"] = json!([{"restartCount": 1}]);
                 pods.push(step);
@@ -276,10 +279,10 @@ mod tests {
         }
         let (mut pods, sets) = scaled();
         pods.push(removed(10, "a"));
-        assert_eq!(sane(&pods, &sets, &["a"]), Ok(()), "somebody else ended it");
+        assert_eq!(sane(&pods, &sets, &["a"]), Ok(()), "the check deleted it");
     }
 
-    /// From a Pod of each kind to two of the new one.
+    /// From two Pods of the old ReplicaSet to two of the new one.
     fn rolled() -> (Vec<Step>, Vec<Step>) {
         let pods = vec![
             pod(2, "a", "old", true),
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_step_over_the_bounds_is_found() {
+    fn steps_beyond_the_bounds_are_faults() {
         let (pods, sets) = rolled();
         assert_eq!(in_bounds(&pods, &sets, 4), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));

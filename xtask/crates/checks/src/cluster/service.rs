@@ -1,4 +1,4 @@
-//! What a Service leads to: EndpointSlices follow the Pods, through the store.
+//! The EndpointSlices of a Service follow its Pods, through the store.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,17 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "cluster.endpoint-slices",
     place: here!(),
     level: Should,
-    requirement: "An EndpointSlice of a Service names only Pods that there were, with the address that they had, and calls \
-                  none ready before it was; it comes to name all ready Pods and no other, and goes with its Service.",
+    requirement: "An EndpointSlice of a Service names only Pods that existed, with the address that they had, and \
+                  calls none ready before it was; in the end it names all ready Pods and no other, and it is removed \
+                  with its Service.",
     source: "https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/; kubernetes \
              staging/src/k8s.io/endpointslice/reconciler.go",
-    observed: "A Service, and a Deployment of one Pod behind it that becomes two and none. Each time the slices, and the \
-               older Endpoints, must come to have just the addresses of the Pods. Then every version of the slices in the \
-               raw store: owned by the Service, each endpoint is a Pod that had its uid, address and node at an earlier \
-               revision, and was ready at an earlier revision if the endpoint is. After the DELETE of the Service the \
-               keys of the slices and of the Endpoints must go.",
+    observed: "The check creates a Service and a Deployment of one Pod behind it, and scales that to two and to none. \
+               Each time the slices, and the older Endpoints, must reach exactly the addresses of the Pods. Then it \
+               checks every version of the slices in the raw store: the Service owns it, each endpoint is a Pod that \
+               had its uid, address and node at an earlier revision, and was ready at an earlier revision if the \
+               endpoint is. After the DELETE of the Service the keys of the slices and of the Endpoints must be \
+               removed.",
     by_hand: "kubectl expose deployment a --port 80; kubectl get endpointslices -o yaml -w; kubectl scale deployment a \
               --replicas=2",
     profiles: &["node"],
@@ -87,13 +89,13 @@ async fn leads_to_all(ctx: &Ctx) -> Verdict {
     .await
 }
 
-/// The slices say nothing of Pods that the Pods had not been before.
+/// The slices must not show a property of a Pod that the Pod did not have at an earlier revision.
 fn follow(service: &str, slices: &[Step], pods: &[Step]) -> Result<(), String> {
     for Step { rev, name, object } in slices {
         let Some(slice) = object else { continue };
         let at = format!("EndpointSlice {name} at {rev}");
         if controller(slice) != service {
-            return Err(format!("{at} is not of the Service: {}", slice["metadata"]));
+            return Err(format!("{at} does not belong to the Service: {}", slice["metadata"]));
         }
         let labels = &slice["metadata"]["labels"];
         let marked =
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_says_nothing_before_the_pod_does() {
+    fn slice_must_not_be_ahead_of_its_pods() {
         let pods = || {
             vec![pod(2, Value::Null, "False"), pod(4, "10.0.0.1".into(), "False"), pod(6, "10.0.0.1".into(), "True")]
         };
@@ -182,6 +184,6 @@ mod tests {
         }
         let mut foreign = slices();
         foreign[1].object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into();
-        assert!(follow("s", &foreign, &pods()).unwrap_err().contains("is not of the Service"));
+        assert!(follow("s", &foreign, &pods()).unwrap_err().contains("does not belong to the Service"));
     }
 }

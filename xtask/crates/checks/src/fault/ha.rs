@@ -1,4 +1,4 @@
-//! Several apiservers, and a store of several members: what must hold over servers, and over elections.
+//! Several apiservers, and a store of several members: requirements across servers and across elections.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,12 +21,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.ha-apiservers",
         place: here!(),
         level: Should,
-        requirement: "Resource versions of two apiservers on one etcd are interchangeable: a read or watch at one server \
-                      from a resource version of the other waits until it is as new, is never older, and both tell of \
-                      changes in the same order.",
+        requirement: "Resource versions of two apiservers on one etcd are interchangeable: a read or watch at one \
+                      server with a resource version of the other waits until the server is as new, is never older, \
+                      and both servers deliver changes in the same order.",
         source: "kubernetes/kubernetes#59848, #72187; kubernetes.io, Kubernetes API concepts, \"Resource versions\"",
-        observed: "Writes at one server and the other by turns. After each, GET, LIST and WATCH at the other server with \
-                   the resource version of the answer. A watch at each, over all of it, must have delivered the same.",
+        observed: "The check writes at the two servers in turn. After each write it sends GET, LIST and WATCH to the \
+                   other server with the resource version of the answer. Two watches over all writes, one at each \
+                   server, must have delivered the same events.",
         by_hand: "kubectl create at one apiserver; kubectl --server OTHER get --raw \
                   '/api/v1/namespaces/default/configmaps?resourceVersion=RV'",
         profiles: &["ha"],
@@ -37,12 +38,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.ha-stale-zero",
         place: here!(),
         level: Should,
-        requirement: "With several apiservers a read or watch without a resource version never goes back in time, whichever \
-                      server is asked; a read at 0 may, but what it shows was true once.",
+        requirement: "With several apiservers a read or watch without a resource version never goes back in time, no \
+                      matter which server answers; a read at 0 may, but it shows a state that existed.",
         source: "kubernetes/kubernetes#59848; KEP-2340; kubernetes.io, Kubernetes API concepts, \"Resource versions\"",
-        observed: "Writes at one server and the other by turns. At once after each answer, at the other server: GET, LIST \
-                   and WATCH without a resource version, which must show the write; GET at 0, which must show some \
-                   earlier state.",
+        observed: "The check writes at the two servers in turn. Right after each answer it asks the other server: GET, \
+                   LIST and WATCH without a resource version must show the write, and GET at 0 must show a state that \
+                   existed.",
         by_hand: "kubectl create at one apiserver; kubectl --server OTHER get at once",
         profiles: &["ha"],
         requires: Requires::OwnCluster(&[Requirement::Apiservers(2)]),
@@ -52,12 +53,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.etcd-leader-change",
         place: here!(),
         level: Should,
-        requirement: "Over elections of etcd, writes succeed once, or not at all; no watch has a gap; resource versions do \
-                      not go back; and all members hold the same at the end.",
+        requirement: "Across elections of etcd, each write takes effect once or not at all; no watch has a gap; \
+                      resource versions do not go back; and all members hold the same data at the end.",
         source: "etcd tests/robustness; apiserver pkg/storage/etcd3/store.go (watchContext)",
-        observed: "Four writers and four watchers at two apiservers; the leader of three members is killed, and started \
-                   again when there is another; then that one is stopped (SIGSTOP) until there is a third. HashKV of all \
-                   members at one revision must be equal.",
+        observed: "Four writers and four watchers use two apiservers. The check kills the leader of three members and \
+                   starts it again when there is another leader; then it suspends that one (SIGSTOP) until there is a \
+                   third leader. HashKV of all members at one revision must be equal.",
         by_hand: "etcdctl endpoint status -w table; kill -9 the leader while kubectl create runs in a loop; etcdctl \
                   endpoint hashkv --rev N",
         profiles: &["ha"],
@@ -68,12 +69,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.etcd-member-replace",
         place: here!(),
         level: Extra,
-        requirement: "A member that was away for so long that it is sent a snapshot delivers every event of a watch that it \
-                      serves.",
+        requirement: "A member that was away for so long that it receives a snapshot delivers every event of a watch \
+                      that it serves.",
         source: "etcd-io/etcd#20221",
-        observed: "A raw watch at one member, which is stopped (SIGSTOP) while more entries are written than the others \
-                   keep for it. When it goes on, its log says that it got a snapshot, and its watch must deliver what the \
-                   other members' watch does.",
+        observed: "The check opens a raw watch at one member and suspends this member (SIGSTOP) while it writes more \
+                   entries than the others keep for it. After the member is resumed, its log shows that it received a \
+                   snapshot, and its watch must deliver the same events as the watch at the other members.",
         by_hand: "etcdctl --endpoints FOLLOWER watch --prefix /registry; kill -STOP it; write more than \
                   --snapshot-count entries; kill -CONT it",
         profiles: &["ha"],
@@ -82,7 +83,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// A client at each of the two servers.
+/// A client for each of the two servers.
 async fn both(ctx: &Ctx) -> Result<[Ctx; 2], Stop> {
     let servers = ctx.servers();
     let [first, second, ..] = servers.as_slice() else {
@@ -114,11 +115,11 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
         seen.push(events.iter().map(told).collect());
     }
     expect!(seen[0].len() >= WRITES, "a watch over {WRITES} writes delivered {} events", seen[0].len());
-    expect_eq!(seen[1], seen[0], "what the watch at the second server delivered, beside that at the first");
+    expect_eq!(seen[1], seen[0], "events of the watch at the second server, compared with the first");
     Ok(())
 }
 
-/// Creates, updates and deletes by turns; gives the revision.
+/// Creates an object or updates it; returns the revision.
 async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, Stop> {
     let name = format!("k{}", number / 3);
     ctx.count("writes", 1);
@@ -130,21 +131,21 @@ async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, Stop> {
     Ok(server.update(&CONFIG_MAPS, &change).await?.rv())
 }
 
-/// GET, LIST and WATCH from a resource version of the other server.
+/// Sends GET, LIST and WATCH with a resource version of the other server.
 async fn as_new_there(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict {
     let name = format!("k{}", number / 3);
     let answer = there.try_get(&CONFIG_MAPS, &name, &format!("resourceVersion={rv}")).await?;
     let object = answer.object()?;
-    expect_eq!(object.rv(), rv, "the resource version that GET at the other server shows");
+    expect_eq!(object.rv(), rv, "the resource version in a GET at the other server");
     let query = format!("resourceVersion={rv}&resourceVersionMatch=NotOlderThan");
     let list = there.list(&CONFIG_MAPS, &query).await?;
     let item = list.items().into_iter().find(|item| item.name() == name).map(|item| item.rv());
-    expect!(list.rv() >= rv, "LIST at the other server shows {}, asked for {rv} and newer", list.rv());
-    expect_eq!(item, Some(rv), "the resource version of {name} that LIST at the other server shows");
+    expect!(list.rv() >= rv, "a LIST at the other server is at {}, but {rv} or newer was requested", list.rv());
+    expect_eq!(item, Some(rv), "the resource version of {name} in a LIST at the other server");
     let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::after(rv - 1)).await?;
     let events = watch.read_to(rv, ctx.limit(30.0)).await?;
     let seen = events.last().map(|event| (event.object.name().to_owned(), event.frame.rv));
-    expect_eq!(seen, Some((name, rv)), "what a watch at the other server delivers after {}", rv - 1);
+    expect_eq!(seen, Some((name, rv)), "the last event of a watch at the other server after {}", rv - 1);
     Ok(())
 }
 
@@ -158,13 +159,16 @@ async fn never_back(ctx: &Ctx) -> Verdict {
         written.insert((name.clone(), rv));
         let zero = there.try_get(&CONFIG_MAPS, &name, "resourceVersion=0").await?;
         let get = there.get(&CONFIG_MAPS, &name).await?;
-        expect_eq!(get.rv(), rv, "the resource version that GET at the other server shows at once");
+        expect_eq!(get.rv(), rv, "the resource version in a GET at the other server right after the write");
         match zero.status {
             404 => ctx.count("stale at 0", 1),
             _ => {
                 let seen = zero.object()?.rv();
                 ctx.count(if seen < rv { "stale at 0" } else { "fresh at 0" }, 1);
-                expect!(written.contains(&(name.clone(), seen)), "GET of {name} at 0 shows {seen}, which never was");
+                expect!(
+                    written.contains(&(name.clone(), seen)),
+                    "a GET of {name} at 0 shows {seen}, which never existed"
+                );
             }
         }
     }
@@ -174,13 +178,21 @@ async fn never_back(ctx: &Ctx) -> Verdict {
         let rv = write(ctx, here, number).await?;
         let list = there.list(&CONFIG_MAPS, "").await?;
         let item = list.items().into_iter().find(|item| item.name() == name).map(|item| item.rv());
-        expect_eq!(item, Some(rv), "the resource version of {name} that LIST at the other server shows at once");
+        expect_eq!(
+            item,
+            Some(rv),
+            "the resource version of {name} in a LIST at the other server right after the write"
+        );
         let rv = write_again(here, &name).await?;
         let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
-        let what = format!("{name} in the initial part");
+        let what = format!("{name} in the initial events");
         let events = watch.read_until(&what, ctx.limit(30.0), |event| event.object.name() == name).await?;
         let seen = events.last().map(|event| event.frame.rv);
-        expect_eq!(seen, Some(rv), "the resource version of {name} with which a watch at the other server begins");
+        expect_eq!(
+            seen,
+            Some(rv),
+            "the resource version of {name} in the initial events of a watch at the other server"
+        );
         ctx.count("watches", 1);
     }
     Ok(())
@@ -193,7 +205,7 @@ async fn write_again(server: &Ctx, name: &str) -> Result<u64, Stop> {
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Writes over the elections.
+/// Writes that must be acknowledged across the elections.
 const ACKNOWLEDGED: u64 = 20;
 
 async fn leader_change(ctx: &Ctx) -> Verdict {
@@ -220,7 +232,7 @@ fn component(place: usize) -> String {
     format!("etcd-main-{}", place + 1)
 }
 
-/// Waits until the members agree on a leader, which is not the one that is away; gives its place.
+/// Waits until the members agree on a leader; returns its index. `away` is the index of a killed or suspended member.
 async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usize, Stop> {
     let present = || members.iter().enumerate().filter(|(place, _)| Some(*place) != away);
     let found = wait::until("the members to agree on a leader", ctx.limit(60.0), LOOK_EVERY, || async {
@@ -243,7 +255,7 @@ async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usi
     Ok(found)
 }
 
-/// All members must hold the same, as soon as all are at the same revision.
+/// Waits until all members are at the same revision; their hashes must be equal there.
 async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
     let revision = ctx.store(&CONFIG_MAPS).revision().await?;
     let mut hashes = BTreeSet::new();
@@ -255,16 +267,16 @@ async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
         hashes.insert(hash.await?);
     }
     ctx.count("members compared", members.len() as u64);
-    expect!(hashes.len() == 1, "the members' hashes at revision {revision} (with what is compacted): {hashes:?}");
+    expect!(hashes.len() == 1, "the members have different (hash, compacted revision) at {revision}: {hashes:?}");
     Ok(())
 }
 
 /// More than a leader sends without an answer (512 messages; etcd server/etcdserver/raft.go, maxInflightMsgs) and the
 /// profile's `snapshot-catchup-entries` together.
 const ENTRIES: usize = 800;
-/// A leader that is sending a snapshot keeps all entries meanwhile ("skip compaction since there is an inflight snapshot").
-/// Where it began to on its own, because the member lagged on a busy machine, the member that is held then gets all entries
-/// in the end, and has no use for a snapshot: it is held again.
+/// A leader that is sending a snapshot keeps all entries meanwhile ("skip compaction since there is an inflight
+/// snapshot"). If it has begun to send one on its own, because the member lagged on a busy machine, the suspended
+/// member receives all entries in the end and needs no snapshot: the check suspends it again.
 const FILLER: &str = "/archproof-filler";
 const CAUGHT_UP: &str = "applied snapshot";
 
@@ -278,7 +290,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     collector.wait_for(members[away].revision().await?, ctx.limit(30.0)).await?;
     let snapshots = snapshots(ctx, away)?;
     let absence = async {
-        let mut rounds = ctx.rounds("the member that was away was sent no snapshot");
+        let mut rounds = ctx.rounds("the member that was away received no snapshot");
         loop {
             rounds.next()?;
             ctx.count("absences", 1);
@@ -288,7 +300,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
             }
             let last = members[leading].delete(FILLER).await?;
             held.release().await?;
-            wait::until("the member to be back", ctx.limit(60.0), LOOK_EVERY, || async {
+            wait::until("the member to catch up", ctx.limit(60.0), LOOK_EVERY, || async {
                 Ok(match members[away].revision().await {
                     Ok(revision) if revision >= last => Ok(()),
                     Ok(revision) => Err(format!("it is at revision {revision} of {last}")),
@@ -315,14 +327,14 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let first = here.iter().find(|change| !there.contains(change));
     expect!(
         there == here,
-        "of {} changes the member's watch delivered {}; the first that it did not: {first:?}",
+        "of {} changes the member's watch delivered {}; the first missing one: {first:?}",
         here.len(),
         there.len()
     );
     same_hash(ctx, &members).await
 }
 
-/// How often the member's log says that it was sent a snapshot.
+/// The number of snapshots that the member has received according to its log.
 fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, Stop> {
     Ok(ctx.log(&component(place))?.matches(CAUGHT_UP).count())
 }

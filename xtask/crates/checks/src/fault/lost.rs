@@ -1,4 +1,4 @@
-//! Writes whose answers never come: they took effect once, or not at all.
+//! Writes without an answer: they took effect once, or not at all.
 
 use std::time::Duration;
 
@@ -22,13 +22,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "fault.write-timeout-ambiguous",
     place: here!(),
     level: Should,
-    requirement: "A write whose answer never came is in the store once, with one revision, or not at all: the same \
-                      POST again is answered 409 AlreadyExists or 201, the same PUT 409 Conflict or 200, the same DELETE \
-                      404 or 200, and nothing takes effect twice.",
+    requirement: "A write without an answer is in the store once, with one revision, or not at all: the same POST \
+                  again is answered 409 AlreadyExists or 201, the same PUT 409 Conflict or 200, the same DELETE 404 or \
+                  200, and nothing takes effect twice.",
     source: "etcd tests/robustness (a failed operation may be persisted); apiserver pkg/storage/etcd3/store.go",
-    observed: "etcd is stopped (SIGSTOP); creates, updates and conditional deletes are sent, whose time runs out at \
-                   the server (`timeout`) or whose client goes away. None may be answered as done. etcd goes on; others are \
-                   sent whose answer nobody looks at. Each is sent again with another value. The raw history must hold exactly one of the two.",
+    observed: "The check suspends etcd (SIGSTOP) and sends creates, updates and conditional deletes that time out at \
+               the server (`timeout`) or whose client goes away. None may be answered as done. After it has resumed \
+               etcd, it sends more writes and ignores their answers. It sends each write again with another value. The \
+               raw history must hold exactly one of the two.",
     by_hand: "kill -STOP $(pidof etcd); kubectl create configmap a --request-timeout=1s; kill -CONT $(pidof etcd); \
                   kubectl create configmap a; etcdctl get /registry/configmaps/default/a -w fields",
     profiles: &["disruptive"],
@@ -39,7 +40,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const ETCD: &str = "etcd-main";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A write that will not be answered.
+/// A write whose answer is lost.
 #[derive(Clone, Copy)]
 struct Lost {
     kind: Kind,
@@ -53,16 +54,16 @@ enum Kind {
     Delete,
 }
 
-/// Who gives up.
+/// The side that gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Server,
     Client,
-    /// Nobody: it is answered, and nobody looks at the answer.
+    /// Neither side: the server answers, and the client ignores the answer.
     Nobody,
 }
 
-/// Of each kind and way.
+/// The number of writes of each kind and way.
 const OF_EACH: usize = 2;
 
 async fn ambiguous(ctx: &Ctx) -> Verdict {
@@ -81,11 +82,11 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
     held.release().await?;
     for (answer, (lost, _)) in answers?.iter().zip(silent()) {
         let done = answer.as_ref().is_some_and(Response::is_success);
-        expect!(!done, "a {:?} was answered as done while etcd stood still", lost.kind);
+        expect!(!done, "a {:?} was answered as done while etcd was suspended", lost.kind);
         ctx.count(if answer.is_some() { "answered that its time ran out" } else { "not answered" }, 1);
     }
     settle(ctx, "settled").await?;
-    // What was sent to a store that stood still may have had no effect at all: these have one.
+    // Writes to a suspended store may all have had no effect; these do have one.
     for (lost, object) in writes.iter().filter(|(lost, _)| lost.way == Way::Nobody) {
         lose(ctx, *lost, object).await?;
     }
@@ -108,7 +109,7 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Sends a write; None if there was no answer, or nobody looked at it.
+/// Sends a write; None if there was no answer, or the client ignored it.
 async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<Response>> {
     let limit = ctx.limit(1.0);
     let request = request(ctx, lost.kind, object, "first").await?;
@@ -116,7 +117,7 @@ async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<R
     match lost.way {
         Way::Server => {
             let request = request.query(format!("timeout={}ms", limit.as_millis()));
-            // A server whose own time runs out at the same moment aborts the stream.
+            // If the server's own time runs out at the same moment, it aborts the stream.
             Ok(send(&request).await.ok())
         }
         Way::Nobody => {
@@ -143,7 +144,7 @@ async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Re
     })
 }
 
-/// The same write again, with another value: done, or refused since the first one was.
+/// Sends the same write again, with another value: it must be done, or refused because the first one was done.
 async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
     let answer = ctx.send(&request(ctx, lost.kind, object, "again").await?).await?;
     let (done, refused) = match lost.kind {
@@ -151,18 +152,18 @@ async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
         Kind::Update => (answer.status == 200, answer.is(409, "Conflict")),
         Kind::Delete => (answer.status == 200, answer.is(404, "NotFound")),
     };
-    expect!(done || refused, "the {:?} of {} again was answered {answer}", lost.kind, object.name());
+    expect!(done || refused, "the second {:?} of {} was answered {answer}", lost.kind, object.name());
     ctx.count(if refused { "there once" } else { "not there" }, 1);
     let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
     let first = effects(ctx, &key, lost.kind, "first");
-    // A delete looks the same, whoever made it.
+    // The history does not show which request made a delete.
     if lost.kind != Kind::Delete {
         let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
         let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
         expect_eq!(
             by,
             if refused { "first" } else { "again" },
-            "whose value {key} has after the second {:?}",
+            "the writer of the value of {key} after the second {:?}",
             lost.kind
         );
         expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", lost.kind);
@@ -170,7 +171,7 @@ async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
     Ok(())
 }
 
-/// Exactly one of the two is in the history, once.
+/// Exactly one of the two writes must be in the history, once.
 async fn once(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
     let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
     let counts = match lost.kind {

@@ -17,17 +17,18 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.apiserver-restart",
         place: here!(),
         level: Must,
-        requirement: "After an apiserver was killed and started again on the same store, every acknowledged write is there \
-                      with the resource version of its answer, a write without an answer is there once or not at all, \
-                      and a client that resumes its watch from its last event or bookmark gets everything it has missed, \
-                      or a 410.",
+        requirement: "After an apiserver was killed and started again on the same store, every acknowledged write is \
+                      in the store with the resource version of its answer, a write without an answer is there once or \
+                      not at all, and a client that resumes its watch from its last event or bookmark gets everything \
+                      that it missed, or a 410.",
         source: "KEP-1904; kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; etcd \
                  tests/robustness",
-        observed: "Four writers and four watchers of ConfigMaps (cached) and Events (not cached), over HTTP/1.1 and \
-                   HTTP/2; SIGKILL of the apiserver, start when a write has had no answer, and as much work again. On \
-                   `ha` clients go over to the other apiserver. Watchers wait until ten more writes of their collection \
-                   are acknowledged, and resume; after a 410 they list. Each life must be the recorded history of its \
-                   collection up to a marker written last.",
+        observed: "Four writers and four watchers use ConfigMaps (cached) and Events (not cached), over HTTP/1.1 and \
+                   HTTP/2. The check kills the apiserver with SIGKILL and starts it when a write has had no answer; \
+                   then the clients do as much work again. On `ha` clients switch to the other apiserver. Watchers \
+                   wait until ten more writes of their collection are acknowledged, and resume; after a 410 they list. \
+                   The events of each watcher must be the recorded history of its collection up to a marker written \
+                   last.",
         by_hand: "kubectl get configmaps -w in one shell, kubectl create configmap in a loop in another, kill -9 the \
                   apiserver, start it, and compare with etcdctl watch --prefix /registry/configmaps/",
         profiles: &["disruptive", "ha"],
@@ -38,14 +39,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.etcd-restart",
         place: here!(),
         level: Must,
-        requirement: "After etcd was killed and started again, every write that the API acknowledged is there, open API \
-                      watches go on without a gap or end, and no event is delivered for a revision that etcd does not \
-                      have.",
+        requirement: "After etcd was killed and started again, every write that the API acknowledged is there, open \
+                      API watches continue without a gap or end, and no event is delivered for a revision that etcd \
+                      does not have.",
         source: "etcd tests/robustness (failpoint Kill); etcd.io, KV API guarantees, \"Durability\"",
-        observed: "The same workload; SIGKILL of etcd, start when a write has met that, and as much work again. The raw store \
-                   is recorded over the restart from the first revision that was not seen; its end must follow from all \
-                   that was recorded.",
-        by_hand: "kubectl create configmap in a loop, kill -9 etcd, start it, and compare what was created with etcdctl \
+        observed: "The same workload. The check kills etcd with SIGKILL and starts it when a write has met the fault; \
+                   then the clients do as much work again. The check records the raw store across the restart, from \
+                   the first revision that it has not seen; the state at the end must follow from the whole record.",
+        by_hand: "kubectl create configmap in a loop, kill -9 etcd, start it, and compare the created objects with etcdctl \
                   get --prefix --keys-only /registry/configmaps/",
         profiles: &["disruptive"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -55,11 +56,11 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.slow-machine",
         place: here!(),
         level: Should,
-        requirement: "Where apiserver and etcd are executed a fifth of the time only, nothing acknowledged is lost, no \
-                      watch has a gap, and writes still get through.",
+        requirement: "When apiserver and etcd run only a fifth of the time, no acknowledged write is lost, no watch \
+                      has a gap, and writes still get through.",
         source: "etcd-io/etcd#16319, #16963, #17593 (robustness tests on slow machines)",
-        observed: "The same workload, while both processes are stopped (SIGSTOP) for 80 ms in every 100 ms, at least thirty \
-                   times and until writes got through.",
+        observed: "The same workload, while both processes are suspended (SIGSTOP) for 80 ms in every 100 ms, at least \
+                   thirty times and until writes got through.",
         by_hand: "while kubectl create configmap runs in a loop: while true; do kill -STOP $(pidof etcd kube-apiserver); \
                   sleep 0.08; kill -CONT $(pidof etcd kube-apiserver); sleep 0.02; done",
         profiles: &["disruptive"],
@@ -70,7 +71,7 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.apiserver-kill-during-write",
         place: here!(),
         level: Extra,
-        requirement: "An apiserver that is killed again and again in the middle of writes loses nothing that it \
+        requirement: "An apiserver that is killed repeatedly in the middle of writes loses no write that it \
                       acknowledged, and leaves no write half done or done twice.",
         source: "etcd tests/robustness",
         observed: "The same workload over three kills, each after more writes have reached the store.",
@@ -85,7 +86,7 @@ const APISERVER: &str = "kube-apiserver";
 pub(crate) const ETCD: &str = "etcd-main";
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
-    // Of two apiservers half of the watchers are at the one that is killed.
+    // With two apiservers, half of the watchers use the one that is killed.
     let minima = [("unanswered", 1), (RESUMED, 2), (RESUMED_LATE, 1)];
     let servers = Servers::all(ctx).unwrap_or_else(|_| Servers::first(ctx));
     let workload = Workload::new(ctx, servers);
@@ -95,8 +96,8 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
 async fn etcd_restart(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::first(ctx));
     let silence = async {
-        // etcd is back within a second; a workload that was waiting just then would not have noticed. Without a limit
-        // of its own a read is tried again for 40 s.
+        // etcd is back within a second; a workload that was waiting just then would not have noticed. Without its own
+        // time limit a read is retried for 40 s.
         let what = "a quorum read to fail without a store";
         let read = format!("/api/v1/namespaces/default?timeout={}s", ctx.stretched(2));
         wait::until(what, ctx.limit(30.0), Duration::from_millis(50), || async {
@@ -109,12 +110,12 @@ async fn etcd_restart(ctx: &Ctx) -> Verdict {
     workload.through(&[(load::MET, 1)], restart_after(ctx, ETCD, silence)).await
 }
 
-/// Killed, not asked to end; ready again afterwards.
+/// Kills the component and starts it again; it is ready afterwards.
 pub(crate) async fn restart(ctx: &Ctx, component: &str) -> Verdict {
     restart_after(ctx, component, async { Ok(()) }).await
 }
 
-/// The component is away until `met` has ended. It is started also where the clients never met the fault.
+/// The component is away until `met` has ended. It is started again even if the clients never met the fault.
 pub(crate) async fn restart_after(ctx: &Ctx, component: &str, met: impl Future<Output = Verdict>) -> Verdict {
     ctx.control(component, Action::Kill).await?;
     let met = met.await;
@@ -122,19 +123,19 @@ pub(crate) async fn restart_after(ctx: &Ctx, component: &str, met: impl Future<O
     met
 }
 
-/// How often both are stopped at least, how long, and how long they run in between.
+/// The least number of suspensions, the length of each, and the time between them.
 const STOPS: usize = 30;
 const STOPPED: Duration = Duration::from_millis(80);
 const RUNNING: Duration = Duration::from_millis(20);
-/// Writes that must get through meanwhile.
+/// Writes that must get through during the fault.
 const STUTTERED: u64 = 10;
 
 async fn slow_machine(ctx: &Ctx) -> Verdict {
     let enough = AtomicBool::new(false);
     let workload = Workload::new(ctx, Servers::first(ctx));
-    // A fifth of a machine that is slow itself does little in thirty stops.
+    // A fifth of a slow machine does little in thirty suspensions.
     let writes = async {
-        // What has reached the store need not have been acknowledged: 6 of 20 had, on an emulated machine.
+        // A write that has reached the store need not be acknowledged: 6 of 20 were, on an emulated machine.
         load::progress(ctx, 4 * STUTTERED.cast_signed()).await?;
         workload.acknowledged(STUTTERED).await?;
         enough.store(true, Ordering::Relaxed);
@@ -165,7 +166,7 @@ async fn apiserver_kills(ctx: &Ctx) -> Verdict {
         for kill in 1..=KILLS {
             restart_after(ctx, APISERVER, workload.unanswered(kill)).await?;
             load::progress(ctx, BETWEEN).await?;
-            // A watch that is not open is not ended by the next kill.
+            // The next kill ends only watches that are open.
             workload.watching().await?;
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! A store that does not answer: what the apiserver says of itself, what it refuses, and what it still serves.
+//! A store that does not answer: the health that the apiserver reports, the requests that it refuses, and those that it
+//! still serves.
 
 use std::time::Duration;
 
@@ -20,12 +21,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.readyz",
         place: here!(),
         level: Should,
-        requirement: "While a store does not answer, the apiserver says so: /readyz fails with `etcd` and `etcd-readiness`, \
-                      or `etcd-override-N` and `etcd-override-readiness-N`, by which of the stores it is; /livez fails \
-                      with the former; both recover with the store.",
+        requirement: "While a store does not answer, the apiserver reports it: /readyz fails with `etcd` and \
+                      `etcd-readiness`, or `etcd-override-N` and `etcd-override-readiness-N`, depending on the store; \
+                      /livez fails with the former; both recover with the store.",
         source: "apiserver pkg/server/options/etcd.go (addEtcdHealthEndpoint)",
-        observed: "The store of the Events, then the main one, is stopped (SIGSTOP), and /readyz and /livez are read \
-                   until they say so, and again until they are well.",
+        observed: "The check suspends the store of the Events (SIGSTOP), then the main one. It reads /readyz and \
+                   /livez until they report that, resumes the store, and reads them until they succeed.",
         by_hand: "kill -STOP $(pidof etcd); kubectl get --raw '/readyz?verbose'; kill -CONT $(pidof etcd)",
         profiles: &["split-events"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -36,13 +37,13 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "While the watch cache of a resource is not filled, a WATCH, and a LIST without a limit or with a \
-                      selector, are answered 429 TooManyRequests with Retry-After from 1 to 30 seconds; a GET and a LIST \
-                      with a limit alone are answered by the store.",
+                      selector, are answered 429 TooManyRequests with Retry-After from 1 to 30 seconds; the store \
+                      answers a GET and a LIST with a limit alone.",
         source: "KEP-4568; apiserver pkg/storage/cacher/cacher.go (Watch), util.go (calculateRetryAfterForUnreadyCache), \
                  delegator.go (shouldDelegateListOnNotReadyCache)",
-        observed: "A new custom resource, of which the store holds many objects already, gets its cache when it is first \
-                   asked for. The first requests are sent at once: WATCH with and without a resource version, LIST \
-                   without one, at 0, and with a selector; GET and LIST with a limit, which must be answered.",
+        observed: "A new custom resource, of which the store already holds many objects, gets its cache at the first \
+                   request. The check sends the first requests all at once: WATCH with and without a resource version, \
+                   LIST without one, at 0, and with a selector; GET and LIST with a limit, which must be answered 200.",
         by_hand: "kubectl apply a new CustomResourceDefinition; etcdctl put many of its objects; kubectl get --raw \
                   '/apis/GROUP/v1/namespaces/default/PLURAL?watch=true' -v 8",
         profiles: &["disruptive"],
@@ -53,12 +54,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.etcd-network-blackhole",
         place: here!(),
         level: Extra,
-        requirement: "While the store does not answer, a GET without a resource version and a write are answered 5xx, or \
-                      aborted, when their time is over, and never as done; a GET at 0 is served from the cache; afterwards nothing \
-                      acknowledged is lost, and no watch has a gap.",
+        requirement: "While the store does not answer, a GET without a resource version and a write are answered 5xx, \
+                      or aborted, when their time is over, and never answered as done; a GET at 0 is served from the \
+                      cache; afterwards no acknowledged write is lost, and no watch has a gap.",
         source: "etcd tests/robustness (failpoint Blackhole); kubernetes test/e2e/cloud/gcp/etcd_failure.go",
-        observed: "Four writers and four watchers; etcd is stopped (SIGSTOP), so that nothing comes back from it, though \
-                   its connections stay. GET, GET at 0 and a create with a time limit meanwhile; then etcd goes on.",
+        observed: "Four writers and four watchers run. The check suspends etcd (SIGSTOP), so that etcd sends nothing \
+                   although its connections stay. It sends GET, GET at 0 and a create with a time limit; then it \
+                   resumes etcd.",
         by_hand: "kill -STOP $(pidof etcd); kubectl get --raw '/api/v1/namespaces/default/configmaps/a?resourceVersion=0'; \
                   kubectl get configmap a --request-timeout=2s; kill -CONT $(pidof etcd)",
         profiles: &["disruptive"],
@@ -92,22 +94,22 @@ async fn readyz(ctx: &Ctx) -> Verdict {
 pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
     let what = format!("{path} to fail with {}", checks.join(" and "));
     let ill = wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
-        // A server that is not ready may also say so by a 503.
+        // A server that is not ready may also answer 503.
         let answer = ctx.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
         let body = String::from_utf8_lossy(&answer.body).into_owned();
         let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
         Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
     });
     match ill.await {
-        // Stopped for so long, a store must have been missed: the server keeps silent about it.
-        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("in vain waited for {what}"))),
+        // The server must notice a store that is suspended for so long, so a time-out is a failure.
+        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("timed out waiting for {what}"))),
         other => other,
     }
 }
 
 pub(crate) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
     for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
-        let what = format!("{path} to be well with {}", which.join(" and "));
+        let what = format!("{path} to succeed with {}", which.join(" and "));
         wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
             let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
             let body = String::from_utf8_lossy(&answer.body).into_owned();
@@ -119,13 +121,13 @@ pub(crate) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
     Ok(())
 }
 
-/// Objects that the cache has to read before it is filled, and the fields of each: work for a tenth of a second or more.
-/// On a slow machine fewer of them are.
+/// Objects that the cache has to read before it is filled, and the fields of each: work for a tenth of a second or
+/// more. A slow machine gets fewer objects.
 const OBJECTS: u32 = 100;
 const FIELDS: usize = 4000;
 
 async fn cache_not_ready(ctx: &Ctx) -> Verdict {
-    // New resources until one was asked for in time.
+    // Tries new resources until the requests for one came in time.
     let mut rounds = ctx.rounds("each cache was filled before a WATCH and a LIST reached it");
     loop {
         let attempt = rounds.next()? + 1;
@@ -142,7 +144,7 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// The first requests for a resource, all at once. Whether a WATCH and a LIST were refused.
+/// Sends the first requests for a resource, all at once. Returns whether a WATCH and a LIST were refused.
 async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
@@ -151,12 +153,12 @@ async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
     let by_cache =
         [watch.as_str(), from_one.as_str(), "", "labelSelector=a%3Db&limit=1", "resourceVersion=0"].map(request);
     let by_store = [Request::get(format!("{path}/a0")), request("limit=1")];
-    // The 429 is required here, and the 503 that a server without KEP-4568 gives is wrong.
+    // 429 is required here; 503, the answer of a server without KEP-4568, is a failure.
     let send = |request| async move { ctx.send(request).await.accept(&[429, 503]) };
     let (cached, stored) =
         futures::try_join!(try_join_all(by_cache.iter().map(send)), try_join_all(by_store.iter().map(send)))?;
     for (request, answer) in by_store.iter().zip(&stored) {
-        expect!(answer.status == 200, "{request}, which the store has to answer, was answered {answer}");
+        expect!(answer.status == 200, "{request}, which the store must answer, was answered {answer}");
         ctx.count("served by the store", 1);
     }
     let (mut watches, mut lists) = (0, 0);
@@ -192,7 +194,7 @@ async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
     .await
 }
 
-/// Puts objects into the store behind the server's back: to create one would fill the cache. Each attempt puts more.
+/// Puts objects directly into the store: a create through the server would fill the cache. Each attempt puts more.
 async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
     let namespace = ctx.namespace().await?;
     ctx.workers_make(resource).await?;
@@ -210,9 +212,9 @@ async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
 }
 
 async fn blackhole(ctx: &Ctx) -> Verdict {
-    // It may take effect later.
+    // The create may take effect later.
     ctx.workers_make(&SECRETS).await?;
-    // Outside of the workload's collections: a namespace is cached as well.
+    // Not in the workload's collections; a namespace is cached as well.
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let hole = async {
         let held = ctx.hold(ETCD).await?;
@@ -224,7 +226,7 @@ async fn blackhole(ctx: &Ctx) -> Verdict {
     Workload::new(ctx, Servers::first(ctx)).through(&minima, hole).await
 }
 
-/// [`in_the_dark`] until a request is answered: where the server aborts all streams, no answer is judged.
+/// Repeats [`in_the_dark`] until a request is answered: if the server aborts all streams, there is no answer to judge.
 async fn refused_in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
     let mut rounds = ctx.rounds("the server aborted each GET and create");
     while !ctx.counters().contains_key("answered 5xx") {
@@ -234,7 +236,7 @@ async fn refused_in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
     Ok(())
 }
 
-/// What a server that cannot ask its store answers to requests with this time limit.
+/// Checks the answers to requests with this time limit of a server whose store does not answer.
 pub(crate) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdict {
     let limit = format!("timeout={}ms", limit.as_millis());
     let create = Request::new(Method::POST, format!("{path}/secrets")).query(limit.clone());
@@ -242,7 +244,7 @@ pub(crate) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdi
     let get = Request::get(path).query(limit);
     let zero = Request::get(path).query("resourceVersion=0");
     let body = create.json(&secret.0);
-    // The store does not answer: that the server's time runs out is required of the first two, and wrong of the third.
+    // The store does not answer: a server time-out is required for the first two requests, and a failure for the third.
     let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
     let (get, written, zero) = futures::join!(send(&get), send(&body), send(&zero));
     for (what, answer) in [("GET without a resource version", get), ("a create", written)] {
@@ -251,7 +253,7 @@ pub(crate) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdi
                 expect!(is_server_error(&answer), "{what} was answered {answer} while the store did not answer");
                 ctx.count("answered 5xx", 1);
             }
-            // Where the time of the request and that of the store run out at once, the server aborts the stream.
+            // If the time of the request and that of the store run out at once, the server aborts the stream.
             Err(_) => ctx.count("aborted", 1),
         }
     }

@@ -1,4 +1,4 @@
-//! A disk that takes its time.
+//! A slow disk under the store.
 
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "fault.etcd-slow-disk",
     place: here!(),
     level: Extra,
-    requirement: "Where fsync of the store's disk takes longer than a second, a write is acknowledged when it is on the \
-                  disk and not before; nothing acknowledged is lost, no watch has a gap, and no bookmark is ahead of its \
+    requirement: "When fsync of the store's disk takes longer than a second, a write is acknowledged only after it is \
+                  on the disk; no acknowledged write is lost, no watch has a gap, and no bookmark is ahead of its \
                   events.",
     source: "etcd tests/robustness (lazyfs, sleep failpoints); etcd-io/etcd#14370 (a single member answered before the \
              fsync); etcd.io, KV API guarantees, \"Durability\"",
-    observed: "Four writers and four watchers; fsync and fdatasync of etcd wait for 1 s each (seccomp user \
-               notification, no root), and for longer where an ordinary create takes half as long, while more writes are \
-               awaited. A create meanwhile must take as long as one of \
-               them, where the store is etcd, and be in the store then.",
+    observed: "Four writers and four watchers run. fsync and fdatasync of etcd wait for 1 s each (seccomp user \
+               notification, no root), or for longer if an ordinary create takes more than half of that, until more \
+               writes are done. A create during the fault must take as long as one fsync, if the store is etcd, and \
+               must then be in the store.",
     by_hand: "faults slow-disk FILE etcd …; echo `x 1000` > FILE; time kubectl create configmap a",
     profiles: &["reflagged"],
     requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -31,10 +31,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const DELAY: Duration = Duration::from_secs(1);
-/// etcd gives up a request after seven seconds, and one waits for more than one fsync.
+/// etcd gives up a request after seven seconds, and a request waits for more than one fsync.
 const LONGEST: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Revisions while it lasts. What waits for the same fsync comes together.
+/// Revisions during the fault. Writes that wait for the same fsync come together.
 const DURING: i64 = 8;
 const ACKNOWLEDGED: u64 = 3;
 const DELAYED: u64 = 3;
@@ -52,7 +52,7 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
         let mut counts = disk.until_felt(&position, &[("delayed", DELAYED)]).await?;
         counts.add(disk.off().await?);
         ctx.count("fsyncs delayed", counts.of("delayed"));
-        // kine leaves it to the database when something is on the disk.
+        // With kine, the database decides when a write is on the disk.
         let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).root.is_empty();
         expect!(
             took >= delay || !is_etcd,
@@ -65,8 +65,8 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
     workload.through(&[("acknowledged during the fault", ACKNOWLEDGED), ("fsyncs delayed", DELAYED)], fault).await
 }
 
-/// So long that a create which takes it cannot have been an ordinary one. Of a create that is as slow nothing is shown: on a
-/// busy machine the next one is faster.
+/// A delay that no ordinary create takes. A create that is as slow as the longest delay proves nothing: on a busy
+/// machine the next one is faster.
 async fn ordinary_delay(ctx: &Ctx) -> Result<Duration, Stop> {
     let mut rounds = ctx.rounds("an ordinary create took as long as a slow disk");
     loop {
@@ -81,7 +81,8 @@ fn delay(ordinary: Duration) -> Option<Duration> {
     Some(DELAY.max(ordinary * 2)).filter(|delay| *delay <= LONGEST)
 }
 
-/// What a create takes that is answered as done. etcd gives up a request after seven seconds, which may be a few fsyncs.
+/// The duration of a create that is answered as done. etcd gives up a request after seven seconds, which may be a few
+/// fsyncs.
 async fn create(ctx: &Ctx) -> Result<Duration, Stop> {
     wait::until("a create to be answered as done", ctx.limit(60.0), LOOK_EVERY, || async {
         let name = format!("slow-{:08x}", ctx.random().u32(..));

@@ -1,4 +1,4 @@
-//! A store that does not start, that is full, or that is killed while it forgets.
+//! A store that does not start, that is full, or that is killed during a compaction.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,12 +19,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.etcd-unsupported-arch",
         place: here!(),
         level: Should,
-        requirement: "etcd starts without ETCD_UNSUPPORTED_ARCH where it supports the architecture. Where it does not, it \
-                      ends with code 1 and says `Refusing to run etcd on unsupported architecture since \
+        requirement: "etcd starts without ETCD_UNSUPPORTED_ARCH if it supports the architecture. If it does not, it \
+                      exits with code 1 and logs `Refusing to run etcd on unsupported architecture since \
                       ETCD_UNSUPPORTED_ARCH is not set`.",
         source: "etcd server/etcdmain/etcd.go (checkSupportArch); etcd-io/etcd#21509",
-        observed: "etcd is stopped and started without the variable. Whether the architecture is supported, etcd's own log \
-                   of its first start says. Afterwards it runs again as before, with the same data.",
+        observed: "The check stops etcd and starts it without the variable. The log of etcd's first start shows \
+                   whether the architecture is supported. Afterwards etcd runs again as before, with the same data.",
         by_hand: "env -u ETCD_UNSUPPORTED_ARCH etcd; echo $?",
         profiles: &["disruptive"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -34,11 +34,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.compaction-kill",
         place: here!(),
         level: Extra,
-        requirement: "etcd that is killed while it compacts comes back with everything that was acknowledged, and what was \
-                      compacted stays so: no revision is given out again.",
+        requirement: "An etcd that is killed while it compacts comes back with every acknowledged write, and compacted \
+                      revisions stay compacted: no revision is assigned again.",
         source: "etcd-io/etcd#16693, #17780, #19179",
-        observed: "Four writers and four watchers; SIGKILL of etcd at the same time as a compaction, start, three times. A \
-                   revision that was once refused as compacted must be refused after every later start.",
+        observed: "Four writers and four watchers run. Three times the check kills etcd with SIGKILL at the same time \
+                   as a compaction, and starts it. A revision that was once refused as compacted must be refused after \
+                   every later start.",
         by_hand: "etcdctl compact --physical to the present revision & kill -9 etcd; start it; etcdctl get --rev=N",
         profiles: &["disruptive"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -48,12 +49,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.disk-full",
         place: here!(),
         level: Extra,
-        requirement: "While etcd has the alarm NOSPACE, writes that need space are answered 5xx and have no effect; reads, \
-                      deletes and watches work; when the alarm is off, writes work again.",
+        requirement: "While etcd has the alarm NOSPACE, writes that need space are answered 5xx and have no effect; \
+                      reads, deletes and watches work; after the alarm is disarmed, writes work again.",
         source: "etcd server/etcdserver/apply (applierV3Capped); etcd.io, Maintenance, \"Space quota\"",
-        observed: "etcd is started with a quota below its size. Create and update, GET and LIST without a resource version, \
-                   a watch, and a delete whose event the watch must deliver; then etcd with its own quota, and the alarm \
-                   is taken back.",
+        observed: "The check starts etcd with a quota below its size. It sends create and update, GET and LIST without \
+                   a resource version, a watch, and a delete whose event the watch must deliver; then it starts etcd \
+                   with its own quota and disarms the alarm.",
         by_hand: "etcd --quota-backend-bytes=65536; kubectl create configmap a; etcdctl alarm list; etcdctl alarm disarm",
         profiles: &["disruptive"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -64,7 +65,7 @@ pub(super) static CHECKS: &[Check] = &[
 const ETCD: &str = "etcd-main";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Waits until the server writes again; gives the revision.
+/// Waits until the server accepts a write again; returns its revision.
 pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
     let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, name, name);
     wait::until("a write to be answered again", ctx.limit(60.0), LOOK_EVERY, || async {
@@ -96,13 +97,13 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     }
     let log = ctx.log(ETCD)?;
     match (is_supported, refused) {
-        (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, and its log says: {REFUSED}"),
+        (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, but its log says: {REFUSED}"),
         (true, Some(error)) => {
             expect!(false, "etcd did not start without {VARIABLE}, although it supports this architecture: {error}");
         }
         (false, None) => expect!(false, "etcd started without {VARIABLE} on an architecture that it does not support"),
         (false, Some(error)) => {
-            expect!(error.contains("exit status: 1)"), "etcd did not end with code 1: {error}");
+            expect!(error.contains("exit status: 1)"), "etcd did not exit with code 1: {error}");
             expect!(log.contains(REFUSED), "etcd's log does not say: {REFUSED}");
         }
     }
@@ -112,7 +113,7 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// From the begin of a compaction: before it is noted, in its middle, and near its end.
+/// Times from the start of a compaction: before etcd has recorded it, in its middle, and near its end.
 const KILLED_AFTER: [Duration; 3] = [Duration::ZERO, Duration::from_millis(120), Duration::from_millis(300)];
 /// Revisions between two compactions.
 const BETWEEN: i64 = 40;
@@ -124,12 +125,12 @@ async fn compaction_kill(ctx: &Ctx) -> Verdict {
     seen
 }
 
-/// Starts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
+/// Restarts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
 async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
     let flags = [("compaction-batch-limit", "10"), ("compaction-sleep-interval", "30ms")];
     let value = |value: &str| if slow { value.to_owned() } else { String::new() };
     let flags = flags.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect();
-    // Asked to end, etcd would wait for those who watch.
+    // On SIGTERM etcd would wait for its watchers.
     ctx.control(ETCD, Action::Kill).await?;
     ctx.control(ETCD, Action::Restart { flags }).await
 }
@@ -141,7 +142,7 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
         let mut forgotten = 0;
         for (number, wait) in KILLED_AFTER.into_iter().enumerate() {
             load::progress(ctx, BETWEEN).await?;
-            // What is not recorded yet must not be compacted.
+            // Revisions that are not recorded yet must not be compacted.
             let revision = recorder.last_revision();
             recorder.compaction(revision);
             let kill = async {
@@ -168,7 +169,8 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
     workload.through(&minima, kills).await
 }
 
-/// Waits until etcd has noted a compaction. On a busy machine it has not begun when the time before the kill is over.
+/// Waits until etcd has recorded a compaction. On a busy machine it may not have begun when the time before the kill is
+/// over.
 async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     let what = format!("revision {revision} to be refused as compacted");
     wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
@@ -181,7 +183,7 @@ async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     .await
 }
 
-/// What was refused as compacted once is refused.
+/// A revision that was once refused as compacted must be refused.
 async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     if revision == 0 {
         return Ok(());
@@ -190,7 +192,7 @@ async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
         Err(error) if error.is_compacted() => Ok(()),
         Err(error) => Err(error.into()),
         Ok(_) => {
-            Err(Stop::failed(format!("revision {revision} was compacted, and can be read after a restart of etcd")))
+            Err(Stop::failed(format!("revision {revision} was compacted, but can be read after a restart of etcd")))
         }
     }
 }
@@ -206,7 +208,7 @@ async fn disk_full(ctx: &Ctx) -> Verdict {
     seen
 }
 
-/// An empty quota is etcd's own.
+/// Restarts etcd with a quota; with an empty one etcd uses its own flags.
 async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
     let flags = BTreeMap::from([("quota-backend-bytes".to_owned(), bytes.to_owned())]);
     ctx.control(ETCD, Action::Kill).await?;
@@ -215,7 +217,7 @@ async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
 
 async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
     let fresh = load::sample(ctx.namespace().await?, &CONFIG_MAPS, "fresh", "1");
-    wait::until("a create to be refused for want of space", ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until("a create to be refused because the store is full", ctx.limit(30.0), LOOK_EVERY, || async {
         let answer = ctx.try_create(&CONFIG_MAPS, &fresh).await?;
         expect!(!answer.is_success(), "a create was answered {answer} although the store is full");
         expect!((500..600).contains(&answer.status), "a create was answered {answer}, not 5xx, by a full store");

@@ -1,5 +1,5 @@
-//! The connection between apiserver and store: cut, silent, slow, and open in one direction only. The store itself is well,
-//! and answers the suite.
+//! The connection between apiserver and store: cut, silent, slow, and open in one direction only. The store itself
+//! works and answers the suite.
 
 use std::time::{Duration, Instant};
 
@@ -24,16 +24,18 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.store-cut",
         place: here!(),
         level: Extra,
-        requirement: "While its connections to the store are cut, or stay and carry nothing, the apiserver says so by \
-                      /readyz, and answers no write and no GET without a resource version as done; afterwards it is ready \
-                      again, nothing acknowledged is lost, no write took effect twice, and no watch has a gap.",
+        requirement: "While its connections to the store are cut, or stay open and carry nothing, the apiserver \
+                      reports it at /readyz, and answers no write and no GET without a resource version as done; \
+                      afterwards it is ready again, no acknowledged write is lost, no write took effect twice, and no \
+                      watch has a gap.",
         source: "etcd tests/robustness (failpoint Blackhole); apiserver pkg/server/options/etcd.go (addEtcdHealthEndpoint); \
                  etcd client/v3/retry.go",
-        observed: "Four writers and four watchers; a relay between apiserver and store resets all connections and each \
-                   new one, until /readyz fails; then it lets them through, until /readyz is well; then it keeps them and \
-                   passes nothing, and again. GET, GET at 0 and a create with a time limit in both.",
-        by_hand: "put a TCP proxy before etcd (socat), give its port to --etcd-servers, kill it, and kubectl get --raw \
-                  '/readyz?verbose'",
+        observed: "Four writers and four watchers run. A relay between apiserver and store resets all connections and \
+                   each new one until /readyz fails; then it passes data until /readyz succeeds; then it keeps the \
+                   connections and passes nothing until /readyz fails, and passes data again. The check sends GET, GET \
+                   at 0 and a create with a time limit during both faults.",
+        by_hand: "Put a TCP proxy before etcd (socat), give its port to --etcd-servers, kill it, and run kubectl get \
+                  --raw '/readyz?verbose'",
         profiles: &["reflagged"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
         run: scenario!(cut),
@@ -42,14 +44,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.store-half",
         place: here!(),
         level: Extra,
-        requirement: "A write that the store did, but whose answer was lost on its way to the apiserver, is not answered as \
-                      done, nor by a 4xx as if it had no effect, and not done again by the apiserver; the same POST again \
-                      is answered 409 AlreadyExists, the same PUT 409 Conflict.",
+        requirement: "A write that the store executed, but whose answer was lost on its way to the apiserver, is not \
+                      answered as done, nor with a 4xx as if it had no effect, and is not repeated by the apiserver; \
+                      the same POST again is answered 409 AlreadyExists, the same PUT 409 Conflict.",
         source: "etcd client/v3/retry.go (a write is repeated only if it was never sent); etcd tests/robustness (a failed \
                  operation may be persisted)",
-        observed: "Four writers and four watchers; a relay passes what the apiserver says, and holds what the store says. \
-                   Creates and updates are sent; when the store has them all, the connections are reset. Each key \
-                   must have the one revision that its write made, and no other.",
+        observed: "Four writers and four watchers run. A relay passes what the apiserver sends and holds what the \
+                   store sends. The check sends creates and updates; when the store has them all, the relay resets the \
+                   connections. Each key must have the one revision that its write made, and no other.",
         by_hand: "iptables -A OUTPUT -p tcp --sport 2379 -j DROP; kubectl create configmap a; etcdctl get \
                   /registry/configmaps/default/a; iptables -D OUTPUT -p tcp --sport 2379 -j DROP; kubectl create configmap a",
         profiles: &["reflagged"],
@@ -60,13 +62,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.store-delay",
         place: here!(),
         level: Extra,
-        requirement: "Where the way between apiserver and store is long, writes get through and nothing acknowledged is \
-                      lost, no watch has a gap, and a GET without a resource version takes the way to the store and back: \
-                      it does not show what the apiserver has at hand.",
+        requirement: "With a slow connection between apiserver and store, writes get through, no acknowledged write is \
+                      lost, no watch has a gap, and a GET without a resource version takes a round trip to the store: \
+                      the apiserver does not answer it from its cache.",
         source: "kubernetes.io, Kubernetes API concepts, \"Semantics for get and list\" (unset: most recent); etcd \
                  tests/robustness (latency by a proxy)",
-        observed: "Four writers and four watchers; a relay passes each byte a quarter of a second later, each way. GETs \
-                   without a resource version must take at least twice that, and GETs at 0 be answered.",
+        observed: "Four writers and four watchers run. A relay passes each byte a quarter of a second later, in each \
+                   direction. GETs without a resource version must take at least twice that, and GETs at 0 must be \
+                   answered.",
         by_hand: "tc qdisc add dev lo root netem delay 250ms; time kubectl get --raw /api/v1/namespaces/default",
         profiles: &["reflagged"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -75,11 +78,11 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What /readyz says of the first store.
+/// The checks of the first store in /readyz.
 const HEALTH: [&str; 2] = ["etcd", "etcd-readiness"];
 
 async fn cut(ctx: &Ctx) -> Verdict {
-    // It may take effect later.
+    // The create may take effect later.
     ctx.workers_make(&SECRETS).await?;
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let limit = Duration::from_secs(ctx.stretched(1).into());
@@ -97,13 +100,13 @@ async fn cut(ctx: &Ctx) -> Verdict {
         }
         Ok(())
     };
-    // No write of the workload need be without an answer: etcd's client sends what was never sent again, and what is held
-    // is answered late. Those of `in_the_dark` have a time limit.
+    // The workload need not have a write without an answer: etcd's client repeats requests that it never sent, and
+    // requests that the relay holds are answered late. The requests of `in_the_dark` have a time limit.
     let minima = [("served from the cache", 2), ("relay: reset", 1), ("relay: refused", 1), ("relay: held-up", 1)];
     Workload::new(ctx, Servers::first(ctx)).through(&minima, fault).await
 }
 
-/// Of each kind.
+/// The number of creates, and of updates.
 const WRITES: usize = 3;
 
 async fn half(ctx: &Ctx) -> Verdict {
@@ -119,13 +122,13 @@ async fn half(ctx: &Ctx) -> Verdict {
         relay.turn("half").await?;
         let lost = async {
             stored(ctx, &writes).await?;
-            // What is in the store need not have been answered yet.
+            // A write that is in the store need not have been answered yet.
             let mut counts = relay.until_felt("half", &[("held-down", 1)]).await?;
             counts.add(relay.turn("cut").await?);
             ctx.count("relay: answers held", counts.of("held-down"));
             Ok::<(), Stop>(())
         };
-        // None if there was no answer. The answer is lost on the way: that the server's time runs out is required.
+        // None if there was no answer. The relay holds the answer, so a server time-out is required here.
         let first = |object| async move { write(ctx, object, "first").await.accept(overload::ANY).ok() };
         let all = join_all(writes.iter().map(first));
         let (answers, ()) = futures::try_join!(async { Ok::<_, Stop>(all.await) }, lost)?;
@@ -133,9 +136,9 @@ async fn half(ctx: &Ctx) -> Verdict {
             let Some(answer) = answer else { continue };
             let done = answer.is_success();
             expect!(!done, "the write of {} was answered as done, although its answer was lost", object.name());
-            // The store has done it, and nobody else writes there: a 4xx tells the client that it has no effect.
+            // The store has executed the write, and no other client writes there: a 4xx would deny its effect.
             let refused = answer.status < 500;
-            expect!(!refused, "the write of {} is in the store, and was answered {answer}", object.name());
+            expect!(!refused, "the write of {} is in the store, but was answered {answer}", object.name());
         }
         relay.off().await?;
         well(ctx, &HEALTH).await
@@ -147,7 +150,7 @@ async fn half(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A create of what has no resource version, otherwise an update.
+/// Creates an object that has no resource version, and updates any other.
 async fn write(ctx: &Ctx, object: &Object, value: &str) -> anyhow::Result<Response> {
     let namespace = ctx.namespace().await?;
     let request = match object.rv_text().is_empty() {
@@ -158,7 +161,7 @@ async fn write(ctx: &Ctx, object: &Object, value: &str) -> anyhow::Result<Respon
     ctx.send(&request.json(&object.0)).await
 }
 
-/// Waits until the store has all the writes, whatever the apiserver knows of it.
+/// Waits until the store has all the writes; the apiserver may not know of it.
 async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     let what = "the store to have writes whose answers are held";
     wait::until(what, ctx.limit(30.0), LOOK_EVERY, || async {
@@ -173,12 +176,12 @@ async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     .await
 }
 
-/// How often the object is written then, in all.
+/// The total number of writes of the object after that.
 fn after(object: &Object) -> i64 {
     if object.rv_text().is_empty() { 1 } else { 2 }
 }
 
-/// The write is in the history once, and the same one again is refused.
+/// The write must be in the history once, and the same write again must be refused.
 async fn once(ctx: &Ctx, object: &Object) -> Verdict {
     let before = ctx.must_be_stored(&SECRETS, object.name()).await?;
     let changes = ctx.recorder(&SECRETS).changes_of(&before.key);
@@ -186,16 +189,17 @@ async fn once(ctx: &Ctx, object: &Object) -> Verdict {
     expect_eq!(puts.to_string(), after(object).to_string(), "how often {} was written", before.key);
     let again = write(ctx, object, "again").await.with_context(|| format!("the second write of {}", before.key))?;
     let reason = if after(object) == 1 { "AlreadyExists" } else { "Conflict" };
-    expect!(again.is(409, reason), "the same write of {} again was answered {again}", before.key);
+    expect!(again.is(409, reason), "the second write of {} was answered {again}", before.key);
     let stored = ctx.must_be_stored(&SECRETS, object.name()).await?;
-    expect!(stored == before, "{} was refused a second write, and has changed", before.key);
+    expect!(stored == before, "the second write of {} was refused, but changed it", before.key);
     ctx.count("writes done once", 1);
     Ok(())
 }
 
-/// Each way. Less than the second after which a gRPC connection counts as failed, more than an emulated server needs.
+/// In each direction. Less than the second after which a gRPC connection counts as failed, more than an emulated server
+/// needs.
 const DELAY: Duration = Duration::from_millis(250);
-/// Revisions while it lasts.
+/// Revisions during the fault.
 const DURING: i64 = 20;
 const READS: usize = 3;
 const ACKNOWLEDGED: u64 = 5;
@@ -216,7 +220,7 @@ async fn delay(ctx: &Ctx) -> Verdict {
             expect!(fresh.is_success(), "GET without a resource version was answered {fresh}");
             expect!(
                 took >= DELAY * 2,
-                "GET without a resource version was answered in {} ms; the way to the store and back takes {} ms",
+                "GET without a resource version was answered in {} ms, but a round trip to the store takes {} ms",
                 took.as_millis(),
                 (DELAY * 2).as_millis()
             );

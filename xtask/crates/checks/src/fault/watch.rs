@@ -1,4 +1,4 @@
-//! Compaction under those who watch, and watches that can no longer begin.
+//! Compaction under open watches, and watches that can no longer begin.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.compaction-under-watch",
         place: here!(),
         level: Should,
-        requirement: "A compaction that the apiserver did not make leaves open watches alone; a list or watch from before \
-                      it is answered 410, or from what the watch cache still has, and then rightly.",
+        requirement: "A compaction that the apiserver did not make does not affect open watches; a list or watch from \
+                      before it is answered 410, or correctly from the watch cache.",
         source: "apiserver pkg/storage/etcd3/errors.go, pkg/storage/cacher/watch_cache.go; etcd-io/etcd#18089, #19179",
-        observed: "Four writers and four watchers; the store is compacted up to its present revision in between. No watch \
-                   may end, and none may miss an event. Then LIST Exact and WATCH at a revision of before: of Events, \
-                   which are not cached, 410; of ConfigMaps 410, or what was recorded.",
+        observed: "Four writers and four watchers run; in between, the check compacts the store at its present \
+                   revision. No watch may end or miss an event. Then it sends LIST Exact and WATCH at an earlier \
+                   revision: for Events, which are not cached, the answer must be 410; for ConfigMaps it must be 410 \
+                   or the recorded state.",
         by_hand: "kubectl get configmaps -w; kubectl create configmap in a loop; etcdctl compact to the present revision; \
                   kubectl get --raw '/api/v1/namespaces/default/events?resourceVersionMatch=Exact&resourceVersion=N'",
         profiles: &["disruptive"],
@@ -37,12 +38,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "fault.no-silent-close",
         place: here!(),
         level: Should,
-        requirement: "A watch whose resource version has expired is told so: it is not answered 200 with a stream that \
-                      ends, or stays open, without an event.",
+        requirement: "A watch whose resource version has expired gets an error: it is not answered 200 with a stream \
+                      that ends, or stays open, without an event.",
         source: "kubernetes/kubernetes#137089, #137307 (Events)",
-        observed: "After a compaction, many watches of Events at the same time from a resource version before it, over \
-                   HTTP/1.1 and HTTP/2, with bookmarks, a label selector, and neither: each gets HTTP 410, or one ERROR \
-                   event with code 410.",
+        observed: "After a compaction, the check opens many watches of Events at the same time from a resource version \
+                   before it, over HTTP/1.1 and HTTP/2, with bookmarks, with a label selector, and with neither: each \
+                   must get HTTP 410, or one ERROR event with code 410.",
         by_hand: "etcdctl compact to the present revision; kubectl get --raw \
                   '/api/v1/namespaces/default/events?watch=true&resourceVersion=N' (many times)",
         profiles: &["disruptive"],
@@ -112,7 +113,7 @@ async fn list_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
     expect_eq!(list.rv(), old, "the resource version of {what}");
     let key = |name: &str| format!("{prefix}{name}");
     let seen: BTreeMap<String, u64> = list.items().iter().map(|item| (key(item.name()), item.rv())).collect();
-    expect_eq!(seen, state, "what is in {what}");
+    expect_eq!(seen, state, "the items of {what}");
     ctx.count("served from a snapshot", 1);
     Ok(())
 }
@@ -137,12 +138,12 @@ async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
     Ok(())
 }
 
-/// What a watch begins with.
+/// The beginning of a watch.
 enum First {
     Expired,
     /// An event, by its resource version.
     Change(u64),
-    /// What may not be, in words.
+    /// A wrong beginning, in words.
     Other(String),
 }
 
@@ -166,7 +167,7 @@ async fn first_of(ctx: &Ctx, transport: Transport, resource: &Resource, options:
     })
 }
 
-/// Watches of each kind, opened at the same time: whether the refusal is lost is a matter of luck.
+/// Watches of each kind, opened at the same time: a server that loses the refusal does so only sometimes.
 const OF_EACH: usize = 8;
 
 async fn no_silent_close(ctx: &Ctx) -> Verdict {

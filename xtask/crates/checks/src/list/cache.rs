@@ -1,4 +1,4 @@
-//! Which lists the watch cache answers, and that it answers them as the store would.
+//! Lists that the watch cache answers, and their equality with the store's answers.
 
 use model::Level::Should;
 use model::Resource;
@@ -22,10 +22,10 @@ pub(super) static CHECKS: &[Check] = &[
                       acknowledged write of any type.",
         source: "KEP-2340; apiserver pkg/storage/cacher/delegator.go (ShouldDelegateConsistentRead, \
                  ConsistentReadTotal)",
-        observed: "Lists of a custom resource of the case's own, each after a write of another type, so that the cache has \
-                   to ask the store for progress. Each list RV must have reached the write. \
-                   apiserver_watch_cache_consistent_read_total must grow by one for each list, all of them successes and \
-                   nearly all without a fallback to the store.",
+        observed: "The check lists a custom resource that no other case uses, each time after a write of another type, \
+                   so that the cache has to ask the store for progress. Each list RV must have reached the write. \
+                   apiserver_watch_cache_consistent_read_total must grow by one for each list, all of them successes \
+                   and most of them without a fallback to the store.",
         by_hand: "kubectl get --raw /metrics | grep apiserver_watch_cache_consistent_read_total; kubectl get --raw \
                   /api/v1/configmaps >/dev/null; and again",
         profiles: &["default"],
@@ -36,15 +36,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.exact-from-cache",
         place: here!(),
         level: Should,
-        requirement: "LIST with Exact and LIST with continue, at revisions that the watch cache has a snapshot of, give the \
-                      same bytes from the snapshot as from the store, continue tokens aside, which are opaque.",
+        requirement: "LIST with Exact and LIST with continue, at revisions of which the watch cache has a snapshot, \
+                      return the same bytes from the snapshot as from the store, except for continue tokens, which are \
+                      opaque.",
         source: "KEP-4988; apiserver pkg/storage/cacher/watch_cache.go (waitAndListExactRV), delegator.go \
                  (ShouldDelegateExactRV)",
-        observed: "A custom resource: Exact lists and pages are read from the snapshots; then its definition is changed, \
-                   which gives it a new cache without a past, and they are read again from the store. \
-                   apiserver_cache_list_total and apiserver_storage_list_total say who answered. ConfigMaps: the Exact \
-                   list must be, byte by byte, what is put together from Exact lists of one name each, which always come \
-                   from the store.",
+        observed: "The check reads Exact lists and pages of a custom resource from the snapshots; then it changes the \
+                   definition, which gives the resource a new cache without earlier snapshots, and reads them again \
+                   from the store. apiserver_cache_list_total and apiserver_storage_list_total show whether cache or \
+                   store answered. The Exact list of ConfigMaps must equal, byte by byte, a list joined from Exact \
+                   lists of one name each, which always come from the store.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=N' \
                   with --feature-gates=ListFromCacheSnapshot=true and =false",
         profiles: &["default"],
@@ -68,7 +69,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
         let acknowledged = other.rv();
         expect!(
             page.rv >= acknowledged,
-            "a list without resourceVersion has the list RV {}, {acknowledged} was acknowledged before",
+            "a list without resourceVersion has the list RV {}, but {acknowledged} was acknowledged before",
             page.rv
         );
         let stored = state_at(ctx, &custom, page.rv).await?;
@@ -86,7 +87,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     ctx.count("fallbacks to the store", fallbacks);
     expect_eq!(all, LISTS, "growth of {CONSISTENT} by {LISTS} lists");
     expect_eq!(grown(&[("success", "false")]), 0, "growth of {CONSISTENT}{{success=\"false\"}}");
-    // A machine may be so busy once that the cache does not catch up within 3 s.
+    // On a busy machine the cache may sometimes not catch up within 3 s.
     expect!(
         good * 2 > LISTS,
         "only {good} of {LISTS} consistent lists came from the cache, {fallbacks} from the store"
@@ -94,7 +95,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A custom resource that only this case knows: what the server counts about it is the case's own doing.
+/// A custom resource that only this case uses: the server's counters for it count only requests of this case.
 async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, Stop> {
     ctx.define(&format!("{}.example.org", ctx.slug()), plural, kind).await
 }
@@ -112,7 +113,7 @@ async fn exact_from_cache(ctx: &Ctx) -> Verdict {
     config_map_snapshots(ctx).await
 }
 
-/// The bytes of the same questions before and after the cache has lost its past.
+/// Compares the answers to the same requests before and after the cache loses its snapshots.
 async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     let mut rounds = ctx.rounds("not all lists came from the cache, and again from the store");
     loop {
@@ -124,7 +125,7 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// No, if the cache or the store did not answer all lists that it had to.
+/// False if the cache or the store did not answer all lists that it had to.
 async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
     let questions = questions(ctx, custom).await?;
     let start = Metrics::read(ctx).await?;
@@ -139,9 +140,9 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
     let all = questions.len() as u64;
     let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
-    // The server asks its store for the current revision by a list of one object (GetCurrentResourceVersion), which counts
-    // too: one more than ours was seen before and after the renewal, on slow machines. How many the cache answered tells of
-    // ours alone.
+    // The server reads the current revision of its store with a list of one object (GetCurrentResourceVersion), which
+    // is counted, too: on slow machines one list more than the check's was seen before and after the renewal. The
+    // cache's counter counts only the check's lists.
     if by_store.1 < all || by_cache != (all, 0) {
         return Ok(false);
     }
@@ -157,8 +158,8 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
     Ok(true)
 }
 
-/// The body with the continue token as what it says: the cache writes the key with a slash at its beginning, the store
-/// without, and both are taken alike.
+/// The body with the decoded continue token: the cache writes the key with a leading slash, the store without; the
+/// server accepts both.
 fn with_read_token(answer: &Response) -> Vec<u8> {
     let text = String::from_utf8_lossy(&answer.body);
     let list = Object(answer.json());
@@ -170,7 +171,7 @@ fn with_read_token(answer: &Response) -> Vec<u8> {
     }
 }
 
-/// Lists at every revision of a short history: whole, limited, selected, and the pages behind each.
+/// Lists at every revision of a short history: whole, limited, selected, and the pages after each.
 async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, Stop> {
     let mut revisions = Vec::new();
     for name in ["a", "b", "c"] {
@@ -207,8 +208,8 @@ async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec
     Ok(answers)
 }
 
-/// Changes the definition, for which the server makes new storage, and waits until a list has a later object: the old
-/// storage still serves for a moment, and its cache would still have a past.
+/// Changes the definition, for which the server makes new storage, and waits until a table has the new column: the old
+/// storage still serves for a moment, with a cache that has snapshots.
 async fn renew_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let name = format!("{}.{}", resource.plural, resource.group);
     let columns = json!([{"name": "Text", "type": "string", "jsonPath": ".spec.text"}]);
@@ -227,7 +228,7 @@ async fn renew_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
 
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 
-/// The Exact list of ConfigMaps, and the same put together from lists of one name, which no snapshot serves
+/// Compares the Exact list of ConfigMaps with one that is joined from lists of one name, which no snapshot serves
 /// (`ShouldDelegateExactRV`: "Not Recursive is not supported").
 async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -247,7 +248,7 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     }
     let bodies: Vec<&[u8]> = single.iter().map(|answer| &answer.body[..]).collect();
     let joined =
-        joined(&bodies).ok_or_else(|| Stop::failed(format!("a list of one name is no list: {}", single[0])))?;
+        joined(&bodies).ok_or_else(|| Stop::failed(format!("a list of one name is not a list: {}", single[0])))?;
     if let Some(fault) = first_difference(&whole.body, &joined) {
         let stored = format!("from the store: {}", String::from_utf8_lossy(&joined));
         let message = format!("list of ConfigMaps with `{exact}`: {fault}");
@@ -257,7 +258,7 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// One list body from several of the same list RV: the first one's head, and the items of all.
+/// Joins the bodies of several lists of the same list RV: the first one's head, and the items of all.
 fn joined(bodies: &[&[u8]]) -> Option<Vec<u8>> {
     const ITEMS: &str = "\"items\":[";
     let texts: Option<Vec<&str>> = bodies.iter().map(|body| std::str::from_utf8(body).ok()).collect();
@@ -268,7 +269,7 @@ fn joined(bodies: &[&[u8]]) -> Option<Vec<u8>> {
     Some(format!("{head}{ITEMS}{}]}}\n", items?.join(",")).into_bytes())
 }
 
-/// Where two bodies part, with some bytes of both.
+/// The position of the first difference of two bodies, with some bytes of both.
 pub(crate) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
     let at = seen.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(seen.len().min(expected.len()));
     if at == seen.len() && at == expected.len() {
@@ -279,7 +280,7 @@ pub(crate) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
     };
     let sizes = (seen.len(), expected.len());
     Some(format!(
-        "bodies of {} and {} bytes part at byte {at}: {:?}, {:?}",
+        "bodies of {} and {} bytes differ at byte {at}: {:?}, {:?}",
         sizes.0,
         sizes.1,
         near(seen),
@@ -292,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_compared_by_what_they_say() {
+    fn tokens_are_compared_by_their_content() {
         let answer = |token: &str| {
             let body = json!({"metadata": {"continue": token}}).to_string();
             with_read_token(&Response { status: 200, headers: http::HeaderMap::new(), body: body.into() })
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_part_at_their_first_difference() {
+    fn first_difference_has_its_position() {
         assert_eq!(first_difference(b"abc", b"abc"), None);
         for (seen, expected, at) in [("abc", "abd", 2), ("ab", "abc", 2), ("", "a", 0), ("abc", "ab", 2)] {
             let fault = first_difference(seen.as_bytes(), expected.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Lists at revisions that are no more, or not yet: compaction, expired continue tokens, the future.
+//! Lists at revisions that no longer exist, or not yet: compaction, expired continue tokens, future revisions.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -25,12 +25,12 @@ pub(super) static CHECKS: &[Check] = &[
                       revision 504 with the cause ResourceVersionTooLarge, and never with the current list.",
         source: "kubernetes.io API concepts (resourceVersionMatch); apiserver pkg/storage/etcd3/errors.go, store.go \
                  (GetList), pkg/storage/cacher/delegator.go; kine#215",
-        observed: "The store is compacted. Until the server has noticed it, it may still answer from a snapshot of its \
-                   cache, but then with the right state; Events, which no cache serves, expire at once. After a restart \
-                   of the apiserver, whose cache then begins behind the compaction, the revision before the compacted \
-                   one is refused and the compacted one itself is served. A future revision is refused by the store at \
-                   once and without retryAfterSeconds, and by the cache, which since 1.34 serves Exact lists, after 3 s \
-                   and with retryAfterSeconds 1.",
+        observed: "The check compacts the store. Until the server has noticed it, it may still answer from a snapshot \
+                   of its cache, but only with the right state; Events, which no cache serves, must expire at once. \
+                   After a restart of the apiserver, whose cache then begins after the compaction, the server must \
+                   refuse the revision before the compacted one and serve the compacted one itself. The store must \
+                   refuse a future revision at once and without retryAfterSeconds; the cache, which serves Exact lists \
+                   since 1.34, must refuse it after 3 s and with retryAfterSeconds 1.",
         by_hand: "etcdctl compact $(etcdctl get x -w json | jq .header.revision); restart kube-apiserver; kubectl get \
                   --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=1'",
         profiles: &["disruptive"],
@@ -42,13 +42,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "A continue token whose revision was compacted is answered 410 Expired with a new token in \
-                      metadata.continue; the list that follows it goes on behind the last key and shows the current \
+                      metadata.continue; a list with that token continues after the last key and shows the current \
                       state.",
         source: "KEP-365; apiserver pkg/storage/etcd3/errors.go (handleCompactedErrorForPaging)",
-        observed: "A first page, changes to what comes before and after its end, compaction. Until the server has noticed \
-                   it, it may still answer from a snapshot of its cache, but then with the right state; after a restart \
-                   of the apiserver the token must be refused. The pages from the new token must be what the store has \
-                   behind the first page's last key at their own list RV, which the last change is part of.",
+        observed: "The check reads a first page, changes objects before and after its end, and compacts the store. \
+                   Until the server has noticed it, it may still answer from a snapshot of its cache, but only with \
+                   the right state; after a restart of the apiserver the token must be refused. The pages from the new \
+                   token must be the store's state after the first page's last key at their own list RV, which must \
+                   include the last change.",
         by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
                   etcdctl compact ...; restart kube-apiserver; kubectl get --raw \
                   \"/api/v1/namespaces/default/configmaps?limit=1&continue=$t\" (410, with a new token)",
@@ -90,7 +91,7 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
     for past in &pasts {
         old_state_or_expired(ctx, past).await?;
     }
-    // All at the same time: the cache takes 3 s for each.
+    // All at the same time: the cache takes 3 s to refuse each of them.
     futures::future::try_join_all(pasts.iter().map(|past| future(ctx, &past.resource))).await?;
     restart_apiserver(ctx, pasts.iter().map(|past| &past.resource)).await?;
     for Past { resource, rv, .. } in &pasts {
@@ -114,7 +115,7 @@ fn exact(rv: u64) -> String {
     format!("resourceVersion={rv}&resourceVersionMatch=Exact")
 }
 
-/// Three objects, and changes after the revision that is kept in mind.
+/// Creates three objects, notes the state, and makes changes after that revision.
 async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
     let mut last = None;
     for name in ["a", "b", "c"] {
@@ -129,7 +130,7 @@ async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
     Ok(Past { resource, rv, state })
 }
 
-/// Compacts everything but the present state; gives the compacted revision, which can still be read.
+/// Compacts everything but the present state; returns the compacted revision, which can still be read.
 async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     let revision = ctx.store(resource).revision().await?;
     ctx.compact(resource, revision).await?;
@@ -146,7 +147,7 @@ async fn restart_apiserver<'a>(ctx: &Ctx, resources: impl Iterator<Item = &'a Re
     Ok(())
 }
 
-/// Right after a compaction that the server did not make itself: its caches may have kept the state, the store has not.
+/// Right after a compaction that the server did not make, its caches may still have the state; the store does not.
 async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
     let Past { resource, rv, state } = past;
     let answer = ctx.try_list(resource, &exact(*rv)).await?;
@@ -174,7 +175,7 @@ async fn future(ctx: &Ctx, resource: &Resource) -> Verdict {
     let time = begin.elapsed();
     let after = ctx.store(resource).revision().await?.cast_unsigned();
     let cached = resource.plural != "events";
-    // The cache may be a little behind the store, which is not the point here.
+    // The cache may be a little behind the store, which this check does not test.
     let oldest = if cached { 1 } else { before };
     if let Some(fault) = fault_of_too_large(&answer, n, oldest..=after, cached) {
         return Err(Stop::failed(format!(
@@ -198,7 +199,7 @@ async fn judge_exact(ctx: &Ctx, resource: &Resource, rv: u64, page: &Page) -> Ve
 
 fn fault_of_expired(answer: &Response, message: &str) -> Option<String> {
     if !answer.is(410, "Expired") {
-        return Some("no 410 Expired".into());
+        return Some("it is not 410 Expired".into());
     }
     (answer.message() != message).then(|| format!("the message is {:?}, not {message:?}", answer.message()))
 }
@@ -248,7 +249,7 @@ async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, Stop> {
     Ok(Begun { resource, page, state, last_change })
 }
 
-/// The old token right after the compaction: the next page of the old state, or the refusal.
+/// The old token right after the compaction must give the next page of the old state, or the refusal.
 async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
     let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
     if begun.resource.plural == "events" || answer.status != 200 {
@@ -266,7 +267,7 @@ async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
     }
 }
 
-/// The refusal must carry a token with which the list goes on.
+/// The refusal must carry a token with which the list continues.
 async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     let plural = &begun.resource.plural;
     if let Some(fault) = fault_of_expired(refusal, INCONSISTENT) {
@@ -286,7 +287,7 @@ async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     }
 }
 
-/// Whether the pages are what `now` has behind the first page's last key.
+/// The pages must be the part of `now` after the first page's last key.
 fn fault_of_rest(pages: &[Page], begun: &Begun, now: &[Entry]) -> Option<String> {
     let at = pages.first().map_or(0, |page| page.rv);
     if at < begun.last_change {
@@ -304,7 +305,7 @@ mod tests {
     use suite::object::CONFIG_MAPS;
 
     #[test]
-    fn an_expired_list_is_refused_by_code_reason_and_message() {
+    fn expired_list_needs_code_reason_and_message() {
         let fault = |status: u16, reason: &str, message: &str| {
             let body = json!({"kind": "Status", "reason": reason, "message": message}).to_string();
             fault_of_expired(&Response { status, headers: http::HeaderMap::new(), body: body.into() }, LIST_TOO_OLD)
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_on_behind_the_last_key_with_the_current_state() {
+    fn list_continues_after_the_last_key_with_the_current_state() {
         let entries = |text: &str| -> Vec<Entry> {
             let words = text.split_whitespace().map(|word| word.split_once('@').unwrap());
             words.map(|(key, rv)| (format!("/r/{key}"), rv.parse().unwrap())).collect()

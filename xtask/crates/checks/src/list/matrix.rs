@@ -1,4 +1,4 @@
-//! Every combination of a list's parameters asked of a live server; what must be answered is said by `list_rules`.
+//! Sends every combination of the LIST parameters to a live server. `list_rules` defines the expected answers.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.matrix",
     place: here!(),
     level: Should,
-    requirement: "Every combination of resourceVersion, resourceVersionMatch, limit, continue and selector is refused or \
-                  shows a state as the documentation says, and what is shown is the store's at the list's revision.",
+    requirement: "Every combination of resourceVersion, resourceVersionMatch, limit, continue and selector is refused \
+                  or answered as the documentation says, and the items are the store's state at the list's revision.",
     source: "kubernetes.io API concepts (semantics for get and list); KEP-2523; KEP-365; apiserver \
              pkg/storage/testing/store_tests.go (RunTestList)",
-    observed: "resourceVersion unset, 0, old, current, future and garbage; match unset, Exact and NotOlderThan; limit none, \
-               below and above the number of objects; with and without a token of a first page; selector none, label, \
-               field and name: 378 lists of ConfigMaps (cache), and the 108 without selector of Events (store), in a \
-               history with changes after each revision and each first page. The rules are a function apart. Each item \
-               must be in every field what its write was answered with.",
+    observed: "The check sends 378 LISTs of ConfigMaps (cache) and the 108 without a selector of Events (store): \
+               resourceVersion unset, 0, old, current, future and garbage; resourceVersionMatch unset, Exact and \
+               NotOlderThan; no limit, a limit below and one above the number of objects; with and without the token \
+               of a first page; no selector, a label, a field and a name selector. Objects change after each of these \
+               revisions and after each first page. A separate pure function defines the expected answers. Each item \
+               must equal, in every field, the response to its write.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=N&limit=2&labelSelector=l%3Dyes'",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -38,16 +39,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 const SMALL: usize = 2;
 const LARGE: usize = 500;
-/// Requests at the same time. Refusals of the future are all sent at once: each takes the cache 3 s.
+/// Concurrent requests. LISTs at a future revision are all sent at once: the cache takes 3 s to refuse each of them.
 const AT_ONCE: usize = 8;
 
-/// A collection with a past.
+/// A collection whose objects have changed.
 struct Scene {
     resource: Resource,
     old: u64,
     current: u64,
     future: u64,
-    /// Every state that an object had, as its write was answered.
+    /// Every state that an object had, as in the response to the write.
     written: BTreeMap<Entry, Object>,
     first_pages: BTreeMap<Selector, Page>,
 }
@@ -69,16 +70,16 @@ async fn matrix(ctx: &Ctx) -> Verdict {
     }
     let counters = ctx.counters();
     match KINDS.iter().find(|kind| !counters.contains_key(**kind)) {
-        Some(kind) => Err(Stop::Errored(anyhow::anyhow!("no combination was to be {kind}"))),
+        Some(kind) => Err(Stop::Errored(anyhow::anyhow!("no combination is expected to be {kind}"))),
         None => Ok(()),
     }
 }
 
-/// Those with a second page.
+/// The selectors whose lists have a second page.
 const SELECTORS: [Selector; 3] = [Selector::None, Selector::Label, Selector::Field];
 
-/// Objects are created; after the old revision, and again after the first pages, some are changed, lose or get the label,
-/// are deleted and created.
+/// Creates objects. After the old revision, and again after the first pages, it changes, deletes and creates objects
+/// and adds or removes labels.
 async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<Scene, Stop> {
     let mut writer = Writer { ctx, resource, written: BTreeMap::new(), living: BTreeMap::new() };
     for (number, name) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
@@ -105,7 +106,7 @@ async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<S
     let [then, now] = [state_at(ctx, resource, old).await?, state_at(ctx, resource, current).await?];
     for selector in SELECTORS.into_iter().chain([Selector::Name]) {
         if scene.selected(&then, selector)? == scene.selected(&now, selector)? {
-            let error = anyhow::anyhow!("the changes are none for the selector {selector:?}");
+            let error = anyhow::anyhow!("the changes do not affect the selector {selector:?}");
             return Err(Stop::Errored(error));
         }
     }
@@ -120,7 +121,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Creates or changes an object; gives its resource version.
+    /// Creates or changes an object; returns its resource version.
     async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, Stop> {
         let content = self.written.len().to_string();
         let label = if labelled { "yes" } else { "no" };
@@ -171,7 +172,7 @@ fn encode(pairs: &[(&'static str, String)]) -> String {
 }
 
 impl Scene {
-    /// The resource version that is sent.
+    /// The `resourceVersion` to send.
     fn version(&self, version: Version) -> Option<String> {
         match version {
             Version::Unset => None,
@@ -202,12 +203,12 @@ impl Scene {
         self.first_pages.get(&question.selector).filter(|_| question.continued)
     }
 
-    /// What the selector lets through of a state.
+    /// The entries that the selector matches.
     fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, Stop> {
         let mut selected = Vec::new();
         for entry in stored {
             let object = self.written.get(entry).ok_or_else(|| {
-                Stop::Errored(anyhow::anyhow!("{}@{} was written by somebody else", entry.0, entry.1))
+                Stop::Errored(anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1))
             })?;
             if is_selected(object, selector) {
                 selected.push(entry.clone());
@@ -246,12 +247,12 @@ async fn judge(
     let what = || format!("list of {} with `{}`", scene.resource.plural, scene.query(question));
     let (state, limit) = match promise(question) {
         Promise::Refused { status, reason } => {
-            expect!(answer.is(status, reason), "{}: {status} {reason} is promised, it was answered {answer}", what());
+            expect!(answer.is(status, reason), "{}: expected {status} {reason}, was answered {answer}", what());
             return Ok(());
         }
         Promise::Answered { state, limit } => (state, limit),
     };
-    expect!(answer.status == 200, "{}: {state:?} is promised, it was answered {answer}", what());
+    expect!(answer.status == 200, "{}: expected {state:?}, was answered {answer}", what());
     let list = answer.object()?;
     let page = Page::read(&list, &scene.resource, &ctx.profile().prefix)
         .map_err(|fault| Stop::failed(format!("{}: {fault}", what())))?;
@@ -274,8 +275,8 @@ async fn judge(
         fault.or_else(|| list.items().iter().zip(&page.items).find_map(|(item, entry)| content(scene, item, entry)));
     match fault {
         Some(fault) => Err(Stop::Failed {
-            message: format!("{} was answered at {}: {fault}", what(), page.rv),
-            evidence: vec![format!("list: {}", show(&page.items)), format!("to be listed: {}", show(&selected))],
+            message: format!("{} was answered at revision {}: {fault}", what(), page.rv),
+            evidence: vec![format!("list: {}", show(&page.items)), format!("expected: {}", show(&selected))],
         }),
         None => Ok(()),
     }
@@ -290,16 +291,16 @@ fn fault_of_revision(scene: &Scene, question: Question, state: State, at: u64) -
     let first = scene.first_page(question).map_or(0, |page| page.rv);
     let (good, promised) = match state {
         State::Any => (true, String::new()),
-        State::Latest => (at >= scene.current, format!("not before {}, the last write", scene.current)),
-        State::NotOlder => (at >= asked, format!("not before {asked}")),
+        State::Latest => (at >= scene.current, format!("at least {}, the last write", scene.current)),
+        State::NotOlder => (at >= asked, format!("at least {asked}")),
         State::Exact => (at == asked, format!("exactly {asked}")),
-        State::FirstPage => (at == first, format!("that of the first page, {first}")),
+        State::FirstPage => (at == first, format!("{first}, as on the first page")),
     };
-    (!good).then(|| format!("its list RV is {at}; promised is {promised}"))
+    (!good).then(|| format!("its list RV is {at}, expected {promised}"))
 }
 
-/// Whether a page shows the beginning of `selected`, up to the limit, with a token if there is more. `rest` is everything
-/// from the page's beginning on: as long as something lies behind the page, selected or not, a token is no fault.
+/// Whether a page holds the first entries of `selected`, up to the limit, and a token if more of them follow. `rest` is
+/// all entries from the page's first on: while any entry follows the page, selected or not, a token is allowed.
 fn fault_of_page(page: &Page, selected: &[Entry], rest: &[Entry], limit: Option<usize>) -> Option<String> {
     let sent = limit.map_or(selected.len(), |limit| limit.min(selected.len()));
     if page.items != selected[..sent] {
@@ -307,11 +308,11 @@ fn fault_of_page(page: &Page, selected: &[Entry], rest: &[Entry], limit: Option<
     }
     let (has, must) = (!page.token.is_empty(), sent < selected.len());
     if must && !has {
-        return Some(format!("{} items follow and there is no token", selected.len() - sent));
+        return Some(format!("{} items follow, but the page has no token", selected.len() - sent));
     }
     let full = limit == Some(page.items.len());
     let may = full && page.items.last() != rest.last();
-    (has && !may).then(|| "there is a token although nothing follows".to_owned())
+    (has && !may).then(|| "the page has a token although no items follow".to_owned())
 }
 
 fn content(scene: &Scene, item: &Object, entry: &Entry) -> Option<String> {
@@ -325,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_the_beginning_of_what_is_selected() {
+    fn page_holds_the_first_selected_entries() {
         let entry = |name: &str| -> Entry { (format!("/r/{name}"), 1) };
         let rest: Vec<Entry> = ["a", "b", "c", "d"].map(entry).into();
         let selected: Vec<Entry> = ["a", "b", "c"].map(entry).into();
@@ -336,8 +337,8 @@ mod tests {
         };
         assert!(!fault("a b c", &selected, None));
         assert!(!fault("a b +", &selected, Some(2)));
-        assert!(!fault("a b c", &selected, Some(3)), "a token is not needed where nothing selected follows");
-        assert!(!fault("a b c +", &selected, Some(3)), "but it may be there");
+        assert!(!fault("a b c", &selected, Some(3)), "no token is needed if no selected entry follows");
+        assert!(!fault("a b c +", &selected, Some(3)), "a token is allowed if any entry follows");
         assert!(!fault("a b c d", &rest, Some(4)));
         for (text, limit) in [
             ("a b", Some(2)),

@@ -1,4 +1,4 @@
-//! Lists against the whole store: their order over namespaces, and every resource's cache against its keys.
+//! Lists compared with the whole store: their order over namespaces, and every resource's cache against its keys.
 
 use futures::future::try_join_all;
 use model::Level::Should;
@@ -17,13 +17,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "The items of a LIST are in the order of their storage keys, byte by byte, also over several \
-                      namespaces, and the same whether the cache or the store answers.",
+                      namespaces, and no matter whether the cache or the store answers.",
         source: "apiserver pkg/storage/etcd3/store.go, pkg/storage/cacher/store/store_btree.go; kubernetes \
                  test/e2e/apimachinery/chunking.go; k3s#10023",
-        observed: "Objects in three namespaces whose names are beginnings of one another, made in a random order. Since \
-                   `-` comes before `/`, the order of keys is not that of (namespace, name). Lists over all namespaces, \
-                   at once and in pages, unset, at 0 and Exact, for a ConfigMap and a custom resource (cache) and an \
-                   Event (store), must be the store's keys in their order.",
+        observed: "The check creates objects in random order in three namespaces; the name of the first is a prefix of \
+                   the other names. Since `-` sorts before `/`, the order of keys differs from that of (namespace, \
+                   name). Lists over all namespaces, whole and in pages, with resourceVersion unset, 0 and Exact, of a \
+                   ConfigMap and a custom resource (cache) and an Event (store), must be the store's keys in their \
+                   order.",
         by_hand: "kubectl get cm -A -o custom-columns=A:.metadata.namespace,B:.metadata.name; etcdctl get --prefix \
                   /registry/configmaps/ --keys-only",
         profiles: &["default"],
@@ -34,12 +35,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.cache-equals-etcd",
         place: here!(),
         level: Should,
-        requirement: "For every resource, what the watch cache lists at its resource version is what the store has at that \
-                      revision, item by item, and the server's own comparison has found no difference.",
+        requirement: "For every resource, the watch cache's list equals the store's state at the list's resource \
+                      version, item by item, and the server's own comparison has found no difference.",
         source: "apiserver pkg/storage/cacher/delegator.go (consistencyChecker), gate DetectCacheInconsistency",
-        observed: "LIST with resourceVersion=0 of every stored resource over all namespaces, compared with the keys of its \
-                   prefix at the list's revision; the counter apiserver_storage_consistency_checks_total must have no \
-                   failure. Objects of three kinds are made for it, beside those that are there.",
+        observed: "The check adds objects of three kinds to the existing ones. It compares the LIST with \
+                   resourceVersion=0 of every stored resource over all namespaces with the keys of its prefix at the \
+                   list's revision. The counter apiserver_storage_consistency_checks_total must have no failure.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersion=0' | jq .metadata.resourceVersion; etcdctl get \
                   --prefix /registry/configmaps/ --keys-only --rev=N",
         profiles: &["default"],
@@ -48,8 +49,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// What stands behind the first namespace's name in the others: `-` sorts before the slash that ends a name in a key,
-/// a digit behind it.
+/// Suffixes of the other namespaces' names: `-` sorts before the slash that ends a name in a key, a digit after it.
 const SUFFIXES: [&str; 2] = ["-a", "0"];
 const NAMES: [&str; 4] = ["a", "a-b", "a.b", "b"];
 const LABEL: &str = "order";
@@ -57,7 +57,7 @@ const LABEL: &str = "order";
 async fn order(ctx: &Ctx) -> Verdict {
     let others = [ctx.beside(SUFFIXES[0]).await?, ctx.beside(SUFFIXES[1]).await?];
     let verdict = order_in(ctx, &others).await;
-    // Also after a failure: the namespaces are removed with this case's own.
+    // Also after a failure: this case's clean-up deletes the namespaces, but not the objects in them.
     for other in &others {
         other.clean_up().await?;
     }
@@ -82,9 +82,9 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
             let pages = everywhere(ctx, &resource, limit, &query).await?;
             let stored = stored_in(ctx, &resource, &namespaces, pages[0].rv).await?;
             let items: Vec<Entry> = pages.iter().flat_map(|page| page.items.iter().cloned()).collect();
-            // A cache may be behind at 0; whatever it shows must be in order.
+            // At 0 a cache may be behind; its items must still be in order.
             let complete = query != "resourceVersion=0" || stored.len() == NAMES.len() * 3;
-            expect!(complete || pages[0].rv < last, "the store has {} of them at {}", stored.len(), pages[0].rv);
+            expect!(complete || pages[0].rv < last, "the store has only {} of them at {}", stored.len(), pages[0].rv);
             expect!(
                 items == stored,
                 "list of {} over all namespaces with limit={limit}&{query}: {}, the store has {}",
@@ -98,7 +98,7 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
     Ok(())
 }
 
-/// All pages of the objects with this case's label; a limit of 0 is none.
+/// All pages of the objects with this case's label; a limit of 0 means no limit.
 async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Result<Vec<Page>, Stop> {
     let selector = query(&[("labelSelector", &format!("{LABEL}={}", ctx.slug())), ("limit", &limit.to_string())]);
     let mut pages: Vec<Page> = Vec::new();
@@ -133,7 +133,7 @@ fn show_keys(entries: &[Entry]) -> String {
     entries.iter().map(short).collect::<Vec<String>>().join(", ")
 }
 
-/// Lists that are asked for at the same time.
+/// Concurrent lists.
 const AT_ONCE: usize = 8;
 const CONSISTENCY: &str = "apiserver_storage_consistency_checks_total";
 
@@ -152,7 +152,7 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
         try_join_all(some.iter().map(|resource| one_cache(ctx, resource))).await?;
     }
     if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
-        return Err(Stop::Errored(anyhow::anyhow!("no list had any item")));
+        return Err(Stop::Errored(anyhow::anyhow!("all lists were empty")));
     }
     let metrics = Metrics::read(ctx).await?;
     let failures = metrics.sum(CONSISTENCY, &[("status", "failure")]);
@@ -170,7 +170,10 @@ async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let stored = match ctx.store(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
         Ok((stored, _)) => entries(&stored),
         Err(error) if error.is_future() => {
-            return Err(Stop::failed(format!("{request} was answered at {}, which the store does not have", page.rv)));
+            return Err(Stop::failed(format!(
+                "{request} was answered at {}, which the store does not have yet",
+                page.rv
+            )));
         }
         Err(error) => return Err(error.into()),
     };
@@ -190,13 +193,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_not_in_the_order_of_namespace_and_name() {
+    fn keys_are_not_ordered_by_namespace_and_name() {
         let mut pairs: Vec<(String, &str)> = ["", SUFFIXES[0], SUFFIXES[1]]
             .iter()
             .flat_map(|suffix| NAMES.map(|name| (format!("ns{suffix}"), name)))
             .collect();
         pairs.sort();
         let keys: Vec<String> = pairs.iter().map(|(namespace, name)| format!("/r/{namespace}/{name}")).collect();
-        assert!(!keys.is_sorted(), "the order of pairs would pass for the order of keys");
+        assert!(!keys.is_sorted(), "with these names the order of pairs equals the order of keys");
     }
 }

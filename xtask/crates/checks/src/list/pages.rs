@@ -1,4 +1,4 @@
-//! Lists in pages: limits, continue tokens, and the one revision that all pages of a chain show.
+//! Lists in pages: limits, continue tokens, and the single revision that all pages of a chain show.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ pub(super) static CHECKS: &[Check] = &[
                       exactly when more remain, and following the tokens visits every object once.",
         source: "KEP-365; apiserver pkg/storage/etcd3/store.go (GetList), pkg/storage/continue.go; kubernetes \
                  test/e2e/apimachinery/chunking.go",
-        observed: "Names that sort differently by bytes and by words, listed with limits from 1 to one more than their \
-                   number, for a ConfigMap and a custom resource (watch cache) and an Event (store); all pages together \
-                   must be what the store has at the list's revision, in its order.",
+        observed: "Names whose byte order differs from their word order, listed with limits from 1 to one more than \
+                   their number, for a ConfigMap and a custom resource (watch cache) and an Event (store). All pages \
+                   together must be the store's state at the list's revision, in key order.",
         by_hand: "kubectl get cm --chunk-size=2 -v6; kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=2' | \
                   jq .metadata",
         profiles: &["default"],
@@ -35,13 +35,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.continue-snapshot",
         place: here!(),
         level: Must,
-        requirement: "All pages of one continue chain show the state of one revision, that of the first page, although \
-                      objects are created, changed and deleted between the pages.",
+        requirement: "All pages of one continue chain show the state at the first page's revision, although objects \
+                      are created, changed and deleted between the pages.",
         source: "KEP-365; kubernetes.io API concepts (retrieving large results sets in chunks); apiserver \
                  pkg/storage/cacher/watch_cache.go (waitAndListExactRV)",
-        observed: "Between the pages, objects on later pages are deleted, changed and created. Every page must have the \
-                   first one's list RV; all items together must be the store's at that revision, and each must be in \
-                   every field what the write at its resource version was answered with.",
+        observed: "Between the pages, the check deletes, changes and creates objects on later pages. Every page must \
+                   have the first page's list RV. All items together must be the store's at that revision, and each \
+                   item must equal, in every field, the response to the write at its resource version.",
         by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
                   kubectl delete cm z; kubectl get --raw \"/api/v1/namespaces/default/configmaps?limit=500&continue=$t\" \
                   (must still have z)",
@@ -56,7 +56,7 @@ const NAMES: [&str; 8] = ["a", "a-b", "a.b", "a0", "a00", "a1", "ab", "b"];
 
 async fn limit_page(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        // Created in another order than that of the keys.
+        // The order of creation differs from that of the keys.
         let mut last = 0;
         for name in NAMES.iter().rev() {
             last = ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?.rv();
@@ -94,7 +94,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
             objects.insert(name, object);
         }
         let (pages, items) = read_between_changes(ctx, &resource, &objects).await?;
-        expect!(pages.len() > 1, "all of {} came in one page with limit={LIMIT}", resource.plural);
+        expect!(pages.len() > 1, "all {} came in one page with limit={LIMIT}", resource.plural);
         let stored = state_at(ctx, &resource, pages[0].rv).await?;
         if let Some(fault) = fault_of_chain(&pages, &stored, Some(LIMIT)) {
             return Err(broken(&resource, &format!("limit={LIMIT}"), &fault, &pages, &stored));
@@ -111,7 +111,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
 
 const LIMIT: usize = 2;
 
-/// Reads page by page and makes a change after each; gives the pages and the objects on them.
+/// Reads page by page and makes a change after each; returns the pages and the objects on them.
 async fn read_between_changes(
     ctx: &Ctx,
     resource: &Resource,
@@ -135,7 +135,7 @@ async fn read_between_changes(
     }
 }
 
-/// A change of objects, by name.
+/// A change to the object of this name.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Update(&'static str),
@@ -143,7 +143,7 @@ enum Change {
     Create(&'static str),
 }
 
-/// What is done after each page of two but the last: mostly to what is on later pages, once to what would be before.
+/// The changes after each page of two but the last: most affect later pages, one an earlier page.
 const CHANGES: [&[Change]; 3] = [
     &[Change::Delete("a00"), Change::Update("a1"), Change::Create("aa"), Change::Create("a-a")],
     &[Change::Update("b"), Change::Delete("ab"), Change::Create("a0a")],
@@ -165,7 +165,7 @@ async fn make(ctx: &Ctx, resource: &Resource, objects: &BTreeMap<&str, Object>, 
     Ok(())
 }
 
-/// An item of the list must be what its creation was answered with; only type fields may be left to the list.
+/// Compares an item of the list with the response to its creation; only type fields may differ.
 fn fault_of_content(item: &Object, objects: &BTreeMap<&str, Object>) -> Option<String> {
     let Some(created) = objects.get(item.name()) else {
         return Some(format!("{} was created after the first page", item.name()));

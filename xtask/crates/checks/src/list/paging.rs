@@ -1,4 +1,5 @@
-//! Pages: how many objects remain, and a limit at an old resource version. Selections in pages are in `list_rare`.
+//! Pages: the number of remaining objects, and a limit at an old resource version. `list_rare` covers selectors in
+//! pages.
 
 use model::Level::Should;
 use model::Resource;
@@ -18,11 +19,11 @@ pub(super) static CHECKS: &[Check] = &[
                       exactly the state at that resource version, on all its pages.",
         source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/interfaces.go \
                  (ValidateListOptions, legacy case)",
-        observed: "Objects are created, then changed, deleted and created; lists with limits below and above their number \
-                   at the resource version before the changes must be the store's state there, page by page, for a \
-                   ConfigMap, an Event and a custom resource.",
+        observed: "The check creates objects, then changes, deletes and creates some. Lists at the resource version \
+                   before these changes, with limits below and above the number of objects, must be the store's state \
+                   there, page by page, for a ConfigMap, an Event and a custom resource.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=500&resourceVersion=N' (an object \
-                  changed after N must be there as it was)",
+                  changed after N must appear in its old state)",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
         run: scenario!(legacy_limit_rv),
@@ -31,11 +32,11 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.remaining-item-count",
         place: here!(),
         level: Should,
-        requirement: "metadata.remainingItemCount is the number of objects that the snapshot has after the page; it is \
-                      absent on the last page and wherever a selector is used.",
+        requirement: "metadata.remainingItemCount is the number of objects in the snapshot after the page; it is \
+                      absent on the last page and on every list with a selector.",
         source: "KEP-365; apiserver pkg/storage/continue.go (PrepareContinueToken); kine PR#271",
-        observed: "Chains of pages with several limits, while objects are created and deleted between the pages, for a \
-                   ConfigMap, an Event and a custom resource; then with a label selector and a field selector.",
+        observed: "Chains of pages with several limits, for a ConfigMap, an Event and a custom resource; then with a \
+                   label selector and a field selector. The check creates and deletes objects between the pages.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq .metadata",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
@@ -68,7 +69,7 @@ async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How many items a page had, and its remainingItemCount as it came.
+/// The number of items of a page, and its remainingItemCount as received.
 type Counted = (usize, Value);
 
 async fn remaining_item_count(ctx: &Ctx) -> Verdict {
@@ -96,7 +97,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Reads a chain of pages. An object comes or goes after each, which must not be counted.
+/// Reads a chain of pages. Creates or deletes an object after each page, which must not be counted.
 async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, Stop> {
     let (mut pages, mut query, mut late) = (Vec::new(), format!("limit={limit}"), false);
     loop {
@@ -119,7 +120,7 @@ async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -
     }
 }
 
-/// Whether each page but the last counts what follows; with `None` no page may count at all.
+/// Whether each page but the last counts the items after it; with `None` no page may have a count.
 fn fault_of_counts(pages: &[Counted], total: Option<usize>) -> Option<String> {
     let mut seen = 0;
     for (number, (items, count)) in pages.iter().enumerate().map(|(index, page)| (index + 1, page)) {
@@ -134,7 +135,7 @@ fn fault_of_counts(pages: &[Counted], total: Option<usize>) -> Option<String> {
             ));
         }
     }
-    total.filter(|total| *total != seen).map(|total| format!("{seen} items came of {total}"))
+    total.filter(|total| *total != seen).map(|total| format!("{seen} items came, expected {total}"))
 }
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_what_follows() {
+    fn counts_are_the_remaining_items() {
         let pages = |counts: &[(usize, Value)]| counts.to_vec();
         let none = Value::Null;
         assert_eq!(fault_of_counts(&pages(&[(2, json!(3)), (2, json!(1)), (1, none.clone())]), Some(5)), None);

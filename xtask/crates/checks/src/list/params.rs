@@ -1,4 +1,4 @@
-//! Parameters of lists and watches that contradict each other or are no parameters at all: how they are refused.
+//! How the server refuses contradictory and malformed list and watch parameters.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use model::Level::Should;
@@ -16,15 +16,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.params-validation",
         place: here!(),
         level: Should,
-        requirement: "422 Invalid answers a LIST with resourceVersionMatch but no resourceVersion, or with continue, or \
-                      with another value than Exact and NotOlderThan, or Exact with resourceVersion \"0\", or with \
-                      sendInitialEvents; and a WATCH with resourceVersionMatch but no sendInitialEvents, or with \
-                      sendInitialEvents but not NotOlderThan.",
+        requirement: "The server answers 422 Invalid to a LIST with resourceVersionMatch but no resourceVersion, with \
+                      resourceVersionMatch and continue, with a resourceVersionMatch other than Exact and \
+                      NotOlderThan, with Exact and resourceVersion \"0\", or with sendInitialEvents; and to a WATCH \
+                      with resourceVersionMatch but no sendInitialEvents, or with sendInitialEvents but not \
+                      NotOlderThan.",
         source: "apimachinery pkg/apis/meta/internalversion/validation/validation.go; kubernetes \
                  test/integration/apiserver/apiserver_test.go (TestListOptions)",
-        observed: "Each contradiction, and each two of them that can stand together, for a ConfigMap, an Event and a \
-                   custom resource: the Status must be 422 Invalid of ListOptions and name field and cause. Neighbours \
-                   that contradict nothing must be answered 200.",
+        observed: "Each contradiction, and each possible pair of them, for a ConfigMap, an Event and a custom \
+                   resource: the Status must be 422 Invalid for ListOptions and name field and cause. Similar queries \
+                   without a contradiction must be answered 200.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersionMatch=Exact' (must be refused)",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[]),
@@ -34,14 +35,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.continue-with-rv",
         place: here!(),
         level: Should,
-        requirement: "A LIST with continue and a resourceVersion other than \"0\" is answered 400, as is a token that the \
-                      server cannot have made; no token, not even that of another collection, makes a list show anything \
-                      outside the collection it was asked of.",
+        requirement: "A LIST with continue and a resourceVersion other than \"0\" is answered 400, as is a token that \
+                      the server cannot have made. No token, not even that of another collection, makes a list show an \
+                      object outside the requested collection.",
         source: "apiserver pkg/storage/interfaces.go (ValidateListOptions), pkg/storage/continue.go (DecodeContinue)",
-        observed: "A good token with several resource versions, tokens that are damaged, empty, of another version, with \
-                   a path that climbs, and tokens of other kinds and of the list over all namespaces. What is answered \
-                   200 must be what the store has in the asked collection behind the token's key, at the token's \
-                   revision.",
+        observed: "The check sends a good token with several resource versions; tokens that are damaged, empty, of \
+                   another version, or with a path that contains `..`; and tokens of other kinds and of the list over \
+                   all namespaces. An answer of 200 must be the store's state in the requested collection after the \
+                   token's key, at the token's revision.",
         by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
                   kubectl get --raw \"/api/v1/namespaces/default/configmaps?resourceVersion=5&continue=$t\"",
         profiles: &["default"],
@@ -88,7 +89,7 @@ const OF_WATCHES: &[Contradiction] = &[
     ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", MATCH, WITH_CONTINUE),
 ];
 
-/// What contradicts nothing; `{rv}` is a resource version that the collection has reached.
+/// Valid queries; `{rv}` is a resource version that the collection has reached.
 const GOOD_LISTS: [&str; 5] = [
     "resourceVersionMatch=&resourceVersion=0",
     "resourceVersionMatch=NotOlderThan&resourceVersion=0",
@@ -116,7 +117,7 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A watch that must be refused: one that is not ends by itself after a second.
+/// A watch that must be refused. If it is not, it ends after a second.
 pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, Stop> {
     let path = resource.path(Some(ctx.namespace().await?));
     Ok(ctx.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
@@ -129,10 +130,10 @@ fn judge_refusal(verb: &str, resource: &Resource, query: &str, answer: &Response
     }
 }
 
-/// A refused parameter: 422 of ListOptions, with the field and at least the beginning of the cause.
+/// A refused parameter: 422 for ListOptions, with the field and at least the beginning of the cause.
 fn fault_of_refusal(answer: &Response, (field, begin): (&str, &str)) -> Option<String> {
     if !answer.is(422, "Invalid") {
-        return Some(format!("no 422 Invalid but {answer}"));
+        return Some(format!("expected 422 Invalid, was answered {answer}"));
     }
     let details = answer.json()["details"].take();
     if details["kind"] != "ListOptions" {
@@ -142,7 +143,8 @@ fn fault_of_refusal(answer: &Response, (field, begin): (&str, &str)) -> Option<S
     let told = |cause: &Value| {
         cause["field"] == field && cause["message"].as_str().is_some_and(|message| message.starts_with(begin))
     };
-    (!causes.iter().any(told)).then(|| format!("no cause is {begin:?} of {field}: {}", json!(causes)))
+    (!causes.iter().any(told))
+        .then(|| format!("no cause has the field {field} and begins with {begin:?}: {}", json!(causes)))
 }
 
 const WITH_RV: &str = "specifying resource version is not allowed when using continue";
@@ -170,7 +172,7 @@ async fn continue_with_rv(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A token with what it says: the server keeps that in base64.
+/// A continue token and its content, which the server encodes in base64.
 pub(crate) struct Token {
     pub(crate) text: String,
     pub(crate) rv: i64,
@@ -178,9 +180,9 @@ pub(crate) struct Token {
 }
 
 fn token_of(text: &str, resource: &Resource) -> Result<Token, Stop> {
-    expect!(!text.is_empty(), "a page of {} with more behind it has no continue token", resource.plural);
+    expect!(!text.is_empty(), "a page of {} has no continue token although more items follow", resource.plural);
     read_token(text)
-        .ok_or_else(|| Stop::Errored(anyhow::anyhow!("the token {text} is not made as kube-apiserver's are")))
+        .ok_or_else(|| Stop::Errored(anyhow::anyhow!("the token {text} does not have kube-apiserver's format")))
 }
 
 pub(crate) fn read_token(text: &str) -> Option<Token> {
@@ -197,7 +199,7 @@ async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict
             let answer = ctx.try_list(resource, &query(&pairs)).await?;
             let what = format!("list of {} with continue and resourceVersion={version}", resource.plural);
             expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
-            expect_eq!(answer.message(), WITH_RV, "message of the refusal of a {what}");
+            expect_eq!(answer.message(), WITH_RV, "message of the refused {what}");
             ctx.count("refused", 1);
         }
     }
@@ -231,7 +233,7 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
     Ok(())
 }
 
-/// A token says where to go on below the collection that is asked, wherever it comes from.
+/// A token only selects a position inside the requested collection, whatever collection it was made for.
 async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict {
     let answer = ctx.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
     let what = format!("list of {} with a token for {:?} at {}", resource.plural, token.start, token.rv);
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_on_inside_the_collection() {
+    fn token_stays_inside_the_collection() {
         let stored: Vec<Entry> = ["/r/cm/n/a", "/r/cm/n/b", "/r/cm/n/c"].map(|key| (key.to_owned(), 1)).into();
         let names = |start: &str| behind(&stored, "/r/cm/n/", start).len();
         assert_eq!([names("/a\0"), names("b"), names("b\0"), names("n/a\0"), names("z")], [2, 2, 1, 0, 0]);

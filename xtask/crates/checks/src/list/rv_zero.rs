@@ -1,4 +1,4 @@
-//! Lists with resourceVersion=0: any state that the store had.
+//! Lists with resourceVersion=0 may show any state that the store had.
 
 use std::collections::{BTreeMap, btree_map};
 
@@ -20,16 +20,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
                       at the returned list resource version.",
     source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go \
                  (computeListLimit)",
-    observed: "LIST with resourceVersion=0, alone, with NotOlderThan and with limit=2, beside each of many writes that \
-                   create, change and delete objects; each answer is compared with the store at its revision. Where the limit \
-                   is honoured (Events, which no cache serves) the tokens are followed.",
+    observed: "LIST with resourceVersion=0, alone, with NotOlderThan and with limit=2, concurrently with each of many \
+               writes that create, change and delete objects. Each answer is compared with the store at its revision. \
+               Where the server honours the limit (Events, which no cache serves), the check follows the tokens.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=0&limit=2'",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
     run: scenario!(rv_zero),
 }];
 
-/// What readers with resourceVersion=0 saw: the limit that was sent, and the pages of one chain.
+/// One read with resourceVersion=0: the limit that was sent, and the pages of the chain.
 type Chain = (Option<usize>, Vec<Page>);
 
 async fn rv_zero(ctx: &Ctx) -> Verdict {
@@ -56,18 +56,18 @@ async fn rv_zero(ctx: &Ctx) -> Verdict {
         ctx.count("revisions", states.len() as u64);
     }
     if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
-        return Err(Stop::Errored(anyhow::anyhow!("no list with resourceVersion=0 had any item")));
+        return Err(Stop::Errored(anyhow::anyhow!("all lists with resourceVersion=0 were empty")));
     }
     Ok(())
 }
 
-/// Either the whole state in one page, whatever the limit was, or a chain of pages that keeps it.
+/// The pages must be the whole state in one page, regardless of the limit, or a chain of pages within the limit.
 fn fault_of_any(pages: &[Page], stored: &[Entry], limit: Option<usize>) -> Option<String> {
     let ignored = matches!(pages, [only] if only.token.is_empty());
     fault_of_chain(pages, stored, if ignored { None } else { limit })
 }
 
-/// Creates objects and changes and deletes some of them, in an order of the case's seed; tells before each write.
+/// Creates, changes and deletes objects in an order from the case's seed; signals before each write.
 async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<usize>) -> Verdict {
     const STEPS: usize = 24;
     let mut living: BTreeMap<String, Object> = BTreeMap::new();
@@ -90,7 +90,7 @@ async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<us
     Ok(())
 }
 
-/// Lists in three ways in turn while the writer is at work, at most once for each write, and once more when it has ended.
+/// Lists in three ways while the writer runs, at most once for each write, and once more after its end.
 async fn read_zero(ctx: &Ctx, resource: &Resource, mut writes: watch::Receiver<usize>) -> Result<Vec<Chain>, Stop> {
     const LIMIT: usize = 2;
     let mut chains = Vec::new();
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_may_be_ignored_but_not_half() {
+    fn limit_is_ignored_or_applied_to_every_page() {
         let stored: Vec<Entry> = ["a", "b", "c"].map(|name| (format!("/r/n/{name}"), 1)).into();
         let page = |range: std::ops::Range<usize>, token: &str| Page {
             rv: 7,

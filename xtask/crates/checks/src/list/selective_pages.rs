@@ -1,4 +1,4 @@
-//! Selections of a few objects among many, read in pages.
+//! Lists with a selector that matches few of many objects, read in pages.
 
 use std::collections::BTreeSet;
 
@@ -18,15 +18,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.selector-pages",
     place: here!(),
     level: Should,
-    requirement: "Pages of a selection that is rare are filled up to the limit as long as there is more to select, and \
-                      together are exactly what was selected at their one revision, although labels change between them.",
+    requirement: "Pages of a list whose selector matches few objects are filled up to the limit while more objects \
+                  match, and together hold exactly the objects that matched at their one revision, although labels \
+                  change between the pages.",
     source: "apiserver pkg/storage/etcd3/store.go (GetList: fetches more, doubling, until the page is full), \
                  pkg/storage/cacher/cacher.go (GetList); pkg/storage/testing/store_tests.go \
                  (RunTestListPaginationRareObject)",
-    observed: "Forty objects, five of them selected, read with limits 1, 2 and 3 by label and by field, for a \
-                   ConfigMap (cache) and an Event (store). Between the pages labels are taken away and given and an \
-                   object is deleted. A page with a token must have exactly limit items, and none may be left out or come \
-                   twice.",
+    observed: "Forty ConfigMaps (cache) and forty Events (store): five are selected by label and read with limits 1, 2 \
+               and 3, all but two are selected by field and read with limit 9. Between the pages of the label selector \
+               the check removes and adds labels and deletes an object. A page with a token must have exactly limit \
+               items, and no object may be left out or come twice.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1&labelSelector=rare%3Dyes' | jq \
                   '.items | length' (must be 1)",
     profiles: &["default"],
@@ -34,7 +35,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(selector_pages),
 }];
 
-/// Objects, and the numbers of those that are selected: none at the end, so that the last page has to look on.
+/// The number of objects, and the indexes of the selected ones: the last objects are not selected, so that the server
+/// must search past the last match.
 const CROWD: usize = 40;
 const RARE: [usize; 5] = [3, 4, 21, 33, 37];
 
@@ -49,7 +51,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
             judge_selection(ctx, resource, &selector, (limit, &pages), |(_, rv)| selected.contains(rv)).await?;
             ctx.count("pages", pages.len() as u64);
         }
-        // By field: all but the first two, so that nearly every page is full at once.
+        // By field: all but the first two, so that nearly every page is full at the first attempt.
         let selector = query(&[("fieldSelector", "metadata.name!=r0-00,metadata.name!=r0-01")]);
         let page = list(ctx, resource, &format!("limit=9&{selector}")).await?;
         let mut pages = vec![page];
@@ -65,7 +67,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
 
 async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, Stop> {
     if round > 0 {
-        // The crowd of the first round, with labels of their own.
+        // The objects of the first round with a new label.
         return relabel(ctx, resource, label).await;
     }
     let made = (0..CROWD).map(|number| async move {
@@ -75,7 +77,7 @@ async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Res
     Ok(try_join_all(made).await?)
 }
 
-/// Gives the rare objects another label; those that the round before deleted are made again.
+/// Creates the rare objects again with another label, also the one that the previous round deleted.
 async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, Stop> {
     let mut made = Vec::new();
     for number in 0..CROWD {
@@ -96,7 +98,8 @@ fn labelled(object: Object, label: &str, rare: bool) -> Object {
     object.with(&format!("metadata.labels.{label}"), if rare { "yes" } else { "no" })
 }
 
-/// Reads a chain; after the first page one object loses the label, another one gets it, and a third one is deleted.
+/// Reads a chain of pages. After the first page it removes the label of one object, adds it to another and deletes a
+/// third.
 async fn pages_between_changes(
     ctx: &Ctx,
     resource: &Resource,
@@ -115,7 +118,7 @@ async fn pages_between_changes(
         }
         pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(limit, &token))).await?);
     }
-    expect!(pages.len() > 1, "the rare objects came in one page with limit={limit}");
+    expect!(pages.len() > 1, "all selected objects came in one page with limit={limit}");
     Ok(pages)
 }
 
@@ -129,7 +132,11 @@ async fn judge_selection(
     let stored = state_at(ctx, resource, pages[0].rv).await?;
     let selected: Vec<Entry> = stored.iter().filter(|entry| is_selected(entry)).cloned().collect();
     if selected.is_empty() || selected.len() == stored.len() {
-        return Err(Stop::Errored(anyhow::anyhow!("{selector} selects {} of {}", selected.len(), stored.len())));
+        return Err(Stop::Errored(anyhow::anyhow!(
+            "{selector} selects {} of {} objects",
+            selected.len(),
+            stored.len()
+        )));
     }
     match fault_of_selection(pages, &selected, &stored, limit) {
         Some(fault) => Err(Stop::failed(format!("list of {} with limit={limit}&{selector}: {fault}", resource.plural))),
@@ -137,7 +144,7 @@ async fn judge_selection(
     }
 }
 
-/// Whether pages are the selection `selected` of the state `stored`, in key order and full as long as there is more.
+/// Whether the pages are the subset `selected` of the state `stored`, in key order and full while more items follow.
 fn fault_of_selection(pages: &[Page], selected: &[Entry], stored: &[Entry], limit: usize) -> Option<String> {
     let mut seen = 0;
     for (number, page) in pages.iter().enumerate().map(|(index, page)| (index + 1, page)) {
@@ -155,7 +162,7 @@ fn fault_of_selection(pages: &[Page], selected: &[Entry], stored: &[Entry], limi
         }
         let at_end = page.items.last().is_some() && page.items.last() == stored.last();
         if more && at_end {
-            return Some(format!("page {number} ends with the last object and has a token"));
+            return Some(format!("page {number} ends with the last object, but has a token"));
         }
         if !more && seen < selected.len() {
             return Some(format!("page {number} has no token after {seen} of {} items", selected.len()));

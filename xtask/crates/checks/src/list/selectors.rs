@@ -1,4 +1,4 @@
-//! Lists that select: by label, by field.
+//! Lists with selectors: by label and by field.
 
 use model::Level::Must;
 use model::Resource;
@@ -16,13 +16,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.label-selector-server-side",
         place: here!(),
         level: Must,
-        requirement: "A LIST with a label selector returns exactly the objects that match, selected by the server alone: \
-                      the store has one key per object and none that is made from labels.",
+        requirement: "A LIST with a label selector returns exactly the matching objects, and the server alone selects \
+                      them: the store has one key per object and none that is made from labels.",
         source: "apimachinery pkg/labels/selector.go; apiserver pkg/storage/etcd3/store.go (GetList, \
                  opts.Predicate.Matches), pkg/storage/selection_predicate.go",
-        observed: "Five objects, every kind of operator, for a ConfigMap, an Event and a custom resource, and again after \
-                   a label was changed. The items must be the store's at the list's revision. The names and label values \
-                   have a random part; the keys of the whole store that contain it must be those of the objects.",
+        observed: "The check lists five objects with every kind of operator, for a ConfigMap, an Event and a custom \
+                   resource, and again after a label was changed. The items must be the store's at the list's \
+                   revision. The names and label values have a random part; only the objects' own keys may contain it \
+                   in the whole store.",
         by_hand: "kubectl get cm -l 'tier=front,env notin (dev)'; etcdctl get /registry/configmaps/default/ --prefix \
                   --keys-only",
         profiles: &["default"],
@@ -34,13 +35,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "A LIST with a field selector (=, ==, !=) on a field that the type supports returns exactly the \
-                      objects that match; one on another field is answered 400 BadRequest.",
+                      matching objects; one on another field is answered 400 BadRequest.",
         source: "apimachinery pkg/runtime/conversion.go (DefaultMetaV1FieldSelectorConversion), pkg/fields/selector.go; \
                  kubernetes pkg/apis/core/v1/conversion.go",
-        observed: "metadata.name and metadata.namespace of ConfigMaps, Events and a custom resource, also over all \
-                   namespaces; spec.nodeName and status.phase of Pods, type of Secrets, reason of Events. The items must \
-                   be the store's at the list's revision. Unknown fields: types without a conversion of their own name \
-                   the two that they know, Pods, Events and custom resources say \"field label not supported\".",
+        observed: "The check selects by metadata.name and metadata.namespace of ConfigMaps, Events and a custom \
+                   resource, also over all namespaces; by spec.nodeName and status.phase of Pods, type of Secrets, \
+                   reason of Events. The items must be the store's at the list's revision. For unknown fields, types \
+                   without their own conversion name the two fields that they know; Pods, Events and custom resources \
+                   say \"field label not supported\".",
         by_hand: "kubectl get pods --field-selector 'spec.nodeName=n1,status.phase!=Running'; kubectl get cm \
                   --field-selector data.k=v (must be refused)",
         profiles: &["default"],
@@ -49,7 +51,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// Selectors with the numbers of the objects of [`labels_of`] that match.
+/// Selectors with the numbers of the matching objects of [`labels_of`].
 const LABEL_SELECTORS: &[(&str, &[usize])] = &[
     ("tier=front-N", &[1, 2]),
     ("tier==back-N", &[3, 4]),
@@ -64,7 +66,7 @@ const LABEL_SELECTORS: &[(&str, &[usize])] = &[
     ("tier=none-N", &[]),
 ];
 
-/// The same after object 1 was moved from front to back.
+/// The same after object 1 has been moved from front to back.
 const AFTER_THE_MOVE: &[(&str, &[usize])] =
     &[("tier=front-N", &[2]), ("tier==back-N", &[1, 3, 4]), ("tier!=front-N", &[1, 3, 4, 5])];
 
@@ -111,7 +113,7 @@ async fn select_by_labels(ctx: &Ctx, resource: &Resource, nonce: &str, table: &[
     Ok(())
 }
 
-/// The selected list must be the named objects as the store has them at the list's revision.
+/// The list must be the named objects as they are in the store at the list's revision.
 async fn selects(ctx: &Ctx, resource: &Resource, selector: (&str, &str), names: &[String]) -> Verdict {
     let page = page::list(ctx, resource, &query(&[selector])).await?;
     judge_selection(ctx, resource, selector.1, &page, names).await
@@ -183,7 +185,7 @@ async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
         ],
     )
     .await?;
-    // Over all namespaces the selector alone keeps the objects of others out.
+    // Over all namespaces only the selector keeps the objects of other cases out.
     let request = Request::get(resource.path(None)).query(query(&[("fieldSelector", &here)]));
     let page = Page::read(&ctx.send(&request).await?.object()?, resource, &ctx.profile().prefix)
         .map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
@@ -216,7 +218,7 @@ async fn pods_by_node_and_phase(ctx: &Ctx) -> Verdict {
         let pod = Object::new(&PODS, name).with("spec.containers", containers).with("spec.nodeName", node);
         ctx.create(&PODS, &pod).await?;
     }
-    // Only the status subresource changes the phase; no kubelet runs that would.
+    // Only the status subresource changes the phase; no kubelet runs here to do so.
     let status = format!("{}/p2/status", PODS.path(Some(ctx.namespace().await?)));
     let running = json!({"status": {"phase": "Running"}}).to_string();
     let request = Request::new(http::Method::PATCH, status).body(MERGE_PATCH, running);
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_object_is_selected_by_some_and_not_by_all() {
+    fn every_object_matches_some_selectors_but_not_all() {
         for number in 1..=5 {
             let selected = LABEL_SELECTORS.iter().filter(|(_, numbers)| numbers.contains(&number)).count();
             assert!(0 < selected && selected < LABEL_SELECTORS.len(), "object {number} cannot tell selectors apart");

@@ -1,4 +1,4 @@
-//! Lists that the server reads from etcd as a stream of pieces.
+//! Lists that the server reads from etcd as a stream of chunks.
 
 use model::Level::Extra;
 
@@ -13,12 +13,12 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.range-stream",
     place: here!(),
     level: Extra,
-    requirement: "Where the server reads lists from etcd by RangeStream, they are the same as by Range; where etcd does \
-                      not have it, the server reads them by Range.",
+    requirement: "If the server reads lists from etcd by RangeStream, they equal those read by Range; if etcd has no \
+                  RangeStream, the server reads them by Range.",
     source: "KEP-5966; kubernetes#139692; apiserver pkg/features/kube_features.go (EtcdRangeStream, from 1.37 on)",
-    observed: "Events, which no cache serves, more than the first pieces of a stream: lists with and without a limit must \
-                   be what a unary Range gives at their revision, in its order. etcd_request_duration_seconds says whether \
-                   there were streams; without one the check is skipped.",
+    observed: "Events, which no cache serves, more of them than the first chunks of a stream hold: lists with and \
+               without a limit must equal a unary Range at their revision, in its order. etcd_request_duration_seconds \
+               shows whether the server used streams; without one the check is skipped.",
     by_hand: "kubectl get --raw /metrics | grep -e EtcdRangeStream -e listStream",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -27,7 +27,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 const ETCD_CALLS: &str = "etcd_request_duration_seconds_count";
 
-/// Only lists without limit and token are streamed, in pieces that begin with ten keys.
+/// The server streams only lists without limit and token, in chunks whose size starts at ten keys.
 async fn range_stream(ctx: &Ctx) -> Verdict {
     const OBJECTS: usize = 60;
     let before = Metrics::read(ctx).await?;
@@ -47,7 +47,7 @@ async fn range_stream(ctx: &Ctx) -> Verdict {
     let grown = Metrics::read(ctx).await?.sum(ETCD_CALLS, &streamed).saturating_sub(before.sum(ETCD_CALLS, &streamed));
     ctx.count("streams", grown);
     match grown {
-        0 => Err(Stop::Skipped { need: "an etcd that has RangeStream, which is 3.7 and later".into() }),
+        0 => Err(Stop::Skipped { need: "an etcd with RangeStream (3.7 or later)".into() }),
         _ => Ok(()),
     }
 }

@@ -22,14 +22,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "list.streaming-encoding",
         place: here!(),
         level: Should,
-        requirement: "A list that is encoded item by item is, byte for byte, what encoding it at once gives, in JSON and in \
-                      protobuf, also when it is empty and when it has a continue token and a remainingItemCount.",
+        requirement: "A list that is encoded item by item equals, byte for byte, the same list encoded at once, in \
+                      JSON and in protobuf, also when it is empty and when it has a continue token and a \
+                      remainingItemCount.",
         source: "KEP-5116; apimachinery pkg/runtime/serializer/json/collections.go, \
                  pkg/runtime/serializer/protobuf/collections.go",
-        observed: "ConfigMaps, Events and a custom resource with texts that must be escaped. JSON: the same list with \
-                   pretty=true, which is encoded at once, without its white space. protobuf: the message that list \
-                   metadata and the single objects, each read by a GET, make. At an exact resource version: whole, limited, \
-                   with nothing selected, and of metadata only.",
+        observed: "ConfigMaps, Events and a custom resource with strings that must be escaped. In JSON, the list must \
+                   equal the same list with pretty=true, which is encoded at once, after its white space is removed. \
+                   In protobuf, it must equal the message built from the list metadata and the single objects, each \
+                   read by a GET. Lists at an exact resource version: whole, limited, with no matching object, and of \
+                   metadata only.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?resourceVersionMatch=Exact&resourceVersion=N' | md5sum; the same \
                   with &pretty=true | jq -c . | md5sum",
         profiles: &["default"],
@@ -45,9 +47,9 @@ pub(super) static CHECKS: &[Check] = &[
                       clients, are plain.",
         source: "apiserver pkg/endpoints/handlers/responsewriters/writers.go (defaultGzipThresholdBytes), gate \
                  APIResponseCompression",
-        observed: "A ConfigMap whose body has exactly 131072 bytes, and one byte more; a list above and one below that; \
-                   over HTTP/1.1 and HTTP/2, in JSON and protobuf, with Accept-Encoding gzip, among others, identity, and \
-                   none.",
+        observed: "A ConfigMap whose body has exactly 131072 bytes, and one byte more; a list above and one below \
+                   that; over HTTP/1.1 and HTTP/2, in JSON and protobuf, with Accept-Encoding gzip, gzip among others, \
+                   and identity, and without Accept-Encoding.",
         by_hand: "curl -s -H 'Accept-Encoding: gzip' -o /dev/null -D - .../api/v1/configmaps",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::QuietNamespace]),
@@ -88,7 +90,8 @@ fn padded(name: &str, size: usize) -> Object {
     config_map(name).with("data.pad", "x".repeat(size))
 }
 
-/// Changes the ConfigMap until a GET of it has a body of `size` bytes: a longer resource version may need another try.
+/// Changes the ConfigMap until a GET of it has a body of `size` bytes: a longer resource version may require another
+/// attempt.
 async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
     let mut length = 0;
     for _ in 0..4 {
@@ -102,10 +105,10 @@ async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
         let fitting = (pad + size).checked_sub(length).ok_or_else(|| anyhow::anyhow!("the body is too large"))?;
         ctx.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
     }
-    Err(Stop::Errored(anyhow::anyhow!("the body has {length} bytes and could not be made to have {size}")))
+    Err(Stop::Errored(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed")))
 }
 
-/// The same request for clients that accept gzip and for others.
+/// Sends the same request as a client that accepts gzip and as one that does not.
 async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool) -> Verdict {
     let api = ctx.over(transport)?;
     let what = format!("{request} as {} over {}", request.accept, transport.name());
@@ -141,7 +144,7 @@ fn fault_of_encoding(answer: &Response, plain: &[u8], compressed: bool) -> Optio
     }
     let mut inflated = Vec::new();
     match flate2::read::MultiGzDecoder::new(&answer.body[..]).read_to_end(&mut inflated) {
-        Err(error) => Some(format!("the body is no gzip: {error}")),
+        Err(error) => Some(format!("the body is not gzip: {error}")),
         Ok(_) => first_difference(&inflated, plain).map(|fault| format!("decompressed, {fault}")),
     }
 }
@@ -164,7 +167,7 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
             let query = format!("{exact}{more}");
             let list = json_at_once(ctx, &resource, &query, JSON).await?;
             expect!(list.0["items"].is_array(), "list of {} with `{query}` has no items: {list}", resource.plural);
-            // With nothing selected its `items` is null, in either encoding.
+            // If no object matches, `items` is null in either encoding.
             json_at_once(ctx, &resource, &query, METADATA).await?;
             if resource.plural != "fruits" {
                 protobuf_at_once(ctx, &resource, &query, &list).await?;
@@ -174,7 +177,7 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The list must be the pretty one without white space.
+/// The list must equal the pretty one without white space.
 async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, Stop> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = Request::get(path).accept(accept).query(query);
@@ -184,13 +187,13 @@ async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'sta
     expect!(pretty.body.len() > streamed.body.len(), "{request}: pretty=true is not longer, {pretty}");
     let at_once = [compact(&pretty.body), b"\n".to_vec()].concat();
     if let Some(fault) = first_difference(&streamed.body, &at_once) {
-        return Err(Stop::failed(format!("{request} as {accept}, streamed and at once: {fault}")));
+        return Err(Stop::failed(format!("{request} as {accept}, streamed compared with at once: {fault}")));
     }
     ctx.count("JSON lists compared", 1);
     Ok(list)
 }
 
-/// JSON without the white space outside of texts.
+/// JSON without the white space outside of strings.
 fn compact(json: &[u8]) -> Vec<u8> {
     let (mut in_text, mut escaped) = (false, false);
     let keep = |byte: &u8| {
@@ -202,7 +205,7 @@ fn compact(json: &[u8]) -> Vec<u8> {
     json.iter().copied().filter(keep).collect()
 }
 
-/// The list must be the message made of its metadata (from the JSON list) and of the objects, each from a GET.
+/// The list must equal the message built from its metadata (from the JSON list) and the objects, each from a GET.
 async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Object) -> Verdict {
     let namespace = ctx.namespace().await?;
     let mut items = Vec::new();
@@ -218,7 +221,7 @@ async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Ob
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let at_once = list_message(resource, list, &items);
     if let Some(fault) = first_difference(&answer.body, &at_once) {
-        return Err(Stop::failed(format!("{request} as protobuf, streamed and at once: {fault}")));
+        return Err(Stop::failed(format!("{request} as protobuf, streamed compared with at once: {fault}")));
     }
     ctx.count("protobuf lists compared", 1);
     Ok(())
@@ -260,7 +263,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_white_space_outside_of_texts_is_taken_away() {
+    fn compact_removes_only_white_space_outside_of_strings() {
         for (pretty, compacted) in [
             ("{\n  \"a\": 1\n}", "{\"a\":1}"),
             (r#"{ "a b" : " \" c \\" , "d":[ ] }"#, r#"{"a b":" \" c \\","d":[]}"#),
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_message_is_read_back() {
+    fn list_message_can_be_decoded() {
         let list = Object(json!({"metadata": {"resourceVersion": "300", "continue": "t", "remainingItemCount": 200}}));
         let message = list_message(&CONFIG_MAPS, &list, &[vec![1; 200], vec![]]);
         let envelope = decode::envelope(&message).unwrap();
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_answers_say_so_and_give_the_plain_body() {
+    fn compressed_answers_have_headers_and_the_plain_body() {
         use std::io::Write;
         let plain = vec![b'x'; 1000];
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -311,9 +314,9 @@ mod tests {
         assert!(fault("gzip", "", &body, true), "no Vary");
         assert!(fault("", "Accept-Encoding", &body, true), "no Content-Encoding");
         assert!(fault("", "", &plain, true), "plain");
-        assert!(fault("gzip", "Accept-Encoding", &plain, true), "no gzip");
-        assert!(fault("gzip", "Accept-Encoding", &body[..20], true), "cut");
-        assert!(fault("gzip", "Accept-Encoding", &body, false), "unasked");
+        assert!(fault("gzip", "Accept-Encoding", &plain, true), "not gzip");
+        assert!(fault("gzip", "Accept-Encoding", &body[..20], true), "truncated");
+        assert!(fault("gzip", "Accept-Encoding", &body, false), "not requested");
         assert!(fault("", "", &plain[1..], false), "another body");
     }
 }

@@ -13,13 +13,13 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "rv.invalid-list",
     place: here!(),
     level: Should,
-    requirement: "LIST with a resourceVersion that is no number is answered 400 BadRequest; GET and WATCH with one are \
-                      refused.",
+    requirement: "The server answers 400 BadRequest to a LIST with a resourceVersion that is not a number, and \
+                      refuses a GET or WATCH with one.",
     source: "apiserver pkg/storage/interfaces.go (ValidateListOptions), pkg/storage/cacher/delegator.go (Get), \
                  pkg/storage/api_object_versioner.go (ParseResourceVersion)",
-    observed: "Words, signs, fractions and a number beyond 64 bits, for a ConfigMap, an Event and a custom resource: \
-                   in lists alone and with match, limit or selector, in GET and in WATCH. GET and WATCH may be refused \
-                   with 500 and no reason, which is what kube-apiserver 1.36 says where its cache answers.",
+    observed: "Words, signs, fractions and a number beyond 64 bits, for a ConfigMap, an Event and a custom \
+                   resource: in lists alone and with match, limit or selector, in GET and in WATCH. GET and WATCH may \
+                   be refused with 500 and no reason, as kube-apiserver 1.36 does where its cache answers.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersion=abc'",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[]),

@@ -1,4 +1,4 @@
-//! Resource versions of lists that have nothing in them, of watches that are ahead, and of several types in one store.
+//! Resource versions of empty lists, of watches from the future, and of several types in one store.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "rv.list-empty-prefix",
         place: here!(),
         level: Should,
-        requirement: "A LIST of a collection without objects has a resource version other than zero, from which a watch \
-                      begins: its first event is the first object that is created afterwards.",
+        requirement: "A LIST of a collection without objects has a resource version other than zero, from which a \
+                      watch can begin; the watch's first event is the first object that is created afterwards.",
         source: "KEP-1904; KEP-2340; apiserver pkg/storage/testing/store_tests.go (RunTestListWithoutPaging, empty list)",
-        observed: "An empty namespace of ConfigMaps and Events, and a custom resource of which there never was an object: \
-                   lists with resourceVersion unset, 0, NotOlderThan, Exact and with limit. Each list RV must be a \
-                   revision that the store has; watches from all of them must begin with the object created then.",
+        observed: "An empty namespace of ConfigMaps and Events, and a custom resource that never had an object: lists \
+                   with resourceVersion unset, 0, NotOlderThan, Exact and with limit. Each list RV must be a revision \
+                   that the store has; watches from all of them must begin with the object that is then created.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/none-there/configmaps' | jq .metadata.resourceVersion",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -37,9 +37,9 @@ pub(super) static CHECKS: &[Check] = &[
                       with sendInitialEvents it ends after 3 s with an ERROR of code 504.",
         source: "apiserver pkg/storage/cacher/cacher.go (Watch), pkg/storage/cacher/watch_cache.go \
                  (waitUntilFreshAndBlock); kubernetes#107457",
-        observed: "Watches of ConfigMaps, Events and a custom resource from a few dozen revisions ahead; changes follow until \
-                   some lie behind that revision. The events must be exactly those, and there must be changes on both \
-                   sides.",
+        observed: "Watches of ConfigMaps, Events and a custom resource from a few dozen revisions ahead. The check \
+                   writes changes until some are after that revision. The events must be exactly these, and there must \
+                   be changes on both sides.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=N' with N above the \
                   present one; kubectl annotate cm a x=y (again and again)",
         profiles: &["default"],
@@ -55,7 +55,7 @@ pub(super) static CHECKS: &[Check] = &[
         source: "etcd documentation (revisions); apiserver pkg/storage/etcd3/store.go; KEP-5504 (which promises order \
                  within one type only)",
         observed: "Writes of ConfigMaps, Secrets, Leases and a custom resource in turns, each acknowledged before the \
-                   next; then all keys of the store and their mod_revision.",
+                   next. Then the check compares all keys of the store and their mod_revision.",
         by_hand: "for r in cm secret lease; do kubectl create … -o jsonpath='{.metadata.resourceVersion}{\"\\n\"}'; done",
         profiles: &["default"],
         requires: Requires::OwnCluster(&[]),
@@ -73,14 +73,14 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
         let not_older = format!("resourceVersion={namespace_rv}&resourceVersionMatch=NotOlderThan");
         for query in ["", "limit=3", "resourceVersion=0", &not_older, &exact] {
             let list = ctx.list(&resource, query).await?;
-            let what = format!("list of no {} with `{query}`", resource.plural);
+            let what = format!("empty list of {} with `{query}`", resource.plural);
             expect!(list.items().is_empty(), "{what} has items: {list}");
             let rv = revision(list.rv_text()).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
             let newest = ctx.store(&resource).revision().await?.cast_unsigned();
             expect!(rv <= newest, "{what} has the list RV {rv}, the store is at {newest}");
             expect!(
                 query == "resourceVersion=0" || rv >= namespace_rv,
-                "{what} has the list RV {rv}, {namespace_rv} was acknowledged before"
+                "{what} has the list RV {rv}, but {namespace_rv} was acknowledged before"
             );
             begins.push((query.to_owned(), rv));
         }
@@ -105,7 +105,8 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How far ahead the watches begin. Other checks write to the same store, so it is passed sooner than by ours alone.
+/// How far ahead the watches begin. Other checks write to the same store, so it passes the start sooner than with the
+/// check's writes alone.
 const AHEAD: u64 = 60;
 
 async fn future_watch(ctx: &Ctx) -> Verdict {
@@ -116,11 +117,11 @@ async fn future_watch(ctx: &Ctx) -> Verdict {
     futures::future::try_join_all(far).await.map(drop)
 }
 
-/// What was written: the revision, and whether it was the creation.
+/// The writes: each revision, and whether it was the creation.
 type Written = BTreeMap<u64, bool>;
 
 async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let mut rounds = ctx.rounds(format!("no change of {} lay between the watch and its start", resource.plural));
+    let mut rounds = ctx.rounds(format!("no change of {} was between the watch and its start", resource.plural));
     loop {
         let round = rounds.next()?;
         if near_future_of(ctx, resource, round).await? {
@@ -129,7 +130,7 @@ async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
     }
 }
 
-/// No, if others wrote all revisions up to the start before the first change.
+/// False if other clients wrote all revisions up to the start before the first change.
 async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bool, Stop> {
     let mut object = ctx.create(resource, &sample(ctx, resource, &format!("a{round}"), "0").await?).await?;
     let start = ctx.store(resource).revision().await?.cast_unsigned() + AHEAD * (1 + u64::from(round));
@@ -154,7 +155,7 @@ async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bo
     Ok(before > 0)
 }
 
-/// Exactly the changes after `start`, each as a change of what was there.
+/// The events must be exactly the changes after `start`, each of the kind Modified.
 fn fault_of_ahead(events: &[Event], written: &Written, start: u64) -> Option<String> {
     let seen: Vec<u64> = events.iter().map(|event| event.frame.rv).collect();
     let expected: Vec<u64> = written.range(start + 1..).map(|(rv, _)| *rv).collect();
@@ -180,9 +181,9 @@ async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
             event.object.0.clone()
         }
     };
-    expect_eq!(answer["code"], serde_json::json!(504), "code of the refusal of a {what}");
+    expect_eq!(answer["code"], serde_json::json!(504), "code of the refused {what}");
     let cause = &answer["details"]["causes"][0]["reason"];
-    expect_eq!(*cause, serde_json::json!("ResourceVersionTooLarge"), "cause of the refusal of a {what}");
+    expect_eq!(*cause, serde_json::json!("ResourceVersionTooLarge"), "cause of the refused {what}");
     ctx.count("refused with initial events", 1);
     Ok(())
 }
@@ -226,7 +227,7 @@ mod tests {
     use suite::object::Object;
 
     #[test]
-    fn only_changes_after_the_start_are_right() {
+    fn only_changes_after_the_start_are_accepted() {
         let written = Written::from([(5, true), (9, false), (11, false), (12, false)]);
         let events = |rvs: &[u64], kind: &FrameKind| -> Vec<Event> {
             let event = |rv: &u64| Event {

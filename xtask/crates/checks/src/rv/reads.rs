@@ -1,4 +1,4 @@
-//! What a GET at a resource version promises: any state at 0, none older at n. The far future is in `rv_too_large`.
+//! The promise of a GET at a resource version: any state at 0, none older at n. `rv_too_large` covers the far future.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "GET with resourceVersion=0 is answered with a state that the object had, possibly an old one, and \
                       never with 504.",
         source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/cacher.go (Get)",
-        observed: "Three readers GET with resourceVersion=0 beside each of many writes that create, update and delete \
-                   the object and create it again. Each answer is 404, or equals in every field what a write was answered with at \
-                   that resource version, and the store has the same at that revision.",
+        observed: "Three readers GET with resourceVersion=0 concurrently with each of many writes that create, update \
+                   and delete the object and create it again. Each answer is 404, or equals in every field the \
+                   response to the write at that resource version, and the store has the same at that revision.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps/a?resourceVersion=0'",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
@@ -37,10 +37,10 @@ pub(super) static CHECKS: &[Check] = &[
                       waits up to 3 s for its cache to get there.",
         source: "kubernetes.io API concepts (semantics for get and list); apiserver pkg/storage/cacher/watch_cache.go \
                  (waitUntilFreshAndBlock)",
-        observed: "GET at the version of each of many updates, at the versions of other objects and of other types, after \
-                   a delete and after a new create; and GET at a revision that comes into being only while the server \
-                   waits. The state that the store has at n is the oldest allowed answer. A 504 counts as an answer \
-                   only after 3 s, and the GET is then repeated.",
+        observed: "GET at the version of each of many updates, at the versions of other objects and of other types, \
+                   after a delete and after a new create; and GET at a revision that does not exist until the server \
+                   waits for it. The state that the store has at n is the oldest allowed answer. A 504 counts as an \
+                   answer only after 3 s, and the check then repeats the GET.",
         by_hand: "n=$(kubectl annotate cm a x=y -o jsonpath='{.metadata.resourceVersion}'); kubectl get --raw \
                   \"/api/v1/namespaces/default/configmaps/a?resourceVersion=$n\"",
         profiles: &["default"],
@@ -51,15 +51,15 @@ pub(super) static CHECKS: &[Check] = &[
 
 /// How long the server waits for its cache (blockTimeout in watch_cache.go).
 pub(crate) const WAIT: Duration = Duration::from_secs(3);
-/// Two clocks measure the same time.
+/// Client and server measure the time with different clocks.
 const CLOCK_ERROR: Duration = Duration::from_millis(50);
 
-/// Whether a refusal after `time` came only when the server had waited for its cache.
+/// Whether the server waited for its cache before a refusal after `time`.
 pub(crate) fn has_waited(time: Duration) -> bool {
     time + CLOCK_ERROR >= WAIT
 }
 
-/// The states an object had, by resource version, as its writes were answered.
+/// The states of an object by resource version, as in the responses to its writes.
 type States = BTreeMap<u64, Object>;
 
 async fn get_zero_any(ctx: &Ctx) -> Verdict {
@@ -83,12 +83,12 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     }
     ctx.count("states seen", seen.len() as u64);
     if seen.is_empty() {
-        return Err(Stop::Errored(anyhow::anyhow!("no GET with resourceVersion=0 was answered with the object")));
+        return Err(Stop::Errored(anyhow::anyhow!("no GET with resourceVersion=0 returned the object")));
     }
     Ok(())
 }
 
-/// Creates, updates, deletes and creates again, and tells before each write; gives every state.
+/// Creates, updates, deletes and creates again, and signals before each write; returns every state.
 async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Result<States> {
     const UPDATES: usize = 15;
     let mut states = States::new();
@@ -96,7 +96,7 @@ async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Resul
     for life in ["first", "second"] {
         tell();
         let mut object = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
-        // Makes sure that the cache knows the object: a cache may be late, and then every read would be a 404.
+        // Makes sure that the cache knows the object: with a late cache every read would be a 404.
         ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
         states.insert(object.rv(), object.clone());
         for n in 0..UPDATES {
@@ -112,7 +112,7 @@ async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Resul
     Ok(states)
 }
 
-/// Reads while the writer is at work, at most once for each write, and once more when it has ended.
+/// Reads while the writer runs, at most once for each write, and once more after its end.
 async fn read_zero(ctx: &Ctx, mut writes: watch::Receiver<usize>) -> anyhow::Result<Vec<Response>> {
     let mut answers = Vec::new();
     loop {
@@ -124,7 +124,7 @@ async fn read_zero(ctx: &Ctx, mut writes: watch::Receiver<usize>) -> anyhow::Res
     }
 }
 
-/// The version of the state that an answer shows; None for a 404. The error says why it is no state that there was.
+/// The version of the state in an answer; None for a 404. The error says why the object never had this state.
 fn state_of(answer: &Response, states: &States) -> Result<Option<u64>, String> {
     if answer.is(404, "NotFound") {
         return Ok(None);
@@ -155,7 +155,7 @@ async fn get_not_older(ctx: &Ctx) -> Verdict {
     states.insert(object.rv(), object);
     let other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
     read_at(ctx, other.rv(), &states).await?;
-    // The cache of ConfigMaps learns of this revision only by a progress notification of the store.
+    // The cache of ConfigMaps learns this revision only from a progress notification of the store.
     let elsewhere = ctx.create(&SECRETS, &Object::new(&SECRETS, "elsewhere")).await?;
     read_at(ctx, elsewhere.rv(), &states).await?;
     ctx.delete(&CONFIG_MAPS, "a").await?;
@@ -167,7 +167,7 @@ async fn get_not_older(ctx: &Ctx) -> Verdict {
     read_ahead(ctx, again, &mut states).await
 }
 
-/// GET at `n`, which exists; judged against the store at `n`. Nobody changes the object meanwhile.
+/// GET at an existing revision `n`, compared with the store at `n`. No client changes the object meanwhile.
 async fn read_at(ctx: &Ctx, n: u64, states: &States) -> Verdict {
     let answer = fresh_get(ctx, n).await?;
     judge_fresh(ctx, n, &answer, states).await
@@ -185,21 +185,23 @@ async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> V
     }
 }
 
-/// Compares the state that was read with the one that the store has at `n`; None is no object.
+/// Compares the state in the answer with the store's at `n`; None means that the object does not exist.
 fn fault_of_age(n: u64, at_n: Option<u64>, read: Option<u64>) -> Option<String> {
     match (at_n, read) {
         (Some(oldest), Some(read)) if read < oldest => {
             Some(format!("the answer is the state {read}, but {oldest} was the state at {n}"))
         }
-        (Some(oldest), None) => Some(format!("answered 404, but the object exists since before {n} (state {oldest})")),
+        (Some(oldest), None) => {
+            Some(format!("answered 404, but the object has existed since before {n} (state {oldest})"))
+        }
         (None, Some(read)) if read <= n => {
-            Some(format!("the answer is the state {read} of an object that was gone at {n}"))
+            Some(format!("the answer is the state {read} of an object that did not exist any more at {n}"))
         }
         _ => None,
     }
 }
 
-/// GET at `n`, repeated when the cache was too late for it. A server that does not wait fails the check.
+/// GET at `n`, repeated while the cache is too late for it. A server that does not wait fails the check.
 async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, Stop> {
     let (begin, limit) = (Instant::now(), ctx.limit(20.0));
     loop {
@@ -215,15 +217,15 @@ async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, Stop> {
     }
 }
 
-/// A GET at a revision that does not exist yet when it is sent, and is written while the server waits for it.
+/// A GET at a revision that does not exist when the request is sent, and is written while the server waits for it.
 async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
     const AHEAD: u64 = 20;
     let mut object = object;
-    let mut rounds = ctx.rounds("others wrote all revisions up to the one that was asked for within one request");
+    let mut rounds = ctx.rounds("other clients wrote all revisions up to the requested one within one request");
     loop {
         let ahead = AHEAD * (1 + u64::from(rounds.next()?));
         let n = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() + ahead;
-        // The GET is polled first, so it is on its way before the first write.
+        // The GET is polled first, so it is sent before the first write.
         let writing = async {
             let sent_before = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() < n;
             while object.rv() < n {
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_a_state_in_every_field() {
+    fn answer_must_be_a_state_in_every_field() {
         let state = |rv: &str, k: &str| config_map("a").with("metadata.resourceVersion", rv).with("data.k", k);
         let states = States::from([(5, state("5", "x")), (8, state("8", "y"))]);
         let not_found = json!({"kind": "Status", "reason": "NotFound"});
@@ -266,7 +268,7 @@ mod tests {
             (response(200, &state("6", "x").0), Err("at which the object was not written")),
             (response(200, &state("8", "x").0), Err("version 8, data.k is \"x\", expected \"y\"")),
             (response(200, &state("5", "x").without("kind").0), Err("version 5, kind is null")),
-            (response(200, &state("0", "x").0), Err("no decimal revision")),
+            (response(200, &state("0", "x").0), Err("not a decimal revision")),
         ] {
             let seen = state_of(&answer, &states);
             let same = match (&seen, &expected) {

@@ -1,5 +1,5 @@
-//! Resource versions after a store was restored from a snapshot: into an etcd that is not recorded, because its history is
-//! another one. What is asked of an apiserver on it is not recorded either.
+//! Resource versions after a store was restored from a snapshot into an etcd that the suite does not record, because it
+//! has another history. Requests to an apiserver on that store are not recorded either.
 
 use std::time::Duration;
 
@@ -21,16 +21,17 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "rv.snapshot-restore",
     place: here!(),
     level: Extra,
-    requirement: "After `etcdutl snapshot restore` with --bump-revision and --mark-compacted resource versions go on above \
-                  all earlier ones, a list or watch from an earlier one is answered 410, and a client that lists again \
-                  gets the restored state and what follows. Without them they go back, and a watch from before hears \
-                  nothing: no event that is older than its start.",
+    requirement: "After `etcdutl snapshot restore` with --bump-revision and --mark-compacted resource versions \
+                  continue above all earlier ones, a list or watch from an earlier one is answered 410, and a client \
+                  that lists again gets the restored state and later changes. Without these options resource versions \
+                  go back, and a watch from before the restore receives no event that is older than its start.",
     source: "kubernetes/kubernetes#107457; etcd etcdutl/snapshot (Restore, markCompacted)",
-    observed: "A snapshot over gRPC; then writes of ConfigMaps (cached) and Events (not cached) that it lacks. etcdutl \
-               restores it, where the servers run, into a second etcd, to which the apiserver is sent: first without \
-               the options, where a write must get a version that was given before and a watch from the last one must \
-               not show it, while another one does; then with both, where watches and lists from the last version must \
-               be 410, and a list, a write and a watch from the list go on above it.",
+    observed: "The check takes a snapshot over gRPC and then writes ConfigMaps (cached) and Events (not cached), which \
+               the snapshot lacks. etcdutl restores the snapshot, where the servers run, into a second etcd, and the \
+               check restarts the apiserver on it. Without the options, a write must get a version that existed \
+               before; a watch from the last version before the restore must not show this write, and a watch from the \
+               restored state must. With both options, watches and lists from the last version must be 410, and a \
+               list, a write and a watch from the list must continue above it.",
     by_hand: "etcdctl snapshot save s; kubectl create cm lost; etcdutl snapshot restore s --data-dir d --bump-revision \
               1000000000 --mark-compacted; (start etcd on d and the apiserver again); kubectl get --raw \
               '/api/v1/configmaps?watch=1&resourceVersion=N' with N from before",
@@ -42,15 +43,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const ETCDUTL: &str = "etcdutl";
 const SNAPSHOT: &str = "snapshot.db";
 const SERVERS: &str = "etcd-servers";
-/// What etcd's own documentation of disaster recovery suggests.
+/// The value that etcd's documentation of disaster recovery suggests.
 const BUMP: i64 = 1_000_000_000;
-/// Writes after the snapshot: more than the restored server makes until it is asked.
+/// Writes after the snapshot: more than the restored server makes before the check's first request.
 const LOST: u32 = 30;
 
-/// What clients know from before the restore.
+/// The state that clients know from before the restore.
 struct Before {
     namespace: String,
-    /// The last resource version that was given.
+    /// The last resource version that the server returned.
     last: u64,
 }
 
@@ -78,7 +79,7 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
     verdict.and(back).and(stopped)
 }
 
-/// A snapshot, and what was written after it.
+/// Takes a snapshot and writes objects after it.
 async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
     let namespace = ctx.namespace().await?.to_owned();
     let mut kept = ctx.create(&CONFIG_MAPS, &config_map("kept")).await?;
@@ -86,7 +87,7 @@ async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
     let snapshot = ctx.store(&CONFIG_MAPS).snapshot().await?;
     ctx.count("bytes of the snapshot", snapshot.len() as u64);
     ctx.put_file(SNAPSHOT, snapshot).await?;
-    // On a slow machine the server itself writes more while it starts on the restored store.
+    // A slow machine's server makes more writes while it starts on the restored store.
     for n in 0..LOST * ctx.stretched(1) {
         kept = ctx.update(&CONFIG_MAPS, &kept.with("data.n", n.to_string())).await?;
     }
@@ -94,9 +95,9 @@ async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
     Ok(Before { namespace, last: lost.rv() })
 }
 
-/// Restores the snapshot into a folder of its own, and gives the flag for it.
+/// Restores the snapshot into a new folder, and returns the flag for it.
 async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Stop> {
-    // A case may be repeated on the same cluster, and etcdutl fills no folder that has something in it.
+    // A case may be repeated on the same cluster, and etcdutl refuses a folder that is not empty.
     let data = format!("{{run}}/{name}-{:08x}", fastrand::u32(..));
     let file = format!("{{run}}/{SNAPSHOT}");
     let args = [&["snapshot", "restore", &file, "--data-dir", &data], options].concat();
@@ -105,7 +106,7 @@ async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Stop
     Ok(data)
 }
 
-/// Sends the apiserver to the restored store, whose revision is given.
+/// Restarts the apiserver on the restored store; returns the store's revision.
 async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, Stop> {
     let revision = store.revision().await?.cast_unsigned();
     ctx.restart_with(&[(SERVERS, "{store.spare}")]).await?;
@@ -123,10 +124,10 @@ async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
     }
     let mut hears = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, now)).await?;
     let again = before.create(ctx, "again").await?;
-    expect!(again.rv() <= last, "without the options the store is at {}, which was never given before", again.rv());
+    expect!(again.rv() <= last, "without the options a write got {}, which did not exist before", again.rv());
     hears.read_until("ADDED", ctx.limit(10.0)).await?;
     expect!(hears.mentions(&again), "a watch from the restored state does not show a write: {}", shown(&hears.bytes));
-    // What has reached one watch has had its time to reach the other one.
+    // An event that has reached one watch has had enough time to reach the other one.
     let cut = deaf.read_piece(Instant::now() + Duration::from_millis(100), "anything").await;
     let heard = String::from_utf8_lossy(&deaf.bytes).into_owned();
     expect!(!deaf.mentions(&again), "a watch from {last} shows revision {}: {}", again.rv(), shown(&deaf.bytes));
@@ -163,7 +164,7 @@ async fn goes_on(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
     Ok(())
 }
 
-/// 410 as a status, or as the only event.
+/// Whether the answer is 410, as a status or as the only event.
 fn is_gone(answer: &Response) -> bool {
     let event = answer.json();
     answer.status == 410 || (answer.status == 200 && event["type"] == "ERROR" && event["object"]["code"] == json!(410))
@@ -178,7 +179,7 @@ impl Before {
         Request::get(self.path(resource)).query(query(&[("watch", "true"), ("resourceVersion", &rv.to_string())]))
     }
 
-    /// One that ends soon if nothing refuses it.
+    /// A watch that ends soon if the server does not refuse it.
     fn ended_watch(&self, resource: &Resource, rv: u64) -> Request {
         let pairs = [("watch", "true"), ("resourceVersion", &rv.to_string()), ("timeoutSeconds", "5")];
         Request::get(self.path(resource)).query(query(&pairs))

@@ -1,5 +1,5 @@
-//! What a resource version is: the store's revision of the object's last change, and a number that orders writes.
-//! What a read at one promises is in `rv_reads`.
+//! A resource version is the store's revision of the object's last change, and a number that orders writes. `rv_reads`
+//! covers reads at a resource version.
 
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -24,9 +24,10 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "metadata.resourceVersion in the answer to POST, PUT, PATCH and GET is the decimal mod_revision of \
                       the object's key.",
         source: "apiserver pkg/storage/api_object_versioner.go (UpdateObject), pkg/storage/etcd3/store.go",
-        observed: "A ConfigMap, an Event and a custom resource are created, put, patched in three ways and read from \
-                   the store and from the cache; after each answer the key is read from the store. Writes of other \
-                   objects lie between, so that the store's revision is not the object's.",
+        observed: "The check creates a ConfigMap, an Event and a custom resource, updates them by PUT and by three \
+                   kinds of PATCH, and reads them from the store and from the cache; after each answer it reads the \
+                   key from the store. It writes other objects in between, so that the store's revision differs from \
+                   the object's.",
         by_hand: "kubectl get cm a -o jsonpath='{.metadata.resourceVersion}'; etcdctl get \
                   /registry/configmaps/default/a -w json | jq '.kvs[0].mod_revision'",
         profiles: &["default", "encrypted", "split-events"],
@@ -40,10 +41,10 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "Resource versions of one type are decimal strings without leading zeros, at most 2^128-1, that \
                       grow with every write: compared by length and then digit by digit they give the order of writes.",
         source: "KEP-5504; apimachinery pkg/util/resourceversion/resourceversion.go (CompareResourceVersion)",
-        observed: "Parallel writers change objects of one type, each several times. A write that was called after \
-                   another had returned must have the greater version, no two writes the same; the store at each \
-                   version must hold the state that this write made, told by the key's version number. Done for a \
-                   built-in type and for a custom resource.",
+        observed: "Parallel writers change objects of one type, each several times. A write that is called after \
+                   another has returned must have the greater version, and no two writes the same version. The store \
+                   at each version must hold the state that this write made, identified by the key's version number. \
+                   For a built-in type and for a custom resource.",
         by_hand: "for i in 1 2 3; do kubectl annotate --overwrite cm a n=$i -o \
                   jsonpath='{.metadata.resourceVersion}{\"\\n\"}'; done",
         profiles: &["default"],
@@ -67,7 +68,7 @@ async fn equals_modrevision(ctx: &Ctx) -> Verdict {
             expect!(now != last, "a write of another object has the resource version {now} of this one");
             let read = ctx.try_get(&resource, "a", &query).await?.object()?;
             let stored = ctx.must_be_stored(&resource, "a").await?;
-            expect_eq!(stored.mod_rev.cast_unsigned(), last, "mod_revision of an object that nobody changed");
+            expect_eq!(stored.mod_rev.cast_unsigned(), last, "mod_revision of an unchanged object");
             ctx.count("answers", 1);
             if let Some(fault) = fault_of_version(read.rv_text(), &stored) {
                 return Err(Stop::failed(format!("{how} {query} of {}: {fault}", resource.plural)));
@@ -77,7 +78,7 @@ async fn equals_modrevision(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The three patch types that every type supports, each with a change of its own.
+/// The three patch types that every type supports, each with a different change.
 fn patches(resource: &Resource) -> [(&'static str, &'static str, Value); 3] {
     let applied = Object::new(resource, "a").with("metadata.labels.applied", "yes");
     [
@@ -87,13 +88,13 @@ fn patches(resource: &Resource) -> [(&'static str, &'static str, Value); 3] {
     ]
 }
 
-/// A change elsewhere in the same store moves the store's revision on; gives its revision.
+/// Changes another object in the same store, which advances the store's revision; returns that revision.
 async fn another_write(ctx: &Ctx, resource: &Resource) -> anyhow::Result<u64> {
     let name = format!("other-{}", ctx.random().u32(..));
     Ok(ctx.create(resource, &sample(ctx, resource, &name, "0").await?).await?.rv())
 }
 
-/// Compares an answer with the key it is about; gives the key's mod_revision, which must be greater than `before`.
+/// Compares an answer with the object's key; returns the key's mod_revision, which must be greater than `before`.
 async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Result<u64, Stop> {
     let stored = ctx.must_be_stored(resource, "a").await?;
     let now = stored.mod_rev.cast_unsigned();
@@ -105,7 +106,7 @@ async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, bef
     }
 }
 
-/// What is wrong with a resource version, with a guess what it is instead.
+/// The fault of a resource version, with a guess of what it is instead.
 fn fault_of_version(text: &str, stored: &KeyValue) -> Option<String> {
     if text == stored.mod_rev.to_string() {
         return None;
@@ -116,7 +117,7 @@ fn fault_of_version(text: &str, stored: &KeyValue) -> Option<String> {
         Ok(number) if number == stored.create_rev => "the key's create_revision",
         Ok(number) if number == stored.version => "the key's version",
         Ok(_) => "another revision",
-        Err(_) => "no decimal number",
+        Err(_) => "not a decimal number",
     };
     Some(format!("resourceVersion is {text:?} ({guess}), the key's mod_revision is {}", stored.mod_rev))
 }
@@ -127,7 +128,7 @@ struct Write {
     called: Instant,
     returned: Instant,
     name: String,
-    /// How many writes this one makes for its object.
+    /// The number of this write among those of its object.
     nth: i64,
     rv: String,
 }
@@ -149,7 +150,7 @@ async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Creates an object and changes it again and again.
+/// Creates an object and changes it several times.
 async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec<Write>, Stop> {
     const WRITES: i64 = 15;
     let mut writes = Vec::new();
@@ -166,13 +167,13 @@ async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec
     Ok(writes)
 }
 
-/// The store at the write's resource version must hold what this write made.
+/// The store at the write's resource version must hold the result of this write.
 async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict {
     let key = ctx.key(resource, &write.name).await?;
-    let revision = write.rv.parse().map_err(|_| Stop::failed(format!("{} is beyond the store's numbers", write.rv)))?;
+    let revision = write.rv.parse().map_err(|_| Stop::failed(format!("{} is not a store revision", write.rv)))?;
     let stored = match ctx.store(resource).get(&key, revision).await {
         Err(error) if error.is_future() => {
-            return Err(Stop::failed(format!("{revision} is a revision that the store does not have yet")));
+            return Err(Stop::failed(format!("the store does not have the revision {revision} yet")));
         }
         other => other?,
     };
@@ -182,7 +183,7 @@ async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict 
     Ok(())
 }
 
-/// The first pair of writes whose versions do not tell their order.
+/// The first pair of writes whose versions contradict their order.
 fn fault_of_order(writes: &[Write]) -> Option<String> {
     let malformed = writes.iter().find(|write| compare_versions(&write.rv, &write.rv).is_err());
     if let Some(write) = malformed {
@@ -203,13 +204,13 @@ fn fault_of_order(writes: &[Write]) -> Option<String> {
     None
 }
 
-/// Upstream's CompareResourceVersion: shorter is less, equal lengths compare digit by digit. Refused are an empty text,
-/// a first digit 0 and whatever is no digit; here also numbers above 2^128-1.
+/// Upstream's CompareResourceVersion: shorter is less, equal lengths compare digit by digit. It refuses an empty text,
+/// a first digit 0 and any non-digit; this function also refuses numbers above 2^128-1.
 fn compare_versions(a: &str, b: &str) -> Result<Ordering, String> {
     for text in [a, b] {
         let digits = !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
         if !digits || text.parse::<u128>().is_err() {
-            return Err(format!("{text:?} is no resource version"));
+            return Err(format!("{text:?} is not a resource version"));
         }
     }
     Ok(a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
@@ -232,8 +233,8 @@ mod tests {
             ("40", "create_revision"),
             ("3", "the key's version"),
             ("43", "another revision"),
-            ("0x2a", "no decimal number"),
-            ("42.0", "no decimal number"),
+            ("0x2a", "not a decimal number"),
+            ("42.0", "not a decimal number"),
         ] {
             let fault = fault_of_version(text, &stored).unwrap();
             assert!(fault.contains(guess), "{text}: {fault}");
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_must_tell_the_order_of_writes() {
+    fn versions_must_follow_the_order_of_writes() {
         let begin = Instant::now();
         // (called, returned, version); all of one object.
         let history = |writes: &[(u64, u64, &str)]| -> Option<String> {

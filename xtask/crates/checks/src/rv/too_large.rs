@@ -37,7 +37,7 @@ async fn too_large_504(ctx: &Ctx) -> Verdict {
     futures::future::try_join_all(questions).await.map(drop)
 }
 
-/// Asks in three ways, at the same time because each answer takes 3 s.
+/// Sends three kinds of requests, concurrently because each answer takes 3 s.
 async fn too_large(ctx: &Ctx, resource: &Resource) -> Verdict {
     let object = ctx.create(resource, &sample(ctx, resource, "a", "0").await?).await?;
     let known = ctx.update(resource, &with_content(object, "1")).await?.rv();
@@ -74,7 +74,7 @@ async fn timed<T>(asked: impl Future<Output = T>) -> (Duration, T) {
     (begin.elapsed(), answer)
 }
 
-/// What is wrong with the refusal of version `n`, when the type is known to be at a revision in `current`.
+/// The fault of the refusal of version `n`, when the type's revision is in `current`.
 pub(crate) fn fault_of_too_large(
     answer: &Response,
     n: u64,
@@ -82,7 +82,7 @@ pub(crate) fn fault_of_too_large(
     cached: bool,
 ) -> Option<String> {
     if !answer.is(504, "Timeout") {
-        return Some("no 504 Timeout".into());
+        return Some("expected 504 Timeout".into());
     }
     let (status, message) = (answer.json(), answer.message());
     let head = format!("Timeout: Too large resource version: {n}, current: ");
@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_refusal_has_code_message_cause_and_retry() {
+    fn refusal_must_have_code_message_cause_and_retry() {
         let good = json!({
             "kind": "Status", "reason": "Timeout", "message": "Timeout: Too large resource version: 99, current: 7",
             "details": {"retryAfterSeconds": 1,

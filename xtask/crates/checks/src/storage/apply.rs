@@ -1,4 +1,4 @@
-//! Server-side apply: who owns a field, what a conflict says, and what is refused.
+//! Server-side apply: field owners, conflicts, and refusals.
 
 use model::Level::Should;
 use model::Resource;
@@ -15,14 +15,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.managed-fields-ssa",
     place: here!(),
     level: Should,
-    requirement: "An apply of a field that another manager owns with another value is 409 Conflict with a cause \
-                  FieldManagerConflict; with force=true the field changes its value and owner; the same value makes \
-                  both owners; what the last owner leaves out is removed. The same apply again writes nothing. Without \
-                  fieldManager it is 422, with metadata.managedFields 400.",
+    requirement: "An apply of another value to a field that another manager owns is answered 409 Conflict with a cause \
+                  FieldManagerConflict; with force=true the field changes its value and owner; with the same value \
+                  both managers own the field; a field that its last owner leaves out is removed. The same apply again \
+                  writes nothing. Without fieldManager it is 422, with metadata.managedFields 400.",
     source: "apimachinery pkg/util/managedfields/internal (conflict.go, fieldmanager.go), \
              pkg/apis/meta/v1/validation/validation.go (ValidatePatchOptions); KEP-555",
-    observed: "Two managers on a ConfigMap and on a custom resource, step by step: answers with reasons, messages, \
-               causes and owners, and at the end the raw history of the key, which has no other write.",
+    observed: "Two managers apply to a ConfigMap and to a custom resource, step by step. The check compares the \
+               answers with their reasons, messages, causes and owners, and at the end the raw history of the key, \
+               which must have no other write.",
     by_hand: "kubectl apply --server-side --field-manager=a -f x.yaml; change a value; kubectl apply --server-side \
               --field-manager=b -f x.yaml (conflict); --force-conflicts; kubectl get -o yaml --show-managed-fields",
     profiles: &["default"],
@@ -74,7 +75,7 @@ async fn apply(ctx: &Ctx, resource: &Resource, manager: &str, data: Value, force
     Ok(ctx.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)
 }
 
-/// The managers that own `data.<field>` are these.
+/// Exactly these managers must own `data.<field>`.
 fn owned(object: &Object, field: &str, expected: &[&str]) -> Verdict {
     let entries = object.0["metadata"]["managedFields"].as_array().into_iter().flatten();
     let of_field = entries.filter(|entry| !entry["fieldsV1"]["f:data"][format!("f:{field}")].is_null());
@@ -85,7 +86,7 @@ fn owned(object: &Object, field: &str, expected: &[&str]) -> Verdict {
 }
 
 fn conflicts(answer: &Response) -> Verdict {
-    expect!(answer.is(409, "Conflict"), "an apply of another's field was answered {answer}");
+    expect!(answer.is(409, "Conflict"), "an apply of another manager's field was answered {answer}");
     expect_eq!(
         answer.message(),
         "Apply failed with 1 conflict: conflict with \"a\": .data.k",
@@ -106,7 +107,7 @@ async fn refused(ctx: &Ctx, resource: &Resource) -> Verdict {
     let managed = body.with("metadata.managedFields", json!([]));
     let answer = ctx.try_patch(resource, "a", APPLY_PATCH, &managed.0, "fieldManager=a").await?;
     expect!(answer.is(400, "BadRequest"), "an apply with managedFields was answered {answer}");
-    expect_eq!(answer.message(), "metadata.managedFields must be nil", "message to an apply with managedFields");
+    expect_eq!(answer.message(), "metadata.managedFields must be nil", "message of an apply with managedFields");
     ctx.count("refused applies", 2);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! What must not depend on the processor: hashes, tokens and the text of numbers. Each is computed or pinned here, so that
-//! one machine alone is held to it. Stored bytes as a whole are in `arch_identical`.
+//! Checks values that must not depend on the processor: hashes, continue tokens and the text of numbers. The expected
+//! values are computed or pinned here, so a run on one machine is enough. `arch_identical` checks whole stored bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,8 +28,9 @@ pub(super) static CHECKS: &[Check] = &[
                       group/version/kind of the version that is stored.",
         source: "apiserver pkg/endpoints/discovery/storageversionhash.go, pkg/endpoints/installer.go; clients must not \
                  depend on it",
-        observed: "Every built-in resource in the discovery of every group and version: the hash is computed from the \
-                   release's table, and a resource that is not in it must have none. A custom resource's too.",
+        observed: "The check computes the hash of every built-in resource from the release's table and compares it \
+                   with discovery of every group and version. A resource that is not in the table must have no hash. \
+                   The check compares the hash of a custom resource, too.",
         by_hand: "kubectl get --raw /apis/apps/v1 | jq -r '.resources[]|select(.name==\"deployments\").storageVersionHash'; \
                   printf apps/v1/Deployment | sha256sum | head -c 16 | xxd -r -p | base64",
         profiles: &["default"],
@@ -40,16 +41,17 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.arch-cr-numbers",
         place: here!(),
         level: Should,
-        requirement: "Integers of 64 bits in a custom resource are stored digit by digit, other numbers as the shortest \
+        requirement: "64-bit integers in a custom resource are stored digit by digit, other numbers as the shortest \
                       text that gives the same 64-bit float.",
         source: "apimachinery pkg/util/json (integers are int64), sigs.k8s.io/json; Go encoding/json (floatEncoder)",
-        observed: "A custom resource whose spec is sent as text: limits of int64 and beyond, 2^53 + 1, 1.0, 0.1, 1e21, \
-                   the largest and smallest floats and others that rounding could change. The stored JSON must have \
-                   exactly these texts, after a create and after an update that changes another field; a GET the same. \
-                   Numbers beyond a float are refused. Integral floats below 1e21 are stored without point or exponent. \
-                   Server: minus zero is stored as -0, and read back as the integer 0, so an update stores 0.",
-        by_hand: "kubectl create -f a custom resource with spec.n: [9007199254740993, 1e21, 0.1]; etcdctl get \
-                  --print-value-only KEY (must have [9007199254740993,1e+21,0.1])",
+        observed: "The check sends a custom resource whose spec is text: limits of int64 and beyond, 2^53 + 1, 1.0, \
+                   0.1, 1e21, the largest and smallest floats and others that rounding could change. The stored JSON \
+                   must have exactly the expected texts, after a create and after an update that changes another \
+                   field; so must a GET. Numbers beyond the range of a float are refused. Integral floats below 1e21 \
+                   are stored without point or exponent. The server stores minus zero as -0 and reads it back as the \
+                   integer 0, so an update stores 0.",
+        by_hand: "Create a custom resource with spec.n: [9007199254740993, 1e21, 0.1]; etcdctl get --print-value-only \
+                  KEY (must have [9007199254740993,1e+21,0.1])",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: scenario!(cr_numbers),
@@ -58,13 +60,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.arch-compare-continue",
         place: here!(),
         level: Extra,
-        requirement: "A continue token is the base64url, without padding, of {\"v\":\"meta.k8s.io/v1\",\"rv\":N,\"start\":S}, \
-                      where N is the list's revision and S the last key below the collection, followed by a NUL.",
+        requirement: "A continue token is the base64url, without padding, of \
+                      {\"v\":\"meta.k8s.io/v1\",\"rv\":N,\"start\":S}, where N is the list's revision and S is the \
+                      last returned key relative to the collection, followed by a NUL.",
         source: "apiserver pkg/storage/continue.go (EncodeContinue; opaque to clients), pkg/storage/cacher/cacher.go",
-        observed: "Tokens of lists in a namespace and of all namespaces, from the watch cache (ConfigMap) and from the \
-                   store (Event), and one whose key has a character that Go's JSON escapes. S begins with a slash when \
-                   the cache answers and without one when the store does: the cache cuts off a prefix without its last \
-                   slash. Tokens made here in both forms must lead to the same next item.",
+        observed: "The check decodes tokens of lists in a namespace and of all namespaces, from the watch cache \
+                   (ConfigMap) and from the store (Event), and one whose key has a character that Go's JSON escapes. S \
+                   begins with a slash if the cache answers and without one if the store does: the cache cuts off a \
+                   prefix without its last slash. Tokens that the check makes in both forms must lead to the same next \
+                   item.",
         by_hand: "kubectl get --raw '/api/v1/namespaces?limit=1' | jq -r .metadata.continue | base64 -d",
         profiles: &["default"],
         requires: Requires::OwnCluster(&[]),
@@ -98,10 +102,10 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// `storageVersionHash` by `ROOT/PLURAL`; empty where there is none.
+/// `storageVersionHash` by `ROOT/PLURAL`; empty if discovery has none.
 async fn hashes_at(ctx: &Ctx, root: &str) -> anyhow::Result<BTreeMap<String, String>> {
     let answer = ctx.send(&Request::get(root)).await?.object().with_context(|| format!("discovery at {root}"))?;
-    let resources = answer.0["resources"].as_array().with_context(|| format!("{root} names no resources"))?;
+    let resources = answer.0["resources"].as_array().with_context(|| format!("{root} lists no resources"))?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(resources.iter().map(|r| (format!("{root}/{}", text(&r["name"])), text(&r["storageVersionHash"]))).collect())
 }
@@ -119,11 +123,11 @@ fn hash_faults(rows: &[StoredResource], seen: &BTreeMap<String, String>) -> Vec<
             faults.push(format!("{place} {of}: the hash must be {right:?}, is {hash:?}"));
         }
     }
-    faults.extend(expected.keys().map(|place| format!("discovery does not name {place}")));
+    faults.extend(expected.keys().map(|place| format!("discovery does not list {place}")));
     faults
 }
 
-/// For `apps/v1/Deployment`, or `v1/Pod`, whose group is empty.
+/// The hash of `apps/v1/Deployment`, or of `v1/Pod`, whose group is empty.
 fn hash_of(stored_as: &str) -> String {
     let slash = if stored_as.matches('/').count() < 2 { "/" } else { "" };
     STANDARD.encode(&digest(&SHA256, format!("{slash}{stored_as}").as_bytes()).as_ref()[..8])
@@ -137,10 +141,10 @@ async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
     Ok(text.lines().any(|line| line.starts_with(&start) && line.ends_with(" 1")))
 }
 
-/// A float when it is sent, and the integer 0 when it is read from the store: what is written after that has lost its sign.
+/// A float when it is sent. The server reads it from the store as the integer 0, so the next write loses the sign.
 const MINUS_ZERO: &str = "-0";
 
-/// A number as it is sent, and as it must be stored.
+/// Numbers as they are sent, and as they must be stored.
 const NUMBERS: &[(&str, &str)] = &[
     ("0", "0"),
     ("-0", "0"),
@@ -172,7 +176,7 @@ const NUMBERS: &[(&str, &str)] = &[
     ("1.00000000000000011102230246251565", "1"),
 ];
 
-/// No 64-bit float is that large.
+/// Beyond the range of a 64-bit float.
 const TOO_LARGE: &[&str] = &["1e400", "-1e309", "1.7976931348623159e308"];
 
 async fn cr_numbers(ctx: &Ctx) -> Verdict {
@@ -197,7 +201,7 @@ async fn cr_numbers(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// As text, because a value would be rounded here.
+/// Sends the body as text, because a `Value` would round the numbers.
 async fn post_text(ctx: &Ctx, things: &Resource, name: &str, numbers: &str) -> anyhow::Result<suite::api::Response> {
     let (version, path) = (things.api_version(), things.path(Some(ctx.namespace().await?)));
     let body = format!(
@@ -219,7 +223,7 @@ async fn numbers_in(ctx: &Ctx, things: &Resource, after: &str, expected: &[&str]
     Ok(())
 }
 
-/// As they must be stored, and as they are once they have been read back.
+/// The expected texts: as stored first, or as they are after the server has read them back.
 fn texts(read_back: bool) -> Vec<&'static str> {
     NUMBERS.iter().map(|(_, stored)| if read_back && *stored == MINUS_ZERO { "0" } else { *stored }).collect()
 }
@@ -243,7 +247,7 @@ async fn compare_continue(ctx: &Ctx) -> Verdict {
     for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
         let (in_namespace, everywhere) = (resource.path(Some(namespace)), resource.path(None));
         one_token(ctx, &in_namespace, "", ["a", "b"]).await?;
-        // Begins right before the case's own objects, wherever those of others lie.
+        // Begins right before the case's own objects, because the list may contain objects of other cases.
         let from = token_of(ctx.store(resource).revision().await?, namespace);
         one_token(ctx, &everywhere, &from, [&format!("{namespace}/a"), &format!("{namespace}/b")]).await?;
     }
@@ -261,8 +265,8 @@ async fn escaped(ctx: &Ctx) -> Verdict {
     one_token(ctx, &roles.path(None), &from, [&names[0], &names[1]]).await
 }
 
-/// A list of one item that begins at the token `from`: the item has the first key, its token is as required, and both
-/// forms of that token lead to the second key.
+/// Reads a list of one item from the token `from`: the item must have the first key, its token must be as required, and
+/// both forms of that token must lead to the second key.
 async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdict {
     let (item, token, rv) = first_item(ctx, path, from).await?;
     expect_eq!(item, keys[0].rsplit('/').next().unwrap_or_default(), "first item of {path}");
@@ -270,7 +274,7 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
     let from_cache = token == forms[0];
     expect!(
         from_cache || token == forms[1],
-        "a list of {path} at {rv} gave the token {token:?}, which says {:?}; it must be {:?} or {:?}",
+        "a list of {path} at {rv} returned the token {token:?}, which decodes to {:?}; it must be {:?} or {:?}",
         URL_SAFE_NO_PAD.decode(&token).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         forms[0],
         forms[1]
@@ -284,7 +288,7 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
     Ok(())
 }
 
-/// Name of the only item of a page, the page's token and its revision.
+/// The name of the only item of a page, the page's token and its revision.
 async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), Stop> {
     let from = if from.is_empty() { Vec::new() } else { vec![("continue", from)] };
     let pairs: Vec<(&str, &str)> = [("limit", "1")].into_iter().chain(from).collect();
@@ -294,7 +298,7 @@ async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String
     Ok((name, list.meta("continue").to_owned(), list.rv().cast_signed()))
 }
 
-/// As Go writes it: no spaces, the fields in this order, and < > & U+2028 U+2029 escaped.
+/// Encodes a token as Go does: no spaces, the fields in this order, and < > & U+2028 U+2029 escaped.
 fn token_of(rv: i64, start: &str) -> String {
     let start = json!(start).to_string();
     let escapes =
@@ -309,14 +313,14 @@ mod tests {
     use suite::object::DEPLOYMENTS;
 
     #[test]
-    fn a_hash_is_that_of_the_stored_version() {
-        // As a server of the release answers.
+    fn hash_covers_the_stored_version() {
+        // These hashes are from a kube-apiserver of a release.
         assert_eq!(hash_of("v1/ConfigMap"), "qFsyl6wFWjQ=");
         assert_eq!(hash_of("apps/v1/Deployment"), "8aSe+NMegvE=");
     }
 
     #[test]
-    fn a_wrong_missing_or_needless_hash_is_a_fault() {
+    fn wrong_missing_or_unexpected_hash_is_a_fault() {
         let resource = DEPLOYMENTS.clone();
         let rows =
             [StoredResource { resource, stored_as: "apps/v1/Deployment".into(), name: "a".into(), stub: "{}".into() }];
@@ -336,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_they_stand() {
+    fn numbers_are_read_verbatim() {
         assert_eq!(numbers_of(b"{\"spec\":{\"n\":[1e+21,0.10]}}"), ["1e+21", "0.10"]);
         assert!(numbers_of(b"{}").is_empty());
     }
 
     #[test]
-    fn a_token_is_written_as_go_writes_it() {
+    fn token_is_encoded_as_in_go() {
         let seen = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjI4LCJzdGFydCI6Ii9kZWZhdWx0XHUwMDAwIn0";
         assert_eq!(token_of(228, "/default\0"), seen);
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token_of(1, "<é\u{2028}")).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! The same manifests give the same stored bytes on every machine, once what the server chooses is masked.
+//! Checks that the same manifests give the same stored bytes on every machine, after the values that the server chooses
+//! are masked.
 //!
 //! What is masked is in [`crate::support::arch_mask`]; what the bytes must be, for each release, in `targets/golden/`. Comparing
 //! two runs is `cargo xtask compare`.
@@ -26,28 +27,28 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.arch-bytes-identical",
     place: here!(),
     level: Should,
-    requirement: "The same manifest gives the same stored bytes on every architecture, but for uid, times and what the \
-                  server allocates.",
+    requirement: "The same manifest gives the same stored bytes on every architecture, except for the uid, times and \
+                  values that the server allocates.",
     source: "apimachinery pkg/apis/meta/v1/generated.pb.go (maps sorted by key, fields in a fixed order), \
              pkg/runtime/serializer/protobuf and json; no documented guarantee",
-    observed: "Fixed objects with maps of many keys, Unicode, empty and null lists, Quantity, IntOrString, Time, \
-               MicroTime and managedFields are created, stored as protobuf, JSON and YAML, and a custom resource. uid, \
-               times, address and node ports are masked without changing a length. The SHA-256 of what is left must be \
-               that in targets/golden/ for the release; the masked bytes go to the run's folder `values`, for \
-               `cargo xtask compare`.",
-    by_hand: "create the same object on two machines; etcdctl get --print-value-only KEY | xxd on both; diff: only the \
-              bytes of uid, times and allocated addresses may differ",
+    observed: "The check creates fixed objects with maps of many keys, Unicode, empty and null lists, Quantity, \
+               IntOrString, Time, MicroTime and managedFields, stored as protobuf, JSON and YAML, and a custom \
+               resource. It masks the uid, times, address and node ports without changing a length. The SHA-256 of the \
+               masked bytes must be the one in targets/golden/ for the release. The check writes the masked bytes to \
+               the run's folder `values`, for `cargo xtask compare`.",
+    by_hand: "Create the same object on two machines; run etcdctl get --print-value-only KEY | xxd on both and diff \
+              the output: only the bytes of the uid, times and allocated addresses may differ",
     profiles: &["default", "json", "yaml"],
     requires: Requires::OwnCluster(&[]),
     run: scenario!(bytes_identical),
 }];
 
 const MANIFESTS: &str = include_str!("identical.yaml");
-/// The name of the custom resource, which is not in the file: its definition has to be made first.
+/// The name of the custom resource. It is not in the file because the check must create its definition first.
 const CUSTOM: &str = "custom";
-/// Of the map that the manifests ask for.
+/// The number of keys in the map that replaces `{keys}` in the file.
 const KEYS: usize = 60;
-/// Addresses that are tried for the service; others take some at the same time.
+/// The number of addresses to try for the Service: other cases allocate addresses at the same time.
 const ADDRESSES: usize = 20;
 
 #[derive(Deserialize)]
@@ -57,7 +58,7 @@ struct Manifest {
     #[serde(default)]
     group: String,
     plural: String,
-    /// Without apiVersion, kind, name and namespace.
+    /// The object without apiVersion, kind, name and namespace.
     object: Value,
 }
 
@@ -74,12 +75,12 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
         let resource = &layout_table::row(ctx, &manifest.group, &manifest.plural)?.resource;
         all.push(stored(ctx, resource, &manifest.name, manifest.object).await?);
     }
-    // Its encoding does not follow the flag, so one profile is enough.
+    // The flag does not change the encoding of custom resources, so one profile is enough.
     if ctx.profile().name == "default" {
         let things = ctx.define(&format!("{}.example", ctx.slug()), "things", "Thing").await?;
         all.push(stored(ctx, &things, CUSTOM, custom_spec()).await?);
     }
-    write(ctx, &all).context("the masked values cannot be written into the run's folder")?;
+    write(ctx, &all).context("failed to write the masked values to the run's folder")?;
     ctx.count("values", all.len() as u64);
     ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
     if ctx.ground.compared.golden.is_empty() {
@@ -95,7 +96,7 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
     Err(Stop::Failed { message, evidence: faults.into_iter().chain([compare]).collect() })
 }
 
-/// Creates the object and takes its value from the store, at the revision of the create.
+/// Creates the object and reads its value from the store at the revision of the create.
 async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, Stop> {
     let mut object = Object::new(resource, name);
     for (field, value) in fields.as_object().into_iter().flatten() {
@@ -120,7 +121,7 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Re
     Ok(Masked { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
 }
 
-/// A service gets an address of a known length: with any other the length of the value would depend on it.
+/// Requests an address of known length for a Service: otherwise the length of the value would depend on the address.
 async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, Stop> {
     if object.0["kind"] != "Service" {
         return Ok(ctx.create(resource, &object).await?);
@@ -138,16 +139,16 @@ async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object
     Err(anyhow!("no address was free: {}", last.map(|answer| answer.to_string()).unwrap_or_default()).into())
 }
 
-/// In the range of the services, 10.96.0.0/16, with three digits in both numbers that are free.
+/// An address in the range of Services, 10.96.0.0/16; both random numbers have three digits.
 fn address_of_known_length(random: &mut fastrand::Rng) -> String {
     format!("10.96.{}.{}", random.u8(100..), random.u8(100..=254))
 }
 
-/// What is wrong with a value, measured by the release's table.
+/// Compares a value with the release's golden values.
 fn fault(value: &Masked, golden: &[GoldenValue]) -> Option<String> {
     let Masked { name, encoding, bytes } = value;
     let Some(row) = golden.iter().find(|row| row.name == *name && row.encoding == *encoding) else {
-        return Some(format!("{name} is stored as {encoding}, which targets/golden/ does not have for it"));
+        return Some(format!("{name} is stored as {encoding}, an encoding that targets/golden/ does not have for it"));
     };
     let (length, digest) = (bytes.len(), sha256(bytes));
     let differs = length != row.length || digest != row.sha256;
@@ -177,7 +178,7 @@ fn write(ctx: &Ctx, values: &[Masked]) -> anyhow::Result<()> {
 
 fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     let text = MANIFESTS.replace("{namespace}", namespace);
-    let mut manifests: Vec<Manifest> = serde_yaml::from_str(&text).context("identical.yaml cannot be read")?;
+    let mut manifests: Vec<Manifest> = serde_yaml::from_str(&text).context("failed to parse identical.yaml")?;
     for manifest in &mut manifests {
         if manifest.object["data"] == "{keys}" {
             manifest.object["data"] = many_keys();
@@ -186,7 +187,7 @@ fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     Ok(manifests)
 }
 
-/// Keys whose order by bytes, by words and by insertion differ, with values of all lengths up to two bytes of length.
+/// Keys whose order by bytes, by words and by insertion differs. The lengths of the values take one or two bytes.
 fn many_keys() -> Value {
     let key = |n: usize| {
         let shape = ["a", "A", "z.", "-", "_", "10", "9"][n % 7];
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_are_readable_and_have_names_of_their_own() {
+    fn manifests_parse_and_have_distinct_names() {
         let manifests = manifests("n").unwrap();
         let names: BTreeSet<&str> = manifests.iter().map(|manifest| manifest.name.as_str()).collect();
         assert_eq!(names.len(), manifests.len());
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_refused_unless_length_and_digest_are_those_of_its_row() {
+    fn wrong_length_digest_or_row_is_a_fault() {
         let value = |encoding| Masked { name: "a".into(), encoding, bytes: b"abc".to_vec() };
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let row = GoldenValue { name: "a".into(), encoding: "json".into(), length: 3, sha256: sha256.into() };

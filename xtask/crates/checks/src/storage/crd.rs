@@ -1,4 +1,4 @@
-//! Custom resources with a schema: strict validation, printer columns, and a change of the stored version.
+//! Custom resources with a schema: strict validation, printer columns, and a change of the storage version.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ pub(super) static CHECKS: &[Check] = &[
                       labels, and DELETE removes it.",
         source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go (strict decoding), \
                  pkg/registry/customresource/tableconvertor; kubernetes e2e apimachinery/field_validation; KEP-2885",
-        observed: "A definition with a schema and a printer column. Refusals with their messages and the store after \
-                   them; the answer to the accepted one and its stored value; lists with selectors; a Table; the raw \
-                   history of the key after DELETE. With fieldValidation=Warn the unknown field is a Warning header \
-                   and is not stored.",
+        observed: "A definition with a schema and a printer column. The check compares the refusals with their \
+                   messages and the store after them; the answer to the accepted object and its stored value; lists \
+                   with selectors; a Table; and the raw history of the key after DELETE. With fieldValidation=Warn the \
+                   unknown field causes a Warning header and is not stored.",
         by_hand: "kubectl create --validate=strict -f fruit.yaml with a field that the schema does not have; kubectl get \
                   fruits (the column); kubectl get fruits -l color=red",
         profiles: &["default"],
@@ -39,14 +39,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.crd-storage-version",
         place: here!(),
         level: Should,
-        requirement: "When a definition changes its storage version, stored objects keep the old one until they are \
-                      written again, even by a PUT that changes nothing else; new ones are stored in the new one, \
+        requirement: "When a definition changes its storage version, stored objects keep the old version until their \
+                      next write, even a PUT that changes nothing else; new objects are stored in the new version, \
                       status.storedVersions lists both, and every object is served in every version.",
         source: "apiextensions-apiserver pkg/registry/customresourcedefinition/strategy.go, \
                  pkg/apiserver/customresource_handler.go; apiserver pkg/storage/etcd3/store.go (GuaranteedUpdate \
                  compares the encoded bytes)",
-        observed: "A definition with v1 and v2; an object before and one after the change, through both versions; the \
-                   apiVersion in the stored bytes of each, before and after a PUT of the object as it was read.",
+        observed: "A definition with v1 and v2; objects created before and after the change, through both versions. \
+                   The check compares the apiVersion in the stored bytes of each, before and after a PUT of the \
+                   unchanged object.",
         by_hand: "kubectl patch crd fruits.example.org --type=json -p (storage of v1 to false, of v2 to true); etcdctl \
                   get /registry/example.org/fruits/default/a --print-value-only | jq .apiVersion",
         profiles: &["default"],
@@ -107,7 +108,7 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
     put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1).map_err(Stop::failed)
 }
 
-/// POST of a text, which may be no object at all.
+/// POST of a text that may not be a valid object.
 async fn post(ctx: &Ctx, resource: &Resource, validation: &str, text: &str) -> Result<suite::api::Response, Stop> {
     let path = resource.path(Some(ctx.namespace().await?));
     let query = format!("fieldManager=x&fieldValidation={validation}");
@@ -131,8 +132,8 @@ async fn refused(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     }
     let wrong = apple.clone().with("spec.sweetness", "3");
     let answer = post(ctx, fruits, "Strict", &wrong.to_string()).await?;
-    expect!(answer.is(422, "Invalid"), "a text where the schema wants a number was answered {answer}");
-    expect!(ctx.stored(fruits, "apple").await?.is_none(), "an object that was refused is stored");
+    expect!(answer.is(422, "Invalid"), "a string where the schema requires a number was answered {answer}");
+    expect!(ctx.stored(fruits, "apple").await?.is_none(), "a refused object is stored");
     Ok(())
 }
 
@@ -146,7 +147,7 @@ async fn accepted(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (apple.rv(), apple.rv()), "create_revision and mod_revision");
     let value: Value = serde_json::from_slice(&stored.value)
-        .map_err(|error| Stop::failed(format!("the stored custom resource is no JSON: {error}")))?;
+        .map_err(|error| Stop::failed(format!("the stored custom resource is not JSON: {error}")))?;
     expect_eq!(value["spec"], json!({"sweetness": 3}), "the stored spec");
     expect_eq!(value["metadata"]["managedFields"], meta["managedFields"], "the stored managedFields");
     Ok(())
@@ -157,7 +158,7 @@ async fn warned(ctx: &Ctx, fruits: &Resource) -> Verdict {
     let answer = post(ctx, fruits, "Warn", &pear.to_string()).await?;
     expect_eq!(answer.status, 201, "an unknown field with fieldValidation=Warn was answered {answer}");
     let warning = answer.header("warning");
-    expect!(warning.contains(r#"unknown field \"spec.bogus\""#), "an unknown field brought the warning `{warning}`");
+    expect!(warning.contains(r#"unknown field \"spec.bogus\""#), "an unknown field caused the warning `{warning}`");
     let object = answer.object()?;
     expect!(object.0["spec"]["bogus"].is_null(), "an unknown field was kept: {object}");
     Ok(())
@@ -198,7 +199,7 @@ async fn crd_storage_version(ctx: &Ctx) -> Verdict {
     expect_eq!(answer.0["status"]["storedVersions"], json!(["v1", "v2"]), "status.storedVersions after the change");
     first_in_new_version(ctx, &v1, &v2).await?;
 
-    // What is there stays as it is, and is served in both versions.
+    // Existing objects do not change, and the server serves them in both versions.
     for name in ["old", "old-too"] {
         stored_as(ctx, &v1, name, &v1).await?;
     }
@@ -220,7 +221,7 @@ async fn crd_storage_version(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The object's stored bytes name the API version of `stored`.
+/// The object's stored bytes must have the API version of `stored`.
 async fn stored_as(ctx: &Ctx, resource: &Resource, name: &str, stored: &Resource) -> Verdict {
     expect_eq!(stored_version(ctx, resource, name).await?, stored.api_version(), "the stored apiVersion of `{name}`");
     ctx.count("stored versions", 1);
@@ -229,11 +230,11 @@ async fn stored_as(ctx: &Ctx, resource: &Resource, name: &str, stored: &Resource
 
 async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<String, Stop> {
     let value: Value = serde_json::from_slice(&ctx.must_be_stored(resource, name).await?.value)
-        .map_err(|error| Stop::failed(format!("the stored `{name}` is no JSON: {error}")))?;
+        .map_err(|error| Stop::failed(format!("the stored `{name}` is not JSON: {error}")))?;
     Ok(value["apiVersion"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The server takes up a changed definition a moment after it has answered.
+/// The server applies a changed definition a moment after it has answered.
 async fn first_in_new_version(ctx: &Ctx, v1: &Resource, v2: &Resource) -> Verdict {
     suite::wait::until("new objects to be stored as v2", ctx.limit(30.0), Duration::from_millis(200), || async {
         ctx.create(v1, &Object::new(v1, "new")).await?;

@@ -1,5 +1,5 @@
-//! Creation: metadata that the client may not choose, size limits, and rehearsals of every write.
-//! Names are in `objects_names`.
+//! Creation: metadata that the client may not choose, size limits, and dry runs of every write. `objects_names` covers
+//! names.
 
 use http::Method;
 use model::Level::Should;
@@ -24,8 +24,8 @@ pub(super) static CHECKS: &[Check] = &[
                       selfLink and namespace of a new object are the server's.",
         source: "apiserver pkg/storage/etcd3/store.go (ErrResourceVersionSetOnCreate), pkg/registry/rest/create.go \
                  (BeforeCreate), pkg/registry/rest/meta.go",
-        observed: "One POST with a resourceVersion and one with every field of the server's in it. The answer, the \
-                   store, and a GET.",
+        observed: "One POST with a resourceVersion and one with every field that the server sets. The check compares \
+                   the answer, the store, and a GET.",
         by_hand: "kubectl create --raw /api/v1/namespaces/default/configmaps -f - <<< \
                   '{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"5\"}}'",
         profiles: &["default"],
@@ -36,13 +36,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.size-limits",
         place: here!(),
         level: Should,
-        requirement: "A body above 3 MiB is answered 413 RequestEntityTooLarge, and an object that is larger than etcd \
-                      takes (1.5 MiB) 500 \"etcdserver: request is too large\"; neither leaves anything in the store, \
-                      and an object just below is stored whole.",
+        requirement: "A body above 3 MiB is answered 413 RequestEntityTooLarge, and an object above etcd's limit (1.5 \
+                      MiB) 500 \"etcdserver: request is too large\"; neither leaves anything in the store, and an \
+                      object just below the limit is stored completely.",
         source: "apiserver pkg/server/config.go (MaxRequestBodyBytes), pkg/endpoints/handlers/rest.go (limitedReadBody); \
                  etcd server/embed/config.go (DefaultMaxRequestBytes); kubernetes issues 74600, 112152",
-        observed: "Custom resources with a text of 1.4 MB, of 1.6 MB, and a body of 3 MiB and one byte: built-in types \
-                   are refused earlier by their validation.",
+        observed: "Custom resources with a string of 1.4 MB, of 1.6 MB, and a body of 3 MiB and one byte. Built-in \
+                   types do not serve here: their validation refuses them earlier.",
         by_hand: "kubectl create -f a custom resource with a text of 1600000 characters (500, request is too large)",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
@@ -52,12 +52,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.dryrun",
         place: here!(),
         level: Should,
-        requirement: "With dryRun=All POST, PUT, PATCH, DELETE and DELETE of a collection answer as they would, \
-                      refusals included, make no revision of any key, and no watch sees an event.",
+        requirement: "With dryRun=All POST, PUT, PATCH, DELETE and DELETE of a collection answer as without it, \
+                      refusals included; they make no revision of any key, and no watch sees an event.",
         source: "apiserver pkg/registry/generic/registry/dryrun.go; KEP-576",
-        observed: "All five on ConfigMaps and PodTemplates; a PUT with a stale version, a POST of a name that exists, \
-                   a DELETE of one that does not. Then one real write: the raw history of the namespace and an open \
-                   watch must hold that one only.",
+        observed: "All five on ConfigMaps and PodTemplates; a PUT with a stale version, a POST of an existing name, a \
+                   DELETE of a missing one. Then the check makes one real write: the raw history of the namespace and \
+                   an open watch must hold only this write.",
         by_hand: "kubectl create cm a --dry-run=server; kubectl delete cm b --dry-run=server; etcdctl watch --prefix \
                   /registry/configmaps/default/ (shows nothing)",
         profiles: &["default"],
@@ -71,7 +71,7 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
     let answer = ctx.try_create(&CONFIG_MAPS, &versioned).await?;
     let expected = (500, "resourceVersion should not be set on objects to be created".to_owned(), String::new());
     expect_eq!((answer.status, answer.message(), answer.reason()), expected, "answer to a POST with a resourceVersion");
-    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "what was refused is stored");
+    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "a refused object is stored");
 
     let old = "2001-02-03T04:05:06Z";
     let foreign = pod_template("b")
@@ -89,7 +89,7 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
         let created = object.meta("creationTimestamp");
         expect!(created.parse::<jiff::Timestamp>().is_ok() && created != old, "creationTimestamp is `{created}`");
         for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
-            expect!(meta[field].is_null(), "metadata.{field} of a new object is the client's: {}", meta[field]);
+            expect!(meta[field].is_null(), "metadata.{field} of a new object has the client's value: {}", meta[field]);
         }
         expect_eq!(meta["generation"], json!(1), "generation of a new object");
         expect_eq!(object.namespace(), ctx.namespace().await?, "namespace of a new object");
@@ -97,7 +97,7 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
     let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
     let elsewhere = config_map("c").with("metadata.namespace", "default");
     let answer = ctx.send(&Request::new(Method::POST, path).json(&elsewhere.0)).await?;
-    expect!(answer.is(400, "BadRequest"), "a POST into a namespace of an object of another one was answered {answer}");
+    expect!(answer.is(400, "BadRequest"), "a POST of an object of another namespace was answered {answer}");
     Ok(())
 }
 
@@ -108,7 +108,7 @@ async fn size_limits(ctx: &Ctx) -> Verdict {
     let fits = "f".repeat(1_400_000);
     ctx.create(&fruits, &Object::new(&fruits, "fits").with("data.text", fits.clone())).await?;
     let back = ctx.get(&fruits, "fits").await?;
-    expect!(back.0["data"]["text"] == json!(fits), "an object of 1.4 MB was not stored whole");
+    expect!(back.0["data"]["text"] == json!(fits), "an object of 1.4 MB was not stored completely");
 
     let large = Object::new(&fruits, "large").with("data.text", "l".repeat(1_600_000));
     let answer = ctx.try_create(&fruits, &large).await?;
@@ -117,14 +117,14 @@ async fn size_limits(ctx: &Ctx) -> Verdict {
     expect!(ctx.stored(&fruits, "large").await?.is_none(), "an object of 1.6 MB was refused and is stored");
 
     let mut body = Object::new(&fruits, "huge").with("data.text", "").to_string().into_bytes();
-    // White space after the object: the body alone is too large.
+    // White space after the object: only the body is too large.
     body.resize(LARGEST_BODY + 1, b' ');
     let path = fruits.path(Some(ctx.namespace().await?));
     let answer = ctx.send(&Request::new(Method::POST, path.clone()).body(suite::api::JSON, body.clone())).await?;
     expect!(answer.is(413, "RequestEntityTooLarge"), "a body of 3 MiB and one byte was answered {answer}");
     let message = format!("Request entity too large: limit is {LARGEST_BODY}");
     expect_eq!(answer.message(), message, "message to a body of 3 MiB and one byte");
-    expect!(ctx.stored(&fruits, "huge").await?.is_none(), "what came in too large a body is stored");
+    expect!(ctx.stored(&fruits, "huge").await?.is_none(), "an object in a body that is too large is stored");
     body.pop();
     let answer = ctx.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await?;
     expect_eq!(answer.status, 201, "a body of 3 MiB was answered {answer}");
@@ -146,15 +146,15 @@ async fn rehearse(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) ->
     let labelled = |object: &Object| object.clone().with("metadata.labels.x", "z");
 
     let created = dry.ask(Method::POST, "", Some(&object("new").0), 201).await?.object()?;
-    expect!(!created.uid().is_empty() && created.rv_text().is_empty(), "a rehearsed POST was answered {created}");
+    expect!(!created.uid().is_empty() && created.rv_text().is_empty(), "a dry-run POST was answered {created}");
     let put = dry.ask(Method::PUT, "a", Some(&labelled(&before).0), 200).await?.object()?;
-    expect_eq!(put.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a rehearsed PUT");
+    expect_eq!(put.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a dry-run PUT");
     let patched = dry.patch(MERGE_PATCH, &json!({"metadata": {"labels": {"x": "z"}}})).await?;
-    expect_eq!(patched.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a rehearsed patch");
+    expect_eq!(patched.0["metadata"]["labels"]["x"], json!("z"), "label in the answer to a dry-run PATCH");
     dry.patch(JSON_PATCH, &json!([{"op": "remove", "path": "/metadata/labels/x"}])).await?;
     dry.ask(Method::DELETE, "a", None, 200).await?;
     dry.ask(Method::DELETE, "", None, 200).await?;
-    // Refusals are those of a real request.
+    // Refusals equal those of a real request.
     dry.ask(Method::POST, "", Some(&object("a").0), 409).await?;
     dry.ask(Method::PUT, "a", Some(&labelled(&stale).0), 409).await?;
     dry.ask(Method::DELETE, "none", None, 404).await?;
@@ -164,13 +164,13 @@ async fn rehearse(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) ->
     expect_eq!(answer.status, 200, "DELETE with dryRun in its body was answered {answer}");
 
     let stored = ctx.must_be_stored(resource, "a").await?;
-    expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after rehearsals");
-    expect!(ctx.stored(resource, "new").await?.is_none(), "a rehearsed POST is stored");
+    expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after dry runs");
+    expect!(ctx.stored(resource, "new").await?.is_none(), "a dry-run POST is stored");
     let end = ctx.create(resource, &object("end")).await?;
     only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(Stop::failed)?;
     let written = ctx.recorder(resource).changes_below(&format!("{}/", parent(&ctx.key(resource, "a").await?)));
     expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);
-    expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events of rehearsals");
+    expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events after dry runs");
     Ok(())
 }
 
@@ -184,7 +184,7 @@ struct Dry<'a> {
 }
 
 impl Dry<'_> {
-    /// A rehearsal; `name` is empty for the collection.
+    /// Sends a dry run; `name` is empty for the collection.
     async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, Stop> {
         let namespace = self.ctx.namespace().await?;
         let path = match name {
@@ -203,7 +203,7 @@ impl Dry<'_> {
 
     async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, Stop> {
         let answer = self.ctx.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
-        expect_eq!(answer.status, 200, "a rehearsed patch was answered {answer}");
+        expect_eq!(answer.status, 200, "a dry-run PATCH was answered {answer}");
         self.ctx.count("rehearsals", 1);
         Ok(answer.object()?)
     }

@@ -1,4 +1,4 @@
-//! What the stored bytes look like: the three media types, the protobuf envelope, what must not be stored.
+//! The form of stored bytes: the three media types, the protobuf envelope, and fields that must not be stored.
 //!
 //! Encryption and round trips are in files of their own; what a fault of some bytes is, in [`crate::support::stored_bytes`].
 
@@ -23,14 +23,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.media-type-protobuf",
         place: here!(),
         level: Must,
-        requirement: "Without --storage-media-type the value of every object of a built-in group is protobuf behind \
-                      the bytes 6b 38 73 00.",
+        requirement: "Without --storage-media-type the value of every object of a built-in group is protobuf after the \
+                      bytes 6b 38 73 00.",
         source: "apimachinery pkg/runtime/serializer/protobuf/protobuf.go, kubernetes \
                  pkg/controlplane/apiserver/options/options.go",
-        observed: "An object of each resource is created and its key read from the store. Catalogue: every built-in \
-                   object. Server: not CustomResourceDefinitions and APIServices, whose servers in the same process \
-                   are given a JSON codec (pkg/controlplane/apiserver/apiextensions.go and aggregator.go, \
-                   LegacyCodec); the check wants JSON there.",
+        observed: "The check creates an object of each resource and reads its key from the store. Exceptions are \
+                   CustomResourceDefinitions and APIServices, whose servers in the same process get a JSON codec \
+                   (pkg/controlplane/apiserver/apiextensions.go and aggregator.go, LegacyCodec): the check expects \
+                   JSON there.",
         by_hand: "kubectl create cm a; etcdctl get --print-value-only /registry/configmaps/default/a | head -c 4 | xxd",
         profiles: &["default"],
         requires: Requires::OwnCluster(&[]),
@@ -40,11 +40,11 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.protobuf-envelope",
         place: here!(),
         level: Must,
-        requirement: "Behind the magic bytes a protobuf value is a runtime.Unknown: TypeMeta with the storage version, \
+        requirement: "After the magic bytes a protobuf value is a runtime.Unknown: TypeMeta with the storage version, \
                       the object, and two empty fields, so that it ends with 1a 00 22 00.",
         source: "apimachinery pkg/runtime/generated.proto, pkg/runtime/serializer/protobuf/protobuf.go",
-        observed: "The values of an object of each resource are walked through field by field: numbers and order, \
-                   apiVersion and kind, contentEncoding and contentType, and the object's own name within.",
+        observed: "The check walks through the values of an object of each resource field by field: numbers and order, \
+                   apiVersion and kind, contentEncoding and contentType, and the name of the object inside.",
         by_hand: "etcdctl get --print-value-only /registry/configmaps/default/a | tail -c +5 | protoc --decode_raw",
         profiles: &["default"],
         requires: Requires::OwnCluster(&[]),
@@ -57,9 +57,9 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "With --storage-media-type=application/json the value of a built-in object is one compact JSON \
                       object with kind, apiVersion and metadata, ending in one newline, without a resource version.",
         source: "apimachinery pkg/runtime/serializer/json/json.go, kubernetes test/integration/etcd",
-        observed: "An object of each resource is created; its value must be such JSON, in the storage version, and \
-                   say exactly what the answer said except the resource version (and a PersistentVolumeClaim's \
-                   status.phase, which is not stored: each read sets it).",
+        observed: "The check creates an object of each resource; its value must be such JSON, in the storage version, \
+                   and equal the answer except for the resource version (and a PersistentVolumeClaim's status.phase, \
+                   which is not stored: each read sets it).",
         by_hand: "kube-apiserver --storage-media-type=application/json; kubectl create cm a; \
                   etcdctl get --print-value-only /registry/configmaps/default/a | jq -c .",
         profiles: &["json"],
@@ -70,15 +70,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.media-type-yaml",
         place: here!(),
         level: Must,
-        requirement: "With --storage-media-type=application/yaml the value of a built-in object is YAML that means \
-                      the same as its JSON; a media type that is none of the three is refused at the start.",
+        requirement: "With --storage-media-type=application/yaml the value of a built-in object is YAML with the same \
+                      meaning as its JSON; a media type that is none of the three is refused at the start.",
         source: "apiserver pkg/server/options/etcd.go, apimachinery pkg/runtime/serializer/json/json.go",
-        observed: "An object of each resource, and a ConfigMap of texts that YAML could take for something else, must \
-                   parse to what the answer said except the resource version. Server: it makes YAML by reading its \
-                   JSON as YAML (sigs.k8s.io/yaml JSONToYAML), which turns U+0085 into a space and refuses U+007F to \
-                   U+009F and U+FFFE with 500; against the requirement, so the check names these three and \
-                   wants nothing worse. On `reflagged` the apiserver is \
-                   started again with two wrong values and must end, with the message in its log.",
+        observed: "The values of an object of each resource, and of a ConfigMap of texts that YAML could take for \
+                   another type, must parse to the answer except for the resource version. kube-apiserver makes YAML \
+                   by reading its JSON as YAML (sigs.k8s.io/yaml JSONToYAML), which turns U+0085 into a space and \
+                   refuses U+007F to U+009F and U+FFFE with 500. This violates the requirement; the check accepts \
+                   these three deviations and no other. On `reflagged` the check restarts the apiserver with two wrong \
+                   values; it must exit, with the message in its log.",
         by_hand: "kube-apiserver --storage-media-type=application/yaml; kubectl create cm a; \
                   etcdctl get --print-value-only /registry/configmaps/default/a; \
                   kube-apiserver --storage-media-type=application/xml (ends)",
@@ -90,12 +90,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.no-rv-in-value",
         place: here!(),
         level: Must,
-        requirement: "A stored value never contains a resource version or self link, also when the request did, and \
-                      it contains managedFields.",
+        requirement: "A stored value never contains a resource version or self link, even if the request did, and it \
+                      contains managedFields.",
         source: "apiserver pkg/storage/api_object_versioner.go (PrepareObjectForStorage)",
-        observed: "An object of each resource and a custom resource are created and then replaced with both fields \
-                   set. In JSON and YAML the fields must be absent, in protobuf they must be there and empty (32 00 \
-                   and 22 00).",
+        observed: "The check creates an object of each resource and a custom resource and then replaces them with both \
+                   fields set. In JSON and YAML the fields must be absent, in protobuf they must be present and empty \
+                   (32 00 and 22 00).",
         by_hand: "kubectl create cm a; kubectl annotate cm a x=y; \
                   etcdctl get --print-value-only /registry/configmaps/default/a | tail -c +5 | protoc --decode_raw",
         profiles: &["default", "json", "yaml"],
@@ -111,17 +111,17 @@ async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
         }
     }
     for stored in of_other_servers(ctx).await? {
-        expect!(stored.value.starts_with(b"{"), "{} is expected to be JSON whatever the flag says", stored.key);
+        expect!(stored.value.starts_with(b"{"), "{} must be JSON, independent of the flag", stored.key);
     }
     Ok(())
 }
 
-/// A CustomResourceDefinition and an APIService, which the extension server and the aggregator keep.
+/// A CustomResourceDefinition and an APIService, which the extension server and the aggregator store.
 async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], Stop> {
     let group = format!("{}.archproof.example", ctx.slug());
     ctx.define(&group, "things", "Thing").await?;
     let definition = ctx.must_be_stored(&DEFINITIONS, &format!("things.{group}")).await?;
-    // The aggregator itself makes one for each group and version that the server has.
+    // The aggregator itself creates one for each group and version that the server has.
     let service = ctx.must_be_stored(&API_SERVICES, "v1.apps").await?;
     Ok([definition, service])
 }
@@ -141,7 +141,7 @@ async fn media_type_json(ctx: &Ctx) -> Verdict {
         let parsed = json_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
         if sample.is_answered_as_stored() {
             if let Some(place) = sample.difference(&parsed) {
-                return Err(sample.failed(&format!("is not what the create was answered with: {place}")));
+                return Err(sample.failed(&format!("differs from the answer to the create: {place}")));
             }
             ctx.count("values compared with the answer", 1);
         }
@@ -157,7 +157,7 @@ async fn media_type_yaml(ctx: &Ctx) -> Verdict {
         let parsed = yaml_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
         if sample.is_answered_as_stored() {
             if let Some(place) = sample.difference(&parsed) {
-                return Err(sample.failed(&format!("is not what the create was answered with: {place}")));
+                return Err(sample.failed(&format!("differs from the answer to the create: {place}")));
             }
             ctx.count("values compared with the answer", 1);
         }
@@ -165,7 +165,7 @@ async fn media_type_yaml(ctx: &Ctx) -> Verdict {
     texts_stay_texts(ctx).await
 }
 
-/// Texts that a careless writer of YAML turns into something else.
+/// Texts that a careless YAML encoder turns into another type.
 const AMBIGUOUS: &[&str] = &[
     "",
     " ",
@@ -232,10 +232,10 @@ async fn texts_stay_texts(ctx: &Ctx) -> Verdict {
     some_texts_cannot_be_written(ctx).await
 }
 
-/// Characters that JSON and protobuf carry and the server's way to YAML does not, with what it makes of them.
+/// Characters that JSON and protobuf can carry but the server's YAML cannot, with the known result; None: refused.
 const BEYOND_YAML: &[(&str, Option<&str>)] = &[("a\u{85}b", Some("a b")), ("\u{7f}", None), ("\u{80}", None)];
 
-/// Holds the server to its known faults: each text is kept, changed in the known way, or refused with nothing stored.
+/// Each text must be kept, changed in the known way, or refused without a stored object.
 async fn some_texts_cannot_be_written(ctx: &Ctx) -> Verdict {
     for (index, (text, changed)) in BEYOND_YAML.iter().enumerate() {
         let name = format!("beyond-{index}");
@@ -268,7 +268,7 @@ async fn other_media_types_are_refused(ctx: &Ctx) -> Verdict {
         let log = ctx.log(APISERVER)?.get(before..).unwrap_or_default().to_owned();
         seen.push((wrong, started.is_ok(), log));
     }
-    // Before any verdict: others need the server.
+    // Restart before any verdict: other cases need the server.
     ctx.control(APISERVER, restart(&usual)).await?;
     for (wrong, started, log) in seen {
         expect!(!started, "the apiserver started with --{FLAG}={wrong}");
@@ -302,7 +302,7 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
             return Err(sample.failed(&format!("after a create it {fault}")));
         }
     }
-    // The object keeps the resource version that the create was answered with.
+    // The object keeps the resource version of the answer to its create.
     let set_both =
         |object: Object| object.with("metadata.labels.changed", "yes").with("metadata.selfLink", "/api/v1/x");
     for sample in samples::update(ctx, samples, set_both).await? {

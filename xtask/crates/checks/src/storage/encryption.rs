@@ -1,7 +1,7 @@
-//! Encryption at rest: what the store holds for a resource with a cipher and for one without.
+//! Encryption at rest: the stored values of resources with a cipher and of one without.
 //!
-//! The bytes are held against the clear value, which the API's own protobuf answer gives: it is the stored form except
-//! for the resource version.
+//! The check compares them with the clear value, which it takes from the API's protobuf answer: that equals the stored
+//! form except for the resource version.
 
 use model::Level::Must;
 
@@ -20,14 +20,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     place: here!(),
     level: Must,
     requirement: "With an EncryptionConfiguration the values of the listed resources begin with \
-                  k8s:enc:<provider>:v1:<key name>: (KMS v2: k8s:enc:kms:v2:<plugin>:) and show nothing of the object, other resources are stored in the \
-                  clear, and a GET gives the clear object.",
+                  k8s:enc:<provider>:v1:<key name>: (KMS v2: k8s:enc:kms:v2:<plugin>:) and show nothing of the object, \
+                  other resources are stored in the clear, and a GET returns the clear object.",
     source: "apiserver pkg/server/options/encryptionconfig/config.go, pkg/storage/value/encrypt; kubernetes \
              test/integration/controlplane/transformation",
-    observed: "A ConfigMap (aescbc), a Secret (aesgcm), a PodTemplate (secretbox), a ControllerRevision (KMS v2) and a \
-               Lease (none) that carry a marker. The value's prefix and the length that the cipher makes of the clear \
-               value are compared, it is decrypted with the key from the configuration (KMS v2: of the plugin), and \
-               marker, uid, name and kind are looked for.",
+    observed: "The check creates a ConfigMap (aescbc), a Secret (aesgcm), a PodTemplate (secretbox), a \
+               ControllerRevision (KMS v2) and a Lease (none) that contain a marker. It compares the value's prefix \
+               and the length that the cipher must give the clear value, decrypts the value with the key from the \
+               configuration (KMS v2: of the plugin), and searches it for marker, uid, namespace and kind.",
     by_hand: "kube-apiserver --encryption-provider-config=…; kubectl create secret generic a --from-literal=k=v; \
               etcdctl get --print-value-only /registry/secrets/default/a | head -c 30",
     profiles: &["encrypted"],
@@ -35,7 +35,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(encryption_prefix),
 }];
 
-/// In every sample: long enough not to turn up in random bytes by chance.
+/// In every sample: long enough not to appear in random bytes by chance.
 const MARKER: &str = "archproof-plain-text-marker";
 
 async fn encryption_prefix(ctx: &Ctx) -> Verdict {
@@ -55,7 +55,7 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     let answer = ctx.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let expected = without_resource_version(&answer.body).map_err(Stop::failed)?;
-    // Had the answer none of it, nothing of it could be found in the value.
+    // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some(), "the clear {} does not carry the marker", resource.kind);
     let hidden = [MARKER, &data_of(&created), created.uid(), namespace, &resource.kind];
     if let Some(fault) = sealed_fault(&stored.value, kind, expected.len(), &hidden) {
@@ -65,7 +65,7 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     ctx.count("values decrypted", 1);
     let read = ctx.get(resource, &name).await?;
     if let Some(place) = difference(&created.0, &read.0) {
-        return Err(Stop::failed(format!("a GET of a {} is not what was created: {place}", resource.kind)));
+        return Err(Stop::failed(format!("a GET of a {} differs from the created object: {place}", resource.kind)));
     }
     ctx.count("encrypted values", 1);
     Ok(())
@@ -80,12 +80,12 @@ async fn in_the_clear(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The Secret's marker as a reader of its JSON would meet it.
+/// The text in `data` as in the object's JSON: a Secret has its marker in base64.
 fn data_of(object: &Object) -> String {
     object.0["data"]["k"].as_str().unwrap_or(MARKER).to_owned()
 }
 
-/// What is wrong with the bytes of an encrypted value whose clear form has `clear` bytes.
+/// The fault of an encrypted value whose clear form has `clear` bytes.
 fn sealed_fault(value: &[u8], kind: &Kind, clear: usize, hidden: &[&str]) -> Option<String> {
     let prefix = kind.prefix();
     let Some(sealed) = value.strip_prefix(prefix.as_bytes()) else {
@@ -100,7 +100,7 @@ fn sealed_fault(value: &[u8], kind: &Kind, clear: usize, hidden: &[&str]) -> Opt
     let (provider, seen) = (kind.provider, sealed.len());
     let length = provider.length(clear)?;
     (seen != length)
-        .then(|| format!("has {seen} bytes behind its prefix; {clear} bytes make {length} with {provider:?}"))
+        .then(|| format!("has {seen} bytes after its prefix; {provider:?} must make {length} of {clear} bytes"))
 }
 
 #[cfg(test)]
@@ -118,15 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_refused_for_a_wrong_prefix_length_or_text() {
+    fn wrong_prefix_length_or_clear_text_is_a_fault() {
         for (prefix, length, provider, word) in [
-            // A whole block of padding is added to a multiple of 16: 32 bytes make an IV and three blocks.
+            // Padding adds a whole block to a multiple of 16: 32 bytes become an IV and three blocks.
             ("k8s:enc:aescbc:v1:k:", 64, AesCbc, ""),
-            ("k8s:enc:aescbc:v1:k:", 48, AesCbc, "behind its prefix"),
+            ("k8s:enc:aescbc:v1:k:", 48, AesCbc, "after its prefix"),
             ("k8s:enc:aesgcm:v1:k:", 60, AesGcm, ""),
-            ("k8s:enc:aesgcm:v1:k:", 44, AesGcm, "behind its prefix"),
+            ("k8s:enc:aesgcm:v1:k:", 44, AesGcm, "after its prefix"),
             ("k8s:enc:secretbox:v1:k:", 72, Secretbox, ""),
-            ("k8s:enc:secretbox:v1:k:", 60, Secretbox, "behind its prefix"),
+            ("k8s:enc:secretbox:v1:k:", 60, Secretbox, "after its prefix"),
             ("k8s:enc:kms:v2:k:", 200, KmsV2, ""),
             ("k8s:enc:kms:v1:k:", 200, KmsV2, "not with"),
             ("k8s:enc:aescbc:v1:other:", 64, AesCbc, "not with"),

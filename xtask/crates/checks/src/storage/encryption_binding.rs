@@ -1,5 +1,5 @@
-//! Encryption at rest, held against values that are put into the store behind the server's back: what a ciphertext is
-//! bound to, what is answered for a value that cannot be decrypted, and that no two writes look alike.
+//! Encryption at rest, tested with values that the check puts directly into the store: what a ciphertext is bound to,
+//! the answer for a value that cannot be decrypted, and that the ciphertexts of two writes differ.
 
 use std::collections::BTreeSet;
 
@@ -25,12 +25,13 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "Two writes of the same content have different ciphertexts: each begins with a fresh IV or nonce \
-                      (aescbc 16 bytes, aesgcm 12, secretbox 24; KMS v2 32 bytes for the key and 12 more), and nothing \
-                      behind it is alike.",
+                      (aescbc 16 bytes, aesgcm 12, secretbox 24; KMS v2 32 bytes for the key and 12 more), and no \
+                      block after it is the same.",
         source: "apiserver pkg/storage/value/encrypt/aes, secretbox, envelope/kmsv2",
-        observed: "For each provider an object is changed there and back, so that the clear values of the first and the \
-                   last write begin alike (the time of the write stands at their end), which decryption proves. \
-                   Their ciphertexts are compared in blocks of 16 bytes, and the nonces of all writes with each other.",
+        observed: "For each provider the check changes an object and changes it back, so that the clear values of the \
+                   first and the last write begin with the same bytes (the time of the write is at their end); it \
+                   decrypts them to prove that. It compares their ciphertexts in blocks of 16 bytes, and the nonces of \
+                   all writes with each other.",
         by_hand: "kubectl label secret a x=1; etcdctl get --print-value-only /registry/secrets/default/a | xxd >1; \
                   kubectl label secret a --overwrite x=2; kubectl label secret a --overwrite x=1; (again >2; diff)",
         profiles: &["encrypted"],
@@ -41,12 +42,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.encryption-aad",
         place: here!(),
         level: Should,
-        requirement: "aesgcm and KMS v2 bind a value to its key in the store: copied to another key it is answered 500 \
-                      InternalError. aescbc and secretbox do not: the copy is read there.",
+        requirement: "aesgcm and KMS v2 bind a value to its key in the store: a GET of a copy at another key is \
+                      answered 500 InternalError. aescbc and secretbox do not: the copy can be read there.",
         source: "apiserver pkg/storage/value/encrypt/aes/aes.go, aes_extended_nonce.go, secretbox/secretbox.go \
                  (AuthenticatedData is the etcd key)",
-        observed: "For each provider an object's value is put, byte by byte, at its own key, where it must be read in every \
-                   case, and when the object is deleted at the key of another name.",
+        observed: "For each provider the check puts an object's value, byte by byte, back at its own key, where it \
+                   must always be readable, and after the object's deletion at the key of another name.",
         by_hand: "etcdctl get --print-value-only /registry/secrets/default/a | head -c -1 | etcdctl put \
                   /registry/secrets/default/b; kubectl get secret b",
         profiles: &["encrypted"],
@@ -57,16 +58,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.encryption-wrong-key",
         place: here!(),
         level: Should,
-        requirement: "A GET of a value that no provider of its resource can decrypt is answered 500 InternalError, and so \
-                      is a LIST of its resource with the resource version unset; a GET of another object of the \
-                      resource and other resources are answered as always. A resource without encryption refuses \
+        requirement: "A GET of a value that no provider of its resource can decrypt is answered 500 InternalError, and \
+                      so is a LIST of its resource with the resource version unset; GETs of other objects of the \
+                      resource, and other resources, are answered as always. A resource without encryption refuses \
                       values that begin with k8s:enc:.",
         source: "apiserver pkg/storage/value/transformer.go, pkg/storage/value/encrypt/identity/identity.go, \
                  pkg/storage/etcd3/store.go; kubernetes test/integration/controlplane/transformation",
-        observed: "Values are put into the store: one of another provider, one under another key's name, one sealed with \
-                   another key under the right name, one that names another key of the KMS plugin, and an encrypted one \
-                   of a resource that is not encrypted. Each is asked for by GET, their resources by LIST, and an object \
-                   beside them by GET.",
+        observed: "The check puts values into the store: one of another provider, one under another key's name, one \
+                   encrypted with another key under the right name, one that names another key of the KMS plugin, and \
+                   an encrypted one of a resource that is not encrypted. It sends a GET for each, a LIST for their \
+                   resources, and a GET for another object of each resource.",
         by_hand: "etcdctl get --print-value-only /registry/configmaps/default/a | head -c -1 | etcdctl put \
                   /registry/secrets/default/b; kubectl get secret b; kubectl get secrets; kubectl get secret a",
         profiles: &["encrypted"],
@@ -75,7 +76,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// Blocks at the begin of two clear values that must be equal: whoever uses a nonce twice shows it in them.
+/// Equal blocks that two clear values must begin with: a nonce that is used twice shows in them.
 const LEADING: usize = 8;
 
 async fn encryption_random(ctx: &Ctx) -> Verdict {
@@ -99,13 +100,15 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
         let equal = leading(&first.0, &last.0);
         if equal < LEADING || written[1].0 == first.0 {
             return Err(Stop::Errored(anyhow!(
-                "not exercised: two writes of {} begin with other contents",
+                "not exercised: the clear values of two writes of {} begin with different bytes",
                 first.1.key
             )));
         }
         if let Some(at) = alike(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
             let (provider, key) = (kind.provider, &first.1.key);
-            return Err(Stop::failed(format!("{provider:?}: two writes of {key} are alike at byte {at}")));
+            return Err(Stop::failed(format!(
+                "{provider:?}: two ciphertexts of {key} have the same block at byte {at}"
+            )));
         }
         ctx.count("equal blocks compared", equal as u64);
     }
@@ -113,21 +116,22 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How many blocks of 16 bytes both begin with.
+/// The number of equal blocks of 16 bytes at the beginning of both.
 fn leading(one: &[u8], other: &[u8]) -> usize {
     one.chunks_exact(16).zip(other.chunks_exact(16)).take_while(|(a, b)| a == b).count()
 }
 
-/// What the provider encrypted, with its nonce.
+/// The ciphertext of the object, with its nonce.
 fn body(kind: &Kind, value: &[u8]) -> Result<Vec<u8>, Stop> {
-    let parts = decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is clear"))?;
+    let parts =
+        decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is not encrypted"))?;
     Ok(match kind.provider {
         Provider::KmsV2 => decrypt::encrypted_object(parts.body).map_err(Stop::failed)?.data.to_vec(),
         _ => parts.body.to_vec(),
     })
 }
 
-/// The random bytes in front; with the provider, because they differ in length.
+/// The random bytes at the beginning; with the provider, because their lengths differ.
 fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), Stop> {
     let (bytes, length) = match kind.provider {
         Provider::KmsV2 => {
@@ -141,7 +145,7 @@ fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), Stop> {
     Ok((kind.provider, nonce.to_vec()))
 }
 
-/// The first block of 16 bytes that both have at the same place.
+/// The position of the first block of 16 bytes that is the same in both.
 fn alike(one: &[u8], other: &[u8]) -> Option<usize> {
     one.chunks_exact(16).zip(other.chunks_exact(16)).position(|(a, b)| a == b).map(|block| block * 16)
 }
@@ -162,8 +166,8 @@ fn is_bound(provider: Provider) -> bool {
     matches!(provider, Provider::AesGcm | Provider::KmsV1 | Provider::KmsV2)
 }
 
-/// Puts an object's value at its own key, and when the object is gone at another one, for a moment: at a copy that cannot
-/// be read the server's cache stops to follow, and one that is read is the object to it.
+/// Puts an object's value back at its own key and, after the object's deletion, at another key. The copy stays only
+/// briefly: at an unreadable copy the server's cache stops following the store, and a readable one is an object for it.
 async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) -> Verdict {
     ctx.create(resource, object).await?;
     let stored = ctx.must_be_stored(resource, "a").await?;
@@ -193,7 +197,7 @@ fn fault_of_copy(ctx: &Ctx, provider: Provider, own: &Object, copy: &Response) -
     Ok(())
 }
 
-/// A value that must not be readable, and the words that the server says of it.
+/// A value that must not be readable, and a part of the server's error message.
 struct Unreadable<'a> {
     resource: &'a Resource,
     name: &'static str,
@@ -236,9 +240,14 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
     let namespace = ctx.namespace().await?;
     for resource in resources {
         let beside = ctx.try_get(resource, "a", "").await?;
-        expect!(beside.is_success(), "beside values that cannot be read {} is answered {beside}", resource.group);
-        // The one whose key comes first is told. A race of etcd may make it 200 (`storage.etcd-progress`). This check
-        // tells so; not recorded, it is not told a second time by the judge of lists.
+        expect!(
+            beside.is_success(),
+            "a GET of a readable object next to unreadable ones of {} is answered {beside}",
+            resource.group
+        );
+        // The message names the unreadable key that comes first. A race in etcd may make the answer 200
+        // (`storage.etcd-progress`). This check reports that; the request is not recorded, so the judge of lists does
+        // not report it again.
         let list = ctx.send(&Request::get(resource.path(Some(namespace)))).await?;
         let told = list.is(500, "InternalError") && list.message().contains("unable to transform key");
         expect!(told, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
@@ -271,9 +280,9 @@ async fn unreadable<'a>(
     ])
 }
 
-/// What AES-GCM makes of the bytes at this place with a key that nobody has.
+/// Encrypts the bytes for this key in the store with AES-GCM and a key that no provider has.
 fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, Stop> {
-    let key = UnboundKey::new(&AES_256_GCM, &[0x5a; 32]).map_err(|_| anyhow!("no key of AES-256"))?;
+    let key = UnboundKey::new(&AES_256_GCM, &[0x5a; 32]).map_err(|_| anyhow!("failed to make an AES-256 key"))?;
     let nonce = [0x17; NONCE_LEN];
     let mut bytes = clear.to_vec();
     LessSafeKey::new(key)
@@ -284,9 +293,10 @@ fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, Stop> {
 
 /// The same value with a key ID of the same length that the plugin does not know.
 fn with_another_key_id(value: &[u8]) -> Result<Vec<u8>, Stop> {
-    let parts = decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is clear"))?;
+    let parts =
+        decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is not encrypted"))?;
     let id = decrypt::encrypted_object(parts.body).map_err(Stop::failed)?.key_id;
-    // With the number of its field and its length, so that it is not found by chance in the random bytes before it.
+    // Search with field number and length, to not find the ID by chance in the random bytes before it.
     let field = [&[0x12, u8::try_from(id.len()).unwrap_or_default()], id.as_bytes()].concat();
     let at = position(value, &field).ok_or_else(|| Stop::Errored(anyhow!("the key ID is not in the value")))? + 2;
     let mut other = value.to_vec();
@@ -299,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_blocks_are_found_at_their_place() {
+    fn first_equal_block_is_found() {
         let one = [[1; 16], [2; 16], [3; 16]].concat();
         let other = [[2; 16], [2; 16], [4; 16]].concat();
         assert_eq!(alike(&one, &other), Some(16));
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_id_is_replaced_and_nothing_else() {
+    fn only_the_key_id_is_replaced() {
         let value = b"k8s:enc:kms:v2:vault:\x0a\x03key\x12\x03key\x1a\x01w";
         let other = with_another_key_id(value).unwrap();
         assert_eq!(other, b"k8s:enc:kms:v2:vault:\x0a\x03key\x12\x03xxx\x1a\x01w");

@@ -1,4 +1,4 @@
-//! Changes of the EncryptionConfiguration: new keys and old ones, by a restart and without one.
+//! Changes of the EncryptionConfiguration: new and old keys, with and without a restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,15 +25,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.encryption-reload",
         place: here!(),
         level: Should,
-        requirement: "With --encryption-provider-config-automatic-reload a changed EncryptionConfiguration takes effect \
-                      without a restart, within a minute and a little; one that is not valid is refused, and the one \
-                      before it goes on.",
+        requirement: "With --encryption-provider-config-automatic-reload a changed EncryptionConfiguration takes \
+                      effect without a restart, within little more than a minute; an invalid one is refused, and the \
+                      previous one stays in effect.",
         source: "apiserver pkg/server/options/encryptionconfig/controller/controller.go \
                  (EncryptionConfigFileChangePollDuration)",
-        observed: "The file gets an entry that is not valid; when the metrics have counted a failed reload, values must \
-                   be written and read as before. Then it gets a new first key for a resource of its own: when its \
-                   digest is the loaded one, a write must have the new key's prefix and decrypt with it, what was \
-                   written before must be read, and the process must still be the same.",
+        observed: "The check adds an invalid entry to the file; after the metrics have counted a failed reload, values \
+                   must be written and read as before. Then it adds a new first key for a resource that no other check \
+                   uses: when the digest of the loaded file is the new one, a write must have the new key's prefix and \
+                   decrypt with it, earlier values must be readable, and the process must still be the same.",
         by_hand: "sed -i … encryption.yaml; kubectl get --raw /metrics | grep encryption_config_controller; \
                   kubectl annotate csistoragecapacity a x=y; etcdctl get --print-value-only \
                   /registry/csistoragecapacities/default/a | head -c 30",
@@ -45,16 +45,17 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.encryption-rotate",
         place: here!(),
         level: Should,
-        requirement: "With a new first provider or key and the old one behind it, old values are read, and the next PUT \
-                      writes them anew even if it changes nothing: with the new prefix and a new resource version. When \
-                      all are written anew, the old one can be taken away. The same holds for values that were \
-                      written before the resource was encrypted.",
+        requirement: "With a new first provider or key and the old one after it, old values can be read, and the next \
+                      PUT rewrites them even if it changes nothing: with the new prefix and a new resource version. \
+                      After all values are rewritten, the old provider can be removed. The same holds for values that \
+                      were written before the resource was encrypted.",
         source: "apiserver pkg/storage/value/transformer.go (stale), pkg/storage/etcd3/store.go (GuaranteedUpdate); \
                  kubernetes test/integration/controlplane/transformation",
-        observed: "Objects of a resource stored in the clear and of one with an old key. The server is restarted with new \
-                   first providers: GET and LIST must show the same objects, a PUT of each as it is must make one \
-                   revision, whose value has the new prefix and decrypts to the same bytes, and a second one none. \
-                   Restarted without the old providers it must answer the same.",
+        observed: "The check creates objects of a resource that is stored in the clear and of one with an old key, and \
+                   restarts the server with new first providers. GET and LIST must return the same objects; a PUT of \
+                   each unchanged object must make one revision, whose value has the new prefix and decrypts to the \
+                   same bytes, and a second PUT none. After a restart without the old providers the server must return \
+                   the same objects.",
         by_hand: "kubectl get pdb a -o json | kubectl replace -f -; etcdctl get --print-value-only \
                   /registry/poddisruptionbudgets/default/a | head -c 30 (before and after a new first key)",
         profiles: &["encrypted"],
@@ -64,7 +65,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const APISERVER: &str = "kube-apiserver";
-/// How often the server looks at the file (controller.go).
+/// The server's poll interval for the file (controller.go).
 const POLL: Duration = Duration::from_secs(60);
 
 async fn encryption_reload(ctx: &Ctx) -> Verdict {
@@ -73,12 +74,12 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     let failures = metric(ctx, FAILURES).await?;
     let before = capacity(ctx, "before").await?;
     let mut broken = original.clone();
-    // Capital letters are not allowed; whoever reads keys from the file still finds them all.
+    // Capital letters are not allowed; programs that read the keys from the file still find all of them.
     let wrong = provider("aesgcm", "wrong", &fresh_key()?);
     entries(&mut broken)?.push(json!({"resources": ["ConfigMaps"], "providers": [wrong]}));
     write_file(ctx, CONFIGURATION, &serde_json::to_string_pretty(&broken).map_err(anyhow::Error::from)?).await?;
     let refused = while_broken(ctx, &before, &failures).await;
-    // Whatever came of it, the file must not stay as it is.
+    // Replace the broken file even after a failure.
     let name = format!("reload-{}", nonce());
     let mut changed = original.clone();
     put_first(&mut changed, "csistoragecapacities.storage.k8s.io", provider("aesgcm", &name, &fresh_key()?))?;
@@ -91,13 +92,13 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     clear(ctx, &after)?;
     for object in ["before", "during", "after"] {
         let read = ctx.try_get(&STORAGE_CAPACITIES, object, "").await?;
-        expect!(read.is_success(), "after the reload the object `{object}` is answered {read}");
+        expect!(read.is_success(), "a GET of `{object}` after the reload is answered {read}");
     }
     expect_eq!(metric(ctx, "process_start_time_seconds").await?, started, "start of the process after the reload");
     Ok(())
 }
 
-/// Waits until the broken file was refused; then all must be as before.
+/// Waits until the server has refused the broken file; then everything must work as before.
 async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
     let limit = POLL + ctx.limit(15.0);
     let what = "the metrics to count a failed reload of the encryption configuration";
@@ -107,7 +108,7 @@ async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
     });
     late_is_failed(counted.await)?;
     let during = capacity(ctx, "during").await?;
-    expect_eq!(prefix(&during), prefix(before), "how {} begins while the file is broken", during.key);
+    expect_eq!(prefix(&during), prefix(before), "prefix of {} while the file is broken", during.key);
     ctx.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
     let secret = ctx.must_be_stored(&SECRETS, "during").await?;
     has_prefix(&secret, &Provider::AesGcm.prefix("gcm"))?;
@@ -116,7 +117,7 @@ async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
     Ok(())
 }
 
-/// The reloads that failed.
+/// The metric of failed reloads.
 const FAILURES: &str = "apiserver_encryption_config_controller_automatic_reloads_total{status=\"failure\"}";
 
 async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
@@ -128,10 +129,10 @@ async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
     Ok(())
 }
 
-/// To take effect in time is what is required.
+/// The requirement sets the time limit, so a time-out is a failure.
 fn late_is_failed(verdict: Verdict) -> Verdict {
     verdict.map_err(|stop| match stop {
-        Stop::TimedOut { what } => Stop::failed(format!("in vain: {what}")),
+        Stop::TimedOut { what } => Stop::failed(format!("timed out waiting for {what}")),
         other => other,
     })
 }
@@ -156,7 +157,8 @@ async fn encryption_rotate(ctx: &Ctx) -> Verdict {
     settled(ctx).await?;
     let original = file(ctx, CONFIGURATION)?;
     let verdict = rotated(ctx).await;
-    // The values that only the new keys read must be gone before those are. The server loads the file by itself.
+    // Delete the values that only the new keys can decrypt before removing those. The server reloads the file by
+    // itself.
     for (resource, _) in samples() {
         for name in NAMES {
             ctx.try_delete(resource, name, &Value::Null).await?;
@@ -168,7 +170,7 @@ async fn encryption_rotate(ctx: &Ctx) -> Verdict {
 
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// Resources with the old prefix of their values: none, where they are stored in the clear.
+/// Resources with the old prefix of their values; empty if they are stored in the clear.
 fn samples() -> [(&'static Resource, String); 2] {
     [(&REPLICATION_CONTROLLERS, String::new()), (&POD_DISRUPTION_BUDGETS, Provider::Secretbox.prefix("old"))]
 }
@@ -196,7 +198,7 @@ async fn rotated(ctx: &Ctx) -> Verdict {
         let prefix = if *resource == *REPLICATION_CONTROLLERS { &prefixes[0] } else { &prefixes[1] };
         rewritten.push((resource, rewrite(ctx, resource, &object, &stored, prefix).await?));
     }
-    // Nothing behind the new keys any more.
+    // Keep only the new keys.
     for (resource, key) in ["replicationcontrollers", "poddisruptionbudgets.policy"].into_iter().zip(keys) {
         *entry(&mut turned, resource)? = json!({"resources": [resource], "providers": [key]});
     }
@@ -211,7 +213,7 @@ async fn rotated(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A PUT of the object as it is, twice. Gives the object as it is then.
+/// Sends a PUT of the unchanged object twice. Returns the object after the first one.
 async fn rewrite(
     ctx: &Ctx,
     resource: &Resource,
@@ -223,10 +225,10 @@ async fn rewrite(
     let listed = ctx.list(resource, "").await?;
     expect!(listed.items().iter().any(|item| item.uid() == object.uid()), "a list lacks {}", stored.key);
     let still = ctx.must_be_stored(resource, object.name()).await?;
-    expect!(still == *stored, "{} was written anew without a request", stored.key);
+    expect!(still == *stored, "{} was rewritten without a request", stored.key);
     let put = ctx.update(resource, object).await?;
     let anew = ctx.must_be_stored(resource, object.name()).await?;
-    expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not written it anew", stored.key);
+    expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not rewritten it", stored.key);
     expect_eq!(
         (anew.mod_rev.cast_unsigned(), anew.version),
         (put.rv(), ctx.version_after(resource, stored.version + 1)),
@@ -235,7 +237,7 @@ async fn rewrite(
     );
     has_prefix(&anew, prefix)?;
     let old = if stored.value.starts_with(b"k8s:enc:") { clear(ctx, stored)? } else { stored.value.clone() };
-    expect!(clear(ctx, &anew)? == old, "the PUT of {}, which changed nothing, has changed its content", anew.key);
+    expect!(clear(ctx, &anew)? == old, "a PUT of {} that changes nothing has changed its content", anew.key);
     let again = ctx.update(resource, &put).await?;
     expect_eq!(again.rv(), put.rv(), "resource version after a second PUT of {}", anew.key);
     ctx.count("values written anew", 1);
@@ -244,7 +246,7 @@ async fn rewrite(
 
 async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let read = ctx.try_get(resource, object.name(), "").await?;
-    expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
+    expect!(read.is_success(), "a GET of {} `{}` is answered {read}", resource.kind, object.name());
     expect_eq!(read.object()?, *object, "{} `{}` after a change of keys", resource.kind, object.name());
     Ok(())
 }
@@ -264,13 +266,13 @@ fn spec(resource: &Resource) -> Value {
     }})
 }
 
-// The configuration as a value.
+// Edits of the configuration as JSON.
 
 fn entries(configuration: &mut Value) -> anyhow::Result<&mut Vec<Value>> {
     configuration["resources"].as_array_mut().ok_or_else(|| anyhow!("the configuration lists no resources"))
 }
 
-/// The entry of a resource, made if there is none: in the clear.
+/// The entry of a resource; a missing one is added, with values in the clear.
 fn entry<'a>(configuration: &'a mut Value, resource: &str) -> anyhow::Result<&'a mut Value> {
     let entries = entries(configuration)?;
     let is_it = |entry: &Value| entry["resources"].as_array().is_some_and(|of| of.contains(&json!(resource)));
@@ -287,13 +289,13 @@ fn put_first(configuration: &mut Value, resource: &str, provider: Value) -> anyh
     Ok(())
 }
 
-/// A part of a key's name that no other case of the cluster has used. Not seeded: a second run with the same seed on the
-/// same cluster must not meet its own old keys.
+/// A part of a key's name that no other case of the cluster has used. Not seeded: a second run with the same seed on
+/// the same cluster must not reuse the names of its old keys.
 fn nonce() -> String {
     format!("{:08x}", fastrand::u32(..))
 }
 
-/// `k8s:enc:<provider>:v1:<key name>:`, or nothing.
+/// `k8s:enc:<provider>:v1:<key name>:`, or empty.
 fn prefix(stored: &KeyValue) -> String {
     match judge::decrypt::sealed(&stored.value) {
         Ok(Some(parts)) => parts.provider.prefix(parts.name),
@@ -307,7 +309,7 @@ fn has_prefix(stored: &KeyValue, prefix: &str) -> Verdict {
     Ok(())
 }
 
-/// Like [`has_prefix`]; an empty one means that the value must be clear.
+/// Like [`has_prefix`]; with an empty prefix the value must be in the clear.
 fn begins(stored: &KeyValue, old: &str) -> Verdict {
     if !old.is_empty() {
         return has_prefix(stored, old);
@@ -321,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_provider_comes_before_the_old_ones_and_before_none() {
+    fn new_provider_is_put_first() {
         let mut configuration = json!({"resources": [{"resources": ["a"], "providers": [{"old": 1}]}]});
         put_first(&mut configuration, "a", json!({"new": 1})).unwrap();
         put_first(&mut configuration, "b", json!({"new": 2})).unwrap();

@@ -1,4 +1,4 @@
-//! KMS v2: the envelope that is stored, and what a new key of the plugin changes.
+//! KMS v2: the stored envelope, and the effect of a new key of the plugin.
 
 use std::time::Duration;
 
@@ -19,17 +19,18 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.kmsv2-envelope",
     place: here!(),
     level: Should,
-    requirement: "Behind k8s:enc:kms:v2:<name>: stands an EncryptedObject: encryptedData, the plugin's current keyID, \
-                  encryptedDEKSource as the plugin wrapped it (both up to 1 kB), its annotations (up to 32 kB) and \
-                  the type HKDF_SHA256_XNONCE_AES_GCM_SEED. When the plugin has a new key ID, old values are read, and \
-                  the next PUT writes them anew under it, even if it changes nothing.",
+    requirement: "After k8s:enc:kms:v2:<name>: comes an EncryptedObject: encryptedData, the plugin's current keyID, \
+                  encryptedDEKSource as the plugin wrapped it (both up to 1 kB), its annotations (up to 32 kB) and the \
+                  type HKDF_SHA256_XNONCE_AES_GCM_SEED. When the plugin has a new key ID, old values can be read, and \
+                  the next PUT rewrites them under it, even if it changes nothing.",
     source: "KEP-3299; apiserver pkg/storage/value/encrypt/envelope/kmsv2/envelope.go, kmsv2/v2/api.proto, \
              pkg/server/options/encryptionconfig/config.go",
-    observed: "The fields of an object's value are read; the seed is unwrapped with the plugin's key and annotation, a key \
-               derived from it, and the data decrypted with the etcd key as authenticated data: it must be the \
-               protobuf that the API answers. Then the plugin's current key is changed. The server asks for it once a \
-               minute, and sooner when its health is asked for; from then on a PUT of the object as it is must make one \
-               revision under the new key ID, with the same content, and one left alone must still be read.",
+    observed: "The check reads the fields of an object's value, unwraps the seed with the plugin's key and annotation, \
+               derives a key from it, and decrypts the data with the etcd key as authenticated data: the result must \
+               be the protobuf that the API returns. Then it changes the plugin's current key. The server asks for it \
+               once a minute, and sooner when a client requests the plugin's health; from then on a PUT of an \
+               unchanged object must make one revision under the new key ID, with the same content, and an object \
+               without a PUT must still be readable.",
     by_hand: "etcdctl get --print-value-only /registry/controllerrevisions/default/a | tail -c +22 | head -c -1 | protoc \
               --decode_raw",
     profiles: &["encrypted"],
@@ -38,7 +39,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const MARKER: &str = "archproof-plain-text-marker";
-/// 1 kB and 32 kB in envelope.go.
+/// The limits in envelope.go, 1 kB and 32 kB.
 const LARGEST: usize = 1024;
 const LARGEST_ANNOTATIONS: usize = 32 * 1024;
 
@@ -66,7 +67,7 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     envelope(ctx, &kind, &anew, &stored, next).await?;
     expect!(clear(ctx, &stored)? == clear(ctx, old)?, "the PUT of {} has changed its content", stored.key);
     let read = ctx.get(kind.resource, "left").await?;
-    expect_eq!(read, *left, "the object under the key {current}");
+    expect_eq!(read, *left, "the object that is still under the key {current}");
     ctx.count("key IDs", 2);
     Ok(())
 }
@@ -76,11 +77,11 @@ fn current(keys: &str) -> Result<String, Stop> {
     Ok(id.ok_or_else(|| anyhow!("the plugin's file names no current key"))?.to_owned())
 }
 
-/// Asks for the plugin's health and PUTs the object as it is, until that makes a revision.
+/// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.
 async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, Stop> {
-    // The server asks by itself once a minute, and when asked every 20 s.
+    // The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
     let limit = Duration::from_secs(70) + ctx.limit(10.0);
-    let what = "a PUT to write an object anew under the plugin's new key";
+    let what = "a PUT to rewrite an object under the plugin's new key";
     let anew = suite::wait::until(what, limit, Duration::from_secs(1), || async {
         let health = ctx.send(&Request::get("/healthz/kms-providers")).await?;
         let put = ctx.update(kind.resource, object).await?;
@@ -88,13 +89,13 @@ async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object,
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
     });
     anew.await.map_err(|stop| match stop {
-        // To take up the new key is what is required.
-        Stop::TimedOut { what } => Stop::failed(format!("in vain: {what}")),
+        // The requirement is that the server uses the new key, so a time-out is a failure.
+        Stop::TimedOut { what } => Stop::failed(format!("timed out waiting for {what}")),
         other => other,
     })
 }
 
-/// The envelope and what is in it.
+/// Checks the envelope and its content.
 async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, key_id: &str) -> Verdict {
     let parts = sealed(stored)?;
     expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
@@ -109,12 +110,12 @@ async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, ke
     }
     let hidden = shown(parts.body, &[MARKER, object.uid(), namespace]);
     expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
-    expect!(clear(ctx, stored)? == expected, "{} decrypts to other bytes than the API answers", stored.key);
+    expect!(clear(ctx, stored)? == expected, "{} decrypts to other bytes than the API returns", stored.key);
     ctx.count("envelopes opened", 1);
     Ok(())
 }
 
-/// What is wrong with an envelope around `clear` bytes.
+/// The fault of an envelope around `clear` bytes.
 fn fault_of_envelope(envelope: &EncryptedObject<'_>, key_id: &str, clear: usize) -> Option<String> {
     let EncryptedObject { data, key_id: seen, source, annotations, source_type, order } = envelope;
     let length = INFO + GCM_NONCE + clear + TAG;
@@ -138,7 +139,7 @@ fn fault_of_envelope(envelope: &EncryptedObject<'_>, key_id: &str, clear: usize)
         let names: Vec<&str> = annotations.iter().map(|(name, _)| *name).collect();
         return Some(format!("the annotations are {names:?}, not the plugin's {KMS_LABEL}"));
     }
-    (data.len() != length).then(|| format!("the data has {} bytes; {clear} bytes make {length}", data.len()))
+    (data.len() != length).then(|| format!("the data has {} bytes; {clear} bytes must become {length}", data.len()))
 }
 
 #[cfg(test)]
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_is_refused_for_each_of_its_parts() {
+    fn every_wrong_part_of_an_envelope_is_a_fault() {
         let data = [0; INFO + GCM_NONCE + 5 + TAG];
         let (large, label) = ([0; LARGEST + 1], b"l".as_slice());
         let good = EncryptedObject {

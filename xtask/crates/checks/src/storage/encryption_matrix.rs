@@ -1,4 +1,4 @@
-//! Every codec under every cipher: what is decrypted must be the codec's own bytes.
+//! Every codec with every cipher: the decrypted value must be the codec's bytes.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.codec-matrix",
     place: here!(),
     level: Should,
-    requirement: "Whatever the media type of storage (protobuf, JSON, YAML; JSON for custom resources) and whatever \
-                  the provider (aescbc, aesgcm, secretbox, KMS v2), a value has the provider's prefix, shows nothing of \
-                  the object, decrypts to exactly the bytes of the codec, and is read back through the API, also by a \
-                  server with another media type.",
+    requirement: "For every media type of storage (protobuf, JSON, YAML; JSON for custom resources) and every provider \
+                  (aescbc, aesgcm, secretbox, KMS v2), a value has the provider's prefix, shows nothing of the object, \
+                  decrypts to exactly the bytes of the codec, and can be read through the API, also by a server with \
+                  another media type.",
     source: "apiserver pkg/storage/etcd3/store.go (codec, then transformer), pkg/server/storage/storage_codec.go, \
              pkg/storage/value/encrypt",
-    observed: "With the profile's own media type, and restarted with each other one, an object of a resource of each \
-               provider is created, and at first custom resources too. The stored value is decrypted with the configured \
-               key and compared, byte by byte, with the API's answer in that media type without its resource version. \
-               At the end all objects are read from the server with its own flags.",
+    observed: "With the profile's own media type, and after a restart with each other one, the check creates an object \
+               of a resource of each provider, with the first media type also custom resources. It decrypts the stored \
+               value with the configured key and compares it, byte by byte, with the API's answer in that media type \
+               without its resource version. At the end it reads all objects from the server with its own flags.",
     by_hand: "kube-apiserver --storage-media-type=application/json --encryption-provider-config=… ; kubectl create \
               secret generic a; etcdctl get --print-value-only /registry/secrets/default/a | head -c 30",
     profiles: &["encrypted"],
@@ -44,7 +44,7 @@ async fn codec_matrix(ctx: &Ctx) -> Verdict {
     of_codec(ctx, PROTOBUF, &mut created).await?;
     custom_resources(ctx, &mut created).await?;
     let verdict = other_codecs(ctx, &mut created).await;
-    // Also after a failure: the profile is used by others.
+    // Also after a failure: other cases use the profile.
     let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
     let restored = restart(ctx, &usual).await;
     verdict.and(restored)?;
@@ -67,7 +67,7 @@ async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
     ctx.control("kube-apiserver", Action::Restart { flags }).await
 }
 
-/// An object under each provider, from a server that stores in this media type.
+/// Creates an object for each provider on a server that stores in this media type.
 async fn of_codec(ctx: &Ctx, media_type: &'static str, created: &mut Vec<(Resource, Object)>) -> Verdict {
     let name = media_type.rsplit(['/', '.']).next().unwrap_or_default();
     for kind in kinds() {
@@ -78,7 +78,7 @@ async fn of_codec(ctx: &Ctx, media_type: &'static str, created: &mut Vec<(Resour
     Ok(())
 }
 
-/// A custom resource under each provider, by its group.
+/// Creates a custom resource for each provider, by its group.
 async fn custom_resources(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
     for kind in kinds() {
         let resource = custom(ctx, &kind, "sealedthings", "SealedThing").await?;
@@ -99,7 +99,7 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
     let seen = clear(ctx, &stored)?;
     if let Some(length) = kind.provider.length(seen.len()) {
-        expect_eq!(parts.body.len(), length, "length of what {:?} made at {}", kind.provider, stored.key);
+        expect_eq!(parts.body.len(), length, "length of the {:?} ciphertext at {}", kind.provider, stored.key);
     }
     let stored_as = format!("{}/{}", resource.api_version(), resource.kind);
     let wrong = |fault: String| Stop::failed(format!("{} decrypts to a value that {fault}", stored.key));
@@ -112,11 +112,11 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     let answer = ctx.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as {media_type}");
     let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(Stop::failed)?;
-    // Without the marker in it nothing would have been hidden.
+    // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some() || is_secret(resource), "{request} shows no marker");
     expect!(
         seen == expected,
-        "{} decrypts to `{}`, but is answered as `{}`",
+        "{} decrypts to `{}`, but the API returns `{}`",
         stored.key,
         String::from_utf8_lossy(&seen),
         String::from_utf8_lossy(&expected)
@@ -126,12 +126,12 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     Ok(())
 }
 
-/// Its data is in base64 wherever bytes are text.
+/// Formats in which bytes are text have a Secret's data in base64.
 fn is_secret(resource: &Resource) -> bool {
     resource.kind == "Secret"
 }
 
-/// What must be stored of an object that is answered so: all but the resource version.
+/// The stored form of an object with this answer: everything except the resource version.
 fn unversioned(answer: &[u8], media_type: &str, rv: &str) -> Result<Vec<u8>, String> {
     let field = match media_type {
         PROTOBUF => return without_resource_version(answer),
@@ -147,7 +147,7 @@ async fn read_back(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
     if let Some(place) = difference(&object.0, &read.object()?.0) {
         let (kind, name) = (&resource.kind, object.name());
-        return Err(Stop::failed(format!("a GET of the {kind} `{name}` is not what was created: {place}")));
+        return Err(Stop::failed(format!("a GET of the {kind} `{name}` differs from the created object: {place}")));
     }
     Ok(())
 }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_resource_version_is_taken_out_of_text_and_nothing_else() {
+    fn only_the_resource_version_is_removed_from_text() {
         let json = br#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         let bare = br#"{"metadata":{"name":"a","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         assert_eq!(unversioned(json, JSON, "7").unwrap(), bare);

@@ -1,4 +1,4 @@
-//! What the apiserver asks of etcd: compaction of the history, and the shapes of its requests.
+//! Requests of the apiserver to etcd: compaction of the history, and the shapes of its requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,14 +24,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "Every --etcd-compaction-interval the apiserver compacts etcd to the revision that it saw one \
-                      interval before, so that between one and two intervals of history are kept; compact_rev_key, \
-                      outside the prefix, holds that revision as decimal text and counts the compactions by its version.",
+                      interval before, so that etcd keeps between one and two intervals of history; compact_rev_key, \
+                      outside the prefix, holds that revision as decimal text, and its version counts the compactions.",
         source: "apiserver pkg/storage/etcd3/compact.go; kube-apiserver --etcd-compaction-interval",
-        observed: "The server is started again with an interval of a few seconds. The raw history of compact_rev_key: each \
-                   value must be the revision of the write before it, or 0 for the first. After a compaction to r the \
-                   store must refuse r-1, and give r and everything later; a LIST at exactly r-1 must become 410 Expired, \
-                   and one at a revision just made be answered. The times between two writes must not be \
-                   shorter than half an interval.",
+        observed: "The check restarts the server with an interval of a few seconds. In the raw history of \
+                   compact_rev_key each value must be the revision of the previous write, or 0 for the first. After a \
+                   compaction to r the store must refuse r-1, and serve r and everything later; a LIST at exactly r-1 \
+                   must become 410 Expired, and a LIST at a new revision must succeed. Two writes must be at least \
+                   half an interval apart.",
         by_hand: "kube-apiserver --etcd-compaction-interval=10s …; watch etcdctl get compact_rev_key -w fields; etcdctl \
                   get --prefix /registry --keys-only --rev=<value - 1> (compacted)",
         profiles: &["reflagged"],
@@ -43,15 +43,15 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "The apiserver reads with a Range of one key or of all keys below a path that ends with a slash, \
-                      writes with a Txn of one comparison, one change and at most one read, all of the same key, and asks \
-                      for nothing else but leases, compactions, status and watches; a LIST in a namespace is the range \
-                      from <resource>/<namespace>/ to <resource>/<namespace>0.",
+                      writes with a Txn of one comparison, one change and at most one read, all of the same key, and \
+                      otherwise requests only leases, compactions, status and watches; a LIST in a namespace is the \
+                      range from <resource>/<namespace>/ to <resource>/<namespace>0.",
         source: "etcd client/v3/kubernetes (interface.go); apiserver pkg/storage/etcd3/store.go; etcd \
                  tests/robustness/coverage",
-        observed: "etcd logs each unary request with its keys (--log-level=debug). Creations, conflicts, updates, \
-                   deletions, lists in pages, Events and a health probe are asked for; then all requests in \
-                   the log that are not the suite's own are compared with the shapes. Watches are streams, which etcd \
-                   does not log, and of many requests in one second it logs some only.",
+        observed: "etcd logs each unary request with its keys (--log-level=debug). The check requests creations, \
+                   conflicts, updates, deletions, lists in pages, Events and a health probe, and compares all requests \
+                   in the log except the suite's own with the shapes. Watches are streams, which etcd does not log, \
+                   and of many requests in one second it logs only some.",
         by_hand: "etcd --log-level=debug …; grep 'request stats' in its log: \"response type\" and \"request content\"",
         profiles: &["short-events"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Etcd]),
@@ -70,7 +70,7 @@ async fn compaction_retention(ctx: &Ctx) -> Verdict {
     let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
     ctx.control("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
     let verdict = compactions(ctx, interval, before).await;
-    // Also after a failure: the profile is used by others.
+    // Also after a failure: other checks use the profile.
     let restored = ctx.control("kube-apiserver", Action::Restart { flags: flags(String::new()) }).await;
     verdict.and(restored)
 }
@@ -79,10 +79,10 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?.rv();
     let limit = interval * 5 + ctx.limit(30.0);
     let seen = until("two compactions", limit, Duration::from_millis(100), || async {
-        // Something must happen in each interval, or there is nothing to forget.
+        // Without a write in each interval there is nothing to compact.
         ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
         let writes = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
-        // A slow server compacts before the first write has been answered.
+        // A slow server compacts before it has answered the first write.
         let ours = |write: &&Revision| revision(write).is_ok_and(|rev| rev.cast_unsigned() > created);
         let compacted = writes.iter().skip(before).filter(ours).count();
         Ok(if compacted >= 2 { Ok(writes) } else { Err(format!("{} writes", writes.len())) })
@@ -98,28 +98,29 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     forgotten(ctx, kept).await
 }
 
-/// Other data each time.
+/// Different data at each call.
 fn next_value(ctx: &Ctx) -> Value {
     serde_json::json!({"data": {"n": ctx.random().u64(..).to_string()}})
 }
 
-/// Each write of the key holds the revision of the one before it and counts on; those after `before` are an interval apart.
+/// Each write of the key holds the revision of the previous write and increments the version; those after `before` are
+/// an interval apart.
 fn chain(writes: &[Revision], before: usize, interval: Duration) -> Result<(), String> {
     if writes.first().is_some_and(|first| &*first.value != b"0") {
         return Err(format!("the first value of {COMPACTION} is {:?}, not 0", text(&writes[0])));
     }
     for (place, write) in writes.iter().enumerate() {
         if write.kind != Change::Put || write.version != i64::try_from(place).unwrap_or(0) + 1 || write.lease != 0 {
-            return Err(format!("write {place} of {COMPACTION} is {write:?}"));
+            return Err(format!("unexpected write {place} of {COMPACTION}: {write:?}"));
         }
     }
     for (place, pair) in writes.windows(2).enumerate() {
         let (earlier, later) = (&pair[0], &pair[1]);
         let to = revision(later)?;
-        // A server that was started again does not know when the one before wrote: it takes what it sees first.
+        // A restarted server does not know when the previous one wrote: it starts with the first revision that it sees.
         let expected = if place + 1 == before { earlier.rev..=later.rev - 1 } else { earlier.rev..=earlier.rev };
         if !expected.contains(&to) {
-            return Err(format!("write {} compacts to {to}, but the one before it was at {}", place + 1, earlier.rev));
+            return Err(format!("write {} compacts to {to}, but the previous one was at {}", place + 1, earlier.rev));
         }
         let apart = Duration::from_micros(later.at.saturating_sub(earlier.at));
         if place >= before && apart < interval / 2 {
@@ -133,14 +134,17 @@ fn text(write: &Revision) -> String {
     String::from_utf8_lossy(&write.value).into_owned()
 }
 
-/// The revision that a write of the key names.
+/// The revision in a write of the key.
 fn revision(write: &Revision) -> Result<i64, String> {
     let text = text(write);
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse().ok().filter(|_| canonical).ok_or_else(|| format!("{COMPACTION} holds {text:?}, no decimal revision"))
+    text.parse()
+        .ok()
+        .filter(|_| canonical)
+        .ok_or_else(|| format!("{COMPACTION} holds {text:?}, not a decimal revision"))
 }
 
-/// What is before `kept` is gone, in the store at once and in the API soon; what is from there on is not.
+/// Revisions before `kept` are gone, in the store at once and in the API soon; later ones are available.
 async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
     let (store, key) = (ctx.store(&CONFIG_MAPS), ctx.key(&CONFIG_MAPS, "a").await?);
     let gone = until("the compaction in the store", ctx.limit(10.0), Duration::from_millis(50), || async {
@@ -152,7 +156,7 @@ async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
     });
     gone.await?;
     let expired = exactly(kept - 1);
-    until("a list at a forgotten revision to be refused", ctx.limit(20.0), Duration::from_millis(200), || async {
+    until("the refusal of a list at a compacted revision", ctx.limit(20.0), Duration::from_millis(200), || async {
         let answer = ctx.try_list(&CONFIG_MAPS, &expired).await?;
         Ok(if answer.is(410, "Expired") { Ok(()) } else { Err(answer.to_string()) })
     })
@@ -160,8 +164,8 @@ async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
     retained(ctx).await
 }
 
-/// A list at a revision that was just made. On a slow machine the next compaction may be faster, but then it must be
-/// the reason.
+/// A list at a new revision. On a slow machine the next compaction may come first, but then it must be the reason for
+/// the refusal.
 async fn retained(ctx: &Ctx) -> Verdict {
     until("a list at a revision that is kept", ctx.limit(30.0), Duration::from_millis(10), || async {
         let written =
@@ -179,13 +183,13 @@ async fn retained(ctx: &Ctx) -> Verdict {
     .await
 }
 
-/// The query of a list at this revision.
+/// The query of a list at exactly this revision.
 fn exactly(rv: i64) -> String {
     query(&[("resourceVersion", &rv.to_string()), ("resourceVersionMatch", "Exact")])
 }
 
-/// etcd writes at most a hundred lines of one kind in a second, and every hundredth of the others (its logger samples).
-/// So everything is asked for again, in another second, until all of it is in the log.
+/// etcd's logger samples: it writes at most a hundred lines of one kind in a second, and every hundredth of the others.
+/// So the check sends everything again, in another second, until all of it is in the log.
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn etcd_contract(ctx: &Ctx) -> Verdict {
@@ -194,7 +198,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
     let mut verdict = Ok(());
     loop {
         if let Err(missed) = rounds.next() {
-            // What the last round lacked says more.
+            // The failure of the last round says more.
             return verdict.and(Err(missed));
         }
         workload(ctx).await?;
@@ -205,7 +209,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
             requests.iter().filter(|r| r.keys().contains(&marker.as_str())).map(|r| r.remote.as_str()).collect();
         let theirs: Vec<&Logged> = requests.iter().filter(|request| !own.contains(request.remote.as_str())).collect();
         verdict = if own.is_empty() {
-            Err(anyhow!("not exercised: the suite's own request is not in etcd's log of {}", requests.len()).into())
+            Err(anyhow!("not exercised: etcd's log of {} requests lacks the suite's own one", requests.len()).into())
         } else {
             let seen = known_shapes(&theirs)?;
             exercised(&seen).and(asked_for(ctx, &namespace, &theirs)).inspect(|()| {
@@ -219,7 +223,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// How many requests there are of each shape; one without a known shape fails the check.
+/// Counts the requests of each shape; one without a known shape fails the check.
 fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, Stop> {
     let mut seen = BTreeMap::new();
     let mut strange = Vec::new();
@@ -237,12 +241,12 @@ fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, Sto
 fn exercised(seen: &BTreeMap<&str, u64>) -> Verdict {
     let wanted = ["reads of a key", "reads of a path", "puts", "deletions", "leases"];
     match wanted.into_iter().find(|shape| !seen.contains_key(shape)) {
-        Some(shape) => Err(anyhow!("not exercised: etcd was asked for no {shape}").into()),
+        Some(shape) => Err(anyhow!("not exercised: etcd received no {shape}").into()),
         None => Ok(()),
     }
 }
 
-/// One of everything. Events have no watch cache, so that their lists reach the store.
+/// One request of each kind. Events have no watch cache, so their lists reach the store.
 async fn workload(ctx: &Ctx) -> Verdict {
     let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
     ctx.try_create(&CONFIG_MAPS, &config_map("a")).await?;
@@ -266,7 +270,7 @@ async fn workload(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The requests that belong to what the workload did.
+/// The log must hold the requests that the workload causes.
 fn asked_for(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
     let prefix = &ctx.profile().prefix;
     let events = CORE_EVENTS.key_prefix(prefix, Some(namespace));
@@ -276,16 +280,16 @@ fn asked_for(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
     let ranges: Vec<(&str, &str)> = pages.iter().filter_map(|page| page.range()).collect();
     expect!(
         ranges.contains(&(events.as_str(), end.as_str())),
-        "a LIST of events in a namespace must ask for {events} to {end}, but etcd was asked for {ranges:?}"
+        "a LIST of events in a namespace must read {events} to {end}, but etcd received {ranges:?}"
     );
-    // The second page begins behind the last key of the first, at the first one's revision.
+    // The second page begins after the last key of the first, at the first page's revision.
     let second = pages.iter().find(|page| page.content.contains("revision:"));
     let Some(second) = second else {
         return Err(Stop::failed(format!("no page of events was read at a revision: {ranges:?}")));
     };
     let behind = format!("{events}b\\000");
     expect_eq!(second.range(), Some((behind.as_str(), end.as_str())), "range of the second page");
-    expect!(pages.iter().all(|page| page.content.contains("limit:")), "a LIST of events was asked for without limit");
+    expect!(pages.iter().all(|page| page.content.contains("limit:")), "a LIST of events reached etcd without a limit");
     let health = format!("{prefix}/health");
     let probed = requests.iter().any(|request| request.keys() == [health.as_str()]);
     expect!(probed, "the health probe did not read {health}");
@@ -310,19 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn each_compaction_goes_to_the_write_before_it() {
+    fn each_compaction_is_to_the_previous_write() {
         let good = [(10, "0", 1), (20, "10", 2), (30, "20", 3)];
         assert_eq!(chain(&writes(&good), 0, SECOND), Ok(()));
-        // The server was started again after the first two: the third goes to what it then saw.
+        // The server was restarted after the first two: the third compacts to the revision that it then saw.
         assert_eq!(chain(&writes(&[(10, "0", 1), (20, "10", 2), (30, "25", 3), (40, "30", 4)]), 2, SECOND), Ok(()));
         for (what, bad, before) in [
             ("no history is kept", vec![(10, "0", 1), (20, "19", 2)], 0),
             ("more is kept", vec![(10, "0", 1), (20, "10", 2), (30, "10", 3)], 0),
             ("the first compacts", vec![(10, "9", 1), (20, "10", 2)], 0),
-            ("no number", vec![(10, "0", 1), (20, "ten", 2)], 0),
+            ("not a number", vec![(10, "0", 1), (20, "ten", 2)], 0),
             ("a leading zero", vec![(10, "0", 1), (20, "010", 2)], 0),
             ("too soon", vec![(10, "0", 1), (20, "10", 2), (30, "20", 2)], 0),
-            ("before what the old server wrote", vec![(10, "0", 1), (20, "10", 2), (30, "15", 3)], 2),
+            ("before the old server's last write", vec![(10, "0", 1), (20, "10", 2), (30, "15", 3)], 2),
         ] {
             assert!(chain(&writes(&bad), before, SECOND).is_err(), "{what}");
         }

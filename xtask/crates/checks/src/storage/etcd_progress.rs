@@ -1,4 +1,4 @@
-//! What etcd promises of progress notifications: a LIST from the watch cache rests on it.
+//! The progress notifications of etcd: a LIST from the watch cache depends on them.
 
 use model::Level::Must;
 
@@ -12,27 +12,28 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.etcd-progress",
     place: here!(),
     level: Must,
-    requirement: "A progress notification of the store at revision R tells a watch that every event up to R has been \
-                  delivered to it, also a watch that has just been created beside another one on its stream.",
+    requirement: "A progress notification of the store at revision R means for a watch that every event up to R has \
+                  been delivered to it, also for a watch that has just been created next to another one on its stream.",
     source: "etcd API guarantees, watch APIs (bookmarkable); etcd server/etcdserver/api/v3rpc/watch.go (sendLoop); \
              apiserver pkg/storage/cacher (a consistent LIST waits for such a revision)",
-    observed: "On one stream a watch of the case's namespace that is up to date, requests for progress, and directly \
-               behind them a second watch from the first of three writes on. Whatever is told between its creation and \
-               its events must not be progress at or after that write. Repeated until it is, at most twenty times: in \
-               etcd 3.6 answers that create a watch and notifications of progress come through two channels, of which \
-               it takes either. An apiserver whose watch breaks begins another, on the same stream if the old one is \
-               not gone yet; it takes such a notification for the state of its cache, and the LIST that waits for it \
-               lacks what was written between (seen once, while a value could not be decrypted).",
-    by_hand: "etcdctl watch --interactive, and to its input at once: `watch a`, ten times `progress`, `watch --rev=1 a` \
-              (a progress notify before the events of the second)",
+    observed: "On one stream the check opens a watch of the case's namespace and waits until it is up to date; then it \
+               sends requests for progress, and directly after them a second watch from the first of three writes on. \
+               Between the creation of the second watch and its events no notification may report progress at or after \
+               that write. The check repeats this until one does, at most twenty times: in etcd 3.6, answers that \
+               create a watch and notifications of progress come through two channels, and etcd takes from either. An \
+               apiserver whose watch breaks opens another one, on the same stream if the old one still exists; it \
+               takes such a notification for the state of its cache, and the LIST that waits for it lacks the writes \
+               in between (seen once, while a value could not be decrypted).",
+    by_hand: "Run etcdctl watch --interactive with this input, all at once: `watch a`, ten times `progress`, `watch \
+              --rev=1 a` (a progress notify comes before the events of the second watch)",
     profiles: &["default"],
     requires: Requires::OwnCluster(&[]),
     run: scenario!(progress),
 }];
 
-/// How often it is tried. A single one shows the fault of etcd 3.6 nine times of ten.
+/// The number of attempts. A single one shows the fault of etcd 3.6 nine times out of ten.
 const ROUNDS: usize = 20;
-/// Requests for progress: so many that answers to them still wait while the second watch is created.
+/// Requests for progress: enough that answers to them are still pending while the second watch is created.
 const ASKED: usize = 30;
 
 async fn progress(ctx: &Ctx) -> Verdict {
@@ -48,7 +49,8 @@ async fn progress(ctx: &Ctx) -> Verdict {
         notifications += told.iter().filter(|told| matches!(told, Told::Progress { .. })).count();
         if let Some(revision) = too_early(&told, start) {
             let message = format!(
-                "a watch from revision {start} was told progress at {revision} before the event at {start} (round {round})"
+                "a watch from revision {start} received progress at {revision} before the event at {start} \
+                 (round {round})"
             );
             return Err(Stop::Failed { message, evidence: told.iter().map(|told| format!("{told:?}")).collect() });
         }
@@ -56,13 +58,13 @@ async fn progress(ctx: &Ctx) -> Verdict {
     ctx.count("rounds", ROUNDS as u64);
     ctx.count("notifications", notifications as u64);
     if notifications == 0 {
-        // kine tells it later, if at all.
-        return Err(Stop::Skipped { need: "a store that tells progress when it is asked for".into() });
+        // kine reports progress later, if at all.
+        return Err(Stop::Skipped { need: "a store that reports progress on request".into() });
     }
     Ok(())
 }
 
-/// Progress at or after `start` that reaches the second watch of a stream before the events that it begins with.
+/// Progress at or after `start` that reaches the second watch of a stream before the first events of that watch.
 fn too_early(told: &[Told], start: i64) -> Option<i64> {
     let (created, second) = told.iter().enumerate().rev().find_map(|(at, told)| match told {
         Told::Created { watch } => Some((at, *watch)),
@@ -90,13 +92,13 @@ mod tests {
     }
 
     #[test]
-    fn progress_before_the_events_of_the_second_watch_is_refused() {
+    fn progress_before_the_events_of_the_second_watch_is_a_fault() {
         for (told, expected) in [
             (vec![FIRST, SECOND, progress(EVERY_WATCH, 12), EVENTS], Some(12)),
             (vec![FIRST, SECOND, progress(1, 10), EVENTS], Some(10)),
             (vec![FIRST, progress(EVERY_WATCH, 12), SECOND, progress(EVERY_WATCH, 12), EVENTS], Some(12)),
             (vec![FIRST, SECOND, progress(EVERY_WATCH, 9), progress(EVERY_WATCH, 11), EVENTS], Some(11)),
-            // The first one's events are not the second's.
+            // Events of the first watch are not events of the second one.
             (vec![FIRST, SECOND, Told::Events { watch: 0, last: 13 }, progress(EVERY_WATCH, 13), EVENTS], Some(13)),
         ] {
             assert_eq!(too_early(&told, 10), expected, "{told:?}");
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_of_another_time_or_another_watch_is_not() {
+    fn progress_at_other_times_or_for_other_watches_is_no_fault() {
         for told in [
             vec![FIRST, SECOND, EVENTS],
             vec![FIRST, progress(EVERY_WATCH, 12), SECOND, EVENTS],

@@ -1,4 +1,5 @@
-//! Custom resources as CBOR, and objects that cannot be read: both behind feature gates, which `short-events` turns on.
+//! Custom resources as CBOR, and objects that cannot be decoded. Both are behind feature gates, which `short-events`
+//! turns on.
 
 use model::Level::{Extra, Should};
 use model::Resource;
@@ -20,13 +21,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "With the gate CBORServingAndStorage custom resources are stored as CBOR, with the tag d9 d9 f7 \
-                      and sorted map keys, and a watch that asks for CBOR is a application/cbor-seq; without it they are \
-                      JSON. Either server reads what the other one stored, and writes it in its own encoding.",
+                      and sorted map keys, and a watch that asks for CBOR is answered as application/cbor-seq; without \
+                      the gate they are JSON. Either server reads values that the other one stored, and writes them in \
+                      its own encoding.",
         source: "KEP-4222; apiextensions-apiserver pkg/cmd/server/options/options.go (NewCRDRESTOptionsGetter); \
                  apimachinery pkg/runtime/serializer/cbor",
-        observed: "Both kinds of server: `short-events` has the gate on, `default` off. The stored bytes of a new object; \
-                   then the store is given the same object in the other encoding, as another server would have left it, \
-                   and it is read, listed and updated.",
+        observed: "Both kinds of server: `short-events` has the gate on, `default` off. The check compares the stored \
+                   bytes of a new object. Then it puts the same object in the other encoding into the store, as \
+                   another server would leave it, and reads, lists and updates it.",
         by_hand: "kube-apiserver --feature-gates=CBORServingAndStorage=true …; kubectl create -f fruit.yaml; etcdctl get \
                   /registry/example.org/fruits/default/a --print-value-only | xxd | head -1",
         profiles: &["short-events", "default"],
@@ -37,14 +39,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.corrupt-object",
         place: here!(),
         level: Extra,
-        requirement: "An object that cannot be decoded is answered 500 InternalError to GET and DELETE and makes LIST of \
+        requirement: "GET and DELETE of an object that cannot be decoded are answered 500 InternalError, and LIST of \
                       its resource 500, naming its key; with the gate AllowUnsafeMalformedObjectDeletion, DELETE with \
-                      ignoreStoreReadErrorWithClusterBreakingPotential removes it, and refuses to remove what can be \
-                      read.",
+                      ignoreStoreReadErrorWithClusterBreakingPotential removes it, and refuses to remove an object \
+                      that can be decoded.",
         source: "KEP-3926; apiserver pkg/storage/etcd3/corrupt_obj_deleter.go, \
                  pkg/registry/generic/registry/corrupt_obj_deleter.go",
-        observed: "A custom resource's key is filled with bytes that are no object, behind the server's back, beside a \
-                   good one. Answers before and after its deletion, and the store.",
+        observed: "The check writes bytes that are not an object directly to a custom resource's key in the store, \
+                   next to a good object. It compares the answers before and after the deletion, and the store.",
         by_hand: "etcdctl put /registry/example.org/fruits/default/a garbage; kubectl get fruits (500); kubectl delete \
                   fruit a --subresource='' --ignore-store-read-error-with-cluster-breaking-potential",
         profiles: &["short-events"],
@@ -68,7 +70,7 @@ async fn cbor_storage(ctx: &Ctx) -> Verdict {
     let created = ctx.create(&fruits, &Object::new(&fruits, "a").with("spec", spec.clone())).await?;
     stored_in(ctx, &fruits, own).await?;
 
-    // What another server would have left.
+    // The value that another server would have left.
     let foreign = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "another-server");
     let bytes = if on { format!("{foreign}\n").into_bytes() } else { cbor::document(&foreign.0) };
     let key = ctx.key(&fruits, "a").await?;
@@ -79,7 +81,7 @@ async fn cbor_storage(ctx: &Ctx) -> Verdict {
     let listed = ctx.list(&fruits, "").await?.items();
     expect_eq!(listed.iter().map(Object::rv).collect::<Vec<u64>>(), [read.rv()], "a list with a value in {other:?}");
     let updated = ctx.update(&fruits, &read.with("spec.zeta", 2)).await?;
-    expect_eq!(updated.0["spec"]["m"], spec["m"], "what an update did not change");
+    expect_eq!(updated.0["spec"]["m"], spec["m"], "a field that the update did not change");
     stored_in(ctx, &fruits, own).await?;
     if on { watched(ctx, &fruits).await } else { Ok(()) }
 }
@@ -112,7 +114,7 @@ async fn corrupt_object(ctx: &Ctx) -> Verdict {
     let key = ctx.key(&fruits, "bad").await?;
     ctx.store(&fruits).put(&key, GARBAGE).await?;
     let verdict = unreadable(ctx, &fruits, &key).await;
-    // Otherwise nobody could clear the collection.
+    // Otherwise the collection could not be cleared.
     if verdict.is_err() {
         ctx.store(&fruits).delete(&key).await?;
     }
@@ -122,25 +124,25 @@ async fn corrupt_object(ctx: &Ctx) -> Verdict {
 
 async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
     let get = ctx.try_get(fruits, "bad", "").await?;
-    expect!(get.is(500, "InternalError"), "a GET of what cannot be decoded was answered {get}");
+    expect!(get.is(500, "InternalError"), "a GET of an object that cannot be decoded was answered {get}");
     let list = ctx.try_list(fruits, "").await?;
     expect_eq!(list.status, 500, "a LIST with an object that cannot be decoded was answered {list}");
     let plain = ctx.try_delete(fruits, "bad", &Value::Null).await?;
-    expect!(plain.is(500, "InternalError"), "a plain DELETE of what cannot be decoded was answered {plain}");
+    expect!(plain.is(500, "InternalError"), "a plain DELETE of an object that cannot be decoded was answered {plain}");
     let good = ctx.try_get(fruits, "good", "").await?;
-    expect_eq!(good.status, 200, "a GET of an object beside it was answered {good}");
+    expect_eq!(good.status, 200, "a GET of the good object was answered {good}");
     let stored = ctx.must_be_stored(fruits, "bad").await?;
-    expect_eq!(stored.value, GARBAGE, "the value after requests that failed");
+    expect_eq!(stored.value, GARBAGE, "the value after failed requests");
     if !gate_is_on(ctx, UNSAFE_GATE).await? {
         return Err(Stop::Skipped { need: format!("the feature gate {UNSAFE_GATE} to be on") });
     }
     expect!(list.is(500, "StorageReadError"), "a LIST with an object that cannot be decoded was answered {list}");
     let cause = &list.json()["details"]["causes"][0];
-    expect_eq!(cause["field"].as_str(), Some(key), "the key that the LIST complains of");
+    expect_eq!(cause["field"].as_str(), Some(key), "the key that the LIST names");
 
     let force = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
     let refused = ctx.try_delete(fruits, "good", &force).await?;
-    expect!(refused.is(422, "Invalid"), "the unsafe DELETE of an object that can be read was answered {refused}");
+    expect!(refused.is(422, "Invalid"), "the unsafe DELETE of an object that can be decoded was answered {refused}");
     let deleted = ctx.try_delete(fruits, "bad", &force).await?;
     expect_eq!(deleted.status, 200, "the unsafe DELETE was answered {deleted}");
     expect!(ctx.stored(fruits, "bad").await?.is_none(), "the key is still there after the unsafe DELETE");

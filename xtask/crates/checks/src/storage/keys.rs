@@ -1,4 +1,4 @@
-//! Keys that are no objects, and the lease of an Event that is written again.
+//! Keys that are not objects, and the lease of an updated Event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,14 +22,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "Besides objects the store holds only compact_rev_key, and below the prefix masterleases/<ip> and \
-                      peerserverleases/<server>, each with a lease of its own, so that they go when the server dies, and \
-                      the allocation ranges of Services, without a lease.",
+                      peerserverleases/<server>, each with its own lease, so that they expire when the server dies, \
+                      and the allocation ranges of Services, without a lease.",
         source: "kubernetes pkg/controlplane/reconcilers/lease.go, pkg/registry/core/rest/storage_core.go; apiserver \
                  pkg/storage/etcd3/compact.go; etcd tests/robustness/coverage",
         observed: "All keys of the store at one revision. Each must be that of a stored resource of the release, or of \
-                   a definition's custom resource, with as many parts as its scope says, or one of the known others. The \
-                   lease of masterleases is looked up: which key it holds, and for how many seconds it was granted. What \
-                   the end of a lease does is seen by storage.event-lease.",
+                   a definition's custom resource, with the number of parts that its scope requires, or one of the \
+                   other known keys. The check looks up the lease of masterleases: its key, and the seconds for which \
+                   it was granted. storage.event-lease covers the end of a lease.",
         by_hand: "etcdctl get --prefix '' --keys-only; etcdctl get /registry/masterleases/127.0.0.1 -w json | jq \
                   .kvs[0].lease; etcdctl lease timetolive --keys <id in hex>",
         profiles: &["default", "prefix"],
@@ -40,13 +40,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.event-update-ttl",
         place: here!(),
         level: Extra,
-        requirement: "An update of an Event gives its key a fresh lease: after the reuse window another one, of the full \
-                      TTL, and the lease before does not hold the key any more.",
+        requirement: "An update of an Event gives its key a fresh lease: after the reuse window a different one, of \
+                      the full TTL, and the previous lease no longer holds the key.",
         source: "apiserver pkg/storage/testing (RunTestGuaranteedUpdateWithTTL), pkg/storage/etcd3/store.go (ttlOpts)",
-        observed: "An Event is created and, after the reuse window, updated and patched: lease of the key, the seconds that \
-                   both leases were granted for and have left, and the keys they hold.",
+        observed: "The check creates an Event and, after the reuse window, updates and patches it. It compares the \
+                   key's lease, the seconds that both leases were granted for and have left, and the keys they hold.",
         by_hand: "kubectl patch event a -p '{\"count\":2}'; etcdctl get /registry/events/default/a -w json | jq \
-                  .kvs[0].lease (another one than before, if a minute has passed)",
+                  .kvs[0].lease (differs from before, if a minute has passed)",
         profiles: &["short-events"],
         requires: Requires::OwnCluster(&[]),
         run: scenario!(event_update_ttl),
@@ -66,7 +66,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// Looks at every key. No, if the store had none of a kind, or the leases ended before they were looked up.
+/// Looks at every key. False if the store had none of a kind, or if the leases ended before they were looked up.
 async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
     let stored = everything(ctx).await?;
     let known = Known::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
@@ -99,12 +99,12 @@ async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Waits until a server has said that it lives: one that was stopped for a while was forgotten, and does so every ten
-/// seconds.
+/// Waits until a server has renewed its lease. The lease of a server that was suspended for a while has expired; the
+/// server renews it every ten seconds.
 async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
     let below = format!("{prefix}masterleases/");
     let limit = Duration::from_secs(30) + ctx.limit(20.0);
-    until("a server's lease that has not ended", limit, LOOK_EVERY, || async {
+    until("a server lease that has not expired", limit, LOOK_EVERY, || async {
         for (store, _) in ctx.ground.stores.values() {
             for kv in store.list(&below, 0).await?.0 {
                 if kv.lease == 0 || store.lease(kv.lease).await?.ttl > 0 {
@@ -120,14 +120,15 @@ async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
 const MASTER_LEASE: &str = "leases of servers";
 const RANGE: &str = "allocation ranges";
 const COMPACTION: &str = "compaction keys";
-/// Seconds after which a dead server must be forgotten; the server asks for 15 (controlplane DefaultEndpointReconcilerTTL).
+/// Seconds within which a dead server's lease must expire; the server asks for 15 (controlplane
+/// DefaultEndpointReconcilerTTL).
 const LONGEST_MASTER_LEASE: i64 = 60;
 
-/// False: key or lease ended before they were looked up.
+/// False if key or lease ended before they were looked up.
 async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Stop> {
     expect!(kv.lease != 0, "{} has no lease: it would outlive its server", kv.key);
     let Some((store, _)) = ctx.ground.stores.get(store) else { return Ok(false) };
-    // The server writes the key every few seconds, each time with another lease.
+    // The server writes the key every few seconds, each time with a new lease.
     let Some(now) = store.get(&kv.key, 0).await? else { return Ok(false) };
     let lease = store.lease(now.lease).await?;
     if lease.ttl <= 0 {
@@ -140,10 +141,10 @@ async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Sto
     Ok(true)
 }
 
-/// What may lie in a store.
+/// The keys that a store may hold.
 struct Known<'a> {
     prefix: &'a str,
-    /// Path of a resource's keys, and how many parts follow it.
+    /// Path of a resource's keys, and the number of parts after it.
     resources: BTreeMap<&'a str, usize>,
     /// `<group>/<plural>` of each definition.
     custom: BTreeSet<String>,
@@ -161,7 +162,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// None: nobody knows the key.
+    /// None for an unknown key.
     fn kind(&self, key: &str) -> Option<&'static str> {
         if key == "compact_rev_key" {
             return Some(COMPACTION);
@@ -225,7 +226,7 @@ mod tests {
     use suite::object::{CONFIG_MAPS, DEFINITIONS, NODES, SERVICES};
 
     #[test]
-    fn every_key_has_a_kind_or_is_a_stray() {
+    fn keys_have_a_kind_or_are_unknown() {
         let kv = |key: &str| {
             let kv = KeyValue { key: key.into(), value: vec![], create_rev: 1, mod_rev: 1, version: 1, lease: 0 };
             ("main".to_owned(), kv)

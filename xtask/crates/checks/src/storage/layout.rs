@@ -1,5 +1,5 @@
-//! One key per object, and how it comes to be there. What the profile's flags change about keys is in `layout_flags`,
-//! the release's table of resources in `layout_table`, custom resources in `layout_custom`.
+//! One key per object, and how the server creates it. `layout_flags` covers the effect of the profile's flags on keys,
+//! `layout_table` the release's table of resources, `layout_custom` custom resources.
 
 use futures::future::try_join_all;
 use model::Level::Must;
@@ -18,13 +18,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.key-layout",
         place: here!(),
         level: Must,
-        requirement: "A namespaced object lives under exactly one key, <etcd-prefix>/<resource>/<namespace>/<name>, a \
-                      cluster-scoped one under <etcd-prefix>/<resource>/<name>; without --etcd-prefix that is /registry.",
+        requirement: "A namespaced object is stored under exactly one key, \
+                      <etcd-prefix>/<resource>/<namespace>/<name>, a cluster-scoped one under \
+                      <etcd-prefix>/<resource>/<name>; without --etcd-prefix the prefix is /registry.",
         source: "apiserver pkg/storage/etcd3/store.go (prepareKey), pkg/registry/generic/registry/store.go \
                  (NamespaceKeyFunc, NoNamespaceKeyFunc); kubernetes pkg/kubeapiserver/options/options.go \
                  (DefaultEtcdPathPrefix), test/integration/etcd/data.go",
-        observed: "Objects of both scopes are created; then the whole store is read: the expected key and no other one \
-                   may hold an object with the new uid. The profile `default` is started without --etcd-prefix.",
+        observed: "The check creates objects of both scopes and reads the whole store: the expected key and no other \
+                   one may hold an object with the new uid. The profile `default` runs without --etcd-prefix.",
         by_hand: "kubectl create cm a; etcdctl get --prefix '' --keys-only | grep '/a$' (must say \
                   /registry/configmaps/default/a only)",
         profiles: &["default", "prefix"],
@@ -35,14 +36,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.create-txn",
         place: here!(),
         level: Must,
-        requirement: "A POST writes its key in one transaction that demands mod_revision 0: version 1, create_revision \
-                      = mod_revision = resourceVersion; a second POST of the name is answered 409 AlreadyExists and \
-                      writes nothing.",
+        requirement: "A POST writes its key in one transaction that requires mod_revision 0: version 1, \
+                      create_revision = mod_revision = resourceVersion; a second POST of the name is answered 409 \
+                      AlreadyExists and writes nothing.",
         source: "apiserver pkg/storage/etcd3/store.go (Create, OptimisticPut with revision 0); apimachinery \
                  pkg/api/errors/errors.go (NewAlreadyExists)",
-        observed: "A POST and its repetition; eight POSTs of one name at the same time, of which one may win; a POST of \
-                   a name whose key was put into etcd behind the server's back just before, so that only the store \
-                   itself can know of it. The message names resource and group: leases.coordination.k8s.io \"a\".",
+        observed: "The check sends a POST and repeats it; then eight POSTs of one name at the same time, of which one \
+                   may win; then a POST of a name whose key the check has put directly into etcd just before, so that \
+                   only the store can know of it. The message names resource and group: leases.coordination.k8s.io \
+                   \"a\".",
         by_hand: "kubectl create cm a; etcdctl get /registry/configmaps/default/a -w json (version 1); kubectl create \
                   cm a (must say 'configmaps \"a\" already exists'); the same etcdctl get again",
         profiles: &["default"],
@@ -51,7 +53,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// Rows of the table that stand for all: core and named groups, both scopes, with and without a watch cache of events.
+/// Representative rows of the table: core and named groups, both scopes, with a watch cache and (events) without.
 const SAMPLES: &[(&str, &str)] = &[
     ("", "configmaps"),
     ("", "secrets"),
@@ -66,7 +68,7 @@ const SAMPLES: &[(&str, &str)] = &[
 /// POSTs of one name at the same time.
 const RACERS: usize = 8;
 
-/// Everything in the profile's stores, as `STORE` and key with value.
+/// All keys of the profile's stores with their values, each with the name of its store.
 pub(crate) async fn everything(ctx: &Ctx) -> anyhow::Result<Vec<(String, KeyValue)>> {
     let mut all = Vec::new();
     for (name, (store, _)) in &ctx.ground.stores {
@@ -76,26 +78,26 @@ pub(crate) async fn everything(ctx: &Ctx) -> anyhow::Result<Vec<(String, KeyValu
     Ok(all)
 }
 
-/// That `object` is held under `expected` and nowhere else; the error says where it is instead.
+/// Only the key `expected` may hold `object`; the error names the keys that hold it.
 pub(crate) fn sole_key(stored: &[(String, KeyValue)], object: &Object, expected: &str) -> Result<(), String> {
     let uid = object.uid();
     if uid.is_empty() {
-        return Err(format!("{} has no uid to be found by", object.name()));
+        return Err(format!("{} has no uid", object.name()));
     }
     let holders = stored.iter().filter(|(_, kv)| holds(&kv.value, uid)).map(|(_, kv)| kv.key.as_str());
     let found: Vec<&str> = holders.collect();
     match found[..] {
         [key] if key == expected => Ok(()),
         [] => Err(format!("nothing in the store holds the object that should be at {expected} (uid {uid})")),
-        _ => Err(format!("the object must be held by the key {expected} alone, but is by {}", found.join(", "))),
+        _ => Err(format!("the object must be at the key {expected} alone, but is at {}", found.join(", "))),
     }
 }
 
-/// Whether the value is the object with this uid. One that only refers to it (an event about it) is none.
+/// Whether the value is the object with this uid. An object that only refers to it (an event about it) is not.
 fn holds(value: &[u8], uid: &str) -> bool {
     match decode::meta(value) {
         Some(meta) => meta.uid == uid,
-        // YAML, or no object at all: then its text is all there is to go by.
+        // YAML, or not an object: only the text can show the uid.
         None => value.windows(uid.len()).any(|window| window == uid.as_bytes()),
     }
 }
@@ -110,7 +112,7 @@ async fn key_layout(ctx: &Ctx) -> Verdict {
         let expected = format!("{prefix}/{plural}/{middle}{}", object.name());
         created_at(ctx, &row.resource, &object, &expected).await?;
     }
-    // RBAC allows any path segment as a name; it stands in the key as it is.
+    // RBAC allows any path segment as a name; the key contains it unchanged.
     let roles = &layout_table::row(ctx, "rbac.authorization.k8s.io", "clusterroles")?.resource;
     let name = format!("{}:x.Y_z", ctx.slug());
     created_at(ctx, roles, &Object::new(roles, &name), &format!("{prefix}/clusterroles/{name}")).await?;
@@ -150,7 +152,7 @@ async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: 
     Ok(())
 }
 
-/// Only the store can decide who was first.
+/// Only the store can decide which POST was first.
 async fn create_at_once(ctx: &Ctx) -> Verdict {
     let objects: Vec<Object> = (0..RACERS).map(|n| config_map("raced").with("data.by", n.to_string())).collect();
     let answers = try_join_all(objects.iter().map(|object| ctx.try_create(&CONFIG_MAPS, object))).await?;
@@ -165,7 +167,7 @@ async fn create_at_once(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A deleted object's value is put back under its key, which no cache of the server has heard of when the POST arrives.
+/// Puts a deleted object's value back under its key; no cache of the server knows of it when the POST arrives.
 async fn create_over_unseen(ctx: &Ctx) -> Verdict {
     ctx.create(&CONFIG_MAPS, &config_map("unseen")).await?;
     let old = ctx.must_be_stored(&CONFIG_MAPS, "unseen").await?;
@@ -178,7 +180,7 @@ async fn create_over_unseen(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// That the key is as one transaction leaves it which created it at the resource version.
+/// The key must be as after one transaction that created it at the resource version.
 fn newborn(kv: &KeyValue, rv: u64) -> Result<(), String> {
     let rv = rv.cast_signed();
     if (kv.version, kv.create_rev, kv.mod_rev) == (1, rv, rv) && rv > 0 {
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_put_together_as_documented() {
+    fn keys_have_the_documented_layout() {
         for (resource, expected) in [
             (&CONFIG_MAPS, "/registry/configmaps/default/a"),
             (&SERVICES, "/registry/services/specs/default/a"),
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_where_it_must_be_and_nowhere_else() {
+    fn object_must_be_at_its_key_only() {
         let object = Object(json!({"metadata": {"name": "a", "uid": "u-1"}}));
         let right = "/registry/configmaps/default/a";
         let itself: &[u8] = br#"{"metadata":{"name":"a","uid":"u-1"}}"#;
@@ -237,8 +239,8 @@ mod tests {
         for (part, entries) in [
             ("nothing in the store", &[other][..]),
             ("nothing in the store", &[(right, event)]),
-            ("alone, but is by /registry/default/a", &[("/registry/default/a", itself)]),
-            ("alone, but is by /configmaps/default/a", &[("/configmaps/default/a", itself)]),
+            ("alone, but is at /registry/default/a", &[("/registry/default/a", itself)]),
+            ("alone, but is at /configmaps/default/a", &[("/configmaps/default/a", itself)]),
             ("a, /registry/index/a", &[(right, itself), ("/registry/index/a", itself)]),
             ("a, /registry/yaml/a", &[(right, itself), ("/registry/yaml/a", yaml)]),
         ] {
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_key_has_one_version_at_the_answers_revision() {
+    fn new_key_must_have_one_version_at_the_answers_revision() {
         let good = kv("/k", b"");
         assert_eq!(newborn(&good, 7), Ok(()));
         for (bad, rv) in [

@@ -20,15 +20,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.cr-key",
         place: here!(),
         level: Must,
-        requirement: "A custom resource lives under <etcd-prefix>/<group>/<plural>/<namespace>/<name>, its definition \
-                      under <etcd-prefix>/apiextensions.k8s.io/customresourcedefinitions/<plural>.<group>, and the \
-                      group's APIService under <etcd-prefix>/apiregistration.k8s.io/apiservices/<version>.<group>.",
+        requirement: "A custom resource is stored under <etcd-prefix>/<group>/<plural>/<namespace>/<name>, its \
+                      definition under <etcd-prefix>/apiextensions.k8s.io/customresourcedefinitions/<plural>.<group>, \
+                      and the group's APIService under \
+                      <etcd-prefix>/apiregistration.k8s.io/apiservices/<version>.<group>.",
         source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go (ResourcePrefix is group/plural), \
                  pkg/cmd/server/options/options.go; kubernetes test/integration/etcd/data.go",
-        observed: "A namespaced and a cluster-scoped definition are made, an object of each, and the APIService that \
-                   the server makes from them is awaited. The whole store is read: each of the five \
-                   must be held by its key and by no other.",
-        by_hand: "kubectl apply -f a CustomResourceDefinition fruits.example.org and a Fruit apple; etcdctl get --prefix \
+        observed: "The check creates a namespaced and a cluster-scoped definition and an object of each, and waits for \
+                   the APIService that the server creates from them. It reads the whole store: each of the five \
+                   objects must be at its key and at no other.",
+        by_hand: "Create a CustomResourceDefinition fruits.example.org and a Fruit apple; etcdctl get --prefix \
                   /registry/ --keys-only | grep example.org (must show /registry/example.org/fruits/default/apple, \
                   /registry/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org and \
                   /registry/apiregistration.k8s.io/apiservices/v1.example.org)",
@@ -40,13 +41,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.cr-always-json",
         place: here!(),
         level: Must,
-        requirement: "Custom resources are stored as JSON whatever --storage-media-type says.",
+        requirement: "Custom resources are stored as JSON, independent of --storage-media-type.",
         source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go (unstructuredNegotiatedSerializer); \
                  KEP-4222 for the gate CBORServingAndStorage, with which it is CBOR",
-        observed: "Custom objects posted as JSON and as YAML, then changed by a PUT, are JSON in the store and hold what \
-                   was sent, while a ConfigMap of the same profile has the encoding of the flag.",
-        by_hand: "kubectl apply -f a Fruit apple; etcdctl get /registry/example.org/fruits/default/apple \
-                  --print-value-only | head -c 1 (must show {)",
+        observed: "The check posts custom objects as JSON and as YAML and changes one with a PUT: in the store they \
+                   must be JSON with the sent content, while a ConfigMap on the same profile has the encoding of the \
+                   flag.",
+        by_hand: "Create a Fruit apple; etcdctl get /registry/example.org/fruits/default/apple --print-value-only | \
+                  head -c 1 (must show {)",
         profiles: &["default", "json", "yaml"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: scenario!(cr_always_json),
@@ -112,7 +114,7 @@ async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> 
     Ok(resource)
 }
 
-/// The APIService that the server makes for a definition's group by itself, a moment later.
+/// The APIService that the server creates for a definition's group by itself, a moment later.
 async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, Stop> {
     let what = format!("the APIService {name}");
     suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
@@ -158,13 +160,13 @@ async fn custom_value(ctx: &Ctx, resource: &Resource, name: &str, spec: &Value) 
     custom_fault(&stored.value, spec).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))
 }
 
-/// That a custom resource's value is JSON and holds this spec.
+/// The value of a custom resource must be JSON with this spec.
 fn custom_fault(value: &[u8], spec: &Value) -> Result<(), String> {
     if value.first() != Some(&b'{') {
         let start = String::from_utf8_lossy(&value[..value.len().min(12)]).into_owned();
         return Err(format!("the value must be JSON, but is {:?} and begins with {start:?}", decode::encoding(value)));
     }
-    let parsed: Value = serde_json::from_slice(value).map_err(|error| format!("the value is no JSON: {error}"))?;
+    let parsed: Value = serde_json::from_slice(value).map_err(|error| format!("the value is not JSON: {error}"))?;
     if &parsed["spec"] == spec {
         return Ok(());
     }
@@ -179,7 +181,7 @@ fn encoding_of(media_type: Option<&str>) -> Encoding {
     }
 }
 
-/// Whether the server says that a feature gate is on.
+/// Whether a feature gate is on according to the server's metrics.
 pub(crate) async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
     let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
     Ok(gate_in(&String::from_utf8_lossy(&answer.body), gate))
@@ -206,8 +208,8 @@ mod tests {
             (b"k8s:enc:aescbc:v1:k:", "Encrypted"),
             (b"", "Empty"),
             // YAML's flow style begins like JSON.
-            (b"{spec: {a: 1}}", "no JSON"),
-            (b"{\"spec\":{\"a\":1}", "no JSON"),
+            (b"{spec: {a: 1}}", "not JSON"),
+            (b"{\"spec\":{\"a\":1}", "not JSON"),
             (b"{\"spec\":{\"a\":2}}", "must be {\"a\":1}"),
             (b"{\"spec\":{\"a\":1.0}}", "must be {\"a\":1}"),
             (b"{}", "the stored spec is null"),
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_read_from_the_metrics() {
+    fn gate_is_read_from_the_metrics() {
         let metrics = "# TYPE kubernetes_feature_enabled gauge\n\
                        kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n\
                        kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n";

@@ -1,4 +1,4 @@
-//! What `--etcd-prefix` and `--etcd-servers-overrides` do to the place of keys.
+//! The effect of `--etcd-prefix` and `--etcd-servers-overrides` on the place of keys.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,17 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.etcd-prefix",
         place: here!(),
         level: Must,
-        requirement: "With --etcd-prefix every key lies below that prefix and none below /registry; a missing leading or \
+        requirement: "With --etcd-prefix every key is below that prefix and none below /registry; a missing leading or \
                       an additional trailing slash in the flag gives the same keys.",
         source: "apiserver pkg/storage/etcd3/store.go (New: path.Join(\"/\", prefix)), pkg/server/options/etcd.go",
-        observed: "On a profile with --etcd-prefix=/dev/20230902/0952 all keys of the store are read; then the server is \
-                   restarted with the flag without its first slash, and with one more at its end, and must find the \
-                   old objects and write new ones beside them. compact_rev_key is the one key outside: it belongs to \
-                   the etcd, not to a prefix (pkg/storage/etcd3/compact.go).",
+        observed: "On a profile with --etcd-prefix=/dev/20230902/0952 the check reads all keys of the store. Then it \
+                   restarts the server with the flag without its first slash, and with one more at its end: the server \
+                   must find the old objects and write new ones next to them. Only compact_rev_key is outside: it \
+                   belongs to the etcd, not to a prefix (pkg/storage/etcd3/compact.go).",
         by_hand: "kube-apiserver --etcd-prefix=/dev/20230902/0952 …; etcdctl get --prefix '' --keys-only | grep -v \
                   ^/dev/20230902/0952/ (must show nothing but compact_rev_key)",
         profiles: &["prefix"],
-        // The slashes need control as well; without it the check is skipped after the part that needs none.
+        // The slashes also need control; without it the check is skipped after the part that needs none.
         requires: Requires::OwnCluster(&[Requirement::Exclusive]),
         run: scenario!(etcd_prefix),
     },
@@ -38,12 +38,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.etcd-servers-overrides",
         place: here!(),
         level: Must,
-        requirement: "--etcd-servers-overrides=/events#URL puts events into that etcd only and everything else into the \
-                      other only, and the resource versions of events are revisions of their own etcd.",
+        requirement: "--etcd-servers-overrides=/events#URL puts events only into that etcd and everything else only \
+                      into the other one, and the resource versions of events are revisions of their own etcd.",
         source: "apiserver pkg/server/options/etcd.go, pkg/server/storage/storage_factory.go (SetEtcdLocation)",
-        observed: "Events through both API groups, a ConfigMap and a Lease are created; all keys of both stores are read \
-                   and sorted; resource versions of objects and of lists are compared with the revisions of the store \
-                   that must hold them.",
+        observed: "The check creates Events through both API groups, a ConfigMap and a Lease. It reads all keys of \
+                   both stores, none of which may be in the wrong store, and compares the resource versions of objects \
+                   and of lists with the revisions of the store that must hold them.",
         by_hand: "kube-apiserver --etcd-servers=A --etcd-servers-overrides=/events#B …; etcdctl --endpoints=B get \
                   --prefix '' --keys-only (only /registry/events/…); etcdctl --endpoints=A get --prefix \
                   /registry/events/ (nothing)",
@@ -53,7 +53,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// Where the server keeps the revision of the last compaction; each etcd has it, whatever the prefix.
+/// The key with the revision of the server's last compaction; each etcd has it, independent of the prefix.
 const COMPACTION: &str = "compact_rev_key";
 
 async fn etcd_prefix(ctx: &Ctx) -> Verdict {
@@ -69,20 +69,20 @@ async fn etcd_prefix(ctx: &Ctx) -> Verdict {
     }
     let spelled = [prefix.trim_start_matches('/').to_owned(), format!("{prefix}/")];
     let verdict = same_keys(ctx, &prefix, &spelled).await;
-    // Also after a failure: the profile is used by others.
+    // Also after a failure: other cases use the profile.
     let restored = set_prefix(ctx, &prefix).await;
     verdict.and(restored)
 }
 
-/// Restarts the server with each spelling of the prefix; old objects must be found and new ones lie beside them.
+/// Restarts the server with each spelling of the prefix; it must find the old objects and write new ones next to them.
 async fn same_keys(ctx: &Ctx, prefix: &str, spelled: &[String]) -> Verdict {
     let namespace = ctx.namespace().await?;
     let old = ctx.get(&CONFIG_MAPS, "first").await?;
     for (n, flag) in spelled.iter().enumerate() {
         set_prefix(ctx, flag).await?;
         let answer = ctx.try_get(&CONFIG_MAPS, "first", "").await?;
-        expect!(answer.is_success(), "with --etcd-prefix={flag} an object made before is answered {answer}");
-        expect_eq!(answer.object()?, old, "with --etcd-prefix={flag} an object made before");
+        expect!(answer.is_success(), "with --etcd-prefix={flag} a GET of an existing object is answered {answer}");
+        expect_eq!(answer.object()?, old, "with --etcd-prefix={flag} an existing object");
         let name = format!("spelled-{n}");
         ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
         let key = format!("{prefix}/configmaps/{namespace}/{name}");
@@ -106,7 +106,7 @@ async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
     none_but(&keys, &format!("{prefix}/"))
 }
 
-/// Fails unless all keys lie below `root`, which ends with a slash.
+/// Fails unless all keys are below `root`, which ends with a slash.
 fn none_but(keys: &[&str], root: &str) -> Verdict {
     let strays = strays(keys, root);
     let Some(first) = strays.first() else { return Ok(()) };
@@ -123,7 +123,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
     let events = &ctx.profile().store_for("", "events").name;
     let main = &ctx.profile().stores[0].name;
     if events == main {
-        return Err(anyhow!("the profile `{}` has no store of its own for events", ctx.profile().name).into());
+        return Err(anyhow!("the profile `{}` has no separate store for events", ctx.profile().name).into());
     }
     let made = make_some(ctx).await?;
     let stored = everything(ctx).await?;
@@ -143,7 +143,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
     list_revisions(ctx).await
 }
 
-/// Key, resource version, and whether it must be in the store of the events.
+/// Creates objects; returns key, resource version, and whether the key must be in the store of the events.
 async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, Stop> {
     let namespace = ctx.namespace().await?;
     let core = Object::new(&CORE_EVENTS, "core").with("involvedObject.namespace", namespace).with("reason", "Seen");
@@ -181,15 +181,15 @@ fn missorted(keys: &[(&str, &str)], events: &str, root: &str) -> Vec<String> {
     wrong.map(|(store, key)| format!("{store} {key}")).collect()
 }
 
-/// A list's resource version is a revision that its own store had meanwhile.
+/// A list's resource version must be a revision that its own store had during the request.
 async fn list_revisions(ctx: &Ctx) -> Verdict {
     let (events, main) = (ctx.store(&CORE_EVENTS), ctx.store(&CONFIG_MAPS));
-    let mut rounds = ctx.rounds("both stores were at the same revision, so that they cannot be told apart");
+    let mut rounds = ctx.rounds("both stores were at the same revision, so the check cannot distinguish them");
     for (resource, store, other) in
         [(&CORE_EVENTS, events, main), (&EVENTS, events, main), (&CONFIG_MAPS, main, events), (&LEASES, main, events)]
     {
         while !has_own_revision(ctx, resource, store, other).await? {
-            // Another write takes the two apart.
+            // Another write makes their revisions differ.
             let count = 3 + rounds.next()?;
             let event = ctx.get(&CORE_EVENTS, "core").await?.with("count", count);
             ctx.update(&CORE_EVENTS, &event).await?;
@@ -198,7 +198,7 @@ async fn list_revisions(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// No, if the other store was at one of the revisions that the list may have.
+/// False if the other store was at one of the revisions that the list may have.
 async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, Stop> {
     let others = revision(other).await?;
     let before = revision(store).await?;
@@ -247,7 +247,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_key_in_the_wrong_store_is_found() {
+    fn key_in_the_wrong_store_is_found() {
         let good = [
             ("main", "/registry/configmaps/n/a"),
             ("main", "/registry/eventsources/n/a"),

@@ -1,5 +1,6 @@
-//! One sweep over all that the server serves: every persisted resource is created, found, decoded and removed, and
-//! what is not persisted leaves nothing behind. Which keys and versions are right is in the release's table.
+//! One sweep over everything that the server serves: the check creates, finds, decodes and removes every persisted
+//! resource, and resources that are not persisted must leave nothing behind. The release's table defines the right keys
+//! and versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,16 +26,17 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.gvr-sweep",
     place: here!(),
     level: Should,
-    requirement: "Every persisted resource that discovery names is in the release's table, a create of it makes its one \
-                  key with its stored version, a delete removes that, and what is not persisted stores nothing.",
+    requirement: "Every persisted resource in discovery is in the release's table, a create of it makes its one key \
+                  with its stored version, a delete removes that key, and resources that are not persisted store \
+                  nothing.",
     source: "kubernetes test/integration/etcd/etcd_storage_path_test.go, data.go, etcd_cross_group_test.go",
-    observed: "Discovery and table must name the same persisted resources (create and list), and the same key is \
-               shared only by resources that are stored as one kind, which is then seen through both. The stub of each \
-               row is created; in the whole store its key, and no other, may bear its name or hold its uid; apiVersion \
-               and kind are decoded there. Then each is deleted, freed of finalizers, and its key must be gone. A custom \
-               resource with the plural and the name of a built-in object has a key of its own. Everything that can \
-               only be created (reviews, bindings, evictions, tokens) is posted: no key may appear in the namespace and \
-               none that holds such a kind.",
+    observed: "Discovery and table must name the same persisted resources (create and list); only resources that are \
+               stored as one kind may share a key, and both must then show the object. The check creates the stub of \
+               each row; in the whole store its key, and no other, may contain its name or hold its uid; the check \
+               decodes apiVersion and kind there. Then it deletes each object and removes its finalizers, and its key \
+               must be gone. A custom resource with the plural and the name of a built-in object must have a separate \
+               key. The check posts every resource that can only be created (reviews, bindings, evictions, tokens): no \
+               key may appear in the namespace and none that holds such a kind.",
     by_hand: "kubectl api-resources --verbs=create,list; create one of each; etcdctl get --prefix '' --keys-only; \
               kubectl auth can-i get pods; the same etcdctl get again",
     profiles: &["default"],
@@ -43,7 +45,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
 
 async fn sweep(ctx: &Ctx) -> Verdict {
@@ -58,12 +60,12 @@ async fn sweep(ctx: &Ctx) -> Verdict {
     virtual_resources(ctx, &served.created_only).await
 }
 
-/// What discovery names, as `GROUP/VERSION/PLURAL` or `GROUP/VERSION/PLURAL/SUBRESOURCE`.
+/// The resources in discovery, as `GROUP/VERSION/PLURAL` or `GROUP/VERSION/PLURAL/SUBRESOURCE`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Served {
-    /// What can be created and listed.
+    /// Resources that can be created and listed.
     persisted: BTreeSet<String>,
-    /// What can be created and nothing else.
+    /// Resources that can only be created.
     created_only: BTreeSet<String>,
 }
 
@@ -88,7 +90,7 @@ fn read_discovery(discovery: &Value) -> Served {
     let mut found = Served::default();
     for group in list(discovery, "items") {
         let name = text(&group["metadata"]["name"]);
-        // A group of somebody's CustomResourceDefinition is in no table.
+        // The groups of CustomResourceDefinitions are in no table.
         if name.contains('.') && !name.ends_with(".k8s.io") {
             continue;
         }
@@ -115,12 +117,12 @@ impl Served {
     }
 }
 
-/// Where the table and discovery differ, and rows that would share a key without being one kind.
+/// The differences between table and discovery, and rows that would share a key without being one kind.
 fn table_faults(rows: &[StoredResource], persisted: &BTreeSet<String>) -> Vec<String> {
     let name = |r: &Resource| format!("{}/{}/{}", r.group, r.version, r.plural);
     let known: BTreeSet<String> = rows.iter().map(|row| name(&row.resource)).collect();
-    let lacking = persisted.difference(&known).map(|place| format!("{place} is served, and the table lacks it"));
-    let gone = known.difference(persisted).map(|place| format!("{place} is in the table and not served"));
+    let lacking = persisted.difference(&known).map(|place| format!("{place} is served, but the table lacks it"));
+    let gone = known.difference(persisted).map(|place| format!("{place} is in the table, but not served"));
     let mut places: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in rows {
         places.entry(&row.resource.stored_at).or_default().insert(&row.stored_as);
@@ -130,7 +132,7 @@ fn table_faults(rows: &[StoredResource], persisted: &BTreeSet<String>) -> Vec<St
     lacking.chain(gone).chain(shared).collect()
 }
 
-/// A row's object as its create was answered.
+/// A row's object as in the answer to its create.
 struct Made<'a> {
     row: &'a StoredResource,
     object: Object,
@@ -159,7 +161,7 @@ async fn in_their_places(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
     none_of(&faults, "resources are not stored as the table says")
 }
 
-/// What is wrong with the keys of one object.
+/// The first fault in the keys of one object.
 fn place_fault(made: &Made<'_>, stored: &[(String, KeyValue)]) -> Option<String> {
     let Made { row, object, key } = made;
     let plural = &row.resource.plural;
@@ -168,7 +170,7 @@ fn place_fault(made: &Made<'_>, stored: &[(String, KeyValue)]) -> Option<String>
     }
     let named = |kv: &&KeyValue| kv.key.split('/').any(|part| part == object.name()) && kv.key != *key;
     if let Some(second) = stored.iter().map(|(_, kv)| kv).find(named) {
-        return Some(format!("{plural}: beside {key} there is {}", second.key));
+        return Some(format!("{plural}: in addition to {key} there is {}", second.key));
     }
     let value = stored.iter().find(|(_, kv)| kv.key == *key).map(|(_, kv)| kv.value.as_slice());
     match decode::stored_kind(value.unwrap_or_default()) {
@@ -178,7 +180,8 @@ fn place_fault(made: &Made<'_>, stored: &[(String, KeyValue)]) -> Option<String>
     }
 }
 
-/// Events are one kind that two groups serve: what is created through one must be there through the other.
+/// Two groups serve Events, which are one kind: an Event that is created through one group must be visible in the
+/// other.
 async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
     for (group, other) in [("", &*EVENTS), ("events.k8s.io", &*CORE_EVENTS)] {
         let row = layout_table::row(ctx, group, "events")?;
@@ -192,7 +195,7 @@ async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// A custom resource called configmaps, with an object of the same namespace and name as a ConfigMap.
+/// Creates a custom resource called configmaps, with an object of the same namespace and name as a ConfigMap.
 async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
     let custom = ctx.define(&format!("{}.example", ctx.slug()), "configmaps", "ConfigMap").await?;
     let built_in = ctx.create(&CONFIG_MAPS, &config_map("namesake")).await?;
@@ -220,19 +223,19 @@ async fn remove(ctx: &Ctx, made: &Made<'_>) -> Verdict {
         expect!(held.is_none(), "{key} is still there after its delete was answered {}", answer.status);
         return Ok(());
     }
-    // Its objects go first, after the answer.
-    let what = format!("{key} to be gone");
+    // The server deletes the objects of a definition first, after the answer.
+    let what = format!("the removal of {key}");
     let gone = suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
         let held = store.get(key, 0).await?;
         Ok(held.map_or(Ok(()), |kv| Err(format!("it is there at revision {}", kv.mod_rev))))
     });
     match gone.await {
-        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("a deleted object keeps its key: {what}"))),
+        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("a deleted object keeps its key: waited for {what}"))),
         other => other,
     }
 }
 
-/// Takes off the finalizers for which no controller runs here. The server itself handles that of a definition.
+/// Removes the finalizers for which no controller runs here. The server itself handles the finalizer of a definition.
 async fn free(ctx: &Ctx, resource: &Resource, deleted: &Object) -> Verdict {
     if resource == &*NAMESPACES {
         let body = deleted.clone().with("spec.finalizers", json!([]));
@@ -242,13 +245,13 @@ async fn free(ctx: &Ctx, resource: &Resource, deleted: &Object) -> Verdict {
     } else if deleted.0["metadata"]["finalizers"].is_array() && resource != &*DEFINITIONS {
         let patch = json!({"metadata": {"finalizers": null}});
         let answer = ctx.try_patch(resource, deleted.name(), MERGE_PATCH, &patch, "").await?;
-        expect!(answer.is_success(), "taking finalizers off {} was answered {answer}", deleted.name());
+        expect!(answer.is_success(), "the removal of the finalizers of {} was answered {answer}", deleted.name());
     }
     Ok(())
 }
 
-/// A request for something that is only created: its place in discovery, the path below the group's root with {ns}, and
-/// the body without its type.
+/// A POST of a resource that can only be created: its place in discovery, its path with {ns}, and the body without its
+/// type.
 struct Virtual {
     place: &'static str,
     path: &'static str,
@@ -260,7 +263,7 @@ struct Virtual {
 const ATTRIBUTES: &str =
     r#"{"spec": {"user": "somebody", "resourceAttributes": {"namespace": "{ns}", "verb": "get", "resource": "pods"}}}"#;
 
-/// Pods `one` and `two` and the service account `account` are made before.
+/// The check creates the Pods `one` and `two` and the service account `account` before.
 const VIRTUAL: &[Virtual] = &[
     Virtual {
         place: "/v1/bindings",
@@ -338,7 +341,7 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
     let known: BTreeSet<&str> = VIRTUAL.iter().map(|row| row.place).collect();
     let strange: Vec<&String> = served.iter().filter(|place| !known.contains(place.as_str())).collect();
     if !strange.is_empty() {
-        return Err(anyhow!("served for creation alone, and not exercised here: {strange:?}").into());
+        return Err(anyhow!("served only for creation, but not exercised here: {strange:?}").into());
     }
     let namespace = ctx.namespace().await?;
     let accounts = &layout_table::row(ctx, "", "serviceaccounts")?.resource;
@@ -350,12 +353,12 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
     let (before, _) = ctx.store(&PODS).keys("", 0).await?;
     for row in VIRTUAL.iter().filter(|row| served.contains(row.place)) {
         let answer = post(ctx, row, namespace).await?;
-        let what = format!("a {} that was posted", row.kind);
+        let what = format!("a POST of a {}", row.kind);
         none_of(&left_by(row, &everything(ctx).await?, &before, namespace), &what)?;
         expect_eq!(answer.status, 201, "status of a POST to {}, answered {answer}", row.path);
         ctx.count("virtual resources", 1);
     }
-    // The two requests that act on pods did: otherwise there was nothing to see.
+    // The two requests that act on Pods must have had their effect: otherwise they could not have left anything.
     let bound = ctx.get(&PODS, "one").await?;
     expect_eq!(bound.0["spec"]["nodeName"], json!("none"), "node of the pod that was bound");
     expect_eq!(ctx.try_get(&PODS, "two", "").await?.status, 404, "status of a GET of the pod that was evicted");
@@ -369,7 +372,7 @@ async fn post(ctx: &Ctx, row: &Virtual, namespace: &str) -> anyhow::Result<suite
     ctx.send(&Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&body)).await
 }
 
-/// Keys that hold such a kind, and new ones in the case's namespace.
+/// Keys that hold such a kind, and new keys in the case's namespace.
 fn left_by(row: &Virtual, stored: &[(String, KeyValue)], before: &[KeyValue], namespace: &str) -> Vec<String> {
     let of_kind =
         |kv: &KeyValue| decode::stored_kind(&kv.value).is_ok_and(|kind| kind.ends_with(&format!("/{}", row.kind)));
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn discovery_tells_what_is_persisted_and_what_is_only_created() {
+    fn discovery_is_split_into_persisted_and_created_only() {
         let seen = read_discovery(&json!({"items": [
             {"metadata": {}, "versions": [{"version": "v1", "resources": [
                 {"resource": "pods", "verbs": ["create", "list"], "subresources": [
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_must_be_what_is_served_and_share_no_place() {
+    fn table_must_match_discovery_and_share_no_key() {
         let rows = [row(&CORE_EVENTS, "v1/Event"), row(&EVENTS, "v1/Event")];
         let both = BTreeSet::from(["/v1/events".to_owned(), "events.k8s.io/v1/events".to_owned()]);
         assert!(table_faults(&rows, &both).is_empty());
@@ -428,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_one_key_with_its_kind() {
+    fn object_must_have_one_key_with_its_kind() {
         let row = row(&DEPLOYMENTS, "apps/v1/Deployment");
         let object = Object(json!({"metadata": {"name": "a", "uid": "u"}}));
         let made = Made { row: &row, object, key: "/registry/deployments/n/a".into() };
@@ -451,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_virtual_resource_leaves_is_found() {
+    fn keys_left_by_a_virtual_resource_are_found() {
         let before = [kv("/registry/pods/n/one", "")];
         let left =
             |key: &str, value: &str| left_by(&VIRTUAL[0], &[(String::new(), kv(key, value))], &before, "n").len();

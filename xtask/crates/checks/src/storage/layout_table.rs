@@ -1,5 +1,5 @@
-//! What the release's table says about every built-in resource: key prefix and stored version. Each row's stub is
-//! created for real, under names of the case's own.
+//! The release's table of built-in resources: key prefix and stored version. The checks create each row's stub on the
+//! server, under names that no other case uses.
 
 use std::collections::BTreeSet;
 
@@ -21,14 +21,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.special-prefixes",
         place: here!(),
         level: Must,
-        requirement: "Services are kept under services/specs, endpoints under services/endpoints, nodes under minions, \
-                      replicationcontrollers under controllers and ingresses under ingress; every other built-in \
-                      resource under its lower-case plural, without its group.",
+        requirement: "Services are stored under services/specs, endpoints under services/endpoints, nodes under \
+                      minions, replicationcontrollers under controllers and ingresses under ingress; every other \
+                      built-in resource under its lower-case plural, without its group.",
         source: "kubernetes pkg/kubeapiserver/default_storage_factory_builder.go (SpecialDefaultResourcePrefixes), \
                  test/integration/etcd/data.go",
-        observed: "An object of every resource in the release's table is created, then the whole store is read: the key \
-                   made by the rule, and no other, must hold it. CustomResourceDefinition and APIService belong to \
-                   servers of their own, whose keys contain the group: storage.cr-key.",
+        observed: "The check creates an object of every resource in the release's table and reads the whole store: the \
+                   key that the rule gives, and no other, must hold it. CustomResourceDefinition and APIService belong \
+                   to separate servers, whose keys contain the group: storage.cr-key.",
         by_hand: "kubectl create svc clusterip a --tcp=80; etcdctl get --prefix /registry/services --keys-only (must \
                   show /registry/services/specs/default/a); kubectl create ingress a --rule=x/y=a:80; etcdctl get \
                   --prefix /registry/ingress/ --keys-only",
@@ -40,13 +40,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.storage-version",
         place: here!(),
         level: Must,
-        requirement: "Each resource is stored in the version that the release's table gives, whatever version the \
-                      request was in.",
+        requirement: "Each resource is stored in the version that the release's table gives, independent of the \
+                      version of the request.",
         source: "kubernetes test/integration/etcd/data.go, \
                  pkg/kubeapiserver/default_storage_factory_builder.go (ResourceEncodingOverrides)",
-        observed: "For every row of the table an object is created through the row's version; apiVersion and kind are \
-                   read from the value in the store, for autoscalers also after an update through v1. The server's discovery must name no resource that the table lacks.",
-        by_hand: "kubectl create -f an autoscaling/v1 HorizontalPodAutoscaler a; etcdctl get \
+        observed: "For every row of the table the check creates an object through the row's version and reads \
+                   apiVersion and kind from the value in the store, for autoscalers also after an update through v1. \
+                   The server's discovery must name no resource that the table lacks.",
+        by_hand: "Create an autoscaling/v1 HorizontalPodAutoscaler a; etcdctl get \
                   /registry/horizontalpodautoscalers/default/a --print-value-only | head -c 60 (must show \
                   autoscaling/v2)",
         profiles: &["default", "json"],
@@ -67,7 +68,7 @@ pub(crate) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result
         .with_context(|| format!("the release's table has no row for `{group}/{plural}`"))
 }
 
-/// The row's stub in the case's namespace, under a name that no other case uses, in nobody's way.
+/// The row's stub in the case's namespace, under a name that no other case uses, and without effect on other cases.
 pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<Object> {
     let text = row.stub.replace("{namespace}", ctx.namespace().await?);
     let stub: Value = serde_json::from_str(&text)
@@ -80,7 +81,7 @@ pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<
     Ok(out_of_the_way(object, ctx.slug(), &address))
 }
 
-/// Four kinds have names bound to their spec, or a spec that others would notice.
+/// Four kinds have names that depend on their spec, or a spec that would affect other cases.
 fn out_of_the_way(object: Object, slug: &str, address: &str) -> Object {
     let kind = object.0["kind"].as_str().unwrap_or_default().to_owned();
     match kind.as_str() {
@@ -88,13 +89,13 @@ fn out_of_the_way(object: Object, slug: &str, address: &str) -> Object {
             let group = format!("{slug}.example");
             object.with("metadata.name", format!("stubs.{group}")).with("spec.group", group)
         }
-        // Discovery of its group answers 404 while it exists, so it is a group where nobody else looks.
+        // Discovery of its group answers 404 while it exists, so it gets a group that no other case uses.
         "APIService" => {
             let group = format!("unserved.{slug}.example");
             object.with("metadata.name", format!("v9.{group}")).with("spec.group", group)
         }
         "IPAddress" => object.with("metadata.name", address),
-        // Services here have IPv4 addresses only, so that none is taken from a range of the other family.
+        // Services here have only IPv4 addresses, so none is taken from a range of the other family.
         "ServiceCIDR" => object.with("spec.cidrs", json!([format!("{}::/64", network_of(address))])),
         _ => object,
     }
@@ -126,7 +127,7 @@ async fn special_prefixes(ctx: &Ctx) -> Verdict {
     none_of(faults, placed.len(), "resources are at another key")
 }
 
-/// The servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
+/// The separate servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
 fn has_own_server(resource: &Resource) -> bool {
     [&DEFINITIONS, &API_SERVICES].iter().any(|own| own.group == resource.group)
 }
@@ -166,7 +167,7 @@ async fn storage_version(ctx: &Ctx) -> Verdict {
     update_in_another_version(ctx).await
 }
 
-/// What was made in one version and is changed through another stays in the table's.
+/// An object that is created in one version and changed through another must stay in the table's version.
 async fn update_in_another_version(ctx: &Ctx) -> Verdict {
     let group_rows = ctx.table()?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
     for row in group_rows {
@@ -176,18 +177,18 @@ async fn update_in_another_version(ctx: &Ctx) -> Verdict {
         let updated = ctx.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
         let stored = ctx.must_be_stored(&AUTOSCALERS, &name).await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), updated.rv(), "revision of {} after its update", stored.key);
-        suite::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 was no new revision");
+        suite::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 made no new revision");
         expect_eq!(
             decode::stored_kind(&stored.value),
             Ok(row.stored_as.clone()),
-            "what {} is stored as after an update through autoscaling/v1",
+            "the stored kind of {} after an update through autoscaling/v1",
             stored.key
         );
     }
     Ok(())
 }
 
-/// What is wrong with the answer or the stored value of a row's object.
+/// The fault of the answer or of the stored value of a row's object.
 fn version_fault(row: &StoredResource, answer: &Object, stored: Option<&[u8]>) -> Option<String> {
     let asked = row.resource.api_version();
     let answered = answer.0["apiVersion"].as_str().unwrap_or_default();
@@ -210,7 +211,8 @@ fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
     Err(Stop::Failed { message, evidence: faults })
 }
 
-/// `GROUP/VERSION/PLURAL` of what the server's own groups offer to create and list, which is what is persisted.
+/// `GROUP/VERSION/PLURAL` of the resources in the server's own groups that can be created and listed: these are
+/// persisted.
 async fn served(ctx: &Ctx) -> anyhow::Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for path in ["/api", "/apis"] {
@@ -230,7 +232,7 @@ fn persisted(discovery: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for group in list(discovery, "items") {
         let name = group["metadata"]["name"].as_str().unwrap_or_default();
-        // A group of somebody's CustomResourceDefinition is in no table.
+        // The groups of CustomResourceDefinitions are in no table.
         if name.contains('.') && !name.ends_with(".k8s.io") {
             continue;
         }
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_knows_the_historic_prefixes_of_the_right_groups() {
+    fn rule_has_the_historic_prefixes_of_the_right_groups() {
         for (resource, expected) in [
             (&SERVICES, "services/specs"),
             (&ENDPOINTS, "services/endpoints"),
@@ -275,13 +277,13 @@ mod tests {
         ] {
             assert_eq!(prefix_by_rule(resource), expected);
         }
-        // A node of another group is no minion.
+        // A node of another group is not stored under minions.
         let metrics = Resource { group: "metrics.k8s.io".into(), ..NODES.clone() };
         assert_eq!(prefix_by_rule(&metrics), "nodes");
     }
 
     #[test]
-    fn a_stored_version_other_than_the_tables_is_a_fault() {
+    fn wrong_stored_version_is_a_fault() {
         let row = table_row(&AUTOSCALERS, "autoscaling/v2/HorizontalPodAutoscaler");
         let asked = Object::new(&AUTOSCALERS, "a");
         let good: &[u8] = br#"{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler"}"#;
@@ -298,12 +300,12 @@ mod tests {
             (&in_v2, Some(good), "answered in `autoscaling/v2`"),
         ] {
             let fault = version_fault(&row, answer, value).unwrap_or_default();
-            assert!(fault.contains(part), "`{fault}` should speak of `{part}`");
+            assert!(fault.contains(part), "`{part}` is not in `{fault}`");
         }
     }
 
     #[test]
-    fn a_served_resource_that_the_table_lacks_is_named() {
+    fn served_resource_that_the_table_lacks_is_named() {
         let discovery = json!({"items": [
             {"metadata": {}, "versions": [{"version": "v1", "resources": [
                 {"resource": "events", "verbs": ["create", "get", "list"]},
@@ -322,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn stubs_that_others_would_notice_are_moved() {
+    fn stubs_that_would_affect_other_cases_are_moved() {
         let address = documentation_address(&mut fastrand::Rng::with_seed(1));
         let parsed: std::net::Ipv6Addr = address.parse().unwrap();
         assert_eq!(parsed.to_string(), address, "not canonical");

@@ -15,11 +15,12 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.lease-renew-on-leader-change",
     place: here!(),
     level: Extra,
-    requirement: "When etcd elects a leader its leases are extended: the lease of an Event never gets shorter, and its \
-                      key outlives the time to live by no more than the granted one.",
+    requirement: "When etcd elects a leader, it extends its leases: the lease of an Event never gets shorter, and \
+                      its key outlives the time to live by no more than the granted one.",
     source: "kubernetes/kubernetes#65497, etcd-io/etcd#9888; etcd server/lease/lessor.go (Promote)",
-    observed: "LeaseTimeToLive of an Event's lease before and after SIGKILL and start of etcd: more seconds are left \
-                   than before, and not more than were granted; the key has its lease still.",
+    observed: "The check compares LeaseTimeToLive of an Event's lease before and after SIGKILL and start of etcd: \
+                   more seconds must be left than before, and not more than were granted; the key must still have its \
+                   lease.",
     by_hand: "etcdctl lease timetolive ID --keys; kill -9 etcd; start it; the same again",
     profiles: &["disruptive"],
     requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
@@ -31,11 +32,11 @@ async fn lease_after_election(ctx: &Ctx) -> Verdict {
     let stored = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
     expect!(stored.lease != 0, "the Event was stored without a lease");
     let store = ctx.store(&CORE_EVENTS);
-    let mut rounds = ctx.rounds("the restart took longer than the lease was old");
+    let mut rounds = ctx.rounds("the restart took longer than the age of the lease");
     let mut age = 2;
     let (before, after) = loop {
         rounds.next()?;
-        // So long that seconds must have passed, or a renewal would not show.
+        // The lease must have lost some seconds, or an extension would not show.
         let what = format!("the lease to have lost {age} seconds");
         let limit = Duration::from_secs(age) + ctx.limit(30.0);
         let before = wait::until(&what, limit, Duration::from_millis(200), || async {
@@ -51,7 +52,7 @@ async fn lease_after_election(ctx: &Ctx) -> Verdict {
         if took < age {
             break (before, after);
         }
-        // While etcd became ready an extended lease may have lost as much again: nothing is shown.
+        // While etcd became ready, an extended lease may have lost as much again: the comparison proves nothing.
         age = took * 2;
     };
     ctx.count("elections", 1);

@@ -1,6 +1,6 @@
-//! Leases of etcd under events: which keys have one, how long it lasts, how many keys share it.
+//! etcd leases of events: which keys have one, how long it lasts, and how many keys share it.
 //!
-//! An apiserver keeps one lease per kind of event it writes (core and events.k8s.io are two) and renews none.
+//! An apiserver keeps one lease per kind of event that it writes (core and events.k8s.io are two) and renews none.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -26,11 +26,12 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "An Event's key has an etcd lease that was granted for --event-ttl and the reuse window, other \
-                      resources have none, and the key goes with a DELETED watch event when the lease expires.",
+                      resources have none, and when the lease expires, the key is removed and a watch gets DELETED.",
         source: "apiserver pkg/storage/etcd3/lease_manager.go, kubernetes pkg/registry/core/event/storage/storage.go",
-        observed: "LeaseTimeToLive of an Event's lease (3660 s at the defaults), written through either group, and the \
-                   lease of other objects, which must be 0. On `short-events` the TTL is 20 s, so 21 s are granted: \
-                   a watch must show the Event DELETED, not before 20 s, and its key must be gone.",
+        observed: "The check reads LeaseTimeToLive of an Event's lease (3660 s at the defaults), written through \
+                   either group, and the lease of other objects, which must be 0. On `short-events` the TTL is 20 s, \
+                   so 21 s are granted: a watch must show the Event DELETED, not before 20 s, and its key must be \
+                   gone.",
         by_hand: "kubectl create -f event.yaml; etcdctl get /registry/events/default/a -w json | jq .kvs[0].lease; \
                   etcdctl lease timetolive --keys <id in hex>",
         profiles: &["default", "short-events"],
@@ -44,20 +45,20 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "Events written within the reuse window, the lesser of 60 s and 5 % of the TTL, share a lease, \
                       which serves at most 1000 writes: the 1001st gets a new one.",
         source: "apiserver pkg/storage/etcd3/lease_manager.go",
-        observed: "More than 1000 Events are written side by side, on a profile with a window of 180 s, so that a slow \
-                   machine can fill a lease; a new one may begin only when the one before it served 1000 writes or is \
-                   as old as the window, and none may serve more. On `short-events`, where \
-                   the window is 1 s, an Event after it must have another lease, one within it the same.",
+        observed: "The check writes more than 1000 Events concurrently, on a profile with a window of 180 s, so that a \
+                   slow machine can fill a lease. A new lease may begin only when the one before it has served 1000 \
+                   writes or is as old as the window, and none may serve more. On `short-events`, where the window is \
+                   1 s, an Event after the window must have another lease, one within it the same.",
         by_hand: "for i in $(seq 1001); do kubectl create -f event-$i.yaml; done; etcdctl lease list; \
                   etcdctl lease timetolive --keys <id> | wc",
         profiles: &["prefix", "short-events"],
-        // Beside other checks an emulated server does not manage so many writes within the window.
+        // While other checks run, an emulated server does not manage so many writes within the window.
         requires: Requires::OwnCluster(&[Requirement::Exclusive]),
         run: scenario!(lease_reuse),
     },
 ];
 
-/// Requests at the same time while a lease is filled.
+/// Concurrent requests while a lease is filled.
 const WRITERS: usize = 16;
 
 async fn event_lease(ctx: &Ctx) -> Verdict {
@@ -66,7 +67,7 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
     let mut watch = ctx.watch(&CORE_EVENTS, &watch).await?;
     let written = Instant::now();
     let expires = ctx.profile().name == "short-events";
-    // There `storage.lease-reuse` writes through the other group and must be the only one.
+    // On that profile only `storage.lease-reuse` may write through the other group.
     let views: &[&Resource] = if expires { &[&CORE_EVENTS] } else { &[&CORE_EVENTS, &EVENTS] };
     for resource in views {
         let name = if resource.group.is_empty() { "core" } else { "new" };
@@ -82,16 +83,16 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
     let gone = |event: &suite::watch::Event| event.frame.kind == FrameKind::Deleted && event.object.name() == "core";
     let events = watch.read_until("the expiry of the event `core`", limit, gone).await?;
     let lived = written.elapsed();
-    // Upwards there is no bound: etcd prolongs leases when its leader changes.
+    // There is no upper bound: etcd extends leases when its leader changes.
     expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `core` expired after {lived:?}");
     let deleted = events.last().context("the watch stopped at an event")?;
-    expect_eq!(ctx.stored(&CORE_EVENTS, "core").await?, None, "what the store has of the expired event");
+    expect_eq!(ctx.stored(&CORE_EVENTS, "core").await?, None, "the stored key of the expired event");
     expiry_is_recorded(ctx, deleted.frame.rv).await?;
     ctx.count("events expired", 1);
     Ok(())
 }
 
-/// Creates an event and gives its key's lease, which must be there.
+/// Creates an event and returns its key's lease, which must exist.
 async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
     ctx.create(resource, &event(resource, ctx.namespace().await?, name)).await?;
     let lease = ctx.must_be_stored(resource, name).await?.lease;
@@ -118,7 +119,7 @@ async fn others_have_none(ctx: &Ctx) -> Verdict {
     let pods = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
     let samples: [(&Resource, Object); 3] = [
         (&CONFIG_MAPS, config_map("a")),
-        // Kubernetes' own Lease is an object like any other.
+        // A Lease of Kubernetes has no etcd lease.
         (&LEASES, Object::new(&LEASES, "a").with("spec.leaseDurationSeconds", 1)),
         (&POD_TEMPLATES, Object::new(&POD_TEMPLATES, "a").with("template", pods)),
     ];
@@ -132,7 +133,7 @@ async fn others_have_none(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The DELETED event carried the revision at which the key went.
+/// The DELETED event must carry the revision at which the key was removed.
 async fn expiry_is_recorded(ctx: &Ctx, rv: u64) -> Verdict {
     let key = ctx.key(&CORE_EVENTS, "core").await?;
     let last = until("the expiry in the store's history", ctx.limit(20.0), Duration::from_millis(50), || async {
@@ -155,7 +156,7 @@ async fn lease_reuse(ctx: &Ctx) -> Verdict {
 
 /// A second event within the window of a fresh lease shares it; an event after the window does not.
 ///
-/// Written through events.k8s.io, because another check lets a core event expire here at the same time.
+/// Writes through events.k8s.io, because another check lets a core event expire on this profile at the same time.
 async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
     let window = Duration::from_secs(times.window().unsigned_abs());
     let mut before = write(ctx, &EVENTS, "first").await?;
@@ -174,7 +175,7 @@ async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
             ctx.count("leases shared within the window", 1);
             return Ok(());
         }
-        // Too slow to tell. `second` may have a lease of its own by now.
+        // Too slow to decide. `second` may have another lease by now.
         before = second;
     }
 }
@@ -182,7 +183,8 @@ async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
 async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
     let begin = Instant::now();
     let mut writes = BTreeMap::new();
-    // A slow machine that runs other checks as well does not fill the first lease within the window, but a later one.
+    // A slow machine that runs other checks as well may not fill the first lease within the window, but fills a later
+    // one.
     let mut rounds = ctx.rounds(format!("no lease served {MOST} writes within its window"));
     loop {
         rounds.next()?;
@@ -201,14 +203,14 @@ async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
     }
 }
 
-/// When a write was begun and finished, in seconds.
+/// When a write began and returned, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     called: f64,
     returned: f64,
 }
 
-/// Creates events side by side; by key.
+/// Creates events concurrently; returns the writes by key.
 async fn fill(
     ctx: &Ctx,
     begin: Instant,

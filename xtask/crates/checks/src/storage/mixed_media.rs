@@ -1,5 +1,5 @@
-//! Values of several media types side by side: what a server reads that was started with another flag, and when it
-//! encodes anew.
+//! Values of several media types in one store: what a server reads after a restart with another flag, and when it
+//! encodes a value again.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     place: here!(),
     level: Should,
     requirement: "A server that was restarted with another --storage-media-type reads the values that were written \
-                  before, LIST and WATCH mix them, and each is encoded anew when it is next written, be it by a PUT that \
-                  changes nothing, and not before.",
+                  before; LIST and WATCH mix both types; the server encodes each value again at its next write, even a \
+                  PUT that changes nothing, and not before.",
     source: "apiserver pkg/server/storage/storage_codec.go (a recogniser over all decoders), \
              pkg/storage/etcd3/store.go (GuaranteedUpdate: only the same bytes are not written)",
-    observed: "Two ConfigMaps are written as protobuf; the server is restarted with JSON, where a third is written, and back \
-               with its own flags. Under both each object is asked for by GET, LIST and a watch from the start, must be \
-               the one that was created, and its bytes must be left alone. A PUT of one as it is must then make one \
-               revision, in the present media type, and a second PUT none.",
+    observed: "The check writes two ConfigMaps as protobuf, restarts the server with JSON, writes a third one, and \
+               restarts the server with its own flags. Under both flags it reads each object by GET, LIST and a watch \
+               from the start; each must be the one that was created, and its bytes must not change. A PUT of an \
+               unchanged object must then make one revision, in the present media type, and a second PUT none.",
     by_hand: "kubectl create cm a; (restart with --storage-media-type=application/json); kubectl get cm a; kubectl get cm \
               a -o json | kubectl replace -f -; etcdctl get --print-value-only /registry/configmaps/default/a | head -c 4",
     profiles: &["reflagged"],
@@ -45,7 +45,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
         objects.push((ctx.create(&CONFIG_MAPS, &config_map(name)).await?, Encoding::Protobuf));
     }
     let verdict = as_json(ctx, &mut objects).await;
-    // Also after a failure: the profile is used by others.
+    // Also after a failure: other checks use the profile.
     let restored = restart(ctx, &usual).await;
     verdict.and(restored)?;
     all_are_read(ctx, &objects).await?;
@@ -55,7 +55,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// With JSON as the server's media type.
+/// Uses JSON as the server's media type.
 async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
     restart(ctx, JSON).await?;
     objects.push((ctx.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
@@ -65,13 +65,13 @@ async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
     Ok(())
 }
 
-/// Writes an object as it is: a new revision if the media type is another one than that of the stored bytes, and then
-/// none. Gives the object as it is then.
+/// Writes an unchanged object twice. The first PUT makes a new revision if the media type differs from that of the
+/// stored bytes, the second PUT none. Returns the object after the first PUT.
 async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, Stop> {
     let name = object.name();
     let put = ctx.update(&CONFIG_MAPS, object).await?;
     let anew = put.rv() > object.rv();
-    expect_eq!(anew, before != now, "whether a PUT of `{name}`, stored as {before:?}, is a new revision");
+    expect_eq!(anew, before != now, "whether a PUT of `{name}`, stored as {before:?}, makes a new revision");
     is_stored_as(ctx, &put, now).await?;
     same(object, &put.clone().with("metadata.resourceVersion", object.rv_text()), "PUT")?;
     let again = ctx.update(&CONFIG_MAPS, &put).await?;
@@ -85,17 +85,21 @@ async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
     ctx.control("kube-apiserver", Action::Restart { flags }).await
 }
 
-/// Reads every object in each way; the store must be left as it was.
+/// Reads every object in each way; the store must not change.
 async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
     let listed = ctx.list(&CONFIG_MAPS, "").await?.items();
     let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
     let last = objects.iter().map(|(object, _)| object.rv()).max().unwrap_or_default();
-    // Synthetic events come in the order of the names, so there are as many as objects before it is clear what is missing.
+    // Synthetic events come in name order: only as many events as there are objects show which one is missing.
     let mut watched = Vec::new();
     while watched.len() < objects.len() {
         let Some(event) = watch.next(ctx.limit(10.0)).await? else { break };
         expect!(event.frame.kind == FrameKind::Added, "a watch from the start begins with {:?}", event.frame);
-        expect!(event.frame.rv <= last, "a watch from the start shows a revision that nobody wrote: {:?}", event.frame);
+        expect!(
+            event.frame.rv <= last,
+            "a watch from the start shows a revision after the last write: {:?}",
+            event.frame
+        );
         watched.push(event.object);
     }
     for (object, encoding) in objects {
@@ -106,7 +110,7 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
             let Some(found) = found else {
                 return Err(Stop::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
             };
-            // The items of a list carry no type.
+            // The items of a list have no type fields.
             let typed = found.clone().with("kind", "ConfigMap").with("apiVersion", "v1");
             same(object, &typed, what)?;
         }

@@ -1,4 +1,4 @@
-//! Names: generated ones, those that come near each other, and what is no name.
+//! Generated names, names that are similar, and invalid names.
 
 use std::collections::BTreeSet;
 
@@ -19,11 +19,12 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Should,
         requirement: "metadata.generateName gives a name of that prefix, cut to 58 characters, and five characters of \
-                      bcdfghjklmnpqrstvwxz2456789, unique and also the last part of the key; a name that is given wins.",
+                      bcdfghjklmnpqrstvwxz2456789; the name is unique and is the last part of the key; a given name \
+                      takes precedence.",
         source: "apiserver pkg/storage/names/generate.go, pkg/registry/rest/create.go",
         observed: "Forty objects created at once with one prefix, one with a prefix of 70 characters, one with a name \
-                   too; names in the answers and keys in the store. The 409 after eight collisions in a row cannot be \
-                   brought about from outside: there are 14 million suffixes.",
+                   too. The check compares names in the answers and keys in the store. It cannot provoke the 409 after \
+                   eight collisions in a row: there are 14 million suffixes.",
         by_hand: "kubectl create -f - <<< '{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"generateName\":\"a-\"}}'",
         profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
@@ -33,13 +34,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.case-and-paths",
         place: here!(),
         level: Extra,
-        requirement: "Names that differ in case, dots or other characters, up to 253 of them, lie at keys of their own \
-                      that end with the name as it is; namespaces that begin alike do not see each other's objects; \
-                      `.`, `..`, and names with `/` or `%` are refused.",
+        requirement: "Names of up to 253 characters that differ in case, dots or other characters have separate keys \
+                      that end with the unchanged name; namespaces whose names begin alike do not show each other's \
+                      objects; `.`, `..`, and names with `/` or `%` are refused.",
         source: "apimachinery pkg/api/validation/path/name.go; apiserver pkg/storage/etcd3/store.go (prepareKey), \
                  pkg/registry/generic/registry/store.go (NamespaceKeyFunc)",
-        observed: "Roles, whose names may be any path segment, and ConfigMaps in two namespaces of which one's name \
-                   begins with the other's; each key is read, and the lists compared.",
+        observed: "Roles, whose names may be any path segment, and ConfigMaps in two namespaces, where one namespace's \
+                   name is a prefix of the other's. The check reads each key and compares the lists.",
         by_hand: "kubectl create role A:b --verb=get --resource=pods; kubectl create role a:b …; etcdctl get --prefix \
                   /registry/roles/default/ --keys-only",
         profiles: &["default"],
@@ -48,7 +49,7 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// No vowels and nothing that looks like something else (apimachinery pkg/util/rand).
+/// No vowels and no characters that look alike (apimachinery pkg/util/rand).
 const ALPHABET: &str = "bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 58;
@@ -56,7 +57,7 @@ const LONGEST_PREFIX: usize = 58;
 async fn generate_name(ctx: &Ctx) -> Verdict {
     let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
     let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
-    // Marks the collection as one to be cleared.
+    // Marks the collection for the clean-up.
     ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
     let requests = (0..40).map(|_| Request::new(Method::POST, path.clone()).json(&generated("many-")));
     let requests: Vec<Request> = requests.collect();
@@ -74,7 +75,7 @@ async fn generate_name(ctx: &Ctx) -> Verdict {
     let named = json!({"metadata": {"name": "mine", "generateName": "many-"}});
     let answer = ctx.send(&Request::new(Method::POST, path).json(&named)).await?;
     let named = answer.object()?;
-    expect_eq!(named.name(), "mine", "name of an object with both");
+    expect_eq!(named.name(), "mine", "name of an object with name and generateName");
     ctx.count("generated names", names.len() as u64 + 1);
     Ok(())
 }
@@ -134,7 +135,7 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
     neighbours(ctx).await
 }
 
-/// A namespace whose name begins with that of the case's own.
+/// A namespace whose name begins with the name of this case's namespace.
 async fn neighbours(ctx: &Ctx) -> Verdict {
     let own = ctx.namespace().await?;
     let other = format!("{own}-a");
@@ -142,7 +143,7 @@ async fn neighbours(ctx: &Ctx) -> Verdict {
     let inside = CONFIG_MAPS.path(Some(&other));
     let answer = ctx.send(&Request::new(Method::POST, inside.clone()).json(&config_map("b").0)).await?;
     let verdict = strangers(ctx, &other, &answer).await;
-    // Nobody else clears a namespace that is not the case's own.
+    // The clean-up covers only the case's own namespace.
     ctx.send(&Request::new(Method::DELETE, inside)).await?;
     verdict
 }
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_name_is_the_prefix_and_five_characters() {
+    fn generated_name_is_the_prefix_and_five_characters() {
         assert_eq!(is_generated("a-x5k2z", "a-"), Ok(()));
         for bad in ["a-", "a-x5k2", "a-x5k2zz", "b-x5k2z", "a-xak2z", "a-x1k2z", "a-X5k2z"] {
             assert!(is_generated(bad, "a-").is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! What a namespace leaves in the store when the namespace controller has removed it: nothing.
+//! The namespace controller leaves nothing of a deleted namespace in the store.
 
 use std::time::Duration;
 
@@ -19,13 +19,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     place: here!(),
     level: Extra,
     requirement: "Deleting a namespace removes all keys `<prefix>/*/<namespace>/` before the namespace's own; while a \
-                  finalizer holds up one of its objects the namespace is Terminating and its key stays.",
+                  finalizer blocks the removal of one of its objects, the namespace is Terminating and its key stays.",
     source: "kubernetes pkg/controller/namespace/deletion/namespaced_resources_deleter.go (deleteAllContent)",
-    observed: "An object of every namespaced resource of the release's table, one of a custom resource, and a ConfigMap \
-               with a finalizer; kube-controller-manager with its namespace controller is started for it. After the \
-               DELETE the namespace must come to say that finalizers remain, and stay with what they hold; when they \
-               are taken off its key must go. Then the raw history: each key's last change must be its deletion, \
-               at a revision below that of the namespace's, and a Range at that revision must show none of them.",
+    observed: "The check creates an object of every namespaced resource of the release's table, one of a custom \
+               resource, and a ConfigMap with a finalizer, and starts kube-controller-manager with its namespace \
+               controller. After the DELETE the namespace must report that finalizers remain, and stay with the \
+               objects that have them; after the check has removed the finalizers, its key must be removed. In the raw \
+               history each key's last change must be its deletion, at a revision below that of the namespace's, and a \
+               Range at that revision must show none of them.",
     by_hand: "kubectl create ns a; kubectl -n a create cm b; kubectl -n a patch cm b --type merge -p \
               '{\"metadata\":{\"finalizers\":[\"example.org/hold\"]}}'; etcdctl watch --prefix /registry/ & kubectl \
               delete ns a --wait=false; kubectl -n a patch cm b --type merge -p '{\"metadata\":{\"finalizers\":null}}'",
@@ -35,26 +36,26 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const HOLD: &str = "example.org/hold";
-/// Between two looks at the store.
+/// The pause between two looks at the store.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A namespace with what was made in it.
+/// A namespace and the objects in it.
 struct Doomed {
     name: String,
     keys: Vec<String>,
-    /// Those with finalizers, ours or the server's own.
+    /// The objects with finalizers, those of the check or the server's.
     held: Vec<(Resource, String)>,
 }
 
 async fn namespace_delete(ctx: &Ctx) -> Verdict {
-    // Before the controller manager, which looks for new resources every 30 s only.
+    // The definition must exist before the controller manager, which looks for new resources only every 30 s.
     let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
     let controllers = ctx.start("kube-controller-manager", &[]).await?;
     let doomed = filled(ctx, &fruits).await?;
     let verdict = removed(ctx, &doomed).await;
     controllers.stop().await?;
     if verdict.is_err() {
-        // What the server does not show any more, no request removes.
+        // The server no longer shows these objects, so no request can remove them.
         for key in left(ctx, &doomed.name, 0).await? {
             ctx.store(&CONFIG_MAPS).delete(&key).await?;
         }
@@ -62,7 +63,7 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
     verdict
 }
 
-/// A namespace with an object of everything.
+/// Creates a namespace with an object of every resource.
 async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, Stop> {
     let name = format!("{}-doomed", ctx.slug());
     ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
@@ -94,8 +95,8 @@ async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     expect!(answer.is_success(), "DELETE of the namespace was answered {answer}");
     let held: Vec<String> =
         doomed.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &doomed.name, name)).collect();
-    // It has seen what is left, and decided.
-    let what = "the namespace to say that finalizers remain";
+    // By then the controller has seen the remaining objects and has decided.
+    let what = "the namespace to report that finalizers remain";
     until(ctx, what, || async {
         let seen = ctx.send(&Request::get(path.clone())).await?;
         expect_eq!(seen.status, 200, "a GET of the namespace while a finalizer holds up {held:?}");
@@ -110,7 +111,7 @@ async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     ctx.must_be_stored(&NAMESPACES, &doomed.name).await?;
     let left = left(ctx, &doomed.name, 0).await?;
     let lost = held.iter().find(|key| !left.contains(key));
-    expect!(lost.is_none(), "{lost:?} is gone, though its object has a finalizer");
+    expect!(lost.is_none(), "{lost:?} is gone, although its object has a finalizer");
     for (resource, name) in &doomed.held {
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let object = format!("{}/{name}", resource.path(Some(&doomed.name)));
@@ -121,11 +122,11 @@ async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     before_the_namespace(ctx, doomed).await
 }
 
-/// Waits for the deletion of the namespace's key, and looks at what the store had then.
+/// Waits for the deletion of the namespace's key and checks the store at that revision.
 async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     let recorder = ctx.recorder(&NAMESPACES);
     let own = NAMESPACES.key(&ctx.profile().prefix, "", &doomed.name);
-    let what = "the namespace's key to go";
+    let what = "the removal of the namespace's key";
     let end = until(ctx, what, || async {
         let last = recorder.changes_of(&own).into_iter().next_back();
         let gone = last.filter(|last| last.kind == Change::Delete).map(|last| last.rev);
@@ -135,24 +136,24 @@ async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     let then = left(ctx, &doomed.name, end).await?;
     expect!(
         then.is_empty(),
-        "when the namespace's key went, at revision {end}, the store still had {}",
+        "when the namespace's key was removed, at revision {end}, the store still had {}",
         then.join(", ")
     );
     let now = left(ctx, &doomed.name, 0).await?;
-    expect!(now.is_empty(), "after the namespace's key had gone the store got {}", now.join(", "));
+    expect!(now.is_empty(), "after the namespace's key was removed the store got {}", now.join(", "));
     for key in &doomed.keys {
         let last = recorder.changes_of(key).into_iter().next_back();
         let Some(last) = last else {
             return Err(Stop::Errored(anyhow::anyhow!("no change of {key} was recorded")));
         };
         let in_time = last.kind == Change::Delete && last.rev < end;
-        expect!(in_time, "the last change of {key} is {:?}@{}, the namespace went at {end}", last.kind, last.rev);
+        expect!(in_time, "the last change of {key} is {:?}@{}, the namespace's is at {end}", last.kind, last.rev);
     }
     ctx.count("keys deleted before their namespace", doomed.keys.len() as u64);
     Ok(())
 }
 
-/// The keys that lie in a namespace, at a revision (0: now), in their order.
+/// The keys in a namespace, at a revision (0: now), in their order.
 async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, Stop> {
     let below = format!("{}/", ctx.profile().prefix);
     let (keys, _) = ctx.store(&NAMESPACES).keys(&below, revision).await?;
@@ -160,7 +161,7 @@ async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, 
     Ok(keys.into_iter().map(|kv| kv.key).filter(|key| key.contains(&part)).collect())
 }
 
-/// The controller begins five seconds after the DELETE, and looks again after eight where finalizers are left.
+/// The controller starts five seconds after the DELETE, and looks again after eight seconds if finalizers remain.
 async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, Stop>
 where
     F: Future<Output = Result<Result<T, String>, Stop>>,

@@ -1,4 +1,4 @@
-//! Data that was written on one architecture and is read on another, and back.
+//! Data written on one architecture and read on another, and back.
 
 use std::time::Duration;
 
@@ -19,14 +19,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.arch-portable-data",
         place: here!(),
         level: Extra,
-        requirement: "A snapshot of etcd that was taken on one architecture is restored on another with every key, value, \
-                      lease and revision and with the same hash, can be written to there, and comes back the same way.",
+        requirement: "A snapshot of etcd taken on one architecture can be restored on another with every key, value, \
+                      lease and revision and with the same hash, can be written to there, and can be carried back in \
+                      the same way.",
         source: "etcd-io/etcd#20517, etcd-io/bbolt#15 (the file has the byte order and the page size of the machine)",
-        observed: "Objects are created, changed and deleted; a snapshot over gRPC is restored by the etcdutl of the machine \
-                   that runs this suite, and served by its etcd. Keys, values, versions, leases and HashKV must be those \
-                   of the store under test at that revision. There an update with the right revision must be done and one \
-                   with a wrong one refused; a snapshot of that is restored by the etcdutl under test into a spare etcd, \
-                   which must hold the same again.",
+        observed: "The check creates, changes and deletes objects. The etcdutl of the machine that runs the suite \
+                   restores a snapshot taken over gRPC, and that machine's etcd serves it. Keys, values, versions, \
+                   leases and HashKV must be those of the store under test at that revision. There an update with the \
+                   right revision must succeed and one with a wrong revision must be refused. The etcdutl under test \
+                   restores a snapshot of that store into a spare etcd, which must again hold the same.",
         by_hand: "etcdctl snapshot save s; carry s to a machine of another architecture; etcdutl snapshot restore s \
                   --data-dir d; etcd --data-dir d; etcdctl endpoint hashkv --rev R on both; and back",
         profiles: &["disruptive"],
@@ -37,11 +38,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "storage.arch-mixed-etcd",
         place: here!(),
         level: Extra,
-        requirement: "Members of one etcd cluster that run on different architectures hold the same at every revision.",
+        requirement: "Members of one etcd cluster on different architectures hold the same data at every revision.",
         source: "etcd tests/robustness (the hash of all members at the end); etcd server/etcdserver/corrupt.go",
-        observed: "The spare etcd under test and the etcd of the machine that runs this suite are the two members of a new \
-                   cluster. Keys are put, put if their revision is the known one, and deleted through both, half of the \
-                   history is compacted, and both must have the same keys and the same HashKV, before and after.",
+        observed: "The spare etcd under test and the etcd of the machine that runs the suite are the two members of a \
+                   new cluster. The check writes and deletes keys through both, also with a condition on the key's \
+                   revision, and compacts half of the history. Both members must have the same keys and the same \
+                   HashKV, before and after the compaction.",
         by_hand: "etcd --name a --initial-cluster a=https://…,b=https://… on one machine and --name b on the other; etcdctl \
                   put through both; etcdctl endpoint hashkv --cluster",
         profiles: &["disruptive"],
@@ -59,7 +61,7 @@ const OBJECTS: usize = 20;
 /// Changes through each member.
 const CHANGES: usize = 60;
 
-/// What a store holds at a revision.
+/// The content of a store at a revision.
 #[derive(Debug, PartialEq)]
 struct Content {
     revision: i64,
@@ -78,21 +80,21 @@ async fn portable_data(ctx: &Ctx) -> Verdict {
     update(ctx, &there.store, &carried).await?;
     let back = Serving::restored(ctx, &there.store, &spare, "etcdutl").await?;
     let changed = content(&there.store, back.revision).await?;
-    expect!(changed != carried, "an update on the other machine has changed nothing");
-    same(ctx, &changed, &back.content().await?, "restored where it came from")?;
+    expect!(changed != carried, "an update on the other machine changed nothing");
+    same(ctx, &changed, &back.content().await?, "restored on the original machine")?;
     let (there, back) = (there.etcd.stop().await, back.etcd.stop().await);
     there.and(back)
 }
 
-/// Changes an object as an apiserver does, by the revision of its last change.
+/// Changes an object as an apiserver does, on condition of the revision of its last change.
 async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
     let key = ctx.key(&CONFIG_MAPS, "n0").await?;
     let last = carried.keys.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_rev);
-    expect!(last > 0, "{key} is not in what was carried over");
+    expect!(last > 0, "{key} is missing in the restored store");
     let refused = store.put_if(&key, last + 1, b"wrong").await?.is_none();
-    expect!(refused, "{key} was last changed at {last}, and an update that expects {} was done", last + 1);
+    expect!(refused, "{key} was last changed at {last}, but an update that expects {} succeeded", last + 1);
     let done = store.put_if(&key, last, b"changed on the other machine").await?.is_some();
-    expect!(done, "{key} was last changed at {last}, and an update that expects just that was refused");
+    expect!(done, "{key} was last changed at {last}, but an update that expects this revision was refused");
     let now = store.get(&key, 0).await?.map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     expect!(now.as_deref() == Some("changed on the other machine"), "{key} holds {now:?} after the update");
     Ok(())
@@ -113,7 +115,7 @@ async fn mixed_members(ctx: &Ctx) -> Verdict {
     };
     let (here, there) = (format!("{data}-native"), format!("{data}-spare"));
     let (here, there) = (flags(&here), flags(&there));
-    // Neither is ready alone. Both are waited for: a start that is given up half-way could not be stopped.
+    // Neither is ready alone. The check waits for both: it could not stop a start that it gave up half-way.
     let (here, there) = futures::join!(ctx.start("etcd-native", &here), ctx.start("etcd-spare", &there));
     let (here, there) = (here?, there?);
     let limit = ctx.limit(30.0);
@@ -136,10 +138,10 @@ async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
     expect!(!whole.keys.is_empty(), "the members have no keys after {CHANGES} changes through each");
     same(ctx, &whole, &content(there, last).await?, "on the other member")?;
     here.compact(last / 2).await?;
-    let what = "both members to have compacted";
+    let what = "the compaction on both members";
     wait::until(what, ctx.limit(30.0), Duration::from_millis(100), || async {
         let (here, there) = (content(here, last).await?, content(there, last).await?);
-        // A compaction is done by each member in its own time.
+        // Each member compacts at its own time.
         let done = here.hash.1 == there.hash.1 && here.hash.1 > 0;
         Ok(if done { Ok((here, there)) } else { Err(format!("{:?} and {:?}", here.hash, there.hash)) })
     })
@@ -147,13 +149,13 @@ async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
     .and_then(|(here, there)| same(ctx, &here, &there, "on the other member, compacted"))
 }
 
-/// One of the changes to a member's own few keys; gives the revision.
+/// Makes one change to one of the member's few keys; returns the revision.
 async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64, Stop> {
     let key = format!("/registry/mixed/{member}-{}", n % 7);
     match store.get(&key, 0).await? {
         Some(kv) if n.is_multiple_of(5) => {
             let done = store.put_if(&key, kv.mod_rev, &[b'x'; 300]).await?.is_some();
-            expect!(done, "{key} was last changed at {}, and an update that expects just that was refused", kv.mod_rev);
+            expect!(done, "{key} was last changed at {}, but an update that expects this was refused", kv.mod_rev);
             ctx.count("conditional writes", 1);
             Ok(store.revision().await?)
         }
@@ -168,7 +170,7 @@ async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64
     }
 }
 
-/// Objects with and without a lease, of which some were changed and some are gone.
+/// Objects with and without a lease; some are changed, some deleted.
 async fn write(ctx: &Ctx) -> Verdict {
     let namespace = ctx.namespace().await?.to_owned();
     for n in 0..OBJECTS {
@@ -183,11 +185,11 @@ async fn write(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// An etcd on restored data.
+/// An etcd that serves restored data.
 struct Serving {
     etcd: Started,
     store: Store,
-    /// That of the snapshot: leases run out in the restored store too, which makes more revisions.
+    /// The snapshot's revision: leases expire in the restored store too, which makes more revisions.
     revision: i64,
 }
 
@@ -196,7 +198,7 @@ impl Serving {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
         ctx.put_file("carried.db", snapshot).await?;
-        // etcdutl fills no folder that has something in it, and a case may be repeated on the same cluster.
+        // etcdutl refuses a folder that is not empty, and a case may be repeated on the same cluster.
         let data = format!("{{run}}/carried-{:08x}", fastrand::u32(..));
         let told = ctx.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
         let revision = revision(&told)?;
@@ -211,11 +213,11 @@ impl Serving {
     }
 }
 
-/// From `etcdutl snapshot status`, which may log as well.
+/// The revision in the output of `etcdutl snapshot status`, which may contain log lines as well.
 fn revision(told: &str) -> Result<i64, Stop> {
     let status = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let revision = status.filter_map(|status| status["revision"].as_i64()).next();
-    revision.ok_or_else(|| Stop::Errored(anyhow!("`etcdutl snapshot status` tells no revision: {told}")))
+    revision.ok_or_else(|| Stop::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {told}")))
 }
 
 async fn content(store: &Store, revision: i64) -> Result<Content, Stop> {
@@ -235,13 +237,13 @@ fn difference(from: &Content, to: &Content) -> Option<String> {
     let missing_in = |content: &Content, kv: &KeyValue| !content.keys.iter().any(|other| other.key == kv.key);
     if let Some(kv) = from.keys.iter().find(|kv| !to.keys.contains(kv)) {
         let found = to.keys.iter().find(|other| other.key == kv.key);
-        return Some(format!("what was {kv:?} is {found:?}"));
+        return Some(format!("{kv:?} became {found:?}"));
     }
     if let Some(kv) = to.keys.iter().find(|kv| missing_in(from, kv)) {
-        return Some(format!("there is {kv:?}, which was not there"));
+        return Some(format!("there is an additional {kv:?}"));
     }
     let hashes = (from.hash, to.hash);
-    (from.hash != to.hash).then(|| format!("all keys are the same and the histories are not: HashKV {hashes:?}"))
+    (from.hash != to.hash).then(|| format!("all keys are equal, but the histories are not: HashKV {hashes:?}"))
 }
 
 #[cfg(test)]
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_or_changed_on_the_way() {
+    fn difference_finds_lost_and_changed_keys() {
         let kv = |key: &str, mod_rev| KeyValue {
             key: key.into(),
             value: vec![1],
@@ -262,11 +264,11 @@ mod tests {
         assert_eq!(difference(&whole(), &whole()), None);
         type Break = fn(&mut Content);
         let broken: [(&str, Break); 6] = [
-            ("is None", |c| drop(c.keys.pop())),
+            ("became None", |c| drop(c.keys.pop())),
             ("value: [0]", |c| c.keys[0].value = vec![0]),
             ("lease: 0", |c| c.keys[0].lease = 0),
             ("mod_rev: 4", |c| c.keys[0].mod_rev = 4),
-            ("was not there", |c| c.keys.push(KeyValue { key: "/c".into(), ..c.keys[0].clone() })),
+            ("additional", |c| c.keys.push(KeyValue { key: "/c".into(), ..c.keys[0].clone() })),
             ("HashKV", |c| c.hash.0 = 6),
         ];
         for (wanted, break_it) in broken {
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_is_found_among_lines_of_a_log() {
+    fn revision_is_found_among_log_lines() {
         let told = "{\"level\":\"info\",\"msg\":\"x\"}\n{\"hash\":1,\"revision\":42,\"totalKey\":3}\n";
         assert_eq!(revision(told).ok(), Some(42));
         assert!(revision("{\"level\":\"info\"}\nno JSON").is_err());

@@ -1,4 +1,4 @@
-//! Objects that set as many fields as possible, written, read back through every view, and read again after a restart.
+//! Objects that set as many fields as possible: written, read back in every view, and read again after a restart.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.roundtrip",
     place: here!(),
     level: Must,
-    requirement: "A GET gives every field that was set back with its value, after the object was encoded into the \
-                  store and decoded again, as JSON, protobuf, Table and metadata alike.",
+    requirement: "A GET returns every field that was set with its value, after the object was encoded into the store \
+                  and decoded again, in JSON, protobuf, Table and metadata alike.",
     source: "apimachinery pkg/api/apitesting/roundtrip (in memory there), apiserver pkg/endpoints/handlers/response.go",
-    observed: "Objects with as many fields as the server accepts together, and a custom resource, are created; every \
-               field must be in the answer and in a GET from the store and from the watch cache. The protobuf answer \
-               must be the stored protobuf but for the resource version, and sent back as an update it must change \
-               nothing. Table and metadata views must carry the same metadata. On `reflagged` the apiserver is \
-               restarted and all of it is read once more.",
+    observed: "The check creates objects with as many fields as the server accepts together, and a custom resource; \
+               every field must be in the answer and in a GET from the store and from the watch cache. The protobuf \
+               answer must equal the stored protobuf except for the resource version, and an update with it must \
+               change nothing. Table and metadata views must have the same metadata. On `reflagged` the check restarts \
+               the apiserver and reads everything once more.",
     by_hand: "kubectl get podtemplate a -o yaml before and after a restart of kube-apiserver; \
               curl -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' …/podtemplates/a",
     profiles: &["default", "json", "yaml", "encrypted", "reflagged"],
@@ -52,11 +52,11 @@ struct Manifest {
     object: Value,
 }
 
-/// An object as its create was answered.
+/// An object as in the response to its create.
 struct Written {
     resource: Resource,
     created: Object,
-    /// Built-in resources only: the others have no protobuf.
+    /// Built-in resources only: custom resources have no protobuf.
     stored_as: Option<String>,
 }
 
@@ -86,7 +86,7 @@ async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, Stop> {
     write_one(ctx, resource, object, Some(stored_as)).await
 }
 
-/// Numbers, texts and shapes that an encoding of unstructured content can get wrong.
+/// Numbers, strings and shapes that an encoding of unstructured content can get wrong.
 async fn write_custom(ctx: &Ctx) -> Result<Written, Stop> {
     let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
     let object = Object::new(&things, NAME).with(
@@ -114,11 +114,12 @@ async fn write_one(ctx: &Ctx, resource: Resource, object: Object, stored_as: Opt
 
 async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     let Written { resource, created, .. } = written;
-    // Unset is answered from the store, a number from the watch cache (apiserver pkg/storage/cacher/delegator.go).
+    // The store answers a GET without resourceVersion, the watch cache one with a number (apiserver
+    // pkg/storage/cacher/delegator.go).
     for query in [String::new(), format!("resourceVersion={}", created.rv())] {
         let read = ctx.try_get(resource, NAME, &query).await?.object()?;
         let place = difference(&created.0, &read.0);
-        none(place, || format!("a GET of a {} with `{query}` is not what was created", resource.kind))?;
+        none(place, || format!("a GET of a {} with `{query}` differs from the created object", resource.kind))?;
     }
     if let Some(stored_as) = &written.stored_as {
         protobuf_view(ctx, written, stored_as).await?;
@@ -141,7 +142,8 @@ async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -
     Ok(answer)
 }
 
-/// The protobuf answer is what is stored, and says the same as the JSON one: sent back, it changes nothing.
+/// The protobuf answer must be the stored value and mean the same as the JSON answer: an update with it changes
+/// nothing.
 async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;
@@ -156,15 +158,15 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
     let updated = ctx.send(&back).await?.object()?;
     let place = difference(&created.0, &updated.0);
-    none(place, || format!("an update of a {} with its own protobuf is no no-op", resource.kind))
+    none(place, || format!("an update of a {} with its own protobuf is not a no-op", resource.kind))
 }
 
-/// Passes where there is no fault; `what` has it otherwise.
+/// Passes without a fault, else fails with `what` and the fault.
 fn none(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
     fault.map_or(Ok(()), |fault| Err(Stop::failed(format!("{}: {fault}", what()))))
 }
 
-/// What is wrong with a PartialObjectMetadata of `object`.
+/// The first fault in a PartialObjectMetadata of `object`.
 fn metadata_fault(view: &Value, object: &Object) -> Option<String> {
     if view["kind"] != "PartialObjectMetadata" {
         return Some(format!("it is a {}", view["kind"]));
@@ -172,7 +174,7 @@ fn metadata_fault(view: &Value, object: &Object) -> Option<String> {
     difference(&object.0["metadata"], &view["metadata"])
 }
 
-/// What is wrong with a Table that shows `object` alone, with its metadata or as a whole.
+/// The first fault in a Table that shows only `object`, with its metadata or as a whole.
 fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
     if view["kind"] != "Table" {
         return Some(format!("it is a {}", view["kind"]));
@@ -184,7 +186,7 @@ fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
     if columns.len() != cells.len() {
         return Some(format!("it has {} columns and {} cells", columns.len(), cells.len()));
     }
-    // The first one, except with events, which begin with their age.
+    // The first column, except with events, which begin with their age.
     let Some(at) = columns.iter().position(|column| column["format"] == "name") else {
         return Some("it has no column for the name".into());
     };
@@ -194,7 +196,7 @@ fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
     if whole { difference(&object.0, &row["object"]) } else { metadata_fault(&row["object"], object) }
 }
 
-/// Restarts the apiserver with the flags it has, and waits until it serves what was written.
+/// Restarts the apiserver with its present flags, and waits until it serves the objects again.
 async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
     ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
     for object in written {
@@ -210,7 +212,7 @@ async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
                     }
                     Ok(answer) if answer.is_success() => Ok(Ok(())),
                     Ok(answer) => Ok(Err(answer.to_string())),
-                    // A connection from before the restart.
+                    // The connection is from before the restart.
                     Err(error) => Ok(Err(format!("{error:#}"))),
                 }
             },
@@ -225,11 +227,12 @@ fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     serde_yaml::from_str(&MANIFESTS.replace("{namespace}", namespace)).context("maximal.yaml is invalid")
 }
 
-/// The resource in the version that is stored, with that version's kind.
+/// The resource in its stored version, with that version's kind.
 fn in_stored_version(ctx: &Ctx, plural: &str) -> anyhow::Result<(Resource, String)> {
     let rows = ctx.ground.table.rows.iter().filter(|row| row.resource.plural == plural);
     let mut rows = rows.filter(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
-    let row = rows.next().ok_or_else(|| anyhow!("the table of stored resources has no {plural} as they are stored"))?;
+    let row =
+        rows.next().ok_or_else(|| anyhow!("the table of stored resources lacks the stored version of {plural}"))?;
     Ok((row.resource.clone(), row.stored_as.clone()))
 }
 
@@ -247,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifests_are_readable_and_large() {
+    fn manifests_parse_and_set_many_fields() {
         let manifests = manifests("n").unwrap();
         let fields: u64 = manifests.iter().map(|manifest| leaves(&manifest.object)).sum();
         assert!(fields > 400, "{fields}");
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metadata_view_must_carry_all_metadata_and_say_so() {
+    fn metadata_view_must_have_all_metadata_and_its_kind() {
         let object = Object(json!({"kind": "X", "metadata": {"name": "a", "labels": {"l": ""}}}));
         let view = |kind: &str, metadata: Value| json!({"kind": kind, "metadata": metadata});
         let metadata = object.0["metadata"].clone();

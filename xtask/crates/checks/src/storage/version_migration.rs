@@ -1,4 +1,4 @@
-//! Migrations of stored values to the present version and encryption, by kube-controller-manager.
+//! kube-controller-manager migrates stored values to the present version and encryption.
 
 use std::time::Duration;
 
@@ -25,11 +25,12 @@ pub(super) static CHECKS: &[Check] = &[Check {
     requirement: "A StorageVersionMigration rewrites every object of its resource in the present storage version and \
                   encryption, each once and without another change, and then has the condition Succeeded.",
     source: "KEP-4192; kubernetes pkg/controller/storageversionmigrator, test/integration/storageversionmigrator",
-    observed: "PodTemplates of two namespaces are stored in the clear and custom resources as v1; then the apiserver \
-               encrypts the former, and v2 is the storage version of the latter. Nothing may be written anew before the \
-               migrations, for which kube-controller-manager is started; when they have succeeded each key must have \
-               one more version, be decrypted to the bytes it had or be v2, and no value may be as it was. The \
-               definition must name v2 alone in status.storedVersions.",
+    observed: "The check stores PodTemplates of two namespaces in the clear and custom resources as v1. Then it makes \
+               the apiserver encrypt PodTemplates, and v2 the storage version of the custom resources. No value may be \
+               rewritten before the migrations, for which the check starts kube-controller-manager. After they \
+               succeed, each key must have one more version; each PodTemplate must decrypt to its old bytes, each \
+               custom resource must be v2, and no value may be the old one. The definition must name v2 alone in \
+               status.storedVersions.",
     by_hand: "kube-apiserver --feature-gates=StorageVersionMigrator=true \
               --runtime-config=storagemigration.k8s.io/v1beta1=true …; kubectl create -f - <<< '{\"apiVersion\": \
               \"storagemigration.k8s.io/v1beta1\", \"kind\": \"StorageVersionMigration\", \"metadata\": {\"name\": \"m\"}, \
@@ -45,7 +46,7 @@ const FLAG: &str = "encryption-provider-config";
 const FILE: &str = "migration.json";
 const KEY_NAME: &str = "migration";
 
-/// What is stored of a resource before its migration.
+/// The stored values of a resource before its migration.
 struct Stored {
     resource: Resource,
     values: Vec<KeyValue>,
@@ -77,7 +78,7 @@ async fn migration(ctx: &Ctx) -> Verdict {
     ctx.put_file(FILE, configuration.to_string().into_bytes()).await?;
     ctx.restart_with(&[(FLAG, &format!("{{run}}/{FILE}"))]).await?;
     let verdict = migrated(ctx, &templates, &custom, &Keyring::new(configuration)).await;
-    // Without the configuration nobody reads what is encrypted now.
+    // Without the configuration the apiserver cannot read the encrypted objects.
     for (namespace, names) in [(ctx.namespace().await?, &["a", "b", "c", LATER][..]), (&other, &["d"][..])] {
         for name in names {
             let path = format!("{}/{name}", POD_TEMPLATES.path(Some(namespace)));
@@ -91,7 +92,7 @@ async fn migration(ctx: &Ctx) -> Verdict {
 async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring) -> Verdict {
     for before in [templates, custom] {
         let now = stored(ctx, &before.resource).await?;
-        expect!(now.values == before.values, "{} were written anew before any migration", before.resource.plural);
+        expect!(now.values == before.values, "{} were rewritten before any migration", before.resource.plural);
     }
     let controllers = ctx.start("kube-controller-manager", &[]).await?;
     let verdict = async {
@@ -106,13 +107,14 @@ async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring
     verdict.and(stopped)
 }
 
-/// An object that is made while a migration runs.
+/// An object that the check creates while a migration runs.
 const LATER: &str = "later";
 
-/// Asks for a migration and waits until it has succeeded.
+/// Creates a migration and waits until it has succeeded.
 ///
-/// The controller migrates what the garbage collector's watch has shown, once that is as new as the migration: a change of
-/// the resource makes it so at once, and without one the next bookmark does, after up to a minute.
+/// The controller migrates the objects that the garbage collector's watch has delivered, once that watch is as new as
+/// the migration. A change of the resource brings it up to date at once; without a change the next bookmark does, after
+/// up to a minute.
 async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     let name = format!("{}-{}", ctx.slug(), resource.plural);
     let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
@@ -148,14 +150,14 @@ fn fail_if_failed(migration: &Object) -> Verdict {
     Ok(())
 }
 
-/// Every value must be there once more, as `fault` wants it beside the old one; and no other value as it was.
+/// Every value must have been rewritten once; `fault` compares the old value with the new one.
 async fn rewritten(ctx: &Ctx, before: &Stored, fault: impl Fn(&KeyValue, &KeyValue) -> Option<String>) -> Verdict {
     let now = stored(ctx, &before.resource).await?;
     for old in &before.values {
         let Some(new) = now.values.iter().find(|new| new.key == old.key) else {
             return Err(Stop::failed(format!("the migration has lost {}", old.key)));
         };
-        expect!(new.mod_rev > old.mod_rev, "{} was not written anew, though the migration has succeeded", old.key);
+        expect!(new.mod_rev > old.mod_rev, "{} was not rewritten, although the migration has succeeded", old.key);
         let version = ctx.version_after(&before.resource, old.version + 1);
         expect_eq!(new.version, version, "version of {} after the migration", old.key);
         if let Some(fault) = fault(old, new) {
@@ -173,12 +175,12 @@ fn is_encrypted(old: &KeyValue, new: &KeyValue, ring: &Keyring) -> Option<String
     }
     match ring.open(&new.value, &new.key) {
         Ok(clear) if clear == old.value => None,
-        Ok(clear) => Some(format!("it decrypts to {}, not to what was stored before", head(&clear))),
+        Ok(clear) => Some(format!("it decrypts to {}, not to the old value", head(&clear))),
         Err(fault) => Some(fault),
     }
 }
 
-/// Of a custom resource whose versions differ in nothing else.
+/// Compares values of a custom resource whose versions differ in nothing else.
 fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
     let parsed = |kv: &KeyValue| serde_json::from_slice::<Value>(&kv.value).unwrap_or_default();
     let (old, new) = (parsed(old), parsed(new));
@@ -190,7 +192,7 @@ fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
         .then(|| format!("it was {old} and is {new}"))
 }
 
-/// Custom resources that were stored as v1, and v2 is the storage version now.
+/// Creates custom resources that are stored as v1, then makes v2 the storage version.
 async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
     let resource = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
     for name in ["a", "b"] {
@@ -200,7 +202,7 @@ async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
     expect_eq!(before.values.len(), 2, "custom resources in the store");
     let name = format!("{}.{}", resource.plural, resource.group);
     let defined = wait::until("the definition to be changed", ctx.limit(30.0), LOOK, || async {
-        // Its status is still being written.
+        // The apiserver may still be writing the definition's status, so an update may conflict.
         let mut definition = ctx.get(&DEFINITIONS, &name).await?;
         let versions = &mut definition.0["spec"]["versions"];
         let mut second = versions[0].clone();
@@ -216,7 +218,7 @@ async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
     Ok(Stored { resource: second, ..before })
 }
 
-/// The controller takes the old versions off after the migration has succeeded.
+/// The controller removes the old versions after the migration has succeeded.
 async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
     let name = format!("{}.{}", resource.plural, resource.group);
     wait::until("the definition to name v2 alone as stored", ctx.limit(30.0), LOOK, || async {
@@ -226,7 +228,7 @@ async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
     .await
 }
 
-/// All values of a resource, in whichever namespace.
+/// All stored values of a resource, of all namespaces.
 async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, Stop> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, None);
     let (values, _) = ctx.store(resource).list(&prefix, 0).await?;

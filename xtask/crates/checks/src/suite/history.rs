@@ -13,11 +13,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "suite.truth",
         place: here!(),
         level: Must,
-        requirement: "The recorded history of the store is sound: revisions rise, versions count from a key's creation, \
-                      previous revisions fit, and replaying it gives what a Range at the last revision shows.",
+        requirement: "The recorded history of the store is sound: revisions rise, versions count from a key's \
+                      creation, previous revisions match, and a replay of it gives the result of a Range at the last \
+                      revision.",
         source: "etcd tests/robustness/validate; etcd documentation, KV API guarantees",
-        observed: "The record of the raw store watch is replayed from its first revision. If it is not sound, no other \
-                   judge decides anything on it.",
+        observed: "The judge replays the record of the raw store watch from its first revision. If it is not sound, no \
+                   other judge decides anything on it.",
         by_hand: "etcdctl watch --prefix / --rev=1 --prev-kv -w json; etcdctl get --prefix / --keys-only -w json",
         profiles: PROFILES,
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
@@ -30,7 +31,7 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "Every write that the API acknowledged with a resource version is in the store's history under \
                       that revision and that key.",
         source: "apiserver pkg/storage/etcd3/store.go; etcd tests/robustness/validate (persisted requests)",
-        observed: "The answers to all writes of the run are looked up in the record of the raw store watch.",
+        observed: "The judge looks up the answers to all writes of the run in the record of the raw store watch.",
         by_hand: "kubectl apply -f x.yaml -o jsonpath='{.metadata.resourceVersion}'; etcdctl get KEY -w json (mod_revision)",
         profiles: PROFILES,
         requires: Requires::AnyCluster(&[Requirement::RawStore]),

@@ -1,29 +1,31 @@
-//! Makes stored values of two machines comparable: what the server chooses or reads from a clock is replaced by a fixed
-//! text of the same length. Nothing else is touched, and no length changes, so that every prefix of a length stays right.
+//! Makes stored values of two machines comparable: replaces every value that the server chooses or reads from a clock
+//! with a fixed text of the same length. Everything else and all lengths stay the same, so every length prefix stays
+//! correct.
 //!
-//! The values to replace are known from the answer to the create, so the same rules serve every encoding, and a value
-//! that is stored in another form than the usual one stays visible.
+//! The response to the create contains the values to replace, so the same rules serve every encoding. A value that is
+//! stored in an unusual form stays unmasked and visible.
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
 const UID: &str = "00000000-0000-4000-8000-000000000000";
-/// The time that all clocks show; its seconds take five bytes as a varint, like those of all dates from 2004 to 3058.
+/// The time that replaces all times. Its seconds take five bytes as a varint, like those of all dates from 2004 to
+/// 3058.
 const TIME: &str = "2024-01-01T00:00:00Z";
 const TIME_SECONDS: i64 = 1_704_067_200;
-/// The range of node ports is 30000 to 32767: three bytes as a varint, five digits.
+/// The node port that replaces all others. Ports 30000 to 32767 take three bytes as a varint and five digits.
 const NODE_PORT: u64 = 30_000;
 /// `nodePort` in ServicePort is field 5, a varint.
 const NODE_PORT_TAG: u8 = 5 << 3;
 
-/// What is replaced by what.
+/// Pairs of original and replacement bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Mask {
     pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Mask {
-    /// For the object as its create was answered; `slug` is in all names that the case makes.
+    /// The mask for an object as in the response to its create; all names that the case creates contain `slug`.
     pub(crate) fn of(object: &Value, slug: &str) -> anyhow::Result<Mask> {
         let mut mask = Mask::default();
         mask.text(slug, &format!("{}xxxxx", &slug[..slug.len().saturating_sub(5)]))?;
@@ -31,7 +33,7 @@ impl Mask {
         mask.text(metadata["uid"].as_str().context("the answer has no uid")?, UID)?;
         let managed = metadata["managedFields"].as_array().into_iter().flatten().map(|entry| &entry["time"]);
         for time in managed.chain([&metadata["creationTimestamp"]]) {
-            mask.time(time.as_str().context("the answer has no time of its creation or of a change")?)?;
+            mask.time(time.as_str().context("the answer has no creationTimestamp or no time in managedFields")?)?;
         }
         if object["kind"] == "Service" {
             mask.service(&object["spec"])?;
@@ -63,19 +65,19 @@ impl Mask {
         Ok(())
     }
 
-    /// As text, and as metav1.Time in protobuf: seconds, and nanoseconds that are always 0 in storage.
+    /// Masks a time as text, and as metav1.Time in protobuf: seconds, and nanoseconds that are always 0 in storage.
     fn time(&mut self, text: &str) -> anyhow::Result<()> {
-        let seconds = text.parse::<jiff::Timestamp>().with_context(|| format!("{text:?} is no time"))?.as_second();
+        let seconds = text.parse::<jiff::Timestamp>().with_context(|| format!("{text:?} is not a time"))?.as_second();
         self.text(text, TIME)?;
         self.bytes(stored_time(seconds), stored_time(TIME_SECONDS))
     }
 
     fn service(&mut self, spec: &Value) -> anyhow::Result<()> {
-        let address = spec["clusterIP"].as_str().context("the service has no address")?;
+        let address = spec["clusterIP"].as_str().context("the Service has no address")?;
         let digits = |c: char| if c.is_ascii_digit() { '1' } else { c };
         self.text(address, &address.chars().map(digits).collect::<String>())?;
         for port in spec["ports"].as_array().into_iter().flatten() {
-            let number = port["nodePort"].as_u64().context("the service has no node port")?;
+            let number = port["nodePort"].as_u64().context("the Service has no node port")?;
             for quote in ["\"nodePort\":", "nodePort: "] {
                 self.text(&format!("{quote}{number}"), &format!("{quote}{NODE_PORT}"))?;
             }
@@ -86,7 +88,7 @@ impl Mask {
     }
 }
 
-/// `google.protobuf`-like time of metav1: field 1 seconds, field 2 nanoseconds.
+/// metav1.Time in protobuf, like `google.protobuf.Timestamp`: field 1 seconds, field 2 nanoseconds.
 fn stored_time(seconds: i64) -> Vec<u8> {
     [&[1 << 3][..], &varint(seconds.cast_unsigned()), &[2 << 3, 0]].concat()
 }
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_chooses_is_replaced_and_lengths_stay() {
+    fn server_chosen_values_are_replaced_and_lengths_stay() {
         let mask = Mask::of(&object(), "ap-x-abcde").unwrap();
         let text = object().to_string() + " nodePort: 32767 ap-x-abcde";
         let masked = String::from_utf8(mask.apply(text.as_bytes())).unwrap();
@@ -134,7 +136,7 @@ mod tests {
         let mask = Mask::of(&object(), "ap-x-abcde").unwrap();
         let seconds = "2026-11-21T20:01:17Z".parse::<jiff::Timestamp>().unwrap().as_second();
         assert_eq!(mask.apply(&stored_time(seconds)), stored_time(TIME_SECONDS));
-        // Another second, and one with a fraction, stay.
+        // Times with other seconds or with a fraction stay.
         for other in [stored_time(seconds + 9), [&stored_time(seconds)[..7], &[1]].concat()] {
             assert_eq!(mask.apply(&other), other);
         }
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_length_is_refused() {
+    fn values_of_another_length_are_refused() {
         let short = |field: &str, value: Value| {
             let mut object = object();
             object["metadata"][field] = value;

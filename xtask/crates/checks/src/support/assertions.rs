@@ -1,5 +1,5 @@
-//! What the concurrency-control checks look at: the raw changes of a key and the events of a watch, both up to a
-//! revision that is known to be there. No requirement is stated here.
+//! Evidence for the concurrency-control checks: the raw changes of a key and the events of a watch, both complete up to
+//! a given revision. This file states no requirement.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use suite::ctx::Ctx;
 use suite::object::{Object, POD_TEMPLATES};
 use suite::watch::Watch;
 
-/// An event as the checks compare it: its word, the object's name, the resource version.
+/// An event as the checks compare it: type, object name, resource version.
 pub(crate) type Seen = (String, String, u64);
 
-/// The raw changes of the key of `name`, complete up to the write that gave `until`, an object of the same resource.
+/// The raw changes of the key of `name`, complete up to the write that returned `until`, an object of the same
+/// resource.
 pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &Object) -> Result<Vec<Revision>, Stop> {
     let last_key = ctx.key(resource, until.name()).await?;
     let last_rev = until.rv().cast_signed();
@@ -31,7 +32,7 @@ pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &
     Ok(found)
 }
 
-/// Everything that the watch delivers up to the write that gave `until`, which it must deliver too.
+/// All events of the watch up to the write that returned `until`. The watch must deliver that write, too.
 pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Result<Vec<Seen>, Stop> {
     let events = watch.read_to(until.rv(), ctx.limit(30.0)).await?;
     ctx.count("events", events.len() as u64);
@@ -51,7 +52,7 @@ pub(crate) fn words(changes: &[Revision]) -> String {
     words.collect::<Vec<String>>().join(", ")
 }
 
-/// The key was put `puts` times, then deleted once, and nothing else; the error shows what the store has instead.
+/// The key must have `puts` puts, then one delete and nothing else; the error shows the changes in the store.
 pub(crate) fn put_then_deleted(changes: &[Revision], puts: usize) -> Result<(), String> {
     let kinds: Vec<Change> = changes.iter().map(|change| change.kind).collect();
     let mut expected = vec![Change::Put; puts];
@@ -62,7 +63,7 @@ pub(crate) fn put_then_deleted(changes: &[Revision], puts: usize) -> Result<(), 
     Err(format!("expected {puts} puts and then one delete, the store has: {}", words(changes)))
 }
 
-/// The key was only ever put, at these revisions; the error shows what the store has instead.
+/// The key must have puts at these revisions and nothing else; the error shows the changes in the store.
 pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(), String> {
     let expected: Vec<(Change, i64)> = revisions.iter().map(|rev| (Change::Put, rev.cast_signed())).collect();
     let found: Vec<(Change, i64)> = changes.iter().map(|change| (change.kind, change.rev)).collect();
@@ -72,7 +73,7 @@ pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(),
     Err(format!("expected puts at {revisions:?} and nothing else, the store has: {}", words(changes)))
 }
 
-/// A PodTemplate with one container `c`: it has a generation, and its DELETE answers with the object.
+/// A PodTemplate with one container `c`: it has a generation, and its DELETE returns the object.
 pub(crate) fn pod_template(name: &str) -> Object {
     let containers = serde_json::json!([{"name": "c", "image": "example.org/c:1"}]);
     Object::new(&POD_TEMPLATES, name).with("template.spec.containers", containers)
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_is_the_puts_and_one_delete() {
+    fn removal_is_the_puts_and_one_delete() {
         let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
         assert_eq!(put_then_deleted(&[put(1), put(2), delete(3)], 2), Ok(()));
         for bad in [

@@ -1,19 +1,19 @@
-//! As much CBOR (RFC 8949) as stored custom resources need: whether map keys are sorted, and values as a server with
-//! the gate would write them. No check is here.
+//! The part of CBOR (RFC 8949) that stored custom resources need: a test whether map keys are sorted, and an encoder
+//! that writes values as a server with the feature gate does. This file contains no check.
 
 use serde_json::Value;
 
 /// Self-described CBOR, tag 55799.
 pub(crate) const TAG: &[u8] = &[0xd9, 0xd9, 0xf7];
 
-/// One tagged item, and all of its maps have their keys in the order of their bytes, without a repeat.
+/// Succeeds if the document is one tagged item whose maps all have their keys in byte order, without duplicates.
 pub(crate) fn sorted(document: &[u8]) -> Result<(), String> {
     let rest = document.strip_prefix(TAG).ok_or("it does not begin with the tag d9 d9 f7")?;
     let end = item(rest)?;
     if end.is_empty() { Ok(()) } else { Err(format!("{} bytes follow it", end.len())) }
 }
 
-/// Reads one item and gives what follows it.
+/// Reads one item and returns the bytes after it.
 fn item(bytes: &[u8]) -> Result<&[u8], String> {
     let (major, argument, rest) = head(bytes)?;
     let length = || usize::try_from(argument).map_err(|error| error.to_string());
@@ -38,7 +38,8 @@ fn item(bytes: &[u8]) -> Result<&[u8], String> {
     }
 }
 
-/// Major type, argument, and what follows; only definite lengths, which sorted encodings have.
+/// Returns the major type, the argument and the bytes after them. Only definite lengths are allowed, as in sorted
+/// encodings.
 fn head(bytes: &[u8]) -> Result<(u8, u64, &[u8]), String> {
     let (first, rest) = bytes.split_first().ok_or("it is cut off")?;
     let size = match first & 0x1f {
@@ -50,7 +51,7 @@ fn head(bytes: &[u8]) -> Result<(u8, u64, &[u8]), String> {
     Ok((first >> 5, argument.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)), rest))
 }
 
-/// A tagged document; texts are byte strings, as Kubernetes writes them.
+/// A tagged document; strings are byte strings, as Kubernetes writes them.
 pub(crate) fn document(value: &Value) -> Vec<u8> {
     let mut bytes = TAG.to_vec();
     write(value, &mut bytes);
@@ -116,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn documents_are_written_as_the_standard_says() {
+    fn documents_are_encoded_per_rfc_8949() {
         for (value, expected) in [
             (json!({"b": 1, "a": [true, false, null]}), &b"\xa2Aa\x83\xf5\xf4\xf6Ab\x01"[..]),
             (json!({"aa": -1, "z": 24}), b"\xa2Az\x18\x18Baa\x20"),
@@ -139,8 +140,8 @@ mod tests {
             ("cut off", b"\xd9\xd9\xf7\xa1Aa"),
             ("a cut text", b"\xd9\xd9\xf7\x45ab"),
             ("an indefinite map", b"\xd9\xd9\xf7\xbfAa\x01\xff"),
-            ("something behind", b"\xd9\xd9\xf7\x01\x02"),
-            ("nothing", b""),
+            ("trailing bytes", b"\xd9\xd9\xf7\x01\x02"),
+            ("empty", b""),
         ] {
             assert!(sorted(bytes).is_err(), "{what}");
         }

@@ -1,5 +1,5 @@
-//! Streams of another form beside one of JSON: the same writes, the same revisions, and the store's own history as the
-//! measure of both. The checks say what an event of their form must hold.
+//! Compares watch streams of another form with a JSON stream: the same writes, the same revisions, and the store's own
+//! history as the reference for both. Each check defines the required content of an event of its form.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +22,17 @@ use suite::ctx::Ctx;
 use suite::object::CONFIG_MAPS;
 use suite::watch::WatchOptions;
 
-/// One change as the JSON stream told it and as it lies in the store.
+/// One change in the JSON stream and in the store.
 pub(crate) struct Reference {
     pub(crate) told: Told,
     /// The JSON stream's object.
     pub(crate) object: Value,
-    /// The stored bytes; of a deletion those before it.
+    /// The stored bytes; for a deletion those before it.
     pub(crate) stored: Arc<[u8]>,
 }
 
-/// Why an event of another form does not say the same; the number is its place in the stream.
+/// Returns the difference of an event of another form from its reference; the number is the event's position in the
+/// stream.
 pub(crate) type Same = fn(Form, usize, &Reference, &Sent) -> Option<String>;
 
 /// Few objects, so that each is created, changed and deleted many times.
@@ -39,8 +40,8 @@ const OBJECTS: usize = 5;
 /// A resource version that no store reaches.
 const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
 
-/// Opens streams of all `forms` beside one of JSON while objects of `resource` are written, and compares them with the
-/// store's history and, event by event, with the JSON stream. Then looks at initial events and at an ERROR in each form.
+/// Opens streams of all `forms` and one of JSON while objects of `resource` are written, and compares them with the
+/// store's history and, event by event, with the JSON stream. Then checks initial events and an ERROR in each form.
 pub(crate) async fn beside_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
     let begin = ctx.list(resource, "").await?.rv();
     let opened = async {
@@ -93,7 +94,7 @@ fn compare(ctx: &Ctx, stream: &mut FormStream<'_>, references: &[Reference], sam
     Ok(())
 }
 
-/// What each change was, by the JSON stream and by the store.
+/// Each change in the JSON stream and in the store.
 async fn references(
     ctx: &Ctx,
     resource: &Resource,
@@ -118,7 +119,7 @@ async fn references(
     Ok(rows.map(|((told, object), stored)| Reference { told, object, stored }).collect())
 }
 
-/// A create, a change, a deletion, and one last object; gives the last revision.
+/// Makes a create, a change, a deletion, and one last object; returns the last revision.
 async fn live(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     let created = ctx.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
     ctx.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
@@ -127,7 +128,7 @@ async fn live(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
     Ok(ctx.create(resource, &sample(ctx, resource, "zz-last", "1").await?).await?.rv())
 }
 
-/// Nobody writes any more: one ADDED for each object there is, then the bookmark that ends them.
+/// Expects one ADDED for each object, then the bookmark that ends them. No client writes any more.
 async fn initial_events(ctx: &Ctx, over: Over, form: Form, resource: &Resource, truth: &Truth, last: u64) -> Verdict {
     let mut stream = FormStream::open(ctx, over, form, resource, None, "").await?;
     stream.read_until("the end of the initial events", Sent::ends_initial).await?;
@@ -152,7 +153,7 @@ async fn initial_events(ctx: &Ctx, over: Over, form: Form, resource: &Resource, 
     Ok(())
 }
 
-/// An ERROR carries a Status in every form, and ends the stream.
+/// An ERROR must contain a Status in every form, and end the stream.
 pub(crate) async fn refused(ctx: &Ctx, over: Over, form: Form, resource: &Resource) -> Verdict {
     let mut stream = FormStream::open(ctx, over, form, resource, None, FAR_FUTURE).await?;
     let end = stream.read_to_end(ctx.limit(30.0)).await?;
@@ -172,17 +173,17 @@ pub(crate) async fn refused(ctx: &Ctx, over: Over, form: Form, resource: &Resour
     Ok(())
 }
 
-/// `code` of a Status.
+/// The field `code` of a Status.
 fn status_code(content: &Content) -> Result<u64, String> {
     match content {
         Content::Json(status) if status["kind"] == "Status" && status["apiVersion"] == "v1" => {
             status["code"].as_u64().ok_or_else(|| format!("a Status without code: {status}"))
         }
-        Content::Json(other) => Err(format!("no Status: {other}")),
+        Content::Json(other) => Err(format!("not a Status: {other}")),
         Content::Protobuf(value) => {
             let envelope = decode::envelope(value)?;
             if (envelope.api_version.as_str(), envelope.kind.as_str()) != ("v1", "Status") {
-                return Err(format!("no Status, but {} {}", envelope.api_version, envelope.kind));
+                return Err(format!("not a Status, but {} {}", envelope.api_version, envelope.kind));
             }
             let fields = decode::fields(envelope.raw)?;
             let code = fields.iter().find_map(|field| match field.value {

@@ -1,5 +1,5 @@
-//! The profile `encrypted` as its checks need it: its EncryptionConfiguration, the keys in it and those of its KMS plugin,
-//! and with them the clear form of what its server stores.
+//! The profile `encrypted` for its checks: its EncryptionConfiguration, its keys and those of its KMS plugin, and the
+//! plaintext of the values that its server stores.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use suite::store::KeyValue;
 /// The EncryptionConfiguration.
 pub(crate) const CONFIGURATION: &str = "encryption.yaml";
 
-/// A built-in resource with the provider that its entry of the configuration names first.
+/// A built-in resource and the provider that its entry in the configuration names first.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) provider: Provider,
-    /// Of the key or the plugin.
+    /// The name of the key or the plugin.
     pub(crate) name: &'static str,
     pub(crate) resource: &'static Resource,
 }
@@ -48,7 +48,7 @@ impl Kind {
         self.provider.prefix(self.name)
     }
 
-    /// An object that carries `text`.
+    /// An object that contains `text`.
     pub(crate) fn object(&self, name: &str, text: &str) -> Object {
         let object = Object::new(self.resource, name);
         match self.resource.kind.as_str() {
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// What a file of the profile's private folder holds.
+/// The content of a file in the profile's private folder.
 pub(crate) fn file(ctx: &Ctx, name: &str) -> anyhow::Result<String> {
     let path: PathBuf = ctx.profile().dir.join(name);
     std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()))
@@ -75,7 +75,7 @@ pub(crate) async fn write_file(ctx: &Ctx, name: &str, text: &str) -> Verdict {
     ctx.put_file(name, text.as_bytes().to_vec()).await
 }
 
-/// The configuration as a value, for reading and changing.
+/// The configuration as a value, for reading and editing.
 pub(crate) fn configuration(ctx: &Ctx) -> anyhow::Result<Value> {
     Ok(serde_yaml::from_str(&file(ctx, CONFIGURATION)?)?)
 }
@@ -83,7 +83,7 @@ pub(crate) fn configuration(ctx: &Ctx) -> anyhow::Result<Value> {
 /// 32 fresh bytes, base64.
 pub(crate) fn fresh_key() -> anyhow::Result<String> {
     let mut key = [0; 32];
-    SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system's random source gave nothing for a key"))?;
+    SystemRandom::new().fill(&mut key).map_err(|_| anyhow!("the system's random source failed to generate a key"))?;
     Ok(STANDARD.encode(key))
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
     json!({kind: {"keys": [{"name": name, "secret": key}]}})
 }
 
-/// The server's configuration is the one in the file: its metrics tell the digest of what it has loaded.
+/// Whether the server has loaded `text` as its configuration: its metrics contain the digest of the loaded one.
 pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, Stop> {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -101,23 +101,24 @@ pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String
     let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
     let Some(info) = info else {
         return Err(Stop::Errored(anyhow!(
-            "the metrics do not tell which encryption configuration is loaded: {answer}"
+            "the metrics do not contain the digest of the loaded encryption configuration: {answer}"
         )));
     };
     Ok(if info.contains(&hash) { Ok(()) } else { Err(info.to_owned()) })
 }
 
-/// Waits until the server has loaded what the file says, which an earlier case may have changed.
+/// Waits until the server has loaded the profile's file, which an earlier case may have changed.
 pub(crate) async fn settled(ctx: &Ctx) -> Verdict {
     let text = file(ctx, CONFIGURATION)?;
     let limit = Duration::from_secs(90) + ctx.limit(10.0);
-    let what = "the encryption configuration to be the one of the profile's file";
+    let what = "the server to load the profile's encryption configuration";
     suite::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, &text).await }).await
 }
 
-/// A custom resource of a group that has the kind's provider. A value that cannot be read stops the server's cache of its
-/// resource for half a minute, also when it is gone: the cache asks again for the same event (client-go
-/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that nobody else has.
+/// A custom resource of a group that has the kind's provider. A value that cannot be read stops the server's cache of
+/// its resource for half a minute, even after the value is gone: the cache requests the same event again (client-go
+/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that no other case
+/// uses.
 pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, Stop> {
     let group = match kind.provider {
         Provider::AesCbc => "aescbc",
@@ -128,13 +129,13 @@ pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> 
     ctx.define(&format!("{group}.archproof.example"), plural, name).await
 }
 
-/// The value's parts; the check fails if it is not encrypted.
+/// The parts of the encrypted value; the check fails if it is not encrypted.
 pub(crate) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, Stop> {
     let parts = decrypt::sealed(&stored.value).map_err(|fault| wrong(stored, &fault))?;
     parts.ok_or_else(|| wrong(stored, "is not encrypted"))
 }
 
-/// The clear form, with the keys of the profile's files.
+/// The plaintext, decrypted with the keys of the profile's files.
 pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
     sealed(stored)?;
     let ring = Keyring::of(ctx.profile()).map_err(|fault| Stop::Errored(anyhow!(fault)))?;
@@ -145,7 +146,7 @@ fn wrong(stored: &KeyValue, fault: &str) -> Stop {
     Stop::failed(format!("the value of {}: {fault}", stored.key))
 }
 
-/// Whether any of `texts` stands in the bytes.
+/// The first of `texts` that the bytes contain.
 pub(crate) fn shown<'a>(bytes: &[u8], texts: &[&'a str]) -> Option<&'a str> {
     texts.iter().copied().find(|text| !text.is_empty() && position(bytes, text.as_bytes()).is_some())
 }

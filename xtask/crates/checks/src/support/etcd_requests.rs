@@ -1,4 +1,5 @@
-//! Requests as etcd logs them with `--log-level=debug`, and the shapes that an apiserver may use. No check is here.
+//! Requests as etcd logs them with `--log-level=debug`, and the shapes that an apiserver may use. This file contains no
+//! check.
 
 use serde_json::Value;
 
@@ -7,13 +8,13 @@ use serde_json::Value;
 pub(crate) struct Logged {
     /// `KV/Range`, `Lease/LeaseGrant`.
     pub(crate) method: String,
-    /// Address of the connection it came over.
+    /// The address of its connection.
     pub(crate) remote: String,
-    /// The message as text; empty where etcd does not log it.
+    /// The message as text; empty if etcd does not log it.
     pub(crate) content: String,
-    /// Whether it came to an answer. etcd does not log the content of a transaction that it refuses, as it does when the
-    /// lease in it has expired (server etcdserver/api/v3rpc/interceptor.go, logUnaryRequestStats). An apiserver that slept
-    /// longer than its own lease lasts begins with that.
+    /// Whether etcd answered it. etcd does not log the content of a transaction that it refuses, for example because
+    /// the lease in it has expired (server etcdserver/api/v3rpc/interceptor.go, logUnaryRequestStats). Such a
+    /// transaction is the first request of an apiserver that slept longer than its own lease lasts.
     pub(crate) is_answered: bool,
 }
 
@@ -30,9 +31,9 @@ pub(crate) fn logged(log: &str) -> Vec<Logged> {
     requests.collect()
 }
 
-/// The message as etcd 3.6 writes it. 3.7 leaves out what is 0, escapes in hexadecimal, may put braces where 3.6 puts angle
-/// brackets, and one space or two between fields (google.golang.org/protobuf internal/encoding/text, so that nobody relies
-/// on it).
+/// The message as etcd 3.6 writes it. 3.7 leaves out zero values, escapes in hexadecimal, may write braces instead of
+/// angle brackets, and one or two spaces between fields (google.golang.org/protobuf internal/encoding/text varies this
+/// so that no program relies on it).
 fn plain(content: &str) -> String {
     let mut out = String::new();
     let mut quoted = false;
@@ -64,7 +65,7 @@ fn plain(content: &str) -> String {
 }
 
 impl Logged {
-    /// What follows each `key:`, quotes and escapes as they are logged.
+    /// The text of each `key:`, with escapes as logged.
     pub(crate) fn keys(&self) -> Vec<&str> {
         let mut parts = self.content.split(" key:\"").flat_map(|part| part.split("<key:\"")).collect::<Vec<&str>>();
         match parts.first_mut() {
@@ -75,13 +76,13 @@ impl Logged {
         parts.into_iter().filter_map(|part| part.split('"').next()).collect()
     }
 
-    /// Begin and end of a range of keys.
+    /// The first key and the end of a range.
     pub(crate) fn range(&self) -> Option<(&str, &str)> {
         let end = self.content.split_once("range_end:\"")?.1.split('"').next()?;
         Some((*self.keys().first()?, end))
     }
 
-    /// The kind of request; the error says what no apiserver may ask for.
+    /// The kind of request; the error names what no apiserver may ask for.
     pub(crate) fn shape(&self) -> Result<&'static str, String> {
         match self.method.as_str() {
             "KV/Range" => self.read(),
@@ -90,7 +91,7 @@ impl Logged {
             "KV/Compact" => Ok("compactions"),
             "Lease/LeaseGrant" => Ok("leases"),
             "Maintenance/Status" => Ok("looks at the status"),
-            method => Err(format!("{method} is no part of the contract")),
+            method => Err(format!("{method} is not part of the contract")),
         }
     }
 
@@ -101,8 +102,8 @@ impl Logged {
             }
         }
         let Some((from, end)) = self.range() else { return Ok("reads of a key") };
-        let path = end.strip_suffix('0').ok_or("a range that does not end where a path does")?;
-        // A later page begins behind a key below the path.
+        let path = end.strip_suffix('0').ok_or("a range that does not end at the end of a path")?;
+        // A later page begins after a key below the path.
         let below =
             from.strip_prefix(path).is_some_and(|rest| rest == "/" || rest.starts_with('/') && rest.ends_with("\\000"));
         if below { Ok("reads of a path") } else { Err("a range that is not of one path".into()) }
@@ -154,13 +155,13 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_that_was_refused_has_no_content() {
+    fn refused_transaction_has_no_content() {
         let line = |size: i32| {
             let known = r#""msg":"request stats","remote":"127.0.0.1:1","response type":"/etcdserverpb.KV/Txn","request content":"""#;
             logged(&format!("{{{known},\"response size\":{size}}}")).remove(0)
         };
         assert!(line(0).shape().is_ok());
-        // Without comparisons, and done.
+        // Without comparisons, but answered.
         assert!(line(27).shape().is_err());
         assert!(Logged { is_answered: false, ..request("KV/Put", "") }.shape().is_err());
         assert!(
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_another_etcd_are_read_as_those_of_3_6() {
+    fn messages_of_other_etcd_versions_are_converted_to_those_of_3_6() {
         for (content, expected) in [
             (r#"key:"/r/a\x00"  range_end:"/r0"  limit:2"#, r#"key:"/r/a\000" range_end:"/r0" limit:2"#),
             (r#"key:"a  {b} \\x00 \"  c" limit:5 "#, r#"key:"a  {b} \\x00 \"  c" limit:5 "#),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
+    fn all_other_requests_are_refused() {
         for (method, content) in [
             ("KV/Put", ""),
             ("KV/DeleteRange", ""),

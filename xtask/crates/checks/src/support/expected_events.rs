@@ -1,6 +1,8 @@
-//! The watch checks' yardstick: writes that go on while watches begin, and what the store says the streams must show.
+//! The reference of the watch checks: writes that continue while watches begin, and the events that the store's history
+//! requires on their streams.
 //!
-//! The comparisons are pure; the whole-run judges, which do the same for every stream of a run, live elsewhere.
+//! The comparisons are pure. The judges of the whole run, which do the same for every stream of a run, are in another
+//! module.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +33,8 @@ pub(crate) struct Truth(pub(crate) Vec<Told>);
 pub(crate) type State = BTreeMap<Key, u64>;
 
 impl Truth {
-    /// The store's changes below the resource's part of the case's namespace, once those up to `last` (one of them) are
-    /// recorded.
+    /// The store's changes in the case's namespace of the resource, after the recorder has seen those up to `last` (one
+    /// of them).
     pub(crate) async fn of(ctx: &Ctx, resource: &Resource, last: u64) -> Result<Truth, Stop> {
         let namespace = ctx.namespace().await?;
         let prefix = resource.key_prefix(&ctx.profile().prefix, Some(namespace));
@@ -50,12 +52,12 @@ impl Truth {
         .await
     }
 
-    /// The changes of the objects whose key `wanted` picks: those that match a selector on what never changes.
+    /// The changes of the objects whose key `wanted` accepts: those that match a selector on a constant field.
     pub(crate) fn only(&self, wanted: impl Fn(&str) -> bool) -> Truth {
         Truth(self.0.iter().filter(|told| wanted(&told.key)).cloned().collect())
     }
 
-    /// What exists after revision `rv`.
+    /// The objects that exist at revision `rv`.
     pub(crate) fn state(&self, rv: u64) -> State {
         let mut state = State::new();
         for told in self.0.iter().take_while(|told| told.rv <= rv) {
@@ -97,12 +99,12 @@ impl std::fmt::Display for Told {
     }
 }
 
-/// What a stream told, in its own order.
+/// The events of a stream, in its own order.
 pub(crate) fn told(events: &[Event]) -> Vec<Told> {
     events.iter().map(Told::from).collect()
 }
 
-/// Only the changes of it.
+/// Only the changes of a stream.
 pub(crate) fn changes(events: &[Event]) -> Vec<Told> {
     events.iter().filter(|event| event.frame.is_change()).map(Told::from).collect()
 }
@@ -114,21 +116,21 @@ pub(crate) fn listed(ctx: &Ctx, resource: &Resource, list: &Object) -> State {
     list.items().into_iter().map(entry).collect()
 }
 
-/// Where two sequences of changes part; None when they are equal.
+/// The first difference of two sequences of changes; None if they are equal.
 pub(crate) fn first_difference(expected: &[Told], seen: &[Told]) -> Option<String> {
     let at = (0..expected.len().max(seen.len())).find(|at| expected.get(*at) != seen.get(*at))?;
     let show = |told: Option<&Told>| told.map_or_else(|| "nothing".to_owned(), Told::to_string);
     Some(format!("change {} should be {}, seen {}", at + 1, show(expected.get(at)), show(seen.get(at))))
 }
 
-/// What differs between two states; None when they are equal.
+/// The first difference of two states; None if they are equal.
 pub(crate) fn state_difference(expected: &State, seen: &State) -> Option<String> {
     let key = expected.keys().chain(seen.keys()).find(|key| expected.get(*key) != seen.get(*key))?;
     let show = |rv: Option<&u64>| rv.map_or_else(|| "absent".to_owned(), |rv| format!("at {rv}"));
     Some(format!("{key} should be {}, seen {}", show(expected.get(key)), show(seen.get(key))))
 }
 
-/// Judges a list and the watch from its resource version.
+/// Checks a list and the watch from its resource version.
 pub(crate) fn fault_of_list_then_watch(truth: &Truth, rv: u64, listed: &State, seen: &[Told]) -> Option<String> {
     if let Some(difference) = state_difference(&truth.state(rv), listed) {
         return Some(format!("the list at {rv} is not the state of the store at {rv}: {difference}"));
@@ -140,8 +142,8 @@ pub(crate) fn fault_of_list_then_watch(truth: &Truth, rv: u64, listed: &State, s
     Some(format!("a watch from {rv} did not send exactly the changes after {rv}: {difference}"))
 }
 
-/// Judges a stream that begins with a state of its own choice, not older than `floor`: one ADDED for each object of that
-/// state in any order, then every change after it. Gives the resource version of the state.
+/// Checks a stream that begins with any state not older than `floor`: one ADDED for each object of that state in any
+/// order, then every change after it. Returns the resource version of the state.
 pub(crate) fn start_of(truth: &Truth, floor: u64, seen: &[Told]) -> Result<u64, String> {
     let fits = |rv: u64| {
         let state = truth.state(rv);
@@ -150,7 +152,7 @@ pub(crate) fn start_of(truth: &Truth, floor: u64, seen: &[Told]) -> Result<u64, 
             && initial.iter().map(|told| (told.key.clone(), told.rv)).collect::<State>() == state
             && rest == truth.after(rv)
     };
-    // Later states first: one that is fresh enough is what we hope for.
+    // Later states first: the newest state that fits is the most likely to be fresh enough.
     let candidates = truth.0.iter().rev().map(|told| told.rv).chain([0]);
     let newest_before_floor = truth.0.iter().rev().map(|told| told.rv).find(|rv| *rv <= floor).unwrap_or(0);
     let shown: Vec<String> = seen.iter().take(20).map(Told::to_string).collect();
@@ -168,7 +170,7 @@ pub(crate) fn fail(what: &str, fault: &str, events: &[Event]) -> Stop {
     Stop::Failed { message: format!("{what}: {fault}"), evidence: vec![format!("the stream: {}", summary(events))] }
 }
 
-/// How many writes still follow when the last watch is open, so that each has something to tell.
+/// The number of writes after the last watch is open, so that each watch has changes to deliver.
 const AFTERWARDS: usize = 6;
 /// The object of the very last write, which is never deleted.
 const LAST: &str = "zz-last";
@@ -186,8 +188,8 @@ pub(crate) async fn sow(ctx: &Ctx, names: &[String]) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Writes to the ConfigMaps `names` at random, with this much time between, until `enough` is set, then a little longer.
-/// Gives the revision of the last write.
+/// Writes to the ConfigMaps `names` at random, with a pause of `between`, until `enough` is set, then a little longer.
+/// Returns the revision of the last write.
 async fn churn(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBool) -> Result<u64, Stop> {
     let mut left = AFTERWARDS;
     while left > 0 {
@@ -207,8 +209,8 @@ async fn churn(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBo
     Ok(last.expect("only a delete has no resource version"))
 }
 
-/// Runs `readers` while ConfigMaps are created, changed and deleted, with this much time between two writes. Gives the
-/// last revision, which is the same object's each time, and what the readers give.
+/// Runs `readers` while ConfigMaps are created, changed and deleted, with a pause of `between` after each write.
+/// Returns the last revision, always of the same object, and the result of the readers.
 pub(crate) async fn while_writing<T>(
     ctx: &Ctx,
     names: &[String],
@@ -221,7 +223,7 @@ pub(crate) async fn while_writing<T>(
         enough.store(true, Ordering::Relaxed);
         read
     });
-    // The readers' trouble first: the writers' may follow from it.
+    // The readers' error first: the writers' error may follow from it.
     let read = read?;
     Ok((last?, read))
 }
@@ -236,7 +238,7 @@ fn labelled(name: &str) -> Object {
     config_map(name).with("metadata.labels.half", half)
 }
 
-/// The resource version written; none for a delete.
+/// Returns the written resource version; None for a delete.
 async fn write_somehow(ctx: &Ctx, name: &str, delete: bool) -> Result<Option<u64>, Stop> {
     let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
     let written = if answer.status == 404 {
@@ -295,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_list_and_the_watch_from_it_must_be_one_history() {
+    fn list_and_the_watch_from_it_must_be_one_history() {
         let good = "DELETED b@6, ADDED c@7, MODIFIED a@9";
         let fault = |rv, listed: &str, seen: &str| {
             fault_of_list_then_watch(&truth(), rv, &state(listed), &parse(seen)).unwrap_or_default()
@@ -319,7 +321,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_stream_may_begin_with_any_state_but_only_with_one() {
+    fn stream_may_begin_with_any_one_state() {
         for (seen, rv) in [
             ("ADDED b@3, ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", 5),
             ("ADDED a@5, ADDED c@7, MODIFIED a@9", 7),
@@ -341,7 +343,7 @@ pub(crate) mod tests {
             let error = start_of(&truth(), floor, &parse(seen)).expect_err(seen);
             assert!(error.contains(why), "{seen}: {error}");
         }
-        // A floor between two changes asks for no more than the change before it.
+        // With a floor between two changes, the change before the floor is fresh enough.
         assert_eq!(start_of(&truth(), 8, &parse("ADDED a@5, ADDED c@7, MODIFIED a@9")), Ok(7));
     }
 }

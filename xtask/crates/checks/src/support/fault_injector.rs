@@ -1,5 +1,5 @@
-//! Faults that a profile has built in, and that are off until a check turns them on: the relay between apiserver and store,
-//! and the store's disk (targets/components/faults). A file says what happens, a log what has happened.
+//! Faults that are built into a profile and off until a check turns them on: the relay between apiserver and store, and
+//! the store's disk (targets/components/faults). A file selects the fault, a log reports its effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use suite::ctx::Ctx;
 use suite::wait;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// In the position `cut` each look resets the connections that were made since the last one.
+/// In the position `cut` each look resets the connections made since the previous one.
 const FELT_EVERY: Duration = Duration::from_millis(500);
 
-/// What one program listens to and says.
+/// The files of one fault program.
 struct Place {
     file: &'static str,
-    /// In whose log it speaks.
+    /// The component whose log contains the program's lines.
     component: &'static str,
-    /// With what its lines begin.
+    /// The prefix of these lines.
     says: &'static str,
-    /// No fault.
+    /// The position without a fault.
     off: &'static str,
 }
 
 const RELAY: Place = Place { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
 const DISK: Place = Place { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
 
-/// What was counted while a fault lasted.
+/// The program's counters for the duration of a fault.
 pub(crate) struct Counts(BTreeMap<String, u64>);
 
-/// Power over a fault. When it is dropped the fault is off: also a check that is cut off leaves none behind.
+/// Control over a fault. Dropping it turns the fault off, so a cancelled check leaves no fault behind.
 pub(crate) struct Switch<'a> {
     ctx: &'a Ctx,
     control: Arc<dyn Control>,
@@ -57,14 +57,14 @@ impl Counts {
 }
 
 impl Switch<'_> {
-    /// The connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
+    /// Sets the connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
     pub(crate) fn relay(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
         Switch::new(ctx, &RELAY)?.ok_or_else(|| Stop::Skipped { need: "a relay between apiserver and store".into() })
     }
 
-    /// What an fsync of the store takes longer, in milliseconds.
+    /// Sets the additional time of an fsync of the store, in milliseconds.
     pub(crate) fn disk(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
-        let need = || Stop::Skipped { need: "a store whose fsync can be held (seccomp user notification)".into() };
+        let need = || Stop::Skipped { need: "a store whose fsync can be delayed (seccomp user notification)".into() };
         let switch = Switch::new(ctx, &DISK)?.ok_or_else(need)?;
         let begin = format!("{} start ", DISK.says);
         if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(switch) } else { Err(need()) }
@@ -76,7 +76,7 @@ impl Switch<'_> {
         Ok(control.map(|control| Switch { ctx, control, place, is_off: true }))
     }
 
-    /// Turns it, and returns what was counted under the last position when the new one is in force.
+    /// Sets the position, waits until it is in force, and returns the counters of the previous position.
     pub(crate) async fn turn(&mut self, position: &str) -> Result<Counts, Stop> {
         let token = format!("{:08x}", self.ctx.random().u32(..));
         self.is_off = false;
@@ -93,15 +93,15 @@ impl Switch<'_> {
         Ok(Counts(counts))
     }
 
-    /// Waits in this position until the program has counted so much, and gives the counts. The program tells its counts when
-    /// it gets a new line, so the same position is set again and again.
+    /// Waits in this position until the program's counters reach `least`, and returns them. The program reports its
+    /// counters when it gets a new line, so this sets the same position again and again.
     pub(crate) async fn until_felt(&mut self, position: &str, least: &[(&str, u64)]) -> Result<Counts, Stop> {
         let (begin, limit) = (Instant::now(), self.ctx.limit(60.0));
         let mut seen = self.turn(position).await?;
         while let Some(low) = seen.lacks(least) {
             if begin.elapsed() > limit {
                 let what =
-                    format!("the fault `{position}` to be felt ({:.0} s); last seen: {low}", limit.as_secs_f64());
+                    format!("the effect of the fault `{position}` ({:.0} s); last seen: {low}", limit.as_secs_f64());
                 return Err(Stop::TimedOut { what });
             }
             wait::pause(FELT_EVERY).await;
@@ -119,13 +119,13 @@ impl Drop for Switch<'_> {
     fn drop(&mut self) {
         if !self.is_off {
             let line = format!("end {}\n", self.place.off);
-            // Whatever is wrong with it is found by whoever asks the apiserver next.
+            // An error here shows up in the next request to the apiserver.
             let _ = self.control.write(&self.ctx.profile().name, self.place.file, line.as_bytes());
         }
     }
 }
 
-/// The counters in the line that begins so, `… NAME=NUMBER NAME=NUMBER`; none until it is whole.
+/// The counters in the line that begins with `begin`, `… NAME=NUMBER NAME=NUMBER`; `None` until the line is complete.
 fn counts(log: &str, begin: &str) -> Option<BTreeMap<String, u64>> {
     let line = log.split_inclusive('\n').find(|line| line.starts_with(begin) && line.ends_with('\n'))?;
     let numbers = line.split_whitespace().filter_map(|word| word.split_once('='));
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_of_several_looks_add_up_until_all_are_enough() {
+    fn counts_add_up_until_all_are_high_enough() {
         let of = |text: &str| Counts(counts(&format!("relay: 1 cut {text}\n"), "relay: 1 ").unwrap());
         let mut seen = of("reset=2 refused=0");
         let least = [("reset", 1), ("refused", 3)];
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_those_of_the_token() {
+    fn counters_are_those_of_the_tokens_line() {
         let log =
             "relay: 1 cut after pass reset=2 refused=0\nrelay: 2 pass after cut reset=0 refused=7\nrelay: 3 hold af";
         let of = |token| counts(log, token).map(Counts);

@@ -1,4 +1,4 @@
-//! What the apiserver's lease manager may do: how long a lease is granted and used for, and when the next one begins.
+//! The rules of the apiserver's lease manager: how long a lease is granted and used, and when the next one begins.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use anyhow::Context;
 /// Writes that one lease serves (defaultLeaseMaxObjectCount; there is no flag for it).
 pub(crate) const MOST: usize = 1000;
 
-/// A lease as it was used; times in seconds since the check began, each as favourable to the server as it can be.
+/// The use of a lease; times in seconds since the check began, each the most favourable to the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
     pub(crate) granted: i64,
-    /// By anyone.
+    /// By all clients.
     pub(crate) writes: usize,
-    /// When it was granted, at the earliest.
+    /// The earliest time at which it was granted.
     pub(crate) born: f64,
-    /// When the first write of this case that used it had finished: it was granted before.
+    /// When the first write of this case with this lease had returned: the lease was granted before.
     pub(crate) first_returned: f64,
-    /// When the last write of this case that used it was begun.
+    /// When the last write of this case with this lease began.
     pub(crate) last_called: f64,
 }
 
-/// What is wrong with leases that followed one another.
+/// The first fault of successive leases.
 pub(crate) fn reuse_fault(leases: &[Lease], times: &Times) -> Option<String> {
     let window = f64::from(i32::try_from(times.window()).unwrap_or(i32::MAX));
     for lease in leases {
@@ -59,12 +59,13 @@ impl Times {
         let ttl = flags.get("event-ttl").map_or("1h", String::as_str);
         let reuse = flags.get("lease-reuse-duration-seconds").map_or("60", String::as_str);
         Ok(Times {
-            ttl: seconds(ttl).with_context(|| format!("--event-ttl={ttl} is not understood"))?,
+            ttl: seconds(ttl)
+                .with_context(|| format!("--event-ttl={ttl} is not a duration of hours, minutes, seconds"))?,
             reuse: reuse.parse().with_context(|| format!("--lease-reuse-duration-seconds={reuse}"))?,
         })
     }
 
-    /// How long a lease is given to new events.
+    /// How long new events get the same lease.
     pub(crate) fn window(&self) -> i64 {
         (self.ttl / 20).min(self.reuse)
     }
@@ -104,7 +105,7 @@ mod tests {
     const TIMES: Times = Times { ttl: 3600, reuse: 60 };
 
     #[test]
-    fn a_new_lease_needs_a_full_or_an_old_one() {
+    fn new_lease_needs_a_full_or_an_old_one() {
         let next = |first_returned| lease(2, 10, first_returned - 1.0, first_returned, first_returned);
         for (first, second, word) in [
             (lease(1, 1000, 0.0, 0.1, 5.0), next(5.1), ""),
@@ -119,13 +120,13 @@ mod tests {
             assert_eq!(fault.is_empty(), word.is_empty(), "{first:?}: {fault}");
             assert!(fault.contains(word), "{word}: {fault}");
         }
-        // Each event with a lease of its own: what the reuse is there to prevent.
+        // A separate lease for each event, which the reuse must prevent.
         let each: Vec<Lease> = (0..3).map(|n| lease(n, 1, 0.0, 0.1, 0.0)).collect();
         assert!(reuse_fault(&each, &TIMES).is_some());
     }
 
     #[test]
-    fn the_window_is_a_part_of_the_ttl_and_has_a_limit() {
+    fn window_is_a_limited_part_of_the_ttl() {
         let flags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         for (given, window, granted) in [
             (flags(&[]), 60, 3660),

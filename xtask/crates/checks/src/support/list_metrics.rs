@@ -1,5 +1,4 @@
-//! What an apiserver counts about itself and which feature gates it has, read from /metrics.
-//! The list checks share this; no check is here.
+//! An apiserver's counters and feature gates, read from /metrics. The list checks share this module; it holds no check.
 
 use suite::api::Request;
 use suite::check::Stop;
@@ -31,7 +30,7 @@ impl Metrics {
         Err(Stop::Skipped { need: format!("feature gate {gate}, which {state}") })
     }
 
-    /// The sum of all samples of a counter that have these labels; 0 if there is none.
+    /// The sum of all samples of a counter that have these labels; 0 without such samples.
     pub(crate) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         // Go writes large counters as 1e+06.
         let sum: f64 = self.samples(name, labels).into_iter().sum();

@@ -1,6 +1,6 @@
-//! What the documentation promises for every combination of a list's parameters. Pure: nothing is asked here; the check
-//! `list.matrix` asks. Rules: kubernetes.io API concepts, "Semantics for get and list"; KEP-2523 (resourceVersionMatch);
-//! KEP-365 (continue).
+//! The documented answer to every combination of the list parameters. Pure: the check `list.matrix` sends the requests.
+//! Rules: kubernetes.io API concepts, "Semantics for get and list"; KEP-2523 (resourceVersionMatch); KEP-365
+//! (continue).
 
 /// A list's parameters, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -8,7 +8,7 @@ pub(crate) struct Question {
     pub(crate) version: Version,
     pub(crate) matching: Matching,
     pub(crate) limit: Limit,
-    /// Whether it goes on behind a first page with the same selector.
+    /// Whether it continues a first page with the same selector.
     pub(crate) continued: bool,
     pub(crate) selector: Selector,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Question {
 pub(crate) enum Version {
     Unset,
     Zero,
-    /// After which there were changes.
+    /// A version after which there were changes.
     Old,
     /// That of the last change.
     Current,
@@ -37,9 +37,9 @@ pub(crate) enum Matching {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Limit {
     None,
-    /// Less than there is to list.
+    /// Less than the number of matching objects.
     Small,
-    /// More than there is.
+    /// More than the number of matching objects.
     Large,
 }
 
@@ -47,29 +47,29 @@ pub(crate) enum Limit {
 pub(crate) enum Selector {
     None,
     Label,
-    /// A field selector that lets several objects through.
+    /// A field selector that matches several objects.
     Field,
-    /// `metadata.name=x`, which kube-apiserver makes a read of one key.
+    /// `metadata.name=x`, which kube-apiserver turns into a read of one key.
     Name,
 }
 
-/// What the answer must be.
+/// The expected answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
     Refused { status: u16, reason: &'static str },
     Answered { state: State, limit: Kept },
 }
 
-/// The revision of which the state is shown.
+/// The revision whose state is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
     /// Not before the last acknowledged write.
     Latest,
-    /// Any that ever was.
+    /// Any state that the store had.
     Any,
-    /// The asked one or a later one.
+    /// The requested one or a later one.
     NotOlder,
-    /// The asked one.
+    /// The requested one.
     Exact,
     /// That of the first page.
     FirstPage,
@@ -78,7 +78,7 @@ pub(crate) enum State {
 /// Whether the limit binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kept {
-    /// There is none.
+    /// The list has no limit.
     NoLimit,
     Always,
     /// At resourceVersion 0 a server may send everything.
@@ -105,9 +105,9 @@ pub(crate) fn promise(question: Question) -> Promise {
         (Version::Zero, _) => State::Any,
         (_, Matching::Exact) => State::Exact,
         (_, Matching::NotOlderThan) => State::NotOlder,
-        // The documentation says Exact for each list with a limit. For a list of one name kube-apiserver reads one key,
-        // without looking at the limit (ValidateListOptions: `opts.Recursive && opts.Predicate.Limit > 0`): it shows the
-        // present state. So for that no more is wanted than for a list without a limit.
+        // The documentation says Exact for each list with a limit. For a list of one name kube-apiserver reads one key
+        // and ignores the limit (ValidateListOptions: `opts.Recursive && opts.Predicate.Limit > 0`): it shows the
+        // present state. So this list has the rule of a list without a limit.
         (_, Matching::Unset) if limit == Limit::None || selector == Selector::Name => State::NotOlder,
         (_, Matching::Unset) => State::Exact,
     };
@@ -149,7 +149,7 @@ impl Promise {
     }
 }
 
-/// Every kind of promise, each of which some combination must have.
+/// Every kind of promise. Some combination must have each of them.
 pub(crate) const KINDS: [&str; 8] =
     ["refused 400", "refused 422", "refused 504", "Latest", "Any", "NotOlder", "Exact", "FirstPage"];
 
@@ -160,7 +160,7 @@ mod tests {
     use {Limit as L, Matching as M, Selector as S, Version as V};
 
     #[test]
-    fn the_combinations_are_all_and_have_every_kind_of_promise() {
+    fn questions_are_complete_and_cover_every_kind_of_promise() {
         let all = questions();
         assert_eq!(all.len(), 6 * 3 * 3 * 2 * 3 + 6 * 3 * 3);
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn promises_are_those_of_the_documentation() {
+    fn promises_match_the_documentation() {
         let answered = |state, limit| Promise::Answered { state, limit };
         for (version, matching, limit, continued, expected) in [
             (V::Unset, M::Unset, L::None, false, answered(State::Latest, Kept::NoLimit)),

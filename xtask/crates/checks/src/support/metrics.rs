@@ -1,4 +1,4 @@
-//! What an apiserver says of itself on `/metrics`: counters and feature gates.
+//! Counters and feature gates from an apiserver's `/metrics`.
 
 use suite::api::Request;
 use suite::check::Stop;
@@ -36,7 +36,7 @@ impl Metrics {
         self.sum("kubernetes_feature_enabled", &[("name", name)]).map(|value| value > 0.0)
     }
 
-    /// Whether any sample's name begins like this.
+    /// Whether any sample's name begins with `prefix`.
     pub(crate) fn has_any(&self, prefix: &str) -> bool {
         self.0.lines().any(|line| line.starts_with(prefix))
     }

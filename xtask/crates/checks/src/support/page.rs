@@ -1,5 +1,5 @@
-//! A list next to the store's state at the list's revision: reading pages, following them, and the pure comparisons.
-//! No check is here; the list and rv checks share this.
+//! Compares lists with the store's state at the list's revision: reading pages, following tokens, and the pure
+//! comparisons. The list and rv checks share this module; it holds no check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::store::KeyValue;
 
-/// A key and the revision of its last change: in one store this names a state of an object.
+/// A key and the revision of its last change, which together identify a state of an object in one store.
 pub(crate) type Entry = (String, u64);
 
-/// A chain with more pages than this has no end.
+/// The limit of pages in a chain; a longer chain counts as endless.
 const MOST_PAGES: usize = 100;
 
 /// One answer to a LIST.
@@ -30,11 +30,11 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Reads a list answer; the error says what a list must have and this one lacks.
+    /// Reads a list answer; the error names the missing or malformed field.
     pub(crate) fn read(list: &Object, resource: &Resource, etcd_prefix: &str) -> Result<Page, String> {
         let rv = revision(list.rv_text()).map_err(|fault| format!("metadata.resourceVersion of the list: {fault}"))?;
         if !list.0["items"].is_array() {
-            return Err(format!("the list's `items` is no array but {}", list.0["items"]));
+            return Err(format!("the list's `items` is not an array but {}", list.0["items"]));
         }
         let mut items = Vec::new();
         for item in list.items() {
@@ -46,13 +46,13 @@ impl Page {
     }
 }
 
-/// A resource version as a number. Zero and leading zeros are refused: no live resource version has them.
+/// A resource version as a number. Rejects zero and leading zeros: no live resource version has them.
 pub(crate) fn revision(text: &str) -> Result<u64, String> {
     let canonical = !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| canonical).ok_or_else(|| format!("{text:?} is no decimal revision"))
+    text.parse().ok().filter(|_| canonical).ok_or_else(|| format!("{text:?} is not a decimal revision"))
 }
 
-/// What the items lack or have too much compared with what the store makes expect; the order does not matter.
+/// The first missing, unexpected or differing item compared with the expected entries; the order does not matter.
 pub(crate) fn fault_of_items(items: &[Entry], expected: &[Entry]) -> Option<String> {
     let mut left: BTreeMap<&str, u64> = expected.iter().map(|(key, rv)| (key.as_str(), *rv)).collect();
     for (key, rv) in items {
@@ -69,7 +69,7 @@ pub(crate) fn fault_of_items(items: &[Entry], expected: &[Entry]) -> Option<Stri
 /// Whether pages of one chain are the store's state `stored` at their common revision, in key order, each within
 /// `limit` (None: the server was free to ignore it), with a token exactly on those pages after which more remains.
 pub(crate) fn fault_of_chain(pages: &[Page], stored: &[Entry], limit: Option<usize>) -> Option<String> {
-    let Some(first) = pages.first() else { return Some("there is no page".into()) };
+    let Some(first) = pages.first() else { return Some("the chain has no pages".into()) };
     let mut seen = 0;
     for (number, page) in pages.iter().enumerate().map(|(index, page)| (index + 1, page)) {
         if page.rv != first.rv {
@@ -119,13 +119,13 @@ pub(crate) fn show(entries: &[Entry]) -> String {
 }
 
 /// The state of the resource in the case's namespace at revision `rv`, in key order. A revision that the store does not
-/// have yet fails the check: the server made it up.
+/// have yet fails the check: the server invented it.
 pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<Vec<Entry>, Stop> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     match ctx.store(resource).list(&prefix, rv.cast_signed()).await {
         Ok((stored, _)) => Ok(entries(&stored)),
         Err(error) if error.is_future() => {
-            Err(Stop::failed(format!("the server speaks of revision {rv}, which the store does not have yet")))
+            Err(Stop::failed(format!("the server returned revision {rv}, which the store does not have yet")))
         }
         Err(error) => Err(error.into()),
     }
@@ -226,7 +226,7 @@ mod tests {
             (&["7: a@3 b@4"], "page 1 has no continue token after 2 of 4 items"),
             (&["7: a@3 b@4 +", "7: b@4 d@6"], "/r/b is listed twice"),
             (&["7: a@3 b@4 +", "7: +", "7: c@5 d@6"], ""),
-            (&[], "there is no page"),
+            (&[], "the chain has no pages"),
             (&["7: b@4 a@3 +", "7: c@5 d@6"], "/r/b is listed before /r/a"),
             (&["7: a@3 b@4 +", "7: c@5 d@9"], "/r/d is listed at 9"),
         ] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_told_by_its_path() {
+    fn difference_names_the_field_path() {
         let object = json!({"kind": "K", "metadata": {"name": "a", "labels": {"x": "y"}}, "data": [1, 2]});
         assert_eq!(difference(&object, &object), None);
         for (pointer, value, expected) in [

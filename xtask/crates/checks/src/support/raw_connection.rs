@@ -17,7 +17,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for S {}
 
 /// Connects and sends the head of a GET over HTTP/1.1, with `more` header lines, each with its line end.
 pub(crate) async fn dial(ctx: &Ctx, what: &Request, more: &str) -> Result<Box<dyn Wire>, Stop> {
-    let server: Uri = ctx.profile().apiserver.parse().context("the apiserver's address is no URI")?;
+    let server: Uri = ctx.profile().apiserver.parse().context("the apiserver's address is not a URI")?;
     let host = server.authority().context("the apiserver's address has no host")?.to_string();
     let identity = Identity::of(ctx.profile())?;
     let authorization = identity.authorization.map(|value| format!("Authorization: {value}\r\n")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! One object of each stored resource, made from the release's table. What is expected of their bytes is not said here.
+//! One object of each stored resource, made from the release's table. The callers decide about the stored bytes.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use model::StoredResource;
@@ -10,28 +10,28 @@ use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::store::KeyValue;
 
-/// An object that was created and its value in the store.
+/// A created object and its value in the store.
 pub(crate) struct Sample<'a> {
     pub(crate) row: &'a StoredResource,
-    /// As the request was answered.
+    /// The object in the response.
     pub(crate) object: Object,
     pub(crate) stored: KeyValue,
 }
 
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Updates tried before the conflicts are taken for a fault.
+/// Number of attempts after which conflicts count as a fault.
 const ATTEMPTS: usize = 10;
 
 /// Fields that no create stores: each read sets them (kubernetes pkg/apis/core/v1/defaults.go).
 const DEFAULTED_BY_READING: &[(&str, &str)] = &[("persistentvolumeclaims", "status.phase")];
 
-/// Resources whose names are not free to choose, so that a second case could not make one as well. The last two are
-/// kept by other servers in the same process.
+/// Resources without free choice of the name, so that a second case could not create one as well. The last two are
+/// written by other servers in the same process.
 const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresourcedefinitions", "apiservices"];
 
-/// Creates the samples in the case's namespace and, where a resource has none, under the case's own name.
+/// Creates the samples in the case's namespace; a cluster-scoped one gets the case's prefix in its name.
 pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, Stop> {
     let rows = ctx.table()?.iter();
     let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
@@ -42,7 +42,7 @@ pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, Stop> {
     Ok(samples)
 }
 
-/// Replaces every sample with itself, changed by `change`.
+/// Changes every sample by `change`; returns the new samples.
 pub(crate) async fn update<'a>(
     ctx: &'a Ctx,
     samples: Vec<Sample<'a>>,
@@ -53,13 +53,13 @@ pub(crate) async fn update<'a>(
 }
 
 impl Sample<'_> {
-    /// Whether the answer was given in the version that is stored, so that both must say the same.
+    /// Whether the answer is in the stored version, so that answer and value must be equal.
     pub(crate) fn is_answered_as_stored(&self) -> bool {
         let resource = &self.row.resource;
         self.row.stored_as == format!("{}/{}", resource.api_version(), resource.kind)
     }
 
-    /// Where the stored object, as `parsed`, differs from the answered one without its resource version.
+    /// The difference of the stored object, as `parsed`, from the answered one without its resource version.
     pub(crate) fn difference(&self, parsed: &Value) -> Option<String> {
         let mut answered = self.object.clone().without("metadata.resourceVersion");
         let plural = self.row.resource.plural.as_str();
@@ -69,7 +69,7 @@ impl Sample<'_> {
         stored_bytes::difference(&answered.0, parsed)
     }
 
-    /// A fault with the key it was found at.
+    /// A fault with its key.
     pub(crate) fn failed(&self, fault: &str) -> Stop {
         Stop::failed(format!("the value of {}: {fault}", self.stored.key))
     }
@@ -82,7 +82,7 @@ async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<
     Ok(Sample { row, object, stored })
 }
 
-/// The object that the row's stub makes.
+/// The object from the row's stub.
 pub(crate) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyhow::Result<Object> {
     let mut object = Object::new(&row.resource, name);
     let stub = row.stub.replace("{namespace}", namespace);
@@ -94,7 +94,7 @@ pub(crate) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyho
             _ => object.with(&field, value),
         };
     }
-    // Without any field set there would be nothing to manage, hence no managedFields.
+    // The server writes no managedFields if no field is set.
     Ok(object.with("metadata.labels.sample", "yes"))
 }
 
@@ -109,7 +109,7 @@ async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> 
         }
         object = ctx.get(&row.resource, object.name()).await?;
     }
-    Err(Stop::failed(format!("{ATTEMPTS} updates of {}, each right after a read, met a conflict", object.name())))
+    Err(Stop::failed(format!("{ATTEMPTS} updates of {}, each right after a read, were conflicts", object.name())))
 }
 
 /// The value that the request wrote: the apiserver's own controllers write to a few resources as well.

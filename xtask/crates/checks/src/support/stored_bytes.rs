@@ -1,4 +1,4 @@
-//! What can be wrong with a stored value, told from its bytes alone. No request is made here.
+//! Faults of a stored value that its bytes alone show. This file sends no requests.
 //!
 //! Each `*_fault` says what is wrong, or nothing. Layouts are explained in [`judge::decode`].
 
@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use judge::decode::{self, Encoding, Field, Wire, encoding, envelope, object_meta};
 
-/// Whether the value is protobuf behind the four magic bytes.
+/// The value must be protobuf behind the four magic bytes.
 pub(crate) fn protobuf_fault(value: &[u8]) -> Option<String> {
     let seen = encoding(value);
     (seen != Encoding::Protobuf).then(|| format!("begins with {}, which is {seen:?}, not 6b 38 73 00", head(value)))
 }
 
-/// The envelope: TypeMeta as given (`apps/v1/Deployment`), the object with this name, two empty fields, nothing else.
+/// The envelope must hold the given TypeMeta (`apps/v1/Deployment`), the object with this name, two empty fields and
+/// nothing else.
 pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Option<String> {
     let seen = match envelope(value) {
         Ok(seen) => seen,
@@ -36,10 +37,12 @@ pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Optio
         Err(error) => return Some(error),
     };
     let seen = decode::field(&meta, object_meta::NAME).unwrap_or_default();
-    (seen != name.as_bytes()).then(|| format!("the object within is named {:?}", String::from_utf8_lossy(seen)))
+    (seen != name.as_bytes())
+        .then(|| format!("the object in the envelope is named {:?}", String::from_utf8_lossy(seen)))
 }
 
-/// One compact JSON object and a newline, of the kind `stored_as`, without a resource version; else the object itself.
+/// Returns the object if the value is one compact JSON object of the kind `stored_as` without a resource version,
+/// followed by a newline.
 pub(crate) fn json_fault(value: &[u8], stored_as: &str) -> Result<Value, String> {
     if !value.starts_with(b"{") {
         return Err(format!("begins with {}, not with a brace", head(value)));
@@ -48,41 +51,41 @@ pub(crate) fn json_fault(value: &[u8], stored_as: &str) -> Result<Value, String>
     if let Some(at) = space_outside_strings(text) {
         return Err(format!("is not compact: white space at byte {at}"));
     }
-    let object = serde_json::from_slice(text).map_err(|error| format!("is no JSON: {error}"))?;
+    let object = serde_json::from_slice(text).map_err(|error| format!("is not JSON: {error}"))?;
     typed(object, stored_as)
 }
 
-/// YAML text that is not JSON, of the kind `stored_as`, without a resource version; else the object itself.
+/// Returns the object if the value is YAML, but not JSON, of the kind `stored_as` without a resource version.
 pub(crate) fn yaml_fault(value: &[u8], stored_as: &str) -> Result<Value, String> {
     let seen = encoding(value);
     if seen != Encoding::Yaml {
         return Err(format!("begins with {}, which is {seen:?}, not YAML", head(value)));
     }
-    let object = serde_yaml::from_slice(value).map_err(|error| format!("is no YAML: {error}"))?;
+    let object = serde_yaml::from_slice(value).map_err(|error| format!("is not YAML: {error}"))?;
     typed(object, stored_as)
 }
 
-/// Whether anything stands in the metadata that only the answer of a read may carry, and managedFields is there.
+/// The metadata must have managedFields, and no value in a field that only a response may carry.
 pub(crate) fn versioned_fault(value: &[u8]) -> Option<String> {
     match encoding(value) {
         Encoding::Protobuf => protobuf_versioned_fault(value).unwrap_or_else(Some),
         Encoding::Json => text_versioned_fault(serde_json::from_slice(value).map_err(|error| error.to_string())),
         Encoding::Yaml => text_versioned_fault(serde_yaml::from_slice(value).map_err(|error| error.to_string())),
-        other => Some(format!("is {other:?}, which shows no metadata")),
+        other => Some(format!("is {other:?}: its metadata cannot be read")),
     }
 }
 
-/// The first place where two values differ, `spec.ports[0].name`; none if they are equal.
+/// The first difference of two values, with its path (`spec.ports[0].name`); none if they are equal.
 pub(crate) fn difference(expected: &Value, seen: &Value) -> Option<String> {
     differ(expected, seen, true)
 }
 
-/// The first place where `wanted` has something that `seen` does not have alike; `seen` may have more.
+/// The first field or item of `wanted` that `seen` lacks or has with another value; `seen` may have more fields.
 pub(crate) fn lost(wanted: &Value, seen: &Value) -> Option<String> {
     differ(wanted, seen, false)
 }
 
-/// Where `needle` stands in `value`.
+/// The index of `needle` in `value`.
 pub(crate) fn position(value: &[u8], needle: &[u8]) -> Option<usize> {
     value.windows(needle.len().max(1)).position(|window| window == needle)
 }
@@ -152,7 +155,7 @@ fn meta_fields(object: &[u8]) -> Result<Vec<Field<'_>>, String> {
     }
 }
 
-/// The index of the first white space that is not within a string of JSON.
+/// The index of the first white space outside JSON strings.
 fn space_outside_strings(text: &[u8]) -> Option<usize> {
     let (mut within, mut escaped) = (false, false);
     for (at, byte) in text.iter().enumerate() {
@@ -200,7 +203,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_envelope_is_refused_for_each_deviation() {
+    fn every_deviation_of_an_envelope_is_a_fault() {
         let good = value(b"", b"", b"m", END);
         let fault = |value: &[u8]| envelope_fault(value, "v1/ConfigMap", "a");
         assert_eq!(fault(&good), None);
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_magic_makes_protobuf() {
+    fn protobuf_requires_the_magic_bytes() {
         assert_eq!(protobuf_fault(b"k8s\0\x0a"), None);
         for bad in [&b""[..], b"k8s", b"k8s:enc:aescbc:v1:k:", b"{}", b"\x0ak8s\0"] {
             assert!(protobuf_fault(bad).is_some(), "{bad:?}");
@@ -246,7 +249,7 @@ mod tests {
             (line(br#"{"kind":"ConfigMap","metadata":{}}"#), "says /ConfigMap"),
             (line(br#"{"kind":"Secret","apiVersion":"v1","metadata":{}}"#), "says v1/Secret"),
             (line(br#"[{}]"#), "brace"),
-            (line(br#"{"kind":"#), "no JSON"),
+            (line(br#"{"kind":"#), "not JSON"),
             (b"kind: ConfigMap\n".to_vec(), "brace"),
         ] {
             let fault = json_fault(&bad, "v1/ConfigMap").unwrap_err();
@@ -263,7 +266,7 @@ mod tests {
             (b"k8s\0", "Protobuf"),
             (b"apiVersion: v1\nkind: Secret\nmetadata: {}\n", "says v1/Secret"),
             (b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  resourceVersion: \"1\"\n", "resourceVersion"),
-            (b"apiVersion: v1\nkind: [ConfigMap\n", "no YAML"),
+            (b"apiVersion: v1\nkind: [ConfigMap\n", "is not YAML"),
         ] {
             let fault = yaml_fault(bad, "v1/ConfigMap").unwrap_err();
             assert!(fault.contains(word), "{word}: {fault}");
@@ -289,14 +292,14 @@ mod tests {
             let fault = versioned_fault(&bad).unwrap_or_default();
             assert!(fault.contains(word), "{word}: {fault}");
         }
-        // Absent is not empty: the generated marshaler writes both fields always.
+        // Absent is not empty: the generated marshaler always writes both fields.
         let absent = [bytes(1, &[bytes(1, b"a"), bytes(17, b"m")].concat())].concat();
         let absent = [PROTOBUF_MAGIC, &bytes(1, b""), &bytes(2, &absent), END].concat();
         assert!(versioned_fault(&absent).is_some_and(|fault| fault.contains("[]")));
     }
 
     #[test]
-    fn the_place_of_a_difference_is_named() {
+    fn difference_names_its_path() {
         let base = json!({"a": {"b": [1, {"c": "x"}]}, "d": null});
         assert_eq!(difference(&base, &base), None);
         let changed = json!({"a": {"b": [1, {"c": "y"}]}, "d": null});

@@ -1,11 +1,11 @@
-//! A protobuf value as it is answered, made into the one that the store must hold: the same bytes, but for the resource
-//! version, which is there and empty, and for every length around it.
+//! Converts a protobuf value from a response into the value that the store must hold: the same bytes, except that the
+//! resource version is present and empty and that all enclosing lengths match.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 
 use judge::decode::{self, Field, PROTOBUF_MAGIC, Wire, object_meta};
 
-/// The same protobuf value with an empty resource version: what the store must hold for an object that was answered so.
+/// The protobuf value of a response with an empty resource version: the value that the store must hold for the object.
 pub(crate) fn without_resource_version(value: &[u8]) -> Result<Vec<u8>, String> {
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).ok_or("the value does not begin with k8s\\0")?;
     let mut bare = PROTOBUF_MAGIC.to_vec();
@@ -40,7 +40,7 @@ fn bare_meta(meta: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bare)
 }
 
-/// Writes a field, with other bytes if there are any given.
+/// Writes a field, with the bytes of `replaced` if it is given.
 fn write(out: &mut Vec<u8>, field: &Field<'_>, replaced: Option<&[u8]>) {
     match (&field.value, replaced) {
         (Wire::Varint(number), _) => {
@@ -87,8 +87,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn emptying_the_resource_version_shortens_every_length_around_it() {
-        // 128 bytes and more make two-byte lengths, which shrink to one byte again.
+    fn emptying_the_resource_version_shrinks_enclosing_lengths() {
+        // Lengths from 128 bytes on take two bytes and must shrink to one byte.
         let answered = value(b"", &[b'9'; 150], b"m", END);
         assert_eq!(without_resource_version(&answered).unwrap(), value(b"", b"", b"m", END));
         assert!(without_resource_version(b"{}").is_err());

@@ -1,11 +1,12 @@
-//! Waits until the server's watch cache knows what the store knows. A check that puts a value into the store which nobody
-//! can read needs it before it leaves the objects beside it to the clean-up.
+//! Waits until the server's watch cache has caught up with the store. A check that puts an unreadable value into the
+//! store must call this before it leaves the other objects of that resource to the clean-up.
 //!
-//! At such a value the cache's watch of the store ends, and is opened again where it was, for half a minute
-//! (apiserver pkg/storage/cacher/cacher.go, MaxInternalErrorRetryDuration); then the cache begins anew with a list.
-//! Whenever a watch is opened etcd may tell of progress past changes that it has not sent
-//! (<https://github.com/etcd-io/etcd/issues/20242>, the check `storage.etcd-progress`). The cache believes it, goes on from
-//! there, and never learns of them: an object that was deleted then is in every list for ever. Seen once, in a slow guest.
+//! The cache's watch of the store ends at such a value. For half a minute the cache opens the watch again at the same
+//! revision (apiserver pkg/storage/cacher/cacher.go, MaxInternalErrorRetryDuration); then it starts over with a list.
+//! Whenever a watch is opened, etcd may report progress past changes that it has not sent
+//! (<https://github.com/etcd-io/etcd/issues/20242>, the check `storage.etcd-progress`). The cache trusts this progress,
+//! continues from there, and never receives the changes: an object that was deleted meanwhile stays in every list for
+//! ever. Seen once, in a slow guest.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use suite::wait;
 
 const LIMIT: f64 = 90.0;
 
-/// Waits until the cache tells of changes that are made now. The object is changed for that.
+/// Waits until the cache shows new changes. Changes the object for that.
 pub(crate) async fn until_followed(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
     let path = object_path(resource, ctx.namespace().await?, name);
     let what = format!("the watch cache of {} to follow the store", resource.plural);
@@ -26,7 +27,8 @@ pub(crate) async fn until_followed(ctx: &Ctx, resource: &Resource, name: &str) -
         let object = ctx.get(resource, name).await?;
         let touched = object.rv_text().to_owned();
         let rv = ctx.update(resource, &object.with("metadata.labels.touched", touched)).await?.rv();
-        // Not recorded: what the cache has missed would be told of it by the judge of reads, in a check of something else.
+        // Not recorded: if the cache missed changes, the judge of reads would report them as a failure of another
+        // check.
         let answer = ctx.send(&Request::get(path.clone()).query(format!("resourceVersion={rv}"))).await?;
         let follows = answer.is_success() && answer.object()?.rv() >= rv;
         Ok(if follows { Ok(()) } else { Err(format!("after the change {rv}: {answer}")) })

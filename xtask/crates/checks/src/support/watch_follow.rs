@@ -1,5 +1,5 @@
-//! A client's whole life as a reader: a watch that is resumed whenever it ends, and a list where the server says that the
-//! resource version has expired. Its legs, laid end to end, must be the store's history.
+//! A reader that resumes its watch whenever it ends, and lists again if the server answers that the resource version
+//! has expired. Its segments, one after another, must be the store's history.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,27 +18,27 @@ use suite::watch::{Event, Next, Watch, WatchOptions};
 /// Reads one collection from a resource version on, through ends and expiries.
 pub(crate) struct Follower<'c> {
     pub(crate) legs: Vec<Leg>,
-    /// How each stream so far has ended.
+    /// The ends of all streams so far.
     pub(crate) ends: Vec<End>,
     ctx: &'c Ctx,
     transport: Transport,
     resource: &'c Resource,
-    /// Without a resource version.
+    /// The options without a resource version.
     options: WatchOptions,
-    /// From where the next stream begins.
+    /// The resource version from which the next stream begins.
     rv: u64,
     watch: Option<Watch>,
     last_id: Option<u64>,
 }
 
-/// How long nothing has to come before the goal is looked at again.
+/// The duration of silence after which the reader looks at the goal again.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// What came without a break in the resource versions.
+/// A segment: events without a break in the resource versions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leg {
     from: u64,
-    /// The list with which it begins after an expiry.
+    /// The list with which the segment begins after an expiry.
     listed: Option<State>,
     told: Vec<Told>,
 }
@@ -58,7 +58,7 @@ impl<'c> Follower<'c> {
         Ok(follower)
     }
 
-    /// Makes sure that a stream is open, as it is not between an end and the next read.
+    /// Makes sure that a stream is open: between an end and the next read there is none.
     pub(crate) async fn keep_open(&mut self) -> Result<(), Stop> {
         while self.watch.is_none() {
             self.resume().await?;
@@ -74,7 +74,7 @@ impl<'c> Follower<'c> {
         Ok(())
     }
 
-    /// Reads until `last` is set and has been reached, and closes and resumes after every `most` events.
+    /// Reads until `last` is set and reached; closes and resumes after every `most` events.
     pub(crate) async fn follow_until(&mut self, last: &AtomicU64, most: usize) -> Result<(), Stop> {
         let mut read = 0;
         loop {
@@ -82,7 +82,7 @@ impl<'c> Follower<'c> {
             if goal > 0 && self.rv >= goal {
                 return Ok(());
             }
-            // Without a goal there may be nothing to come for a while; with one, silence is a time-out.
+            // Without a goal no event may come for a while; with one, silence is a time-out.
             let limit = if goal > 0 { self.ctx.limit(30.0) } else { QUIET };
             match self.step(limit).await {
                 Err(Stop::TimedOut { .. }) if goal == 0 => {}
@@ -95,7 +95,7 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Reads so many events, then closes the stream; the next read resumes.
+    /// Reads `count` events, then closes the stream; the next read resumes.
     pub(crate) async fn read_and_close(&mut self, count: usize) -> Result<(), Stop> {
         for _ in 0..count {
             self.step(self.ctx.limit(30.0)).await?;
@@ -104,7 +104,7 @@ impl<'c> Follower<'c> {
         Ok(())
     }
 
-    /// How the present stream ends, which it must within `limit`.
+    /// Returns the end of the present stream, which must come within `limit`.
     pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<End, Stop> {
         let before = self.ends.len();
         while self.ends.len() == before {
@@ -113,14 +113,14 @@ impl<'c> Follower<'c> {
         Ok(self.ends[before].clone())
     }
 
-    /// One event or one end; after an end the stream is resumed.
+    /// Reads one event or one end; first resumes the stream if it has ended.
     async fn step(&mut self, limit: Duration) -> Result<(), Stop> {
         self.keep_open().await?;
         self.step_without_resuming(limit).await
     }
 
     async fn step_without_resuming(&mut self, limit: Duration) -> Result<(), Stop> {
-        let Some(watch) = &mut self.watch else { return Err(self.stop("there is no open stream")) };
+        let Some(watch) = &mut self.watch else { return Err(self.stop("no stream is open")) };
         match watch.poll(limit).await? {
             Next::Event(event) => self.take(&event).await,
             Next::End => {
@@ -150,11 +150,11 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// Opens the next stream. A server that was just started again may still refuse connections of the old one.
+    /// Opens the next stream. Right after a restart of the server, connections to the old process may still fail.
     async fn resume(&mut self) -> Result<(), Stop> {
         let mut options = WatchOptions { resource_version: Some(self.rv.to_string()), ..self.options.clone() };
         options.resumes = self.last_id;
-        let what = format!("{} to be accepted from {}", self.name(), self.rv);
+        let what = format!("the server to accept {} from {}", self.name(), self.rv);
         let (ctx, transport, resource) = (self.ctx, self.transport, self.resource);
         let answer = until(&what, ctx.limit(30.0), Duration::from_millis(100), || async {
             match ctx.try_watch(transport, resource, &options).await {
@@ -176,7 +176,7 @@ impl<'c> Follower<'c> {
         }
     }
 
-    /// What a client does when its resource version has expired.
+    /// Lists again, as a client does when its resource version has expired.
     async fn list_again(&mut self) -> Result<(), Stop> {
         self.watch = None;
         self.last_id = None;
@@ -194,7 +194,7 @@ impl<'c> Follower<'c> {
         Ok(())
     }
 
-    /// Fails unless the legs together are `truth`, which ends at `last`.
+    /// Fails unless the segments together are `truth`, which ends at `last`.
     pub(crate) fn judge(&self, truth: &Truth) -> Result<(), Stop> {
         self.ctx.count("events", self.legs.iter().map(|leg| leg.told.len() as u64).sum());
         fault_of(&self.legs, truth).map_or(Ok(()), |fault| Err(self.stop(&fault)))
@@ -230,7 +230,7 @@ fn fault_of(legs: &[Leg], truth: &Truth) -> Option<String> {
             return Some(format!("the list at {} after an expiry: {difference}", leg.from));
         }
         let due = truth.after(leg.from);
-        // Only the last leg must go to the end: an earlier one was cut off, and the list after it is the rest.
+        // Only the last segment must reach the end: an earlier one was cut off, and the list after it covers the rest.
         let due = if place + 1 == legs.len() { due } else { &due[..leg.told.len().min(due.len())] };
         if let Some(difference) = first_difference(due, &leg.told) {
             return Some(format!("after {}: {difference}", leg.from));
@@ -239,7 +239,7 @@ fn fault_of(legs: &[Leg], truth: &Truth) -> Option<String> {
     None
 }
 
-/// What a watch with a selector must tell of recorded changes whose values are JSON.
+/// The expected events of a watch with a selector, for recorded changes whose values are JSON.
 pub(crate) fn selected(revisions: &[Revision], matches: impl Fn(&Value) -> bool) -> Truth {
     let mut matched: std::collections::BTreeMap<&str, bool> = std::collections::BTreeMap::new();
     let mut truth = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn legs_end_to_end_are_the_history() {
+    fn segments_one_after_another_are_the_history() {
         let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
         assert_eq!(fault_of(&[leg(2, None, "ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8")], &truth), None);
         let relisted = [leg(2, None, "ADDED b@3"), leg(6, Some("x a@5"), "ADDED c@8")];
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_turns_changes_into_coming_and_going() {
+    fn selector_turns_changes_into_added_and_deleted() {
         let change = |rev: i64, value: &str| Revision {
             at: 0,
             rev,

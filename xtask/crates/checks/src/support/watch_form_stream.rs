@@ -1,5 +1,5 @@
 //! Watches in any form and over any carrier, read event by event and recorded like every other stream, so that the
-//! whole-run judges hold them against the store's history and against the JSON streams.
+//! judges of the whole run compare them with the store's history and with the JSON streams.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use suite::ctx::Ctx;
 use suite::overload;
 use suite::record::key;
 
-/// What carries the events.
+/// The carrier of the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Http1,
@@ -27,7 +27,7 @@ pub(crate) enum Over {
     WebSocket,
 }
 
-/// An open stream with everything that it has sent.
+/// An open stream and all events that it has sent.
 pub(crate) struct FormStream<'c> {
     pub(crate) form: Form,
     pub(crate) events: Vec<Sent>,
@@ -35,9 +35,9 @@ pub(crate) struct FormStream<'c> {
     resource: &'c Resource,
     over: Over,
     carrier: Carrier,
-    /// What came over HTTP and is no whole event yet.
+    /// Bytes received over HTTP that are not a complete event yet.
     buffer: BytesMut,
-    /// How much of the raw body is in `buffer` or was cut from it.
+    /// The number of bytes of the raw body that are in `buffer` or were cut from it.
     taken: usize,
     record: Stream,
     is_recorded: bool,
@@ -59,7 +59,7 @@ impl Over {
 }
 
 impl<'c> FormStream<'c> {
-    /// A watch in the case's namespace after `rv`, or with initial events where there is none.
+    /// Opens a watch in the case's namespace after `rv`, or with initial events without `rv`.
     pub(crate) async fn open(
         ctx: &'c Ctx,
         over: Over,
@@ -115,7 +115,7 @@ impl<'c> FormStream<'c> {
             record,
             is_recorded: false,
         };
-        // A WebSocket's answer is the handshake's; what Content-Type that has says nothing.
+        // A WebSocket's response is that of the handshake; its Content-Type says nothing about the events.
         if over != Over::WebSocket && media_type != form.content_type() {
             let expected = form.content_type();
             return Err(stream.fail(&format!("the Content-Type should be {expected}, seen {media_type:?}")));
@@ -191,7 +191,7 @@ impl<'c> FormStream<'c> {
         }
     }
 
-    /// Closes a WebSocket from our side; gives what the server answered.
+    /// Closes a WebSocket as the client; returns the server's answer.
     pub(crate) async fn close(&mut self) -> Result<Message, Stop> {
         match &mut self.carrier {
             Carrier::WebSocket(socket) => socket.close(Instant::now() + self.ctx.limit(30.0)).await,
@@ -231,7 +231,7 @@ impl<'c> FormStream<'c> {
             .collect()
     }
 
-    /// `http/2, protobuf: FAULT`, with what was sent as evidence.
+    /// `http/2, protobuf: FAULT`, with the sent events as evidence.
     pub(crate) fn fail(&self, fault: &str) -> Stop {
         let told: Vec<String> = self.told().iter().take(20).map(Told::to_string).collect();
         let message =
@@ -239,7 +239,7 @@ impl<'c> FormStream<'c> {
         Stop::Failed { message, evidence: vec![format!("the stream: {}", told.join(", "))] }
     }
 
-    /// Hands the stream to the judges. One without uids has no place there: judges compare them.
+    /// Passes the stream to the judges, except a stream without uids: judges compare them.
     pub(crate) fn record(&mut self) {
         let known = self.record.frames.iter().all(|frame| !frame.is_change() || !frame.uid.is_empty());
         if known && !self.is_recorded {

@@ -1,5 +1,5 @@
-//! The forms in which the events of a watch can come: JSON, protobuf frames, metadata alone, tables. Here they are taken
-//! apart; who opens such streams is `watch_form_stream`, what they must hold is in the checks.
+//! Parses the forms of watch events: JSON, protobuf frames, metadata only, tables. `watch_form_stream` opens such
+//! streams; the checks define their required content.
 
 use bytes::{Buf, Bytes, BytesMut};
 use model::history::FrameKind;
@@ -10,7 +10,7 @@ use judge::decode::{self, Field, PROTOBUF_MAGIC, Wire, object_meta};
 use suite::api::{JSON, PROTOBUF};
 use suite::object::Object;
 
-/// What a client asks for with its Accept header.
+/// The form that a client requests by its Accept header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Json,
@@ -23,12 +23,12 @@ pub(crate) enum Form {
     Table(&'static str),
 }
 
-/// One event, taken apart as far as its form goes.
+/// One event, parsed as far as its form allows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sent {
     pub(crate) word: String,
     pub(crate) content: Content,
-    /// What came for it, without the framing.
+    /// The received bytes of the event, without the framing.
     pub(crate) payload: Bytes,
 }
 
@@ -39,17 +39,17 @@ pub(crate) enum Content {
     Protobuf(Vec<u8>),
 }
 
-/// Which object, and which state of it.
+/// The object of an event, and its state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) name: String,
-    /// Empty where the form does not tell it.
+    /// Empty if the form does not contain it.
     pub(crate) namespace: String,
     pub(crate) uid: String,
     pub(crate) rv: u64,
 }
 
-/// No frame of a test is larger: a longer one is a length that was read from the wrong place.
+/// The largest frame of a test: a greater length was read from the wrong place.
 const LARGEST_FRAME: usize = 16 << 20;
 const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
 
@@ -73,7 +73,7 @@ impl Form {
         if self.is_protobuf() { format!("{PROTOBUF};stream=watch") } else { JSON.to_owned() }
     }
 
-    /// For the query, with its `&`.
+    /// The query parameters, with a leading `&`.
     pub(crate) fn parameters(self) -> String {
         match self {
             Form::Table("") => String::new(),
@@ -92,7 +92,7 @@ impl Form {
         }
     }
 
-    /// Takes the next whole event off the front of what came over HTTP.
+    /// Removes the next complete event from the front of the bytes received over HTTP.
     pub(crate) fn cut(self, buffer: &mut BytesMut) -> Result<Option<Bytes>, String> {
         if !self.is_protobuf() {
             let Some(end) = buffer.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
@@ -152,7 +152,7 @@ impl Sent {
             }
     }
 
-    /// As it is recorded; None for what has no place in a history.
+    /// The kind for the record; None for an event that is not part of a history.
     pub(crate) fn kind(&self) -> Option<FrameKind> {
         Some(match self.word.as_str() {
             "ADDED" => FrameKind::Added,
@@ -165,12 +165,12 @@ impl Sent {
 }
 
 fn json_event(payload: &[u8]) -> Result<(String, Content), String> {
-    let mut event: Value =
-        serde_json::from_slice(payload).map_err(|error| format!("no JSON document ({error}): {}", shown(payload)))?;
+    let mut event: Value = serde_json::from_slice(payload)
+        .map_err(|error| format!("not a JSON document ({error}): {}", shown(payload)))?;
     let fields = event.as_object().map_or(0, serde_json::Map::len);
     let word = event["type"].as_str().filter(|_| fields == 2).map(str::to_owned);
     let word =
-        word.ok_or_else(|| format!("an event has the fields type and object, this one not: {}", shown(payload)))?;
+        word.ok_or_else(|| format!("an event must have exactly the fields type and object: {}", shown(payload)))?;
     Ok((word, Content::Json(event["object"].take())))
 }
 
@@ -182,11 +182,11 @@ fn protobuf_event(payload: &[u8]) -> Result<(String, Content), String> {
     let outer = decode::fields(payload).map_err(|fault| format!("the event: {fault}: {}", shown(payload)))?;
     let [Field { number: 1, value: Wire::Bytes(word) }, Field { number: 2, value: Wire::Bytes(object) }] = &outer[..]
     else {
-        return Err(format!("an event has the fields 1 and 2, this one {:?}", numbers(&outer)));
+        return Err(format!("an event must have the fields 1 and 2, seen {:?}", numbers(&outer)));
     };
     let inner = decode::fields(object).map_err(|fault| format!("the event's object: {fault}"))?;
     let [Field { number: 1, value: Wire::Bytes(raw) }] = &inner[..] else {
-        return Err(format!("an event's object has the field 1, this one {:?}", numbers(&inner)));
+        return Err(format!("an event's object must have the field 1, seen {:?}", numbers(&inner)));
     };
     if !raw.starts_with(PROTOBUF_MAGIC) {
         return Err(format!("the object does not begin with the magic: {}", shown(raw)));
@@ -198,7 +198,7 @@ fn numbers(fields: &[Field<'_>]) -> Vec<u32> {
     fields.iter().map(|field| field.number).collect()
 }
 
-/// Of an object, or of the one row of a table.
+/// Describes an object, or the one row of a table.
 fn about_json(object: &Value) -> Result<About, String> {
     let table = object["kind"] == "Table";
     let subject = if table { &object["rows"][0]["object"] } else { object };
@@ -259,15 +259,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_none_is_told() {
+    fn malformed_frames_are_reported() {
         let object = value(b"", b"7", b"", END);
         let event = |object: &[u8]| [bytes(1, b"ADDED"), bytes(2, object)].concat();
         for (payload, why) in [
             (event(&bytes(1, &object[4..])), "does not begin with the magic"),
             ([PROTOBUF_MAGIC, &event(&bytes(1, &object))].concat(), "the event itself begins with the magic"),
-            (event(&[bytes(1, &object), bytes(2, b"x")].concat()), "object has the field 1"),
-            (bytes(1, b"ADDED"), "has the fields 1 and 2"),
-            ([event(&bytes(1, &object)), bytes(3, b"")].concat(), "this one [1, 2, 3]"),
+            (event(&[bytes(1, &object), bytes(2, b"x")].concat()), "object must have the field 1"),
+            (bytes(1, b"ADDED"), "must have the fields 1 and 2"),
+            ([event(&bytes(1, &object)), bytes(3, b"")].concat(), "seen [1, 2, 3]"),
             (b"{\"type\":\"ADDED\"}".to_vec(), "no protobuf field"),
         ] {
             let error = Form::Protobuf.read(payload.into()).expect_err(why);
@@ -278,7 +278,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_table_tells_its_row_with_or_without_the_object() {
+    fn table_describes_its_row_with_or_without_the_object() {
         let about = |text: &str| {
             let payload = format!("{{\"type\":\"ADDED\",\"object\":{text}}}");
             Form::Table("").read(payload.into()).unwrap().about()
@@ -293,7 +293,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_json_event_has_two_fields() {
+    fn json_event_must_have_two_fields() {
         for text in ["", "7", "{\"type\":\"ADDED\"}", "{\"type\":\"ADDED\",\"object\":{},\"more\":1}"] {
             assert!(Form::Json.read(text.to_owned().into()).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Watches as bytes: the body as it comes, not yet parsed, and not recorded.
+//! Watches as bytes: the body as received, not parsed and not recorded.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::overload;
 
-/// An open answer.
+/// An open response.
 pub(crate) struct Raw {
     pub(crate) version: http::Version,
     pub(crate) headers: http::HeaderMap,
-    /// Everything of the body so far.
+    /// The body so far.
     pub(crate) bytes: BytesMut,
-    /// In how many pieces it came.
+    /// The number of pieces in which it came.
     pub(crate) pieces: usize,
     body: BodyStream<Body>,
     what: String,
 }
 
-/// How a body ended: None is a proper end, otherwise what went wrong.
+/// How a body ended: None for a proper end, otherwise the error.
 pub(crate) type Cut = Option<String>;
 
 /// The request for a watch in the case's namespace.
@@ -42,7 +42,7 @@ impl Raw {
         Raw::send(ctx, transport, request(ctx, resource, query).await?).await
     }
 
-    /// Like [`Raw::open`], for a request of one's own.
+    /// Like [`Raw::open`], for any request.
     pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, Stop> {
         let what = format!("{request} over {}", transport.name());
         let answer = tokio::time::timeout(ctx.limit(30.0), ctx.over(transport)?.open(&request)).await;
@@ -59,7 +59,7 @@ impl Raw {
         Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
     }
 
-    /// Reads until there is a whole line that begins with an event of this type.
+    /// Reads until there is a complete line that begins with an event of this type.
     pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), Stop> {
         let deadline = Instant::now() + limit;
         let begin = event_begin(word);
@@ -83,18 +83,18 @@ impl Raw {
         }
     }
 
-    /// The body so far as lines without their ends; what follows the last line end is the last entry, if it is anything.
+    /// The body so far as lines without their ends; bytes after the last line end are the last entry.
     pub(crate) fn lines(&self) -> Vec<&[u8]> {
         lines(&self.bytes)
     }
 
-    /// Whether the body so far has the object's uid in it.
+    /// Whether the body so far contains the object's uid.
     pub(crate) fn mentions(&self, object: &Object) -> bool {
         let uid = object.uid().as_bytes();
         !uid.is_empty() && self.bytes.windows(uid.len()).any(|window| window == uid)
     }
 
-    /// Something if the body has ended.
+    /// Reads one piece; `Some` if the body has ended.
     pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
         match tokio::time::timeout_at(deadline, self.body.next()).await {
             Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
@@ -132,12 +132,12 @@ pub(crate) fn lines(bytes: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-/// How the server writes the begin of an event. JSON allows other ways; this one serves only to wait for it.
+/// The start of an event as the server writes it. JSON allows other forms; this one serves only to wait for the event.
 pub(crate) fn event_begin(word: &str) -> String {
     format!("{{\"type\":\"{word}\"")
 }
 
-/// The begin of some bytes as text.
+/// The first bytes as text.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     const SHOWN: usize = 300;
     let dots = if bytes.len() > SHOWN { format!("… ({} bytes)", bytes.len()) } else { String::new() };

@@ -1,5 +1,5 @@
-//! A WebSocket client (RFC 6455) that only listens: the handshake, the frames of a server, their messages. It is strict
-//! where the RFC is: a masked frame, a reserved bit or a wrong Sec-WebSocket-Accept is an error and is not tolerated.
+//! A WebSocket client (RFC 6455) that only receives: the handshake, the server's frames, their messages. It is as
+//! strict as the RFC: a masked frame, a reserved bit or a wrong Sec-WebSocket-Accept is an error.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,16 +16,16 @@ use suite::overload;
 
 /// An open connection after its handshake.
 pub(crate) struct WebSocket {
-    /// Of the handshake's answer; empty if it had none.
+    /// The Content-Type of the handshake's answer; empty if it had none.
     pub(crate) content_type: String,
     stream: Box<dyn Wire>,
     buffer: BytesMut,
-    /// A message whose last frame has not come.
+    /// A message whose last frame has not come yet.
     begun: Option<(Opcode, BytesMut)>,
     what: String,
 }
 
-/// A whole message, or the end.
+/// A complete message, or the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Text(Bytes),
@@ -57,11 +57,11 @@ pub(crate) struct Frame {
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// RFC 6455, section 7.1.5.
 const NO_CODE: u16 = 1005;
-/// No message of a test is larger.
+/// The largest message of a test.
 const LARGEST: u64 = 16 << 20;
 
 impl WebSocket {
-    /// Connects and shakes hands; a server that does not switch protocols fails the check.
+    /// Connects and does the handshake; a server that does not switch protocols fails the check.
     pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Result<WebSocket, Stop> {
         let nonce: [u8; 16] = std::array::from_fn(|_| ctx.random().u8(..));
         let nonce = STANDARD.encode(nonce);
@@ -84,7 +84,7 @@ impl WebSocket {
         }
     }
 
-    /// The next message. Pings are not answered: the server sends none.
+    /// The next message. The client does not answer pings: the server sends none.
     pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Result<Message, Stop> {
         loop {
             let frame = take_frame(&mut self.buffer).map_err(|fault| self.fail(&fault))?;
@@ -104,15 +104,15 @@ impl WebSocket {
         }
     }
 
-    /// Closes from our side and reads the server's answer to that.
+    /// Sends a close frame and reads the server's answer to it.
     pub(crate) async fn close(&mut self, deadline: Instant) -> Result<Message, Stop> {
-        // A client masks; a mask of zeros leaves the code 1000 readable.
+        // A client must mask; a mask of zeros leaves the code 1000 readable.
         let frame = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8];
         if let Err(error) = self.stream.write_all(&frame).await {
             return Ok(Message::Lost(error.to_string()));
         }
         loop {
-            match self.next(deadline, "the answer to our close").await? {
+            match self.next(deadline, "the answer to the client's close").await? {
                 Message::Text(_) | Message::Binary(_) => {}
                 end => return Ok(end),
             }
@@ -131,7 +131,7 @@ impl WebSocket {
         }
     }
 
-    /// Err if the connection is over.
+    /// `Err` if the connection has ended.
     async fn read(&mut self, deadline: Instant, what: &str) -> Result<Result<(), String>, Stop> {
         match tokio::time::timeout_at(deadline, self.stream.read_buf(&mut self.buffer)).await {
             Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}", self.what) }),
@@ -169,7 +169,7 @@ fn field(head: &str, wanted: &str) -> String {
     fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, v)| v.trim().to_owned()).unwrap_or_default()
 }
 
-/// The next frame; None while it is not whole.
+/// The next frame; None while it is incomplete.
 pub(crate) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String> {
     let [first, second, rest @ ..] = &buffer[..] else { return Ok(None) };
     if first & 0x70 != 0 {
@@ -214,7 +214,7 @@ fn opcode(number: u8) -> Option<Opcode> {
     })
 }
 
-/// Adds a frame to what has begun; a message when it is whole.
+/// Adds a frame to the begun message; returns the message when it is complete.
 pub(crate) fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
     match frame.opcode {
         Opcode::Ping | Opcode::Pong => return Ok(None),
@@ -225,7 +225,7 @@ pub(crate) fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> 
         Opcode::Text | Opcode::Binary if begun.is_some() => return Err("a message began within another one".into()),
         Opcode::Text | Opcode::Binary => *begun = Some((frame.opcode, BytesMut::from(&frame.payload[..]))),
         Opcode::Continuation => {
-            let (_, payload) = begun.as_mut().ok_or("a continuation without a begin")?;
+            let (_, payload) = begun.as_mut().ok_or("a continuation without a first frame")?;
             payload.extend_from_slice(&frame.payload);
         }
     }
@@ -264,12 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rfc_forbids_is_refused() {
+    fn frames_that_the_rfc_forbids_are_rejected() {
         for (bytes, why) in [
             (&b"\xc1\x02hi"[..], "reserved bits"),
             (b"\x81\x82\x00\x00\x00\x00hi", "must not be masked"),
             (b"\x83\x00", "opcode 3"),
-            (b"\x80\x02hi", "without a begin"),
+            (b"\x80\x02hi", "without a first frame"),
             (b"\x01\x01h\x81\x01i", "within another"),
             (b"\x81\x7f\x7f\x00\x00\x00\x00\x00\x00\x00", "says it has"),
         ] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_proves_that_the_key_was_read() {
+    fn handshake_must_prove_that_the_key_was_read() {
         // The example of RFC 6455, section 1.2.
         let good = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";

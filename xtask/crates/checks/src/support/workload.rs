@@ -1,5 +1,5 @@
-//! Deployments on a node: made, waited for, and read back version by version as the raw store recorded them; and what no
-//! object of theirs may ever do. What a single check asks of them is with the check.
+//! Deployments on a node: the checks share the functions that create them, wait for them and read back each version
+//! from the raw store's record, and the rules for all their objects. Requirements of a single check are with the check.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,30 +15,30 @@ use suite::object::{DEPLOYMENTS, Object, PODS};
 use suite::{expect, wait};
 
 const LOOK: Duration = Duration::from_millis(100);
-/// Of the label that says to which Deployment something belongs.
+/// The label whose value is the Deployment that an object belongs to.
 const LABEL: &str = "of";
 
-/// An object as it was at a revision.
+/// An object at a revision.
 pub(crate) struct Version {
     pub(crate) rev: i64,
     pub(crate) object: Value,
 }
 
-/// What became of an object of a namespace at a revision.
+/// A change of an object of a namespace at a revision.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) rev: i64,
     pub(crate) name: String,
-    /// None: it was removed.
+    /// None for a deletion.
     pub(crate) object: Option<Value>,
 }
 
-/// Makes a Deployment of Pods that only wait.
+/// Creates a Deployment of Pods that only wait.
 pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
     let image = ctx.image("pause")?;
     let labels = json!({ LABEL: name });
     let container = json!({"name": "pause", "image": image, "imagePullPolicy": "Never"});
-    // Nothing waits for the end of a program that ends at once.
+    // The program ends at once, so no check needs a longer grace period.
     let pod = json!({"containers": [container], "terminationGracePeriodSeconds": 5});
     let spec = json!({
         "replicas": replicas,
@@ -50,14 +50,14 @@ pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
     Ok(())
 }
 
-/// Changes its specification; gives the revision.
+/// Changes the Deployment's specification; returns the revision.
 pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, Stop> {
     let answer = ctx.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
     expect!(answer.is_success(), "PATCH of Deployment {name} was answered {answer}");
     Ok(i64::try_from(answer.object()?.rv()).unwrap_or(i64::MAX))
 }
 
-/// Waits until all replicas are available and of the newest template, and no other Pod is left.
+/// Waits until all replicas are available and have the newest template, and no other Pod is left.
 pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
     until(ctx, &format!("Deployment {name} to have {replicas} available replicas and no other"), || async {
         let object = ctx.get(&DEPLOYMENTS, name).await?.0;
@@ -67,7 +67,7 @@ pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
         if !(seen && ["replicas", "updatedReplicas", "availableReplicas"].into_iter().all(has)) {
             return Ok(Err(status.to_string()));
         }
-        // Those that end are in no number of it.
+        // The status does not count Pods that are terminating.
         let pods = of(ctx, &PODS, name).await?.len();
         Ok(if u64::try_from(pods).is_ok_and(|pods| pods == replicas) { Ok(()) } else { Err(format!("{pods} Pods")) })
     })
@@ -87,7 +87,7 @@ pub(crate) async fn of(ctx: &Ctx, resource: &Resource, deployment: &str) -> anyh
     Ok(ctx.list(resource, &format!("labelSelector={LABEL}%3D{deployment}")).await?.items())
 }
 
-/// Waits for the deletion of a key; gives its revision.
+/// Waits for the deletion of a key; returns its revision.
 pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
     let key = ctx.key(resource, name).await?;
     until(ctx, &format!("{key} to go"), || async {
@@ -100,14 +100,14 @@ pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i
     .await
 }
 
-/// Every version of an object, as the API shows it.
+/// Every version of an object, as the API returns it.
 pub(crate) async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, Stop> {
     let steps = steps(ctx, resource).await?.into_iter().filter(|step| step.name == name);
     Ok(steps.filter_map(|step| Some(Version { rev: step.rev, object: step.object? })).collect())
 }
 
-/// What became of the case's objects of a resource: each change of a key in the raw store, with the object as the API
-/// shows it at just that revision.
+/// The changes of the case's objects of a resource: each change of a key in the raw store, with the object as the API
+/// returns it at exactly that revision.
 pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, Stop> {
     let prefix = ctx.key(resource, "").await?;
     let mut steps = Vec::new();
@@ -130,12 +130,12 @@ async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Valu
     }
 }
 
-/// What the node really runs of the case's Pods: names of containers by the uid of the Pod. Not what kubelet believes,
-/// but what containerd answers it.
+/// The containers that the node really runs for the case's Pods: their names by the uid of the Pod. kubelet gets them
+/// from containerd; its own cache may be wrong.
 pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, Stop> {
     let namespace = ctx.namespace().await?;
     let answer = ctx.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
-    expect!(answer.is_success(), "the list of what runs on {node} was answered {answer}");
+    expect!(answer.is_success(), "the list of running Pods on {node} was answered {answer}");
     let ours = answer.object()?.items().into_iter().filter(|pod| pod.namespace() == namespace);
     let names = |pod: &Object| {
         let containers = pod.0["spec"]["containers"].as_array().into_iter().flatten();
@@ -144,7 +144,7 @@ pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Ve
     Ok(ours.map(|pod| (pod.uid().to_owned(), names(&pod))).collect())
 }
 
-/// A condition of the object is true.
+/// Whether a condition of the object is true.
 pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
     let all = object["status"]["conditions"].as_array();
     all.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
@@ -154,7 +154,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     is_true(pod, "Ready")
 }
 
-/// Neither ended nor about to end.
+/// The Pod has neither ended nor begun to terminate.
 pub(crate) fn is_active(pod: &Value) -> bool {
     let ended = ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase);
     !ended && pod["metadata"]["deletionTimestamp"].is_null()
@@ -164,13 +164,13 @@ pub(crate) fn owners(object: &Value) -> Vec<Value> {
     object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default()
 }
 
-/// The uid of what controls the object; empty if nothing does.
+/// The uid of the object's controller; empty if it has none.
 pub(crate) fn controller(object: &Value) -> String {
     let found = owners(object).into_iter().find(|owner| owner["controller"] == true);
     found.and_then(|owner| Some(owner["uid"].as_str()?.to_owned())).unwrap_or_default()
 }
 
-/// Whether this manager has written to the object, in this part of it.
+/// Whether this manager has written to this subresource of the object.
 pub(crate) fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries
@@ -178,7 +178,7 @@ pub(crate) fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
         .any(|entry| entry["manager"] == manager && entry["subresource"].as_str().unwrap_or_default() == subresource)
 }
 
-/// The versions are those of one object that only goes forward.
+/// The versions must be those of one object, and its phase must not go back.
 pub(crate) fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
     const PHASES: [&str; 3] = ["", "Pending", "Running"];
     let phase = |version: &Version| {
@@ -202,11 +202,11 @@ pub(crate) fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
     life.iter().try_for_each(|version| phase(version).map(|_| ()))
 }
 
-/// No Pod lives twice: its node, its uid and its container stay, and its phase goes forward.
+/// No Pod runs twice: its node, its uid and its container stay the same, and its phase does not go back.
 pub(crate) fn lives(pods: &[Step]) -> Result<(), String> {
     let mut lives: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for step in pods {
-        // What is about to end may say of itself what it likes.
+        // The status of a terminating Pod does not count.
         if let Some(object) = step.object.as_ref().filter(|object| is_active(object)) {
             lives.entry(&step.name).or_default().push(Version { rev: step.rev, object: object.clone() });
         }
@@ -215,7 +215,7 @@ pub(crate) fn lives(pods: &[Step]) -> Result<(), String> {
     started_once(pods)
 }
 
-/// No program was started a second time in one of these Pods.
+/// No program may start a second time in one of these Pods.
 fn started_once(pods: &[Step]) -> Result<(), String> {
     let mut container: BTreeMap<&str, &str> = BTreeMap::new();
     for Step { rev, name, object } in pods {
@@ -224,11 +224,11 @@ fn started_once(pods: &[Step]) -> Result<(), String> {
         for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
             let restarts = status["restartCount"].as_u64().unwrap_or(0);
             if restarts != 0 {
-                return Err(format!("at {rev} {name} has been started again {restarts} times"));
+                return Err(format!("at {rev} {name} has restarted {restarts} times"));
             }
             let Some(id) = status["containerID"].as_str() else { continue };
             if let Some(known) = container.insert(uid, id).filter(|known| *known != id) {
-                return Err(format!("at {rev} {name} runs as {id}, and before as {known}"));
+                return Err(format!("at {rev} {name} runs as {id}, but ran as {known} before"));
             }
         }
     }
@@ -249,14 +249,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_program_is_started_once() {
+    fn each_program_starts_only_once() {
         let right = [runs(1, "u", None, 0), runs(2, "u", Some("a"), 0), runs(3, "u", Some("a"), 0)];
         assert_eq!(started_once(&right), Ok(()));
-        // Another Pod of that name.
+        // Another Pod of the same name.
         assert_eq!(started_once(&[&right[..], &[runs(4, "v", Some("b"), 0)]].concat()), Ok(()));
         let again = started_once(&[&right[..], &[runs(4, "u", Some("b"), 0)]].concat()).unwrap_err();
-        assert_eq!(again, "at 4 p runs as b, and before as a");
+        assert_eq!(again, "at 4 p runs as b, but ran as a before");
         let restarted = started_once(&[&right[..], &[runs(4, "u", Some("a"), 1)]].concat()).unwrap_err();
-        assert_eq!(restarted, "at 4 p has been started again 1 times");
+        assert_eq!(restarted, "at 4 p has restarted 1 times");
     }
 }

@@ -1,4 +1,4 @@
-//! Bookmarks: what they carry, and what they promise about the events around them.
+//! Bookmarks: their content, and their promise about the events around them.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.bookmark",
     place: here!(),
     level: Must,
-    requirement: "With allowWatchBookmarks=true, a BOOKMARK carries an empty object of the watched kind with nothing but \
+    requirement: "With allowWatchBookmarks=true, a BOOKMARK has an empty object of the watched kind with only \
                   metadata.resourceVersion; every change up to it has been sent before it, none after it, and a watch \
-                  from it loses nothing.",
+                  from it misses no change.",
     source: "KEP-956; apiserver pkg/storage/cacher/cache_watcher.go (nextBookmarkTime), cacher.go (dispatchEvents)",
-    observed: "While a writer works, ConfigMaps are watched over HTTP/1.1 and HTTP/2 with a timeoutSeconds of a few \
-               seconds: the server sends a bookmark about two seconds before that, else one a minute. How often is not \
-               promised, so a run without any is no failure of the server but an error. Each bookmark is compared with \
-               the store's history, and a watch from it is opened. The objects of bookmarks are looked at for Pods, \
-               custom resources and, with initial events, Deployments too.",
+    observed: "While a writer runs, the check watches ConfigMaps over HTTP/1.1 and HTTP/2 with a timeoutSeconds of a \
+               few seconds: the server sends a bookmark about two seconds before the end, otherwise one a minute. The \
+               frequency is not guaranteed, so a run without any bookmark is an error and not a failure of the server. \
+               The check compares each bookmark with the store's history and opens a watch from it. It also checks the \
+               objects of bookmarks of Pods, custom resources and, with initial events, Deployments.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true\
               &resourceVersion=N&timeoutSeconds=4' with N from before the last change",
     profiles: &["default"],
@@ -38,9 +38,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// The annotation of the bookmark that ends initial events.
 const END_OF_INITIAL: &str = "k8s.io/initial-events-end";
-/// Between two writes: enough of them fall into the two seconds after a bookmark.
+/// The pause between two writes: enough of them fall into the two seconds after a bookmark.
 const BETWEEN_WRITES: Duration = Duration::from_millis(40);
-/// A stream of this many seconds has its bookmark after about two. Where the server was too slow, longer ones follow.
+/// A stream of this many seconds gets its bookmark after about two. If the server was too slow, longer streams follow.
 const SHORTEST: u32 = 4;
 
 async fn bookmark(ctx: &Ctx) -> Verdict {
@@ -57,7 +57,7 @@ async fn bookmark(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// Whether everything was exercised.
+/// Whether the round exercised all of it.
 async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, seconds: u32) -> Result<bool, Stop> {
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
     let containers = json!([{"name": "c", "image": "none.example/none"}]);
@@ -104,7 +104,7 @@ async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, s
     Ok(exercised)
 }
 
-/// All events of one watch. `new` is created while it is open: a bookmark comes only if there is something new to say.
+/// All events of one watch. `new` is created while it is open: a bookmark comes only if there was a change.
 async fn until_its_end(
     ctx: &Ctx,
     transport: Transport,
@@ -120,7 +120,7 @@ async fn until_its_end(
     watch.read_to_end(ctx.limit(30.0) + seconds).await
 }
 
-/// The bookmark after the initial events has the annotation that says so, and is empty otherwise too.
+/// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
 async fn of_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
         let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
@@ -140,7 +140,7 @@ fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
     events.iter().filter(|event| matches!(event.frame.kind, FrameKind::Bookmark { .. }))
 }
 
-/// Judges a stream from `begin` that has bookmarks in it. Gives the number of changes that came after one.
+/// Checks a stream from `begin` with bookmarks in it. Returns the number of changes after a bookmark.
 fn changes_after_bookmarks(truth: &Truth, begin: u64, events: &[Event]) -> Result<usize, String> {
     let mut after = 0;
     for (at, bookmark) in events.iter().enumerate() {
@@ -164,7 +164,7 @@ fn changes_after_bookmarks(truth: &Truth, begin: u64, events: &[Event]) -> Resul
     Ok(after)
 }
 
-/// Why the object of a bookmark is not an empty one of the kind with a resource version; None when it is.
+/// The reason why a bookmark's object is not an empty one of its kind with a resource version; None if it is.
 fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) -> Option<String> {
     for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
         if object[field] != expected {
@@ -183,12 +183,12 @@ fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) ->
                 return Some(format!("a bookmark after initial events without {END_OF_INITIAL}: {object}"));
             }
         }
-        return filled("", &rest).map(|path| format!("a bookmark carries {path}: {object}"));
+        return filled("", &rest).map(|path| format!("a bookmark has the field {path}: {object}"));
     }
     Some(format!("a bookmark with the resource version {rv:?}"))
 }
 
-/// The first place below which there is something. Go's empty structs are written as objects of empty fields.
+/// The first path with a value. Go encodes empty structs as objects of empty fields.
 fn filled(path: &str, value: &Value) -> Option<String> {
     let is_empty = match value {
         Value::Null | Value::Bool(false) => true,
@@ -209,7 +209,7 @@ mod tests {
     use crate::support::expected_events::tests::{events, parse};
 
     #[test]
-    fn a_bookmark_divides_what_was_sent_from_what_will_be() {
+    fn bookmark_separates_sent_changes_from_later_ones() {
         let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
         let judge = |stream: &str| changes_after_bookmarks(&truth, 2, &events(stream));
         assert_eq!(
@@ -219,11 +219,11 @@ mod tests {
         assert_eq!(judge("ADDED b@3, BOOKMARK @4, MODIFIED a@5"), Ok(1));
         assert_eq!(judge("ADDED b@3, MODIFIED a@5"), Ok(0));
         for (stream, why) in [
-            // Claims a change that was not sent: a client that resumes from here loses it.
+            // Includes a change that was not sent: a client that resumes from here misses it.
             ("ADDED b@3, BOOKMARK @5, DELETED b@6", "should be MODIFIED a@5, seen nothing"),
             ("ADDED b@3, BOOKMARK @5, MODIFIED a@5", "should be MODIFIED a@5"),
             ("BOOKMARK @9", "should be ADDED b@3"),
-            // Lies behind what was sent: a client that resumes from here gets it twice.
+            // Is before a sent change: a client that resumes from here gets the change twice.
             ("ADDED b@3, MODIFIED a@5, BOOKMARK @4", "seen MODIFIED a@5"),
             ("ADDED b@3, MODIFIED a@5, BOOKMARK @5, MODIFIED a@5", "MODIFIED a@5 came after"),
             ("ADDED b@3, MODIFIED a@5, DELETED b@6, BOOKMARK @7, BOOKMARK @6", "at 6 came after the one at 7"),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bookmark_is_an_empty_object() {
+    fn bookmark_must_be_an_empty_object() {
         let pod = |metadata: Value| {
             json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata,
             "spec": {"containers": null, "securityContext": {}}, "status": {}})

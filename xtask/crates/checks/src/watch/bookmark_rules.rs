@@ -1,4 +1,4 @@
-//! When bookmarks come and when they do not, and which revisions they name. What they promise is in `watch_bookmark`.
+//! When the server sends bookmarks and when not, and their revisions. `watch_bookmark` covers their promises.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.no-bookmark-by-default",
         place: here!(),
         level: Should,
-        requirement: "A watch without allowWatchBookmarks gets no BOOKMARK; one that is served from the store (Events, or \
-                      without watch cache) gets none even when it allows them, but the one that ends its initial \
-                      events.",
+        requirement: "A watch without allowWatchBookmarks gets no BOOKMARK; a watch that the store serves (Events, or \
+                      without watch cache) gets none even with allowWatchBookmarks, except the one that ends its \
+                      initial events.",
         source: "apiserver pkg/storage/cacher/cacher.go (Watch), pkg/storage/etcd3/watcher.go; kubernetes \
                  pkg/kubeapiserver/default_storage_factory_builder.go (events have no cache)",
-        observed: "Streams of ConfigMaps and Events that end after some seconds, which is when a watch cache sends \
-                   bookmarks, are read to their end over HTTP/1.1 and HTTP/2, with and without allowWatchBookmarks; all \
-                   deliver a change. On `default` the one of ConfigMaps that allows bookmarks must have got one, or \
-                   longer streams follow; on `no-cache` it must not.",
+        observed: "The check reads streams of ConfigMaps and Events to their end over HTTP/1.1 and HTTP/2, with and \
+                   without allowWatchBookmarks. They end after some seconds, which is when a watch cache sends \
+                   bookmarks; all deliver a change. On `default` the stream of ConfigMaps with allowWatchBookmarks \
+                   must have got a bookmark, or longer streams follow; on `no-cache` it must not.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=R&timeoutSeconds=5', \
                   and the same with &allowWatchBookmarks=true",
         profiles: &["default", "no-cache"],
@@ -46,9 +46,9 @@ pub(super) static CHECKS: &[Check] = &[
                       that of any event before it.",
         source: "etcd tests/robustness/validate/watch.go (bookmarkable); apiserver pkg/storage/cacher/cacher.go \
                  (dispatchEvent, bookmarks)",
-        observed: "While ConfigMaps are written, bookmarks are collected of ConfigMaps, Events and an idle custom \
-                   resource: those after initial events and the periodic ones. As soon as one has come, \
-                   the store is asked for its revision, which must not be lower, and for its state at the bookmark, which \
+        observed: "While a writer changes ConfigMaps, the check collects bookmarks of ConfigMaps, Events and an idle \
+                   custom resource: those after initial events and the periodic ones. As soon as one has come, it \
+                   reads the store's revision, which must not be lower, and the store's state at the bookmark, which \
                    must exist.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=R&timeoutSeconds=5\
                   &allowWatchBookmarks=true'; etcdctl endpoint status -w json | jq '.[].Status.header.revision'",
@@ -60,13 +60,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.legacy-bookmark-134",
         place: here!(),
         level: Should,
-        requirement: "With the feature gate WatchList, a watch with resourceVersion unset or 0 and no other option is one \
-                      with initial events: with allowWatchBookmarks it also gets the bookmark that ends them, at a \
-                      resource version not lower than theirs; without, only the events.",
+        requirement: "With the feature gate WatchList, a watch with resourceVersion unset or 0 and no other option has \
+                      initial events: with allowWatchBookmarks it also gets the bookmark that ends them, at a resource \
+                      version not lower than theirs; without, only the events.",
         source: "apimachinery pkg/apis/meta/internalversion/defaults.go (SetListOptionsDefaults), KEP-3157",
-        observed: "Such watches of ConfigMaps and Events are opened over HTTP/1.1 and HTTP/2 with some objects there: \
-                   first one ADDED for each, then the bookmark with the annotation, then a change; without \
-                   allowWatchBookmarks the change follows at once. The gate is read from /metrics.",
+        observed: "The check opens such watches of ConfigMaps and Events over HTTP/1.1 and HTTP/2 when some objects \
+                   exist: first one ADDED for each, then the bookmark with the annotation, then a change; without \
+                   allowWatchBookmarks the change follows at once. The check reads the gate from /metrics.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&allowWatchBookmarks=true'",
         profiles: &["default", "no-cache"],
         requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -74,8 +74,8 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// How long the first streams last, in seconds; a cache sends a bookmark about two seconds before the end. Where the machine
-/// was too slow to get one in time, longer streams follow.
+/// The duration of the first streams, in seconds; a cache sends a bookmark about two seconds before the end. If the
+/// machine was too slow for a bookmark, longer streams follow.
 const SHORTEST: u32 = 4;
 
 async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
@@ -89,7 +89,7 @@ async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// A stream, and how many bookmarks it may have.
+/// A stream, and the maximum number of its bookmarks.
 struct Plan {
     what: &'static str,
     transport: Transport,
@@ -98,7 +98,7 @@ struct Plan {
     most: usize,
 }
 
-/// The first one asks for bookmarks and is served from the cache where there is one.
+/// The first stream allows bookmarks and is served from the cache, if there is one.
 async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Stop> {
     let (http1, http2) = (Transport::Http1, ctx.transport());
     let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
@@ -107,12 +107,12 @@ async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, St
     let initial = initial_events().timeout(seconds);
     let without_limit = if has_cache { usize::MAX } else { 0 };
     let rows: [(&'static str, Transport, &'static Resource, WatchOptions, usize); 7] = [
-        ("ConfigMaps that asks", http2, &CONFIG_MAPS, maps.clone().bookmarks(), without_limit),
-        ("ConfigMaps that does not ask", http1, &CONFIG_MAPS, maps.clone(), 0),
-        ("ConfigMaps that does not ask", http2, &CONFIG_MAPS, maps, 0),
+        ("ConfigMaps with bookmarks", http2, &CONFIG_MAPS, maps.clone().bookmarks(), without_limit),
+        ("ConfigMaps without bookmarks", http1, &CONFIG_MAPS, maps.clone(), 0),
+        ("ConfigMaps without bookmarks", http2, &CONFIG_MAPS, maps, 0),
         ("ConfigMaps without resource version", http1, &CONFIG_MAPS, unset, 0),
-        ("Events from the store that asks", http1, &CORE_EVENTS, events.clone().bookmarks(), 0),
-        ("Events from the store that does not ask", http2, &CORE_EVENTS, events, 0),
+        ("Events from the store with bookmarks", http1, &CORE_EVENTS, events.clone().bookmarks(), 0),
+        ("Events from the store without bookmarks", http2, &CORE_EVENTS, events, 0),
         ("Events from the store with initial events", http2, &CORE_EVENTS, initial, 1),
     ];
     let plan = |(what, transport, resource, options, most)| Plan { what, transport, resource, options, most };
@@ -139,7 +139,7 @@ async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<boo
     Ok(all_told && initial && (asked > 0 || !has_cache))
 }
 
-/// At once: what is written is what bookmarks have to tell.
+/// Writes at once, so that the bookmarks have new revisions.
 async fn write(ctx: &Ctx, round: u32) -> Verdict {
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
         for n in 0..3 {
@@ -189,7 +189,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
         let (_, seen) = while_writing(ctx, &names, Duration::from_millis(20), readers).await?;
         let (periodic, idle, ..) = seen;
         ctx.count("periodic bookmarks", periodic + idle);
-        // Of the idle resource one may be missing: nothing new was known of it.
+        // The bookmark of the idle resource may be missing: it had no new change.
         if periodic > 0 {
             return Ok(());
         }
@@ -208,7 +208,7 @@ async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, 
     Ok(seen)
 }
 
-/// Looks at every bookmark of a stream up to its end; gives their number.
+/// Checks every bookmark of a stream up to its end; returns their number.
 async fn real(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, Stop> {
     let mut watch = open(ctx, Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
@@ -249,7 +249,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
         for name in ["a", "b"] {
             ctx.create(resource, &sample(ctx, resource, name, "1").await?).await?;
         }
-        // A cache that is asked for no freshness may begin before the two: it must have seen them.
+        // A cache without a required freshness may begin before the two objects: the list waits until it has them.
         ctx.list(resource, "").await?;
         let mut open_ones = Vec::new();
         for &transport in ctx.transports() {
@@ -275,7 +275,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// So many events, or those before the stream fell silent or ended: then the rest was not sent.
+/// The first `count` events, or fewer if the stream fell silent or ended: the server did not send the rest.
 async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<Event>, Stop> {
     let mut events = Vec::new();
     while events.len() < count {
@@ -287,7 +287,8 @@ async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<
     Ok(events)
 }
 
-/// Two objects, the bookmark if it is allowed, one more change. Periodic bookmarks may come in between afterwards.
+/// Expects two objects, the bookmark if it is allowed, and one more change. Periodic bookmarks may come after the
+/// initial events.
 fn fault_of_legacy(bookmarks: bool, events: &[Event]) -> Option<String> {
     let end_at = events.iter().position(|event| event.frame.kind == FrameKind::Bookmark { end_of_initial: true });
     let changes: Vec<String> =
@@ -300,7 +301,7 @@ fn fault_of_legacy(bookmarks: bool, events: &[Event]) -> Option<String> {
         Some(_) if !bookmarks => Some("a bookmark came although none was allowed".into()),
         Some(at) if at != 2 => Some(format!("the bookmark came as event {}", at + 1)),
         Some(at) if events[..at].iter().any(|event| event.frame.rv > events[at].frame.rv) => {
-            Some("the bookmark is behind the initial events".into())
+            Some("the bookmark is older than an initial event".into())
         }
         _ => None,
     }
@@ -314,7 +315,7 @@ mod tests {
     use suite::object::Object;
 
     #[test]
-    fn the_legacy_bookmark_stands_between_the_state_and_the_changes() {
+    fn legacy_bookmark_is_between_state_and_changes() {
         let stream = |text: &str| -> Vec<Event> {
             let named = |event: Event| {
                 let object = Object(json!({"metadata": {"name": event.frame.key.to_string()}}));
@@ -330,7 +331,7 @@ mod tests {
             (true, "ADDED a@2, ADDED b@3, BOOKMARK @4, ADDED c@5", "no bookmark"),
             (false, "ADDED a@2, ADDED b@3, END @4, ADDED c@5", "although none"),
             (true, "ADDED a@2, END @2, ADDED b@3, ADDED c@5", "as event 2"),
-            (true, "ADDED a@2, ADDED b@3, END @2, ADDED c@5", "is behind"),
+            (true, "ADDED a@2, ADDED b@3, END @2, ADDED c@5", "is older"),
             (true, "ADDED b@3, END @4, ADDED c@5", "the changes are"),
         ] {
             let fault = fault_of_legacy(bookmarks, &stream(text)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Watches of custom resources: selectors of their own, definitions that change under open streams, media types.
+//! Watches of custom resources: selectors, definitions that change while streams are open, and media types.
 
 use model::Level::Should;
 use model::Resource;
@@ -19,17 +19,17 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.cr-full",
         place: here!(),
         level: Should,
-        requirement: "Watches of a custom resource keep what the others promise, with label selectors and with field \
-                      selectors on its selectableFields, also while its definition gets another schema and another \
-                      storage version: a stream may end then, and one resumed from its last resource version, or from a new list \
-                      where that is expired, loses nothing.",
+        requirement: "Watches of a custom resource keep the promises of all other watches, with label selectors and \
+                      with field selectors on its selectableFields, also while its definition gets another schema and \
+                      another storage version: a stream may end then, and one resumed from its last resource version, \
+                      or from a new list if that version is expired, misses no change.",
         source: "apiextensions-apiserver pkg/apiserver/customresource_handler.go; kubernetes \
                  test/e2e/apimachinery/crd_watch.go, crd_selectable_fields.go; KEP-4358",
-        observed: "Readers of a custom resource without selector, with a label selector and with a field selector, over \
-                   HTTP/1.1 and HTTP/2, follow it from before the first object on: objects come into the selections, \
-                   stay, leave them and are deleted, before and after the definition gets a new field in its schema, \
-                   and after another version of it becomes the stored one. What each reader got, resumed or listed \
-                   anew, must be the store's history under its selector; both versions are read.",
+        observed: "Readers of a custom resource without selector, with a label selector and with a field selector \
+                   follow it over HTTP/1.1 and HTTP/2 from before the first object: objects begin to match, stay, stop \
+                   matching and are deleted, before and after the definition gets a new field in its schema, and after \
+                   another version becomes the stored one. The events of each reader, resumed or after a new list, \
+                   must be the store's history under its selector; both versions are read.",
         by_hand: "define a CRD with selectableFields [{jsonPath: .spec.color}]; kubectl get fruits --watch \
                   --output-watch-events --field-selector spec.color=red; change objects and then the CRD",
         profiles: &["default", "no-cache"],
@@ -43,8 +43,8 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "A GET, LIST or WATCH of a custom resource that accepts only protobuf is answered 406 NotAcceptable; \
                       one that accepts protobuf or JSON is answered JSON.",
         source: "kubernetes test/integration/apiserver/apiserver_test.go (TestAPICRDProtobuf)",
-        observed: "The three reads of a custom object are sent with both Accept headers, over HTTP/1.1 and HTTP/2. A \
-                   ConfigMap asked for in the same way must come as protobuf.",
+        observed: "The check sends the three reads of a custom object with both Accept headers, over HTTP/1.1 and \
+                   HTTP/2. The same reads of a ConfigMap must be answered in protobuf.",
         by_hand: "kubectl get --raw /apis/example.org/v1/namespaces/default/fruits does not set Accept: curl -H 'Accept: \
                   application/vnd.kubernetes.protobuf' 'https://SERVER/apis/example.org/v1/namespaces/default/fruits?watch=true'",
         profiles: &["default"],
@@ -157,10 +157,10 @@ async fn define(ctx: &Ctx) -> Result<Resource, Stop> {
 
 async fn change_schema(ctx: &Ctx, fruits: &Resource) -> Verdict {
     patch(ctx, fruits, versions("v1", &json!({"ripe": {"type": "boolean"}}))).await?;
-    // The new schema is served when it keeps the new field.
+    // The server uses the new schema when it keeps the new field.
     let path = fruits.path(Some(ctx.namespace().await?));
     let ripe = fruit(fruits, "ripe", false, false).with("spec.ripe", true);
-    eventually(ctx, "the new field to be kept", || async {
+    eventually(ctx, "the server to keep the new field", || async {
         let request = Request::new(http::Method::POST, path.clone()).query("dryRun=All").json(&ripe.0);
         Ok(ctx.send(&request).await?.json()["spec"]["ripe"] == true)
     })
@@ -171,7 +171,7 @@ async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
     patch(ctx, fruits, versions("v2", &json!({"ripe": {"type": "boolean"}}))).await?;
     let key = ctx.key(fruits, "probe").await?;
     let written = std::sync::atomic::AtomicU32::new(0);
-    // The new version is in use when a write is stored in it.
+    // The server uses the new version when it stores a write in it.
     eventually(ctx, "a write in the new storage version", || async {
         let n = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let probe = ctx.try_get(fruits, "probe", "").await?;
@@ -243,7 +243,7 @@ async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
                 expect_eq!(seen, expected, "the Content-Type of {what}");
                 let encoded = if media_type == JSON { &b"{"[..] } else { &b"k8s\0"[..] };
                 let has = answer.body.windows(encoded.len()).any(|window| window == encoded);
-                expect!(has, "{what} is not in that encoding");
+                expect!(has, "{what} is not in this encoding");
                 ctx.count("reads", 1);
             }
         }
@@ -251,7 +251,7 @@ async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// `reason` of a Status, which comes in the encoding that was asked for if there is one.
+/// The field `reason` of a Status, which comes in the requested encoding if the server supports it.
 fn reason(body: &[u8]) -> Option<String> {
     if let Ok(status) = serde_json::from_slice::<Value>(body) {
         return status["reason"].as_str().map(str::to_owned);

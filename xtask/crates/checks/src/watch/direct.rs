@@ -1,5 +1,5 @@
-//! Streams that come straight from the store. The other watch checks that have the profile `no-cache` say that they tell the
-//! same; this one that they really come from there.
+//! Streams directly from the store. The other watch checks with the profile `no-cache` compare the events of such
+//! streams; this one checks that the streams really come from the store.
 
 use anyhow::anyhow;
 use model::Level::Should;
@@ -18,15 +18,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.from-etcd-direct",
     place: here!(),
     level: Should,
-    requirement: "With --watch-cache=false every watch is served from the store, with the same events as from a cache: each \
-                  stream has a watch of its own there, and can begin at any revision that is not compacted, also at one from \
-                  before the apiserver was started.",
+    requirement: "With --watch-cache=false the store serves every watch, with the same events as from a cache: each \
+                  stream has its own watch in the store, and can begin at any revision that is not compacted, also at \
+                  one from before the start of the apiserver.",
     source: "apiserver pkg/server/options/etcd.go (EnableWatchCache), pkg/storage/etcd3/watcher.go",
-    observed: "On a server without watch cache, four streams of Endpoints over HTTP/1.1 and HTTP/2 get some changes: \
-               apiserver_storage_events_received_total must rise by as many events as all of them got together (with a \
-               cache, by those of its own single watch), there must be no metric of a watch cache, and each \
-               stream must be the store's history. A watch of namespaces from revision 1 must begin with the first one \
-               ever. The main watch checks and judges run on the same profile.",
+    observed: "On a server without watch cache, four streams of Endpoints over HTTP/1.1 and HTTP/2 get some changes. \
+               apiserver_storage_events_received_total must rise by as many events as all streams got together (with a \
+               cache, only by those of its single watch), there must be no metric of a watch cache, and each stream \
+               must be the store's history. A watch of namespaces from revision 1 must begin with the first namespace \
+               ever created. The main watch checks and judges run on the same profile.",
     by_hand: "start kube-apiserver with --watch-cache=false; kubectl get --raw \
               '/api/v1/namespaces?watch=true&resourceVersion=1'; kubectl get --raw /metrics | grep \
               apiserver_storage_events_received_total",
@@ -70,15 +70,15 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     let each_has_its_own = rise >= events as f64;
     expect!(
         each_has_its_own,
-        "the streams got {events} events, but the server received {rise} from the store: they have no watches of their own"
+        "the streams got {events} events, but the server received {rise} from the store: the streams share a watch"
     );
     from_the_first_revision(ctx).await
 }
 
-/// A cache knows nothing of the time before it was filled; the store does.
+/// A cache has no history from before it was filled; the store has it.
 async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
     let namespaces = &*NAMESPACES;
-    // The server makes the first ones when it starts, before anybody asks for another, and they stay.
+    // The server creates the first namespaces at its start, before any client creates one, and they are never deleted.
     let there = ctx.stored_all(namespaces, 0).await?;
     let first = there.into_iter().min_by_key(|stored| stored.create_rev);
     let first = first.ok_or_else(|| Stop::Errored(anyhow!("not exercised: the store holds no namespace")))?;

@@ -1,4 +1,4 @@
-//! What an ERROR event means for the stream that it comes on.
+//! An ERROR event is the last event of its stream.
 
 use anyhow::anyhow;
 use model::Level::Should;
@@ -22,10 +22,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
     requirement: "After an ERROR event nothing more is sent on a watch, and the server ends the stream.",
     source: "apiserver pkg/storage/testing/watcher_tests.go (RunWatchErrorIsBlockingFurtherEvents)",
     observed: "Watches with initial events of a resource version that no store reaches get an ERROR, from the watch \
-               cache and from the store, over HTTP/1.1 and HTTP/2: it must be the only event, and the stream must be \
-               completed. On the profile `disruptive`, where the check is alone, an Event with bytes that nobody can \
-               decode is put into the store under an open watch, with good changes before and after: the watch must \
-               tell the one, then ERROR, then end, and never tell the other.",
+               cache and from the store, over HTTP/1.1 and HTTP/2: it must be the only event, and the server must \
+               complete the stream. On the profile `disruptive`, where the check is alone, the check puts an Event \
+               with bytes that cannot be decoded into the store under an open watch, with good changes before and \
+               after: the watch must send the first change, then ERROR, then end, and never send the second change.",
     by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
               &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=9000000000000000'",
     profiles: &["default", "disruptive"],
@@ -35,7 +35,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// A resource version that no store reaches.
 const FAR_FUTURE: &str = "9000000000000000";
-/// The magic of protobuf and then nothing that is.
+/// The magic of protobuf, then invalid bytes.
 const BROKEN: &[u8] = b"k8s\0\xff\xff\xff\xff";
 
 async fn error_is_last(ctx: &Ctx) -> Verdict {
@@ -77,13 +77,13 @@ async fn in_the_middle(ctx: &Ctx) -> Verdict {
         let events = watch.read_to_end(ctx.limit(30.0)).await;
         verdict = verdict.and_then(|()| ends_with_error(ctx, watch, &events?, 2));
     }
-    // Whatever was seen: with the key in it, the store answers no list of Events.
+    // Regardless of the verdict: while the key exists, every list of Events fails.
     store.delete(&key).await?;
     later.map_err(|error| Stop::Errored(anyhow!("the change after the broken one failed: {error:#}")))?;
     verdict
 }
 
-/// So many events and no more, the last an ERROR, and then a proper end.
+/// Expects exactly `count` events, the last an ERROR, and then a proper end.
 fn ends_with_error(ctx: &Ctx, watch: &Watch, events: &[Event], count: usize) -> Verdict {
     if let Some(fault) = fault_of(events, watch.end(), count) {
         return Err(fail("a watch with an ERROR", &fault, events));
@@ -112,7 +112,7 @@ mod tests {
     use crate::support::expected_events::tests::events;
 
     #[test]
-    fn an_error_is_the_last_of_a_stream() {
+    fn error_is_the_last_event_of_a_stream() {
         let server = Some(&End::Server);
         for (stream, end, why) in [
             ("ADDED a@2, ERROR @0", server, ""),

@@ -1,4 +1,4 @@
-//! Watches from a resource version that is no longer there: what the watch cache and the store each answer.
+//! Watches from an expired resource version: the answers of the watch cache and of the store.
 
 use std::collections::BTreeMap;
 
@@ -24,11 +24,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   or as HTTP 200 with one ERROR event that carries the Status, after which the stream ends.",
     source: "apiserver pkg/storage/cacher/watch_cache.go (getAllEventsSinceLocked), pkg/storage/etcd3/errors.go \
              (interpretWatchError); kubernetes.io, Kubernetes API concepts, \"410 Gone responses\"",
-    observed: "After a restart of the apiserver, its watch cache knows nothing before its first list: a watch of \
-               ConfigMaps from before must get \"too old resource version: N (EDGE)\", one from EDGE must work, one from \
-               EDGE-1 must not. Events are watched in the store itself: after a compaction, a watch of them from before \
-               must get \"The resourceVersion for the provided watch is too old.\", one from the compacted revision must \
-               work. Over HTTP/1.1 and HTTP/2.",
+    observed: "After a restart of the apiserver, its watch cache has no history before its first list: a watch of \
+               ConfigMaps from before must get \"too old resource version: N (EDGE)\", one from EDGE must work, one \
+               from EDGE-1 must not. The store itself serves watches of Events: after a compaction, a watch of them \
+               from before must get \"The resourceVersion for the provided watch is too old.\", one from the compacted \
+               revision must work. Over HTTP/1.1 and HTTP/2.",
     by_hand: "note a resourceVersion, restart the apiserver (or etcdctl compact), and kubectl get --raw \
               '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=N' (for the compaction: events)",
     profiles: &["disruptive"],
@@ -36,11 +36,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(expired),
 }];
 
-/// All that came for a watch that cannot begin.
+/// The answer to a watch that cannot begin.
 enum Answer {
-    /// Another HTTP status than 200.
+    /// An HTTP status other than 200.
     Http(Response),
-    /// HTTP 200, the events, and how the stream ended.
+    /// HTTP 200, the events, and the end of the stream.
     Stream(Vec<Event>, Option<End>),
 }
 
@@ -75,7 +75,8 @@ async fn in_the_store(ctx: &Ctx) -> Verdict {
     let first = ctx.create(&CORE_EVENTS, &event).await?;
     let second = ctx.update(&CORE_EVENTS, &first.clone().with("message", "second")).await?;
     let third = ctx.update(&CORE_EVENTS, &second.with("message", "third")).await?;
-    // The watch begins one revision later than it says: the first one's is gone for certain, the second one's too.
+    // A watch from `first` begins one revision later; that revision must be compacted for certain, hence the third
+    // write.
     let compacted = ctx.store(&CORE_EVENTS).revision().await?;
     expect!(
         third.rv() <= compacted.cast_unsigned(),
@@ -95,7 +96,7 @@ async fn in_the_store(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// The message with which a watch from `rv` is refused as expired.
+/// The message that refuses a watch from `rv` as expired.
 async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, Stop> {
     let answer = match ctx.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
         Err(response) => {
@@ -112,7 +113,7 @@ async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) 
     expired_message(&answer).map_err(|fault| Stop::failed(format!("{what} {fault}")))
 }
 
-/// A watch from `rv` is accepted and delivers the next change of the object `name`.
+/// A watch from `rv` must be accepted and deliver the next change of the object `name`.
 async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64, name: &str) -> Verdict {
     let mut watch = open(ctx, transport, resource, &WatchOptions::after(rv)).await?;
     let object = ctx.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
@@ -131,7 +132,7 @@ fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
     edge.ok_or_else(|| format!("the message should be {expected} with N above {rv}, seen {message:?}"))
 }
 
-/// The message of the Status, if the answer is one that a client takes as expired.
+/// The message of the Status, if a client treats the answer as expired.
 fn expired_message(answer: &Answer) -> Result<String, String> {
     let status = match answer {
         Answer::Http(response) if response.status == 410 => response.json(),
@@ -195,13 +196,13 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_expiry_are_understood() {
+    fn both_forms_of_expiry_are_recognized() {
         assert_eq!(expired_message(&stream(vec![error(status())])), Ok("old".into()));
         assert_eq!(expired_message(&http(410, &status())), Ok("old".into()));
     }
 
     #[test]
-    fn anything_else_is_no_expiry() {
+    fn other_answers_are_not_an_expiry() {
         let added = || event(FrameKind::Added, json!({}));
         for (answer, why) in [
             (stream(vec![]), "sent nothing"),
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_the_cache_names_its_begin() {
+    fn cache_message_contains_its_first_revision() {
         assert_eq!(edge_of("too old resource version: 5 (9)", 5), Ok(9));
         for message in [
             "too old resource version: 4 (9)",

@@ -25,10 +25,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   application/json, the head before the first event, and one JSON document per line; over HTTP/2 the \
                   same events come without a Transfer-Encoding.",
     source: "apiserver pkg/endpoints/handlers/watch.go (HandleHTTP); RFC 9112 section 7.1, RFC 9113 section 8.2.2",
-    observed: "The bytes of an HTTP/1.1 answer are read from the TLS socket itself. Its head must come before anything \
-               is written; then small ConfigMaps and one larger than any TLS record or HTTP/2 frame follow each other \
-               at once. The chunks must be well-formed up to the last one, and every line one document. The lines of \
-               an HTTP/2 watch from the same resource version must be the same, byte for byte.",
+    observed: "The check reads the bytes of an HTTP/1.1 answer from the TLS socket itself. The head must come before \
+               the first write; then small ConfigMaps and one larger than any TLS record or HTTP/2 frame follow \
+               without a pause. The chunks must be well-formed up to the last one, and every line one document. The \
+               lines of an HTTP/2 watch from the same resource version must be the same, byte for byte.",
     by_hand: "curl -iN --raw --http1.1 (with the kubeconfig's certificates) \
               'https://SERVER/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=5'; the same with --http2",
     profiles: &["default"],
@@ -38,8 +38,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// Larger than a TLS record and an HTTP/2 frame (both 16 KiB), and than any buffer on the way.
 const LARGE: usize = 300_000;
-/// How long the first streams last, in seconds: the end of the last chunk is looked at, too. Where the machine was too slow to
-/// write everything in time, longer ones follow.
+/// The duration of the first streams, in seconds: the check also reads the end of the last chunk. If the machine was
+/// too slow to write everything in time, longer streams follow.
 const SHORTEST: u32 = 3;
 
 async fn http_framing(ctx: &Ctx) -> Verdict {
@@ -78,7 +78,7 @@ async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, Stop> {
     Ok(true)
 }
 
-/// Gives the resource versions of the changes, in order.
+/// Returns the resource versions of the changes, in order.
 async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, Stop> {
     let small = |name: &str, text: &str| config_map(&format!("{name}-{round}")).with("data.k", text);
     let large = |letter: &str| small("large", &letter.repeat(LARGE));
@@ -115,17 +115,17 @@ fn judge_http2(answer: &Raw, cut: &Cut, over_1: &[&[u8]]) -> Result<(), String> 
         return Err(format!("the headers over HTTP/2 {fault}: {:?}", answer.headers));
     }
     match first_difference(over_1, &answer.lines()) {
-        Some(fault) => Err(format!("over HTTP/2 other events came than over HTTP/1.1: {fault}")),
+        Some(fault) => Err(format!("the events over HTTP/2 differ from those over HTTP/1.1: {fault}")),
         None => Ok(()),
     }
 }
 
-/// An HTTP/1.1 connection with nothing between us and its bytes but TLS.
+/// An HTTP/1.1 connection whose bytes the check reads directly above TLS.
 struct Socket<S> {
     stream: S,
     /// Up to and including the empty line.
     head: String,
-    /// What follows the head.
+    /// The bytes after the head.
     bytes: Vec<u8>,
     what: String,
 }
@@ -140,7 +140,7 @@ impl Socket<()> {
 }
 
 impl<S: AsyncRead + Unpin> Socket<S> {
-    /// Nothing has been written yet: a server that holds the head back until there is an event fails here.
+    /// Reads the head before the first write: a server that holds the head back until there is an event fails here.
     async fn read_head(&mut self, limit: Duration) -> Result<(), Stop> {
         let deadline = Instant::now() + limit;
         loop {
@@ -163,14 +163,14 @@ impl<S: AsyncRead + Unpin> Socket<S> {
         }
     }
 
-    /// Reads up to the last chunk; gives the number of reads. The connection itself may stay open.
+    /// Reads up to the last chunk; returns the number of reads. The connection itself may stay open.
     async fn read_to_end(&mut self, limit: Duration) -> Result<usize, Stop> {
         let deadline = Instant::now() + limit;
         let mut reads = 0;
         while !self.bytes.ends_with(b"\r\n0\r\n\r\n") && &*self.bytes != b"0\r\n\r\n" {
             match tokio::time::timeout_at(deadline, self.read()).await {
                 Ok(Ok(true)) => reads += 1,
-                // The chunks are judged later: they are not complete then.
+                // The chunks are incomplete: the check reports this when it decodes them.
                 Ok(Ok(false)) => break,
                 Ok(Err(stop)) => return Err(stop),
                 Err(_) => return Err(Stop::TimedOut { what: format!("the last chunk of {}", self.what) }),
@@ -219,7 +219,7 @@ fn fault_of_headers_over_2(headers: &http::HeaderMap) -> Option<String> {
     (content_type.as_deref() != Some(JSON)).then(|| format!("have the Content-Type {content_type:?}"))
 }
 
-/// The body that the chunks carry, and their number without the last, empty one.
+/// The body in the chunks, and their number without the last, empty one.
 pub(crate) fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
     let mut body = Vec::new();
     for chunks in 0.. {
@@ -227,10 +227,10 @@ pub(crate) fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
         let end = end.ok_or_else(|| format!("no size in {}", shown(bytes)))?;
         let size = std::str::from_utf8(&bytes[..end]).ok().filter(|size| !size.starts_with('+'));
         let size = size.and_then(|size| usize::from_str_radix(size, 16).ok());
-        let size = size.ok_or_else(|| format!("{} is no size", shown(&bytes[..end])))?;
+        let size = size.ok_or_else(|| format!("{} is not a chunk size", shown(&bytes[..end])))?;
         let rest = &bytes[end + 2..];
         let Some((chunk, after)) = rest.split_at_checked(size) else {
-            return Err(format!("{size} bytes announced, {} there", rest.len()));
+            return Err(format!("{size} bytes announced, {} received", rest.len()));
         };
         bytes = after.strip_prefix(b"\r\n").ok_or_else(|| format!("no line end after a chunk of {size} bytes"))?;
         if size == 0 {
@@ -242,7 +242,7 @@ pub(crate) fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
     unreachable!("the loop ends only by returning")
 }
 
-/// Why the body is not one document per line, one line for each change written; None when it is.
+/// Why the body is not one document per line and one line per change; None if it is.
 pub(crate) fn fault_of_lines(body: &[u8], written: &[u64]) -> Option<String> {
     if !body.ends_with(b"\n") {
         return Some(format!("it does not end with a line end, but {}", shown(lines(body).last().unwrap_or(&body))));
@@ -252,7 +252,7 @@ pub(crate) fn fault_of_lines(body: &[u8], written: &[u64]) -> Option<String> {
         match serde_json::from_slice::<Value>(line) {
             // A line may be a document of another type, which has no object.
             Ok(mut event) => seen.push(Object(event.get_mut("object").map(Value::take).unwrap_or_default()).rv()),
-            Err(error) => return Some(format!("a line is no JSON document ({error}): {}", shown(line))),
+            Err(error) => return Some(format!("a line is not a JSON document ({error}): {}", shown(line))),
         }
     }
     (seen != written).then(|| format!("the resource versions {seen:?} came instead of {written:?}"))
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads() {
+    fn head_must_be_chunked_json() {
         let good = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
         assert_eq!(fault_of_head(good), None);
         for (head, why) in [
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_over_http_2() {
+    fn headers_over_http_2_must_not_be_chunked() {
         let good = || http::HeaderMap::from_iter([(http::header::CONTENT_TYPE, http::HeaderValue::from_static(JSON))]);
         assert_eq!(fault_of_headers_over_2(&good()), None);
         let mut chunked = good();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks() {
+    fn chunks_are_decoded_or_rejected() {
         assert_eq!(dechunk(b"5\r\nab\r\nc\r\nA\r\n0123456789\r\n0\r\n\r\n"), Ok((b"ab\r\nc0123456789".to_vec(), 2)));
         assert_eq!(dechunk(b"0\r\n\r\n"), Ok((vec![], 0)));
         for (bytes, why) in [
@@ -305,9 +305,9 @@ mod tests {
             ("2\r\nab", "no line end"),
             ("2\r\nabc\r\n0\r\n\r\n", "no line end"),
             ("20\r\nab\r\n0\r\n\r\n", "32 bytes announced"),
-            ("+2\r\nab\r\n0\r\n\r\n", "no size"),
-            ("x\r\nab\r\n0\r\n\r\n", "no size"),
-            ("{\"type\":\"ADDED\"}\r\n", "no size"),
+            ("+2\r\nab\r\n0\r\n\r\n", "not a chunk size"),
+            ("x\r\nab\r\n0\r\n\r\n", "not a chunk size"),
+            ("{\"type\":\"ADDED\"}\r\n", "not a chunk size"),
             ("0\r\n\r\nHTTP/1.1", "after the last chunk"),
             ("", "no size"),
         ] {
@@ -317,15 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn bodies() {
+    fn body_must_be_one_document_per_line() {
         let line = |rv: u64| format!("{{\"object\":{{\"metadata\":{{\"resourceVersion\":\"{rv}\"}}}}}}");
         let fault = |body: String| fault_of_lines(body.as_bytes(), &[5, 6]).unwrap_or_default();
         assert_eq!(fault(format!("{}\n{}\n", line(5), line(6))), "");
         for (body, why) in [
             (format!("{}\n{}", line(5), line(6)), "does not end"),
-            (format!("{}{}\n", line(5), line(6)), "no JSON document"),
-            (format!("{}\n\n{}\n", line(5), line(6)), "no JSON document"),
-            (format!("{}\n{}\n", line(5).replace(':', ":\n"), line(6)), "no JSON document"),
+            (format!("{}{}\n", line(5), line(6)), "not a JSON document"),
+            (format!("{}\n\n{}\n", line(5), line(6)), "not a JSON document"),
+            (format!("{}\n{}\n", line(5).replace(':', ":\n"), line(6)), "not a JSON document"),
             (format!("{}\n", line(5)), "[5] came instead of [5, 6]"),
             (format!("{}\n{}\n", line(6), line(5)), "[6, 5] came"),
             (String::new(), "does not end"),

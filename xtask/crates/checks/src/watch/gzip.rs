@@ -1,4 +1,4 @@
-//! Compression, which is for whole answers and not for streams.
+//! Compression applies to whole answers, not to streams.
 
 use anyhow::anyhow;
 use model::Level::Should;
@@ -16,12 +16,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.gzip",
     place: here!(),
     level: Should,
-    requirement: "A watch is not compressed, whatever Accept-Encoding says and however large its objects are; only one with \
-                  initial events may be, with the feature gate WatchListCompression.",
-    source: "apiserver pkg/endpoints/handlers/watch.go, pkg/endpoints/handlers/responsewriters/writers.go (negotiateContentEncoding)",
-    observed: "With ConfigMaps there of 400 kB in all, a list that accepts gzip must come compressed (or the check has seen \
-               nothing). Watches that accept gzip, over HTTP/1.1 and HTTP/2, from 0, after a resource version, and with \
-               initial events as long as the gate is off, must have no Content-Encoding and be readable JSON lines.",
+    requirement: "A watch is not compressed, regardless of Accept-Encoding and of the size of its objects; only one \
+                  with initial events may be, with the feature gate WatchListCompression.",
+    source: "apiserver pkg/endpoints/handlers/watch.go, pkg/endpoints/handlers/responsewriters/writers.go \
+             (negotiateContentEncoding)",
+    observed: "ConfigMaps of 400 kB in all exist. A list that accepts gzip must be compressed, otherwise the check has \
+               exercised nothing. Watches that accept gzip, over HTTP/1.1 and HTTP/2, from 0, after a resource \
+               version, and with initial events if the gate is off, must have no Content-Encoding and be readable JSON \
+               lines.",
     by_hand: "curl -sN -H 'Accept-Encoding: gzip' 'https://SERVER/api/v1/configmaps?watch=true' -D - | head -c 200",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -50,7 +52,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
         return Err(Stop::Errored(anyhow!("not exercised: a large list came with the Content-Encoding {seen:?}")));
     }
     let mut queries = vec![format!("resourceVersion={begin}"), "resourceVersion=0".to_owned()];
-    // Where streaming lists may be compressed, that is no fault.
+    // With this gate the server may compress streaming lists.
     if metrics.gate(COMPRESSES_WATCH_LISTS) != Some(true) {
         queries.push("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into());
     }
@@ -62,7 +64,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Two large objects come, and as they are.
+/// Two large objects must come uncompressed.
 async fn plain(ctx: &Ctx, transport: Transport, request: Request) -> Verdict {
     let what = format!("{request} over {}", transport.name());
     let mut raw = Raw::send(ctx, transport, request).await?;

@@ -14,12 +14,14 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.matches-etcd-history",
         place: here!(),
         level: Must,
-        requirement: "A watch delivers exactly the store's changes below its prefix after its start, each with the right \
-                      type, key, resource version and uid: a new key as ADDED, a changed one as MODIFIED, a removed one \
-                      as DELETED, and with a selector whatever enters, stays in and leaves the selection.",
+        requirement: "A watch delivers exactly the store's changes below its prefix after its start, each with the \
+                      right type, key, resource version and uid: a new key as ADDED, a changed one as MODIFIED, a \
+                      removed one as DELETED, and with a selector every object that enters, stays in or leaves the \
+                      selection.",
         source: "apiserver pkg/storage/etcd3/event.go and watcher.go; etcd tests/robustness/validate/watch.go",
-        observed: "Every stream of the run is laid over the changes that one raw watch of the store recorded. What a \
-                   stream shows first, when it begins without a resource version, must be the state at one revision.",
+        observed: "The judge compares every stream of the run with the changes that one raw watch of the store \
+                   recorded. The initial events of a stream that begins without a resource version must be the state \
+                   at one revision.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 --prev-kv -w json; compare mod_revision with \
                   metadata.resourceVersion line by line",
@@ -34,7 +36,7 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "After the initial part of a watch, the resource versions of its events rise; two are equal only \
                       if one revision of the store changed both keys.",
         source: "KEP-5504; etcd tests/robustness/validate/watch.go (ordered)",
-        observed: "The resource versions of each recorded stream are compared with those before them.",
+        observed: "The judge compares the resource versions of each recorded stream with those before them.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq .object.metadata.resourceVersion (the numbers rise)",
         profiles: OF_STREAMS,
@@ -47,7 +49,8 @@ pub(super) static CHECKS: &[Check] = &[
         level: Must,
         requirement: "A watch never delivers the same object with the same resource version twice.",
         source: "etcd tests/robustness/validate/watch.go (unique)",
-        observed: "Pairs of key and resource version are counted on each recorded stream, the initial part included.",
+        observed: "The judge counts pairs of key and resource version on each recorded stream, including the initial \
+                   part.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq -c '.object.metadata | [.namespace,.name,.resourceVersion]' | sort | uniq -d (prints nothing)",
         profiles: OF_STREAMS,
@@ -58,11 +61,11 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.reliable",
         place: here!(),
         level: Must,
-        requirement: "A watch skips nothing: what matches and lies between its start and an event or bookmark that it \
+        requirement: "A watch skips nothing: every matching change between its start and an event or bookmark that it \
                       delivered was delivered too.",
         source: "etcd tests/robustness/validate/watch.go (reliable); KEP-956",
-        observed: "The changes that the store recorded up to the last event or bookmark of each stream are looked for \
-                   on the stream.",
+        observed: "The judge searches each stream for the changes that the store recorded up to the stream's last \
+                   event or bookmark.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&allowWatchBookmarks=true'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 (no line more up to the last event or bookmark)",
         profiles: OF_STREAMS,
@@ -76,8 +79,8 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "A watch with resourceVersion=x delivers as its first event the first matching change after x, \
                       as long as x is not too old to be served.",
         source: "Kubernetes API concepts, efficient detection of changes; apiserver pkg/storage/api_object_versioner.go",
-        observed: "The first event of every stream with a start is compared with the first change after the start in \
-                   the store; clients of the workload close streams and go on from the last event.",
+        observed: "The judge compares the first event of every stream with a start with the first change after the \
+                   start in the store; clients of the workload close streams and continue from the last event.",
         by_hand: "Take x from the last event of a watch, change an object twice, then kubectl get --raw \
                   '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=x&timeoutSeconds=2' (the first of the two \
                   changes comes first, x does not come again)",
@@ -92,8 +95,8 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "A DELETED event carries the revision of the deletion itself, or of the update that ended the \
                       match of a selector, never that of the last matching write.",
         source: "apiserver pkg/storage/etcd3/event.go and watcher.go; kubernetes issue 45506",
-        observed: "The resource version of every DELETED is looked up among the tombstones, and the ends of matches, \
-                   that the store recorded.",
+        observed: "The judge looks up the resource version of every DELETED among the tombstones, and the ends of \
+                   matches, that the store recorded.",
         by_hand: "kubectl delete configmap a during kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true'; \
                   etcdctl watch /registry/configmaps/NS/a --rev=R -w json (mod_revision of the DELETE event)",
         profiles: OF_STREAMS,
@@ -105,11 +108,12 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "Watches of one collection that cover the same resource versions deliver the same events in the \
-                      same order, wherever and however they began.",
+                      same order, no matter where and how they began.",
         source: "kubernetes test/e2e/apimachinery/watch.go (concurrent watches in same order)",
-        observed: "Streams of one prefix are compared with each other where they overlap, without looking at the store.",
-        by_hand: "Two times kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&timeoutSeconds=30' \
-                  at once; diff the outputs (equal as far as both go)",
+        observed: "The judge compares streams of one prefix with each other where they overlap, without the store.",
+        by_hand: "Run kubectl get --raw \
+                  '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&timeoutSeconds=30' twice at once; \
+                  diff the outputs (equal as far as both go)",
         profiles: OF_STREAMS,
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: Run::Judge,

@@ -18,14 +18,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.bookmark-idle",
     place: here!(),
     level: Should,
-    requirement: "Bookmarks of a resource that does not change advance while others change, so that a client can resume \
-                  from one after the time before it was compacted.",
+    requirement: "Bookmarks of a resource that does not change advance while other resources change, so that a client \
+                  can resume from a bookmark after earlier revisions were compacted.",
     source: "KEP-1904, KEP-956; apiserver pkg/storage/cacher/watch_cache.go (UpdateResourceVersion), etcd \
              --watch-progress-notify-interval (5s, as kubeadm sets it)",
-    observed: "A custom resource is written once, then only ConfigMaps are. Watches of the custom resource that end after \
-               some seconds are read, over HTTP/1.1 and HTTP/2, until a bookmark has reached the last of those writes. \
-               The store is compacted there, and a watch from the bookmark must be accepted and deliver the next \
-               change of the custom resource and nothing else.",
+    observed: "The check writes a custom resource once, then only ConfigMaps. It reads watches of the custom resource \
+               that end after some seconds, over HTTP/1.1 and HTTP/2, until a bookmark has reached the last of those \
+               writes. It compacts the store there; a watch from the bookmark must be accepted and deliver only the \
+               next change of the custom resource.",
     by_hand: "kubectl get --raw '/apis/example.org/v1/fruits?watch=true&resourceVersion=R&allowWatchBookmarks=true\
               &timeoutSeconds=15' while ConfigMaps are written; etcdctl compact at the bookmark; watch again from it",
     profiles: &["disruptive"],
@@ -33,10 +33,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(bookmark_idle),
 }];
 
-/// Others' writes.
+/// Writes of ConfigMaps.
 const WRITES: usize = 10;
-/// Seconds of the first stream: its bookmark comes about two before the end, when the store has told its progress (every
-/// 5 s). Longer ones follow.
+/// The duration of the first stream, in seconds: its bookmark comes about two seconds before the end, if the store has
+/// reported its progress (every 5 s). Longer streams follow.
 const SHORTEST: u32 = 9;
 
 async fn bookmark_idle(ctx: &Ctx) -> Verdict {
@@ -59,7 +59,11 @@ async fn bookmark_idle(ctx: &Ctx) -> Verdict {
         if before > bookmark {
             expected.insert(0, ("MODIFIED", before));
         }
-        expect_eq!(seen, expected, "what a watch from the bookmark at {bookmark} gets, whose past is compacted");
+        expect_eq!(
+            seen,
+            expected,
+            "events of a watch from the bookmark at {bookmark}, up to which the store is compacted"
+        );
         ctx.count("resumed", 1);
     }
     Ok(())

@@ -25,14 +25,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.independent-of-slow",
         place: here!(),
         level: Should,
-        requirement: "A client that does not read its watch is cut off without delaying the others; what it has got until \
-                      then has no gap, and it can resume from there.",
+        requirement: "The server cuts off a client that does not read its watch, without delaying other clients; the \
+                      events before the cut have no gap, and the client can resume from there.",
         source: "apiserver pkg/storage/cacher/cache_watcher.go (add), pkg/storage/cacher/time_budget.go; \
                  pkg/storage/testing/watcher_tests.go (RunTestWatcherTimeout)",
-        observed: "Of two watches of a custom resource one is not read, until apiserver_terminated_watchers_total counts it, \
-                   while objects are written: first large ones that fill the buffers on the way, then many small ones. The other watch \
-                   must get every change at once all the while. Then the slow one is read: its stream must be a begin of the \
-                   store's history and end by itself, and one from its last resource version must give the rest.",
+        observed: "The check opens two watches of a custom resource and does not read one of them until \
+                   apiserver_terminated_watchers_total counts it. Meanwhile it writes objects: first large ones that \
+                   fill the buffers between server and client, then many small ones. The other watch must get every \
+                   change at once all the while. Then the check reads the slow watch: its stream must be the first \
+                   part of the store's history and end by itself, and a watch from its last resource version must \
+                   deliver the rest.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' | (sleep 600) while thousands of \
                   changes are made; kubectl get --raw /metrics | grep apiserver_terminated_watchers_total",
         profiles: &["default"],
@@ -46,9 +48,9 @@ pub(super) static CHECKS: &[Check] = &[
         requirement: "Two hundred watchers of one collection that reconnect at random from their last resource version all \
                       record the same order of changes.",
         source: "kubernetes pull request 109730 (total order of watch events)",
-        observed: "200 watchers on several connections, over HTTP/1.1 and HTTP/2, follow ConfigMaps from one \
-                   resource version while a writer works; each closes its stream after a random number of events and resumes. \
-                   What each has got in all its streams must be the store's history.",
+        observed: "200 watchers on several connections, over HTTP/1.1 and HTTP/2, follow ConfigMaps from one resource \
+                   version while a writer runs; each closes its stream after a random number of events and resumes. \
+                   The events of each watcher in all its streams must be the store's history.",
         by_hand: "for i in $(seq 200); do kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true\
                   &resourceVersion=R' > $i & done, write ConfigMaps, and compare the files",
         profiles: &["default"],
@@ -60,24 +62,26 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Extra,
         requirement: "In a burst of ten thousand updates a watch delivers every one, or ends and can be resumed, or is \
-                      answered 410; nothing is left out.",
+                      answered 410; no update is lost.",
         source: "kubernetes issue 123072; etcd issue 17529",
-        observed: "Sixteen writers update objects of their own without pause, ten thousand times in all (fewer by the \
-                   factor of the machine, and what it manages in a minute of its time), while three readers follow, one of them reconnecting often. What each \
-                   has got must be the store's history, with a new list where it was told 410.",
-        by_hand: "kubectl get cm --watch --output-watch-events > log while ten thousand kubectl annotate cm run; count the lines",
+        observed: "Sixteen writers update separate objects without pause, ten thousand times in all (fewer by the \
+                   machine's slowdown factor, and only as many as it manages in a minute times this factor), while \
+                   three readers follow, one of them reconnecting often. The events of each reader must be the store's \
+                   history, with a new list after a 410.",
+        by_hand: "kubectl get cm --watch --output-watch-events > log while ten thousand kubectl annotate cm run; count \
+                  the lines",
         profiles: &["json"],
         requires: Requires::OwnCluster(&[]),
         run: scenario!(burst),
     },
 ];
 
-/// Fill the flow-control windows and buffers between server and client …
+/// These fill the flow-control windows and buffers between server and client …
 const LARGE_WRITES: usize = 40;
 const LARGE: usize = 300_000;
-/// … and then the channels of the watcher, at most 100 events each way.
+/// … and these the channels of the watcher, at most 100 events each way.
 const SMALL_WRITES: usize = 1500;
-/// So often the server is asked whether it has cut the client off.
+/// The number of writes after which the check asks whether the server has cut the client off.
 const LOOK_EVERY: usize = 50;
 
 async fn independent_of_slow(ctx: &Ctx) -> Verdict {
@@ -109,7 +113,7 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     ctx.count("longest wait of the other, ms", u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX));
     if slowest > ctx.limit(5.0) {
         return Err(Stop::failed(format!(
-            "beside a watch that is not read another one waited {slowest:.1?} for a change"
+            "next to a watch that is not read another one waited {slowest:.1?} for a change"
         )));
     }
     if !cut {
@@ -118,7 +122,7 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     }
     let truth = Truth::of(ctx, loads, latest).await?;
     if let Some(fault) = first_difference(truth.after(begin), &changes(&all)) {
-        return Err(fail("the watch beside a slow one", &fault, &all));
+        return Err(fail("the watch next to a slow one", &fault, &all));
     }
     let seen = slow.read_to_end(ctx.limit(30.0)).await?;
     resumes(ctx, loads, &truth, begin, seen, slow.end()).await
@@ -129,7 +133,7 @@ async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, Stop> {
     Ok(metrics.sum("apiserver_terminated_watchers_total", &[("group", group)]).unwrap_or(0.0))
 }
 
-/// What the slow client got is a begin of the history; the rest comes after its last resource version.
+/// The slow client's events must be the first part of the history; the rest must come after its last resource version.
 async fn resumes(
     ctx: &Ctx,
     resource: &Resource,
@@ -158,7 +162,7 @@ async fn resumes(
 const WATCHERS: usize = 200;
 /// An apiserver allows a hundred streams on one HTTP/2 connection (--http2-max-streams-per-connection).
 const EACH: usize = 50;
-/// Most events that a watcher reads before it reconnects.
+/// The maximum number of events that a watcher reads before it reconnects.
 const MOST: usize = 8;
 const RECONNECTS: usize = 3;
 
@@ -187,7 +191,7 @@ async fn two_hundred(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Reads a little, closes, and resumes, some times.
+/// Reads a few events, closes, and resumes, several times.
 async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, Stop> {
     let mut follower = Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?;
     for _ in 0..RECONNECTS {
@@ -198,24 +202,24 @@ async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<
 }
 
 const BURST: u128 = 10_000;
-/// Below this it is no burst.
+/// The minimum number of writes of a burst.
 const LEAST: usize = 400;
-/// Seconds, times the machine's factor, after which the writers stop.
+/// Seconds, times the machine's slowdown factor, after which the writers stop.
 const BURST_LIMIT: f64 = 60.0;
 const WRITERS: usize = 16;
-/// The reader that reconnects does so after so many events.
+/// The number of events after which the third reader reconnects.
 const OFTEN: usize = 97;
 
 async fn burst(ctx: &Ctx) -> Verdict {
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
-    // A second of this machine.
+    // One second at this machine's speed.
     let second = ctx.limit(1.0).as_millis().max(1000);
     let updates = usize::try_from(BURST * 1000 / second).unwrap_or(LEAST).max(LEAST);
     let mut readers = Vec::new();
     for transport in [Transport::Http1, Transport::Http2, Transport::Http2] {
         readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
     }
-    let [one, two, often] = &mut readers[..] else { return Err(Stop::Errored(anyhow!("three readers were opened"))) };
+    let [one, two, often] = &mut readers[..] else { return Err(Stop::Errored(anyhow!("expected three readers"))) };
     let per_writer = updates.div_ceil(WRITERS);
     let until = Instant::now() + ctx.limit(BURST_LIMIT);
     let writers = try_join_all((0..WRITERS).map(|n| write_many(ctx, n, per_writer, until)));
@@ -240,12 +244,12 @@ async fn burst(ctx: &Ctx) -> Verdict {
     }
     ctx.count("writes", written as u64);
     if written < LEAST {
-        return Err(Stop::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are no burst")));
+        return Err(Stop::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are not a burst")));
     }
     Ok(())
 }
 
-/// Gives the number of writes; the first one is the creation.
+/// Returns the number of writes; the first one is the creation.
 async fn write_many(ctx: &Ctx, number: usize, count: usize, until: Instant) -> anyhow::Result<usize> {
     let mut object = ctx.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, &format!("w{number}"))).await?;
     for n in 1..count {

@@ -1,4 +1,4 @@
-//! Watches in other media types than JSON of whole objects: protobuf, metadata alone, tables.
+//! Watches in media types other than JSON of whole objects: protobuf, metadata only, tables.
 
 use model::Level::Should;
 use serde_json::{Value, json};
@@ -26,9 +26,10 @@ pub(super) static CHECKS: &[Check] = &[
         source: "apiserver pkg/endpoints/handlers/watch.go; apimachinery pkg/runtime/serializer/protobuf/protobuf.go \
                  (LengthDelimitedFramer)",
         observed: "Such watches of ConfigMaps and Leases (watch cache) and Events (store) over HTTP/1.1 and HTTP/2 run \
-                   beside a JSON watch while objects are written. Both must be the store's history, and the bytes of \
-                   each object, without the resource version, the stored bytes. Initial events with their bookmark and \
-                   an ERROR with its Status come in this form, too; the streams are judged with all others.",
+                   together with a JSON watch while objects are written. Both must be the store's history, and the \
+                   bytes of each object, without the resource version, must be the stored bytes. Initial events with \
+                   their bookmark and an ERROR with its Status must have this form, too. The judges check these \
+                   streams with all others.",
         by_hand: "curl -sN -H 'Accept: application/vnd.kubernetes.protobuf;stream=watch' \
                   'https://SERVER/api/v1/namespaces/default/configmaps?watch=true' | xxd",
         profiles: &["default"],
@@ -39,15 +40,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.table",
         place: here!(),
         level: Should,
-        requirement: "A watch that accepts as=Table sends each event as a Table of one row, with columnDefinitions in the \
-                      first event only and as many cells as those, and with the row's object left out, as metadata or \
-                      whole as includeObject says; order and resource versions are those of the JSON watch.",
+        requirement: "A watch that accepts as=Table sends each event as a Table of one row, with columnDefinitions in \
+                      the first event only and as many cells as columns; includeObject selects whether the row has no \
+                      object, its metadata or the whole object; order and resource versions are those of the JSON \
+                      watch.",
         source: "kubernetes test/integration/apiserver/apiserver_test.go; apiserver pkg/endpoints/handlers/response.go \
                  (watchEmbeddedEncoder, asTable)",
         observed: "Watches with includeObject unset, None, Metadata and Object of ConfigMaps, Events and a custom \
-                   resource run beside a JSON watch while objects are written, over HTTP/1.1 and HTTP/2. Both must be the \
-                   store's history, names and objects those of the JSON watch. Initial events end with a bookmark in \
-                   a row (406 before 1.34).",
+                   resource run together with a JSON watch while objects are written, over HTTP/1.1 and HTTP/2. Both \
+                   must be the store's history, with the names and objects of the JSON watch. Initial events end with \
+                   a bookmark in a row (406 before 1.34).",
         by_hand: "curl -sN -H 'Accept: application/json;as=Table;g=meta.k8s.io;v=v1' \
                   'https://SERVER/api/v1/namespaces/default/configmaps?watch=true&includeObject=Object'",
         profiles: &["default"],
@@ -58,13 +60,13 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.partial-metadata",
         place: here!(),
         level: Should,
-        requirement: "A watch that accepts as=PartialObjectMetadata sends the metadata of each object and nothing else, \
-                      as JSON or protobuf, in the order and with the resource versions of the full watch.",
+        requirement: "A watch that accepts as=PartialObjectMetadata sends only the metadata of each object, as JSON or \
+                      protobuf, in the order and with the resource versions of the full watch.",
         source: "kubernetes test/integration/apiserver/apiserver_test.go (TestMetadataClient, TestTransform); apiserver \
                  pkg/endpoints/handlers/response.go (asPartialObjectMetadata)",
-        observed: "Such watches of ConfigMaps, Events and a custom resource in both encodings run beside a JSON watch \
-                   while objects are written, over HTTP/1.1 and HTTP/2. Both must be the store's history, and \
-                   the metadata that of the JSON watch, in protobuf the stored bytes.",
+        observed: "Such watches of ConfigMaps, Events and a custom resource in both encodings run together with a JSON \
+                   watch while objects are written, over HTTP/1.1 and HTTP/2. Both must be the store's history; the \
+                   metadata must be that of the JSON watch, in protobuf the stored bytes.",
         by_hand: "curl -sN -H 'Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1' \
                   'https://SERVER/api/v1/namespaces/default/configmaps?watch=true'",
         profiles: &["default"],
@@ -124,9 +126,9 @@ async fn custom(ctx: &Ctx) -> Result<model::Resource, suite::check::Stop> {
     ctx.define(&format!("{}.example.org", ctx.slug()), "shapes", "Shape").await
 }
 
-/// The object of a protobuf event is the stored one, but for the resource version.
+/// The object of a protobuf event must be the stored one, except for the resource version.
 pub(crate) fn same_bytes(_: Form, _: usize, reference: &Reference, sent: &Sent) -> Option<String> {
-    let Content::Protobuf(value) = &sent.content else { return Some("it is no protobuf".into()) };
+    let Content::Protobuf(value) = &sent.content else { return Some("it is not protobuf".into()) };
     match without_resource_version(value) {
         Ok(bare) if bare[..] == reference.stored[..] => None,
         Ok(bare) => {
@@ -151,7 +153,7 @@ fn same_metadata(form: Form, _: usize, reference: &Reference, sent: &Sent) -> Op
         }
         let numbers: Vec<u32> = decode::fields(envelope.raw)?.iter().map(|field| field.number).collect();
         if numbers != [1] {
-            return Ok(Some(format!("it has the fields {numbers:?} instead of metadata alone")));
+            return Ok(Some(format!("it has the fields {numbers:?} instead of metadata only")));
         }
         let meta = decode::meta(value).ok_or("metadata that cannot be read")?;
         let expected = &reference.object["metadata"];
@@ -175,7 +177,7 @@ fn same_metadata(form: Form, _: usize, reference: &Reference, sent: &Sent) -> Op
     read().unwrap_or_else(|fault| Some(format!("{}: {fault}", form.name())))
 }
 
-/// That a partial object has exactly the metadata of the whole one.
+/// A partial object must have exactly the metadata of the whole one.
 fn fault_of_partial(seen: &Value, whole: &Value) -> Option<String> {
     let expected = json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole["metadata"],
@@ -184,7 +186,7 @@ fn fault_of_partial(seen: &Value, whole: &Value) -> Option<String> {
 }
 
 fn same_row(form: Form, place: usize, reference: &Reference, sent: &Sent) -> Option<String> {
-    let Form::Table(include) = form else { return Some("it is no table".into()) };
+    let Form::Table(include) = form else { return Some("it is not a table".into()) };
     fault_of_table(include, place == 0, &reference.object, sent.json())
 }
 
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_object_has_the_metadata_and_nothing_else() {
+    fn partial_object_has_only_the_metadata() {
         let good = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                           "metadata": whole()["metadata"]});
         assert_eq!(fault_of_partial(&good, &whole()), None);

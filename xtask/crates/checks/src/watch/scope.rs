@@ -1,4 +1,4 @@
-//! What belongs to a watch and in which order it begins: namespaces, names, the initial events.
+//! The scope of watches (namespaces, names), and the order of their initial events.
 
 use model::Level::Should;
 use model::Resource;
@@ -21,16 +21,16 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.namespace-scope",
         place: here!(),
         level: Should,
-        requirement: "A watch of a namespace tells of that namespace only, and a watch of one object, by its path or by \
-                      fieldSelector=metadata.name, of that object only, also where its name is the begin of others; one \
-                      of an object that does not exist waits for it; a path and a metadata.name that differ are a \
-                      400.",
+        requirement: "A watch of a namespace sends only changes in that namespace, and a watch of one object, by its \
+                      path or by fieldSelector=metadata.name, only changes of that object, also if its name is a \
+                      prefix of others; a watch of an object that does not exist waits for it; a path and a \
+                      metadata.name that differ are answered 400.",
         source: "apiserver pkg/storage/testing/watcher_tests.go (RunTestNamespaceScopedWatch, RunTestWatch), \
                  pkg/endpoints/handlers/get.go (listOpts)",
-        observed: "In two namespaces, one named like the begin of the other, objects a and ab are created, changed and \
-                   deleted, ConfigMaps (watch cache) and Events (store). Watches of both \
-                   namespaces, of a by path and by selector, of ab, and of everything, opened before over HTTP/1.1 and \
-                   HTTP/2, must each tell exactly its own part.",
+        observed: "In two namespaces, where one's name is a prefix of the other's, the check creates and changes \
+                   objects a and ab, ConfigMaps (watch cache) and Events (store). Watches of both namespaces, of a by \
+                   path and by selector, of ab, and of everything, opened before over HTTP/1.1 and HTTP/2, must each \
+                   send exactly their own part.",
         by_hand: "kubectl get --raw '/api/v1/watch/namespaces/default/configmaps/a' and, for the 400, the same with \
                   &fieldSelector=metadata.name=b",
         profiles: &["default", "no-cache"],
@@ -41,12 +41,12 @@ pub(super) static CHECKS: &[Check] = &[
         id: "watch.initial-order",
         place: here!(),
         level: Should,
-        requirement: "The synthetic ADDED events with which a watch without resource version begins are sorted by key and \
-                      not by resource version: none of them is a point to resume from.",
+        requirement: "The synthetic ADDED events at the start of a watch without resource version are sorted by key \
+                      and not by resource version: a client cannot resume from any of them.",
         source: "apiserver pkg/storage/cacher/watch_cache_interval.go (sorted by key); kubernetes issues 74022, 49745",
-        observed: "Objects are created against the order of their keys and some are changed again. Watches with \
-                   resourceVersion unset, 0 and with initial events must begin with all of them in the order of \
-                   keys, ConfigMaps, Events and a custom resource, over HTTP/1.1 and HTTP/2.",
+        observed: "The check creates objects in another order than that of their keys and changes some again. Watches \
+                   of ConfigMaps, Events and a custom resource with resourceVersion unset, 0 and with initial events \
+                   must begin with all of them in key order, over HTTP/1.1 and HTTP/2.",
         by_hand: "create ConfigMaps b, a, c in this order; kubectl get --raw \
                   '/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=0'",
         profiles: &["default", "no-cache"],
@@ -55,19 +55,19 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// The path for watching one object: `/api/v1/watch/namespaces/x/configmaps/a`. Under its usual path `watch=true` is
-/// ignored: that is a GET (apiserver pkg/endpoints/request/requestinfo.go).
+/// The path for watching one object: `/api/v1/watch/namespaces/x/configmaps/a`. At the object's usual path the server
+/// ignores `watch=true`: that is a GET (apiserver pkg/endpoints/request/requestinfo.go).
 fn watched(resource: &Resource, namespace: &str, name: &str) -> String {
     let root = resource.api_root();
     object_path(resource, namespace, name).replacen(&root, &format!("{root}/watch"), 1)
 }
 
-/// A watch and the lines that it must give, each `WORD namespace/name@rv`.
+/// A watch and its expected lines, each `WORD namespace/name@rv`.
 struct Scope {
     what: String,
     raw: Raw,
     expected: Vec<String>,
-    /// Whether it sees what others do, too.
+    /// Whether it also sees the changes of other clients.
     is_whole: bool,
 }
 
@@ -122,7 +122,7 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
     Ok(())
 }
 
-/// What happened: word, namespace, name, resource version.
+/// A change: word, namespace, name, resource version.
 type Happened = (&'static str, String, String, u64);
 
 async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Happened>, Stop> {
@@ -137,7 +137,7 @@ async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<
         history.push(("ADDED", namespace.to_owned(), name.to_owned(), object.rv()));
         made.push(object);
     }
-    // The last change of every watched object comes last, so that a leak before it is seen.
+    // The last change of every watched object comes last, so that the check sees any leak before it.
     for object in made {
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
         let request = Request::new(http::Method::PUT, object_path(resource, &namespace, &name));
@@ -154,22 +154,22 @@ async fn judge(ctx: &Ctx, mut scope: Scope, near: &str, far: &str) -> Verdict {
         let seen =
             told(&scope.raw.bytes, near, far).map_err(|fault| Stop::failed(format!("{}: {fault}", scope.what)))?;
         let (ours, others): (Vec<String>, Vec<String>) = seen.into_iter().partition(|line| !line.starts_with("other "));
-        expect!(scope.is_whole || others.is_empty(), "{} told of {others:?}", scope.what);
+        expect!(scope.is_whole || others.is_empty(), "{} sent {others:?}", scope.what);
         if ours.last() == Some(&last) {
-            expect_eq!(ours, scope.expected, "what {} told", scope.what);
+            expect_eq!(ours, scope.expected, "events of {}", scope.what);
             ctx.count("watches", 1);
             return Ok(());
         }
-        // Something too much is told at once; what is missing is waited for.
+        // An unexpected event fails at once; the check waits for a missing one.
         let known = scope.expected.starts_with(&ours);
-        expect!(known, "{} told {ours:?} instead of {:?}", scope.what, scope.expected);
+        expect!(known, "{} sent {ours:?} instead of {:?}", scope.what, scope.expected);
         if let Some(end) = scope.raw.read_piece(deadline, &last).await? {
             return Err(Stop::failed(format!("{} ended ({end:?}) before {last}", scope.what)));
         }
     }
 }
 
-/// The whole lines of a body; objects of namespaces that are not ours begin with `other`.
+/// The complete lines of a body; objects of other namespaces begin with `other`.
 fn told(bytes: &[u8], near: &str, far: &str) -> Result<Vec<String>, String> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
     let mut told = Vec::new();
@@ -189,14 +189,14 @@ async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
         |selector: &str| Request::get(path.clone()).query(query(&[("watch", "true"), ("fieldSelector", selector)]));
     let answer = ctx.send(&with("metadata.name=b")).await?;
     expect!(answer.is(400, "BadRequest"), "a path and another metadata.name were answered {answer}");
-    // The same name twice is one question; it waits, so that only the head is read.
+    // The server accepts the same name in path and selector; such a watch waits, so the check reads only the head.
     Raw::send(ctx, Transport::Http2, with("metadata.name=a")).await?;
     Raw::send(ctx, Transport::Http1, Request::get(watched(&CONFIG_MAPS, namespace, "none")).query("watch=true"))
         .await?;
     Ok(())
 }
 
-/// Against the order of keys, with one that is the begin of others.
+/// Not in key order; one name is a prefix of others.
 const NAMES: [&str; 7] = ["m", "b", "z", "a-b", "ab", "a", "a.b"];
 
 async fn initial_order(ctx: &Ctx) -> Verdict {
@@ -245,7 +245,7 @@ async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, 
     }
     let by_rv = events.windows(2).all(|pair| pair[0].frame.rv < pair[1].frame.rv);
     if by_rv {
-        return Err(Stop::Errored(anyhow::anyhow!("not exercised: the keys were written in their own order")));
+        return Err(Stop::Errored(anyhow::anyhow!("not exercised: the objects were written in key order")));
     }
     ctx.count("streams", 1);
     Ok(())
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_lines_are_told() {
+    fn only_complete_lines_are_read() {
         let event = |namespace: &str| {
             serde_json::json!({"type": "ADDED", "object": {"metadata":
                 {"name": "a", "namespace": namespace, "resourceVersion": "5"}}})

@@ -1,4 +1,4 @@
-//! Watches with a selector: which change of an object they tell, and as what.
+//! Watches with a selector: which changes of an object they send, and as which event type.
 
 use std::time::Duration;
 
@@ -21,16 +21,17 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.selector-transitions",
     place: here!(),
     level: Must,
-    requirement: "Under a label or field selector, an object that starts to match is told as ADDED, one that stays as \
-                  MODIFIED, one that stops as DELETED with its last matching content and the resource version of the \
-                  update, a deletion while matching as DELETED, and changes while never matching not at all.",
+    requirement: "Under a label or field selector, a watch sends an object that starts to match as ADDED, one that \
+                  still matches as MODIFIED, one that stops as DELETED with its last matching content and the resource \
+                  version of the update, a deletion while matching as DELETED, and nothing for changes of an object \
+                  that never matches.",
     source: "apiserver pkg/storage/cacher/cache_watcher.go (convertToWatchEvent), pkg/storage/etcd3/watcher.go \
              (transform)",
     observed: "One object goes through all transitions, another never matches, under a label selector on ConfigMaps, \
-               the field status.replicas of ReplicationControllers (both served from the watch cache) and the field reason of Events (served \
-               from the store), on watches that were open before and on watches from before that are opened \
-               afterwards, over HTTP/1.1 and HTTP/2. A last object that matches shows that nothing else was sent. \
-               Contents are compared with what the API answered to each write.",
+               the field status.replicas of ReplicationControllers (both served from the watch cache) and the field \
+               reason of Events (served from the store). The check opens watches before the changes, and afterwards \
+               from the resource version before them, over HTTP/1.1 and HTTP/2. A last object that matches shows that \
+               nothing else was sent. The check compares contents with the API's answer to each write.",
     by_hand: "kubectl get cm -l stage=on --watch --output-watch-events while kubectl label cm a stage=on, stage=off, \
               stage=on --overwrite; kubectl delete cm a",
     profiles: &["default", "encrypted", "split-events", "no-cache"],
@@ -38,17 +39,17 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(selector_transitions),
 }];
 
-/// Something that can be made to match a selector and to stop.
+/// A resource whose objects can be made to match a selector and to stop.
 struct Subject {
     resource: &'static Resource,
     selector: fn(WatchOptions) -> WatchOptions,
-    /// A new object, or the given one, that matches or does not; the number makes each content new.
+    /// Returns a new object, or the given one, that matches or does not; the number makes each content different.
     make: fn(&str, Option<Object>, bool, u32) -> Object,
-    /// The status alone decides, and a create ignores it.
+    /// Whether only the status decides, which a create ignores.
     by_status: bool,
 }
 
-/// An event as it must come: the word, and the whole object.
+/// An expected event: the word, and the whole object.
 #[derive(Clone, Debug, PartialEq)]
 struct Expected(&'static str, Object);
 
@@ -62,7 +63,8 @@ async fn selector_transitions(ctx: &Ctx) -> Verdict {
         },
         by_status: false,
     };
-    // Not Pods: the deletion of a Pod is told as MODIFIED first, with its deletionTimestamp, whatever its grace period.
+    // Not Pods: the server sends the deletion of a Pod first as MODIFIED, with its deletionTimestamp, whatever its
+    // grace period.
     let by_field = Subject {
         resource: &REPLICATION_CONTROLLERS,
         selector: |options| options.fields("status.replicas=1"),
@@ -112,11 +114,11 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
     Ok(())
 }
 
-/// The life of four objects; gives what a watch with the selector must tell of it.
+/// Writes four objects; returns the events that a watch with the selector must send.
 async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, Stop> {
-    // Never matching: nothing of it may be told.
+    // Never matches: no event.
     let never = subject.write(ctx, "never", None, false, 1).await?;
-    // From not matching to matching, twice, with a change in between, and deleted while matching.
+    // Starts to match twice, changes in between, and is deleted while it matches.
     let off = subject.write(ctx, "x", None, false, 1).await?;
     let starts = subject.write(ctx, "x", Some(off), true, 2).await?;
     let stays = subject.write(ctx, "x", Some(starts.clone()), true, 3).await?;
@@ -125,7 +127,7 @@ async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, Stop> {
     let still_off = subject.write(ctx, "x", Some(stops.clone()), false, 5).await?;
     let again = subject.write(ctx, "x", Some(still_off), true, 6).await?;
     let x_deleted = deletion(ctx, subject.resource, "x").await?;
-    // Deleted while not matching: nothing either. Deleted right after it came: told twice.
+    // Deleted while it does not match: no event either. Deleted right after its creation: two events.
     deletion(ctx, subject.resource, "never").await?;
     let new = subject.write(ctx, "short", None, true, 1).await?;
     let new_deleted = deletion(ctx, subject.resource, "short").await?;
@@ -143,7 +145,7 @@ async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, Stop> {
 }
 
 impl Subject {
-    /// Creates the object, or changes what is there. Gives it as the server answered.
+    /// Creates the object, or changes the existing one. Returns it as in the server's answer.
     async fn write(&self, ctx: &Ctx, name: &str, old: Option<Object>, on: bool, n: u32) -> Result<Object, Stop> {
         let is_new = old.is_none();
         let mut object = (self.make)(name, old, on, n);
@@ -169,7 +171,7 @@ async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<O
     Ok(ctx.send(&Request::new(http::Method::PUT, path).json(&object.0)).await?.object()?)
 }
 
-/// Deletes the object; gives the revision of the deletion, which only the store knows.
+/// Deletes the object; returns the revision of the deletion, which only the store knows.
 async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, Stop> {
     // Otherwise a ReplicationController waits for a controller that orphans its Pods.
     ctx.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
@@ -187,19 +189,19 @@ fn at(object: Object, rv: u64) -> Object {
     object.with("metadata.resourceVersion", rv.to_string())
 }
 
-/// Why these are not exactly the expected events with the expected objects; None when they are.
+/// Why these are not exactly the expected events with the expected objects; None if they are.
 fn fault_of(expected: &[Expected], seen: &[Event]) -> Option<String> {
     for n in 0..expected.len().max(seen.len()) {
         let place = n + 1;
         let fault = match (expected.get(n), seen.get(n)) {
             (Some(Expected(word, object)), None) => format!("{word} {}@{} is missing", object.name(), object.rv()),
-            (None, Some(event)) => format!("{} {}@{} is too much", event.word(), event.object.name(), event.frame.rv),
+            (None, Some(event)) => format!("{} {}@{} is unexpected", event.word(), event.object.name(), event.frame.rv),
             (Some(Expected(word, object)), Some(event)) => {
                 let (expected, seen) = (head(word, object), head(event.word(), &event.object));
                 if seen != expected {
                     format!("should be {expected}, seen {seen}")
                 } else if let Some(difference) = difference("", &object.0, &event.object.0) {
-                    format!("{seen} carries other content: {difference}")
+                    format!("{seen} has other content: {difference}")
                 } else {
                     continue;
                 }
@@ -275,7 +277,7 @@ mod tests {
             // The content after the change, or the resource version before it.
             ("ADDED x@3:two, MODIFIED x@4:three, DELETED x@6:four", "/data/n should be \"three\", seen \"four\""),
             ("ADDED x@3:two, MODIFIED x@4:three, DELETED x@4:three", "seen DELETED x@4"),
-            ("ADDED x@3:two, MODIFIED x@4:three, DELETED x@6:three, DELETED n@7:one", "DELETED n@7 is too much"),
+            ("ADDED x@3:two, MODIFIED x@4:three, DELETED x@6:three, DELETED n@7:one", "DELETED n@7 is unexpected"),
         ] {
             assert!(fault(lines).contains(why), "{lines}: {}", fault(lines));
         }

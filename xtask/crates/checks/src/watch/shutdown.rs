@@ -1,4 +1,4 @@
-//! What becomes of open watches when an apiserver is told to end.
+//! The end of open watches when an apiserver gets the signal to exit.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.graceful-shutdown",
     place: here!(),
     level: Extra,
-    requirement: "An apiserver with --shutdown-watch-termination-grace-period completes its watches when it is told to end, \
-                  within that time; without it they may be cut. In both cases clients resume without loss.",
+    requirement: "An apiserver with --shutdown-watch-termination-grace-period completes its watches within that time \
+                  after the signal to exit; without the flag it may cut them. In both cases clients resume without \
+                  loss.",
     source: "apiserver pkg/server/config.go, pkg/server/genericapiserver.go (ShutdownWatchTerminationGracePeriod), \
              pkg/server/filters/watch_termination.go",
-    observed: "Watches of ConfigMaps over HTTP/1.1 and HTTP/2 are open when the apiserver is started again, first without the \
-               flag and then with it: with it, every stream must be completed and not broken, and the log must say that \
-               all watches were drained. Writes before and after each restart must be what the clients have got, \
-               resumed or listed anew.",
+    observed: "Watches of ConfigMaps over HTTP/1.1 and HTTP/2 are open when the check restarts the apiserver, first \
+               without the flag and then with it: with it, every stream must be completed and not broken, and the log \
+               must say that all watches were drained. The clients, resumed or after a new list, must have got all \
+               writes before and after each restart.",
     by_hand: "start kube-apiserver with --shutdown-watch-termination-grace-period=10s, open a watch with curl, kill -TERM \
               the apiserver: curl ends with 0 and not with 18 or 92",
     profiles: &["reflagged"],
@@ -69,7 +70,7 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Some changes, which every reader gets.
+/// Makes some changes and waits until every reader has them.
 async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, Stop> {
     let object = ctx.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
     ctx.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
@@ -82,7 +83,7 @@ async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u
     Ok(last)
 }
 
-/// How each open stream ends.
+/// Returns the end of each open stream.
 async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Result<Vec<End>, Stop> {
     let mut ends = Vec::new();
     for reader in readers {

@@ -1,6 +1,6 @@
-//! How watches begin: after a list, with a state of their own, with initial events and the bookmark that ends them.
+//! How watches begin: after a list, with a state, or with initial events and the bookmark that ends them.
 //!
-//! Refused starts are in `watch_expired`.
+//! `watch_expired` covers refused starts.
 
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ pub(super) static CHECKS: &[Check] = &[
                       with no gap, no duplicate and no event at or before R.",
         source: "kubernetes.io, Kubernetes API concepts, \"Efficient detection of changes\"; apiserver \
                  pkg/storage/cacher/watch_cache.go (getAllEventsSinceLocked)",
-        observed: "While a writer creates, changes and deletes ConfigMaps without pause, lists with resourceVersion \
-                   unset and 0 are taken, and each is followed by a watch from its resource version, over HTTP/1.1 and \
-                   HTTP/2. The store's own history decides: the items must be its state at R, the events its changes \
-                   after R.",
+        observed: "While a writer creates, changes and deletes ConfigMaps without pause, the check lists with \
+                   resourceVersion unset and 0, and opens a watch from each list's resource version, over HTTP/1.1 and \
+                   HTTP/2. It compares with the store's own history: the items must be its state at R, the events its \
+                   changes after R.",
         by_hand: "RV=$(kubectl get --raw /api/v1/namespaces/default/configmaps | jq -r .metadata.resourceVersion); \
                   kubectl get --raw \"/api/v1/namespaces/default/configmaps?watch=true&resourceVersion=$RV\" and write \
                   ConfigMaps meanwhile; compare with etcdctl watch --prefix /registry/configmaps/default/ --rev $((RV+1))",
@@ -48,10 +48,10 @@ pub(super) static CHECKS: &[Check] = &[
                       state that contains every write acknowledged before the request.",
         source: "kubernetes.io, Kubernetes API concepts, \"Semantics for watch\"; apiserver \
                  pkg/storage/cacher/cacher.go (getWatchCacheResourceVersion)",
-        observed: "Such watches, with and without a label selector, over HTTP/1.1 and HTTP/2, are opened while a writer \
-                   works. Some state of the store followed by its later changes must give exactly what was sent, and \
-                   for unset no older state will do than the one acknowledged last. Where nothing matches, nothing is \
-                   sent until something does.",
+        observed: "The check opens such watches, with and without a label selector, over HTTP/1.1 and HTTP/2, while a \
+                   writer runs. The events must be some state of the store followed by its later changes; for unset \
+                   this state must not be older than the last acknowledged one. If no object matches, the watch must \
+                   send nothing until one does.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and the same with \
                   &resourceVersion=0",
         profiles: &["default", "no-cache"],
@@ -67,11 +67,11 @@ pub(super) static CHECKS: &[Check] = &[
                       (with none requested: not older than the request), then one BOOKMARK with that resource version \
                       and the annotation k8s.io/initial-events-end, then the later changes.",
         source: "KEP-3157; apiserver pkg/storage/cacher/cacher.go (setInitialEventsEndBookmarkIfRequested)",
-        observed: "Such watches with the resource version unset, 0 and that of the last write are opened over HTTP/1.1 \
-                   and HTTP/2 while a writer works. Up to the bookmark, the stream replayed must equal the store's \
-                   state and an Exact LIST at the bookmark's resource version; after it, the store's later changes \
-                   and no second such bookmark. On a custom resource that nobody writes to, the bookmark must still \
-                   have reached the revision that the store had before the request.",
+        observed: "The check opens such watches with the resource version unset, 0 and that of the last write over \
+                   HTTP/1.1 and HTTP/2 while a writer runs. Up to the bookmark, the stream replayed must equal the \
+                   store's state and an Exact LIST at the bookmark's resource version; after it, the store's later \
+                   changes and no second such bookmark must come. On a custom resource that no client changes, the \
+                   bookmark must still have reached the revision that the store had before the request.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=true\
                   &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true'",
         profiles: &["default", "no-cache"],
@@ -80,12 +80,12 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-/// Both ways an event can come over the wire.
+/// Both protocols of a watch.
 pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Http1, Transport::Http2];
 
-/// How many objects the writer works on; few, so that each is created, changed and deleted many times.
+/// The number of objects that the writer uses; few, so that each is created, changed and deleted many times.
 const OBJECTS: usize = 8;
-/// How often each kind of start is tried while the writer works.
+/// The number of attempts for each kind of start while the writer runs.
 const ROUNDS: usize = 5;
 
 async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
@@ -159,7 +159,7 @@ async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, Stop> {
     Ok(begun)
 }
 
-/// Where no object matches, the first thing sent must be the first object that does.
+/// If no object matches at the start, the first event must be the first object that does.
 async fn until_something_matches(ctx: &Ctx) -> Verdict {
     let secret = |name: &str| Object::new(&SECRETS, name);
     ctx.create(&SECRETS, &secret("other")).await?;
@@ -175,7 +175,7 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     for mut watch in waiting {
         let events = watch.read_to(first.rv(), ctx.limit(30.0)).await?;
         if let Some(fault) = first_difference(std::slice::from_ref(&expected), &told(&events)) {
-            return Err(fail("a watch that nothing matched at its begin", &fault, &events));
+            return Err(fail("a watch without a match at its start", &fault, &events));
         }
     }
     Ok(())
@@ -194,7 +194,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
         let list = ctx.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
         let exact = listed(ctx, &CONFIG_MAPS, &list);
         if let Some(difference) = state_difference(&exact, &truth.state(rv)) {
-            let fault = format!("an Exact LIST at the bookmark's {rv} gives something else: {difference}");
+            let fault = format!("an Exact LIST at the bookmark's {rv} differs: {difference}");
             return Err(fail(&what, &fault, &events));
         }
         ctx.count("watches", 1);
@@ -220,7 +220,7 @@ async fn watch_lists(ctx: &Ctx) -> Result<Begun, Stop> {
     Ok(begun)
 }
 
-/// The watch cache of a type that does not change learns of the store's progress only by asking for it.
+/// The watch cache of a type that does not change learns the store's progress only by requesting it.
 async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
     let idle = ctx.define(&format!("{}.example.org", ctx.slug()), "idlers", "Idler").await?;
     let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
@@ -241,7 +241,8 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Judges a stream with initial events that goes up to the last change in `truth`. Gives the bookmark's resource version.
+/// Checks a stream with initial events that goes up to the last change in `truth`. Returns the bookmark's resource
+/// version.
 fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<u64, String> {
     let at = events.iter().position(is_end_of_initial).ok_or("no bookmark ended the initial events")?;
     let (initial, rest) = (&events[..at], &events[at + 1..]);
@@ -267,7 +268,7 @@ fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<
     }
 }
 
-/// What a client's store holds after these events. A server may already mix changes into the initial events.
+/// The content of a client's cache after these events. A server may already mix changes into the initial events.
 fn replay(events: &[Event]) -> Result<State, String> {
     let mut state = State::new();
     for event in events {
@@ -304,7 +305,7 @@ async fn revision(ctx: &Ctx) -> Result<u64, Stop> {
     Ok(ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned())
 }
 
-/// A watch that the server must accept, over a transport of choice.
+/// Opens a watch that the server must accept, over the given transport.
 pub(crate) async fn open(
     ctx: &Ctx,
     transport: Transport,

@@ -1,4 +1,4 @@
-//! What any watch stream is made of and how long it lasts: the shape of events, timeouts.
+//! Properties of every watch stream: the shape of events, and timeouts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -26,12 +26,12 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "Each event of a JSON watch is an object of exactly the fields type and object; type is ADDED, \
-                      MODIFIED, DELETED, BOOKMARK or ERROR, and the object of an ERROR is a Status. The object of a change is \
-                      in every field what the write was answered with, that of a deletion the last state.",
+                      MODIFIED, DELETED, BOOKMARK or ERROR, and the object of an ERROR is a Status. The object of a \
+                      change equals, in every field, the response to the write, that of a deletion the last state.",
         source: "apimachinery pkg/apis/meta/v1/watch.go (WatchEvent), pkg/watch/watch.go (EventType)",
-        observed: "The raw lines of watches that see all five types are looked at: of ConfigMaps (watch cache) and of \
-                   Events (store), over HTTP/1.1 and HTTP/2. The ERROR is provoked by initial events of a resource \
-                   version far in the future. Articles that speak of UPDATED mean MODIFIED: no UPDATED is ever sent.",
+        observed: "The check reads the raw lines of watches that get all five types: of ConfigMaps (watch cache) and \
+                   of Events (store), over HTTP/1.1 and HTTP/2. Initial events of a resource version far in the future \
+                   provoke the ERROR. Articles that mention UPDATED mean MODIFIED: the server never sends UPDATED.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true' and, for the ERROR, the same \
                   with &sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999999999",
         profiles: &["default", "no-cache"],
@@ -43,13 +43,14 @@ pub(super) static CHECKS: &[Check] = &[
         place: here!(),
         level: Must,
         requirement: "A watch with timeoutSeconds=n ends after about n seconds, its HTTP answer complete and without \
-                      ERROR; the parameter timeout means nothing to a watch; without timeoutSeconds the server \
-                      chooses a random time between --min-request-timeout (1800 s unless set) and twice that.",
+                      ERROR; a watch ignores the parameter timeout; without timeoutSeconds the server chooses a random \
+                      time between --min-request-timeout (1800 s unless set) and twice that.",
         source: "apiserver pkg/endpoints/handlers/get.go (handleWatch), pkg/endpoints/handlers/watch.go",
-        observed: "Over HTTP/1.1 and HTTP/2, streams with a timeoutSeconds of 2 (more on slow machines), with timeout=1s beside one of 3, \
-                   and with timeout=1s alone are timed; each delivers an event while it is open. On the profile \
-                   `reflagged` the apiserver's log tells the default, and it is restarted with --min-request-timeout=2 and ten streams without any \
-                   parameter are timed: each must take 2 to 4 s, and not all the same.",
+        observed: "The check times streams over HTTP/1.1 and HTTP/2 with a timeoutSeconds of 2 (more on slow \
+                   machines), with timeout=1s and a timeoutSeconds of 3, and with timeout=1s alone; each delivers an \
+                   event while it is open. On the profile `reflagged` the apiserver's log shows the default. The check \
+                   restarts the apiserver with --min-request-timeout=2 and times ten streams without any parameter: \
+                   each must take 2 to 4 s, and not all the same.",
         by_hand: "time kubectl get --raw '/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2'",
         profiles: &["default", "reflagged"],
         requires: Requires::AnyCluster(&[Requirement::ExclusiveOn("reflagged")]),
@@ -64,7 +65,7 @@ async fn event_shape(ctx: &Ctx) -> Verdict {
     let namespace = ctx.namespace().await?;
     let event = |name: &str| Object::new(&CORE_EVENTS, name).with("involvedObject", json!({"namespace": namespace}));
     let (http1, http2) = (Transport::Http1, ctx.transport());
-    // At the same time, because the watch cache waits three seconds for the future.
+    // Concurrently, because the watch cache waits three seconds for a future version.
     tokio::try_join!(
         all_types(ctx, http1, &CONFIG_MAPS, config_map("one")),
         all_types(ctx, http2, &CONFIG_MAPS, config_map("two")),
@@ -107,8 +108,8 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     Ok(())
 }
 
-/// Where the objects of these types of events differ from the states that they stand for. A deletion has a resource
-/// version of its own.
+/// The first difference between the objects of these types of events and the expected states. A deletion has a
+/// different resource version.
 fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Option<String> {
     let events: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
     states.iter().find_map(|(word, state)| {
@@ -124,12 +125,12 @@ fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Option<Strin
 
 /// The type of a well-formed event.
 fn type_of(line: &[u8], resource: &Resource) -> Result<String, String> {
-    let event: Value = serde_json::from_slice(line).map_err(|error| format!("no JSON document ({error})"))?;
-    let fields: BTreeSet<&str> = event.as_object().ok_or("no JSON object")?.keys().map(String::as_str).collect();
+    let event: Value = serde_json::from_slice(line).map_err(|error| format!("not a JSON document ({error})"))?;
+    let fields: BTreeSet<&str> = event.as_object().ok_or("not a JSON object")?.keys().map(String::as_str).collect();
     if fields != BTreeSet::from(["object", "type"]) {
-        return Err(format!("an event has the fields type and object, this one {fields:?}"));
+        return Err(format!("an event must have the fields type and object, seen {fields:?}"));
     }
-    let word = event["type"].as_str().ok_or("type is no string")?;
+    let word = event["type"].as_str().ok_or("type is not a string")?;
     let object = Object(event["object"].clone());
     match word {
         "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" => {
@@ -147,10 +148,10 @@ fn type_of(line: &[u8], resource: &Resource) -> Result<String, String> {
             let is_failure =
                 object.0["status"] == "Failure" && object.0["code"].as_u64().is_some_and(|code| code >= 400);
             if !is_failure || !object.0["message"].is_string() || !object.0["reason"].is_string() {
-                return Err("the Status of an ERROR says no failure with code, reason and message".into());
+                return Err("the Status of an ERROR is not a failure with code, reason and message".into());
             }
         }
-        other => return Err(format!("there is no event type {other}")),
+        other => return Err(format!("unknown event type {other}")),
     }
     Ok(word.to_owned())
 }
@@ -167,7 +168,7 @@ async fn timeout_seconds(ctx: &Ctx) -> Verdict {
     if ctx.profile().name == "reflagged" {
         return chosen_by_the_server(ctx).await;
     }
-    // Objects have the names of transports: each one is used once, also where the endpoint speaks HTTP/1.1 only.
+    // Object names contain the transport: each one is used once, also if the endpoint speaks HTTP/1.1 only.
     try_join_all(ctx.transports().iter().map(|&transport| timeouts(ctx, transport))).await?;
     Ok(())
 }
@@ -182,7 +183,7 @@ async fn timeouts(ctx: &Ctx, transport: Transport) -> Verdict {
     Ok(())
 }
 
-/// The stream delivers an event and then ends by itself after `seconds`.
+/// The stream must deliver an event and then end by itself after `seconds`.
 async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) -> Verdict {
     let query = &format!("timeoutSeconds={seconds}{beside}");
     let what = format!("a watch with `{query}` over {}", transport.name());
@@ -201,7 +202,7 @@ async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) 
     if let Some(fault) = fault_of_end(asked..=asked + ctx.limit(5.0), took, &cut, &raw.bytes) {
         return Err(Stop::failed(format!("{what} {fault}")));
     }
-    // On a very slow machine the write comes too late to expect anything of it.
+    // On a very slow machine the write may come too late for the stream.
     if was_open {
         expect!(raw.mentions(&written), "{what} did not deliver {}, created while it was open", written.name());
         ctx.count("events", 1);
@@ -210,7 +211,7 @@ async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) 
     Ok(())
 }
 
-/// The stream is still open after `seconds`.
+/// The stream must still be open after `seconds`.
 async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
     let what = format!("a watch with `{query}` over {}", transport.name());
     let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
@@ -220,7 +221,7 @@ async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) ->
     pause(Duration::from_secs(seconds)).await;
     let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
     raw.read_until("ADDED", ctx.limit(30.0)).await?;
-    expect!(raw.mentions(&late), "{what} sent after {seconds} s not the object created then: {}", shown(&raw.bytes));
+    expect!(raw.mentions(&late), "{what} did not deliver the object created after {seconds} s: {}", shown(&raw.bytes));
     ctx.count("streams", 1);
     ctx.count("events", 1);
     Ok(())
@@ -230,10 +231,10 @@ fn object_name(text: &str, transport: Transport) -> String {
     format!("{text}-{}", transport.name()).to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
 }
 
-/// `--min-request-timeout` while the server chooses, in seconds.
+/// `--min-request-timeout` in seconds, for streams whose time the server chooses.
 const SHORTEST: u32 = 2;
 const STREAMS: usize = 10;
-/// Ten random times out of two seconds that are all this close would be one case in 10^11.
+/// The probability that ten random times out of two seconds are all this close is 10^-11.
 const ALL_THE_SAME: Duration = Duration::from_millis(100);
 
 async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
@@ -243,12 +244,12 @@ async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
     expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
     ctx.control("kube-apiserver", restart(&ctx.stretched(SHORTEST).to_string())).await?;
     let verdict = chosen(ctx).await;
-    // Whatever was seen, the others get the server back as it was.
+    // Also after a failure: other checks use the profile.
     ctx.control("kube-apiserver", restart("")).await?;
     verdict
 }
 
-/// The value with which a flag is first logged: `FLAG: --name="value"`.
+/// The value in the first log line of a flag: `FLAG: --name="value"`.
 fn flag_in(log: &str, name: &str) -> Option<String> {
     let (_, rest) = log.split_once(&format!("FLAG: --{name}=\""))?;
     rest.split_once('"').map(|(value, _)| value.to_owned())
@@ -264,7 +265,7 @@ async fn chosen(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How long a watch without parameters lasts.
+/// Returns the duration of a watch without parameters.
 async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, Stop> {
     let shortest = Duration::from_secs(ctx.stretched(SHORTEST).into());
     let begin = Instant::now();
@@ -277,10 +278,10 @@ async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, Stop> {
     }
 }
 
-/// Clocks of a host and of its guest differ by less.
+/// The clocks of a host and of its guest differ by less than this.
 const CLOCKS: Duration = Duration::from_millis(50);
 
-/// Why a stream did not end as it should; None when it did.
+/// Why a stream did not end as required; None if it did.
 fn fault_of_end(range: RangeInclusive<Duration>, took: Duration, cut: &Cut, bytes: &[u8]) -> Option<String> {
     if let Some(cut) = cut {
         return Some(format!("was cut instead of completed: {cut}"));
@@ -318,8 +319,8 @@ mod tests {
         assert_eq!(of(error), Ok("ERROR".into()));
         assert_eq!(of(bookmark), Ok("BOOKMARK".into()));
         for (line, why) in [
-            (added.replace("ADDED", "UPDATED"), "no event type UPDATED"),
-            (added.replace("ADDED", "Added"), "no event type Added"),
+            (added.replace("ADDED", "UPDATED"), "unknown event type UPDATED"),
+            (added.replace("ADDED", "Added"), "unknown event type Added"),
             (added.replace("\"type\":\"ADDED\",", ""), "fields"),
             (added.replace("\"object\"", "\"Object\""), "fields"),
             (added.replacen('{', "{\"kind\":\"WatchEvent\",", 1), "fields"),
@@ -330,11 +331,11 @@ mod tests {
             (added.replace("\"a\"", "\"\""), "without name"),
             (bookmark.replace("\"5\"", "\"0\""), "resource version"),
             (error.replace("Status", "ConfigMap"), "instead of v1 Status"),
-            (error.replace("410", "\"410\""), "no failure"),
-            (error.replace("Failure", "Success"), "no failure"),
-            (format!("{added}{added}"), "no JSON document"),
-            (added[..added.len() - 1].to_owned(), "no JSON document"),
-            ("[]".into(), "no JSON object"),
+            (error.replace("410", "\"410\""), "not a failure"),
+            (error.replace("Failure", "Success"), "not a failure"),
+            (format!("{added}{added}"), "not a JSON document"),
+            (added[..added.len() - 1].to_owned(), "not a JSON document"),
+            ("[]".into(), "not a JSON object"),
         ] {
             let fault = of(&line).expect_err(&line);
             assert!(fault.contains(why), "{line}: {fault}");
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_of_events_are_the_states_that_were_written() {
+    fn objects_of_events_must_be_the_written_states() {
         let state = |rv: &str, k: &str| Object(json!({"metadata": {"resourceVersion": rv}, "data": {"k": k}}));
         let line = |word: &str, state: &Object| json!({"type": word, "object": state.0}).to_string();
         let (created, changed) = (state("5", "a"), state("6", "b"));
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_ends_in_time_and_properly() {
+    fn stream_must_end_in_time_and_completely() {
         let range = || seconds(2.0)..=seconds(7.0);
         let fault = |took, cut: Option<&str>, bytes: &str| {
             fault_of_end(range(), seconds(took), &cut.map(str::to_owned), bytes.as_bytes()).unwrap_or_default()

@@ -16,14 +16,14 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.multi-key-txn",
     place: here!(),
     level: Extra,
-    requirement: "Changes that one transaction of the store makes come together on a watch, all with the resource version \
-                  of the transaction, and a watch from it delivers none of them again.",
+    requirement: "A watch sends the changes of one transaction of the store together, all with the resource version of \
+                  the transaction, and a watch from that version delivers none of them again.",
     source: "etcd tests/robustness/validate/watch.go (atomic); apiserver pkg/storage/etcd3/event.go",
-    observed: "The stored values of three ConfigMaps (watch cache) and three Events (store), with a text in them replaced, \
-               are written back in one transaction, and later one of them is deleted in one transaction with a write. \
-               Watches that were open before, over HTTP/1.1 and HTTP/2, must tell the changes of each transaction one \
-               after the other, with its revision; watches from that revision only what follows. The whole-run judges know \
-               revisions with several keys.",
+    observed: "The check replaces a text in the stored values of three ConfigMaps (watch cache) and three Events \
+               (store) and writes them back in one transaction. Later it deletes one of them in one transaction with a \
+               write. Watches that were open before, over HTTP/1.1 and HTTP/2, must send the changes of each \
+               transaction together, with its revision; watches from that revision must send only later changes. The \
+               judges of the whole run support revisions with several keys.",
     by_hand: "etcdctl txn with puts to /registry/configmaps/default/a and b; kubectl get --raw \
               '/api/v1/namespaces/default/configmaps?watch=true'",
     profiles: &["default", "no-cache"],
@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Of equal length, so that every length in the stored value stays right.
+/// Both have the same length, so that every length in the stored value stays right.
 const BEFORE: &str = "archproof-before";
 const AFTER: &str = "archproof--after";
 
@@ -83,11 +83,11 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     for ((transport, mut watch), skipped) in watches.into_iter().zip([0, 0, 3, 5]) {
         let events = watch.read_to(last, ctx.limit(30.0)).await?;
         let mut seen = told(&events);
-        // The order within one revision is not promised.
+        // The order within one revision is not guaranteed.
         seen.sort_by(|a, b| (a.rv, &a.key).cmp(&(b.rv, &b.key)));
         let in_order = events.is_sorted_by_key(|event| event.frame.rv);
         let fault = first_difference(&expected[skipped..], &seen);
-        if let Some(fault) = fault.or_else(|| (!in_order).then(|| "its revisions are torn apart".into())) {
+        if let Some(fault) = fault.or_else(|| (!in_order).then(|| "changes of one revision are not together".into())) {
             let what = format!("a watch of {} over {}", resource.plural, transport.name());
             return Err(fail(&what, &fault, &events));
         }
@@ -97,7 +97,7 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     Ok(())
 }
 
-/// The value with the one text instead of the other.
+/// The value with `BEFORE` replaced by `AFTER`.
 fn replaced(value: &[u8]) -> Option<Vec<u8>> {
     let at = value.windows(BEFORE.len()).position(|window| window == BEFORE.as_bytes())?;
     let mut value = value.to_vec();

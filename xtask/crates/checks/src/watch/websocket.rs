@@ -19,16 +19,16 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.websocket",
     place: here!(),
     level: Should,
-    requirement: "A watch that is asked to upgrade to WebSocket sends one message for each event, as text for JSON and \
-                  as binary for protobuf, in the order and with the resource versions of the same watch over HTTP, and is \
-                  closed when its timeoutSeconds are over.",
+    requirement: "A watch with an upgrade to WebSocket sends one message for each event, as text for JSON and as \
+                  binary for protobuf, in the order and with the resource versions of the same watch over HTTP, and \
+                  the server closes it when its timeoutSeconds are over.",
     source: "apiserver pkg/endpoints/handlers/watch.go (HandleWS); kubernetes \
              test/integration/apiserver/watchcache_test.go; RFC 6455",
-    observed: "A strict client of our own does the handshake. WebSocket watches of ConfigMaps in both encodings and of \
-               Events in JSON run beside a JSON watch over HTTP/2 while objects are written: both must be the store's \
-               history, JSON messages what the HTTP watch sends, protobuf objects the stored bytes. A \
-               stream with a timeoutSeconds of 2 (more on slow machines) must end with a close of code 1000 after that \
-               time, an ERROR must be followed by one, and the close frame of the client must be answered.",
+    observed: "The suite's own strict client does the handshake. WebSocket watches of ConfigMaps in both encodings and \
+               of Events in JSON run together with a JSON watch over HTTP/2 while objects are written: both must be \
+               the store's history, JSON messages must equal those of the HTTP watch, protobuf objects the stored \
+               bytes. A stream with a timeoutSeconds of 2 (more on slow machines) must end with a close of code 1000 \
+               after that time, a close must follow an ERROR, and the server must answer the client's close frame.",
     by_hand: "websocat -H 'Authorization: Bearer TOKEN' 'wss://SERVER/api/v1/namespaces/default/configmaps?watch=true'",
     profiles: &["default"],
     requires: Requires::AnyCluster(&[Requirement::RawStore, Requirement::QuietNamespace]),
@@ -54,7 +54,7 @@ fn same_message(form: Form, place: usize, reference: &Reference, sent: &Sent) ->
     crate::support::page::difference(sent.json(), &reference.object)
 }
 
-/// Clocks of a host and of its guest differ by less.
+/// The clocks of a host and of its guest differ by less than this.
 const CLOCKS: Duration = Duration::from_millis(50);
 
 async fn ends_in_time(ctx: &Ctx) -> Verdict {
@@ -79,7 +79,7 @@ async fn closed_by_us(ctx: &Ctx) -> Verdict {
     let mut stream = FormStream::open(ctx, Over::WebSocket, Form::Json, &CONFIG_MAPS, None, "").await?;
     stream.read_until("the end of the initial events", Sent::ends_initial).await?;
     let answer = stream.close().await?;
-    expect_eq!(answer, Message::Close(1000), "the server's answer to our close");
+    expect_eq!(answer, Message::Close(1000), "the server's answer to the client's close");
     stream.record();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the environment and files say, and what is refused of it.
+//! Settings from the environment and from files, and what is refused.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn settings(pairs: &[(&str, &str)]) -> Entry {
 }
 
 #[test]
-fn a_credential_beats_a_password_and_a_region_may_be_left_out() {
+fn credential_has_precedence_over_password_and_region_is_optional() {
     let entry = settings(&[
         ("auth_url", "https://h.example.org/v3"),
         ("application_credential_id", "abc"),
@@ -24,7 +24,7 @@ fn a_credential_beats_a_password_and_a_region_may_be_left_out() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_its_variable() {
+fn missing_setting_is_named_with_its_variable() {
     let url = ("auth_url", "https://h.example.org/v3");
     for (pairs, part) in [
         (vec![], "OS_AUTH_URL"),
@@ -48,7 +48,7 @@ fn what_is_missing_is_named_with_its_variable() {
 }
 
 #[test]
-fn unsafe_and_unknown_ways_are_refused() {
+fn unsafe_and_unknown_settings_are_refused() {
     let good =
         "auth: {auth_url: 'https://h.example.org', application_credential_id: a, application_credential_secret: s}";
     for (more, part) in [
@@ -63,7 +63,7 @@ fn unsafe_and_unknown_ways_are_refused() {
 }
 
 #[test]
-fn a_cloud_is_chosen_by_name_and_secrets_may_be_in_a_file_of_their_own() {
+fn cloud_is_selected_by_name_and_secrets_may_be_in_a_separate_file() {
     let two = "clouds:\n  a: {auth: {auth_url: 'https://a'}}\n  b: {auth: {auth_url: 'https://b'}}\n";
     assert_eq!(entry("f", two, None, Some("b")).unwrap().auth.auth_url.unwrap(), "https://b");
     for (text, name, part) in [

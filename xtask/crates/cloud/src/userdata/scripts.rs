@@ -1,11 +1,10 @@
-//! The scripts and the unit that user data brings along. They are the same for every machine but for the agent.
+//! The scripts and the systemd unit in the user data. Except for the agent they are the same for every machine.
 //!
-//! Whatever goes wrong before the job ends with the machine powered off: a machine that hangs half-way costs quota, and
-//! `up` sees the difference.
+//! Every failure before the job powers the machine off: a hanging machine would use quota, and `up` sees the power-off.
 
 use super::{Agent, AgentKind, Worker};
 
-/// Where things lie on the machine.
+/// Paths and names on the machine.
 pub(super) struct Place {
     pub(super) user: &'static str,
     pub(super) home: &'static str,
@@ -34,7 +33,7 @@ impl Default for Place {
     }
 }
 
-/// Closes the machine, fetches the agent, starts the service.
+/// The script that closes the machine, downloads the agent and starts the service.
 pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
     let Place { user, home, service, agent: folder, .. } = place;
     let Agent { url, sha256, kind, size, .. } = agent;
@@ -50,7 +49,7 @@ pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
 set -euo pipefail
 trap 'code=$?; [ "$code" -eq 0 ] || {{ echo "archproof: the set-up failed ($code)" >/dev/console || true; systemctl poweroff; }}' EXIT
 
-# The metadata service shows the user data, and so the key of the runner, to everybody on the machine.
+# The metadata service shows the user data, and therefore the runner's key, to every process of the machine.
 nft -f - <<'RULES'
 table inet archproof {{
     chain output {{
@@ -61,7 +60,7 @@ table inet archproof {{
 }}
 RULES
 
-# The copies of the user data that cloud-init keeps, and the drive that it came on.
+# Remove cloud-init's copies of the user data, and protect the drive that it came on.
 rm -f /var/lib/cloud/instances/*/user-data.txt* /var/lib/cloud/instances/*/cloud-config.txt \
     /var/lib/cloud/instances/*/obj.pkl /run/cloud-init/instance-data-sensitive.json \
     /run/cloud-init/combined-cloud-config.json
@@ -72,8 +71,8 @@ for device in $drive; do
     chown root:root "$device"
 done
 
-# The agent: this file and no other. In old versions --max-filesize looks only at the size that the server announces, so
-# the kernel limits the file as well.
+# Download the agent and verify its digest. Old versions of curl check --max-filesize only against the size that the
+# server announces, so the kernel also limits the file.
 install -d -m 0700 -o {user} -g {user} {home}
 file=$(mktemp)
 (ulimit -f {kib}; curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 \
@@ -84,7 +83,7 @@ tar --extract --gzip --no-same-owner --file "$file" --directory {folder}
 rm -f "$file"
 test -x {folder}/{program}
 {needs}chown -R {user}:{user} {folder}
-# On Red Hat's systems a service may not start what lies just anywhere.
+# On Red Hat systems SELinux does not let a service start programs from arbitrary folders.
 if command -v selinuxenabled >/dev/null && selinuxenabled; then
     chcon --type bin_t {folder}/{program}
 fi
@@ -95,15 +94,17 @@ systemctl start --no-block {service}
     )
 }
 
-/// Powers the machine off, after the end of the agent's log was shown where an operator of the cloud can read it.
+/// The script that powers the machine off after the job. Before that it shows the end of the agent's log on the
+/// console, where an operator of the cloud can read it.
 ///
-/// The job owns the folder of the log and may have put a link, a FIFO or an endless file there. So the job's user reads it:
-/// a plain file, opened without following a link or waiting, 64 KiB of it, for 20 seconds at most.
+/// The job owns the folder of the log, and may have replaced the log with a link, a FIFO or an endless file. So the
+/// job's user reads the log: only a regular file, opened without following links and without blocking, 64 KiB of it,
+/// for at most 20 seconds.
 pub(super) fn end_script(place: &Place) -> String {
     let Place { jit, agent, user, console, .. } = place;
     format!(
         r#"#!/bin/bash
-# The job is over: nothing of it may stay, and nothing that it left may keep the machine on.
+# The job is over: remove its configuration, and power off even if the job left something that blocks this script.
 trap 'systemctl poweroff' EXIT
 rm -f {jit}
 lines=$(timeout --kill-after=5 20 runuser -u {user} -- /bin/bash -c '
@@ -114,14 +115,15 @@ lines=$(timeout --kill-after=5 20 runuser -u {user} -- /bin/bash -c '
     skip=$((size > 65536 ? size - 65536 : 0))
     dd if="./$name" iflag=nofollow,nonblock,skip_bytes,count_bytes skip="$skip" count=65536 bs=65536 status=none
 ' 2>/dev/null | tail -n 40 | tr -cd '\11\12\40-\176')
-# A console may block, too.
+# The console may also block.
 printf '%s\n' "$lines" "archproof: the runner has ended (${{SERVICE_RESULT:-}} ${{EXIT_STATUS:-}})" |
     timeout --kill-after=5 10 dd of={console} status=none
 "#
     )
 }
 
-/// The agent is told its configuration by its environment: arguments are in the list of processes.
+/// The systemd unit. The agent gets its configuration from the environment, because arguments are visible in the
+/// process list.
 pub(super) fn unit(place: &Place, worker: &Worker) -> String {
     let Place { user, home, jit, end, agent, .. } = place;
     let program = worker.agent.kind.program();
@@ -144,14 +146,14 @@ WorkingDirectory={agent}
 EnvironmentFile={jit}
 Environment=HOME={home} ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=1
 ExecStart={agent}/{program}{arguments}
-# It is in the agent's environment now.
+# The configuration is in the agent's environment now.
 ExecStartPost=+/bin/rm -f {jit}
 ExecStopPost=+{end}
 Restart=no
 KillMode=control-group
 NoNewPrivileges=yes
 RuntimeMaxSec={minutes}min
-# As the firewall does, for what might change its user.
+# The same addresses as in the firewall, for processes that change their user.
 IPAddressDeny=169.254.169.254 fe80::a9fe:a9fe fd00:ec2::254
 "
     )
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine in a folder: its console, the folder of the agent, and programs that stand for the machine's.
+    /// A simulated machine in a folder: its console, the folder of the agent, and replacements for its programs.
     struct Machine {
         root: PathBuf,
         place: Place,
@@ -182,7 +184,7 @@ mod tests {
             let place = Place { agent: at("agent"), jit: at("jit"), console: at("console"), ..Place::default() };
             let machine = Machine { root, place };
             machine.program("systemctl", "echo \"$@\" >>\"$(dirname \"$0\")/../asked\"");
-            // `-u USER -- COMMAND…`: the test's own user.
+            // `-u USER -- COMMAND…`: runs as the user of the test.
             machine.program("runuser", "shift 3; exec \"$@\"");
             machine
         }
@@ -197,7 +199,7 @@ mod tests {
             self.root.join("agent/_diag/Runner_1.log")
         }
 
-        /// Runs the script; returns what is on the console.
+        /// Runs the script and returns the console output.
         fn end(&self) -> String {
             let script = self.root.join("end");
             std::fs::write(&script, end_script(&self.place)).unwrap();
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_of_the_log_are_shown_without_control_characters() {
+    fn last_log_lines_are_shown_without_control_characters() {
         let machine = Machine::new("log");
         let lines: String = (0..5000).map(|number| format!("line {number} \u{1b}[2J\n")).collect();
         std::fs::write(machine.log(), lines).unwrap();
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_a_fifo_a_link_or_endless_does_not_keep_the_machine_on() {
+    fn fifo_link_or_endless_log_does_not_keep_the_machine_on() {
         let machine = Machine::new("fifo");
         fifo(&machine.log());
         assert!(machine.end().contains("has ended"));
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_fails_or_hangs_does_not_keep_the_machine_on() {
+    fn failing_or_hanging_step_does_not_keep_the_machine_on() {
         for (name, program, script) in
             [("fails", "runuser", "exit 1"), ("missing", "rm", "exit 127"), ("hangs", "runuser", "sleep 1000")]
         {

@@ -1,4 +1,4 @@
-//! What is in user data, and what is refused.
+//! The content of user data, and refused input.
 
 use serde_yaml::Value;
 
@@ -32,10 +32,10 @@ fn file<'a>(config: &'a Value, path: &str) -> &'a Value {
 }
 
 #[test]
-fn the_first_line_is_what_cloud_init_looks_for() {
+fn first_line_is_recognised_by_cloud_init() {
     let (text, config) = rendered(&worker());
     assert!(text.starts_with("#cloud-config\n"), "{text}");
-    // cloud-init's schema lets a misspelt module pass.
+    // cloud-init's schema accepts misspelt module names.
     let known =
         ["hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"];
     let keys: Vec<&str> = config.as_mapping().unwrap().keys().map(|key| key.as_str().unwrap()).collect();
@@ -43,7 +43,7 @@ fn the_first_line_is_what_cloud_init_looks_for() {
 }
 
 #[test]
-fn the_runner_can_become_nobody_else() {
+fn runner_cannot_become_another_user() {
     let (_, config) = rendered(&worker());
     let users = config["users"].as_sequence().unwrap();
     assert_eq!(users.len(), 1);
@@ -55,7 +55,7 @@ fn the_runner_can_become_nobody_else() {
 }
 
 #[test]
-fn the_configuration_is_in_one_private_file_and_in_no_argument() {
+fn configuration_is_only_in_one_private_file() {
     let (text, config) = rendered(&worker());
     assert_eq!(text.matches("cGxhbnRlZA==").count(), 1, "{text}");
     let jit = file(&config, "/etc/archproof-runner.env");
@@ -68,7 +68,7 @@ fn the_configuration_is_in_one_private_file_and_in_no_argument() {
 }
 
 #[test]
-fn the_machine_is_closed_before_a_byte_is_fetched_and_ends_by_itself() {
+fn machine_is_closed_before_the_download_and_powers_itself_off() {
     let (_, config) = rendered(&worker());
     let setup = file(&config, "/usr/local/sbin/archproof-runner-setup")["content"].as_str().unwrap();
     let at = |part: &str| setup.find(part).unwrap_or_else(|| panic!("`{part}` is missing in:\n{setup}"));
@@ -87,11 +87,11 @@ fn the_machine_is_closed_before_a_byte_is_fetched_and_ends_by_itself() {
     assert_eq!(config["power_state"]["delay"], "+360");
     let end = file(&config, "/usr/local/sbin/archproof-runner-end")["content"].as_str().unwrap();
     let trap = end.find("trap 'systemctl poweroff' EXIT\n").unwrap_or_else(|| panic!("no trap in:\n{end}"));
-    assert!(end[..trap].lines().all(|line| line.starts_with('#')), "something comes before the trap:\n{end}");
+    assert!(end[..trap].lines().all(|line| line.starts_with('#')), "a command before the trap:\n{end}");
 }
 
 #[test]
-fn what_could_break_out_of_a_script_is_refused() {
+fn values_that_could_break_out_of_a_script_are_refused() {
     let with = |change: fn(&mut Worker)| {
         let mut worker = worker();
         change(&mut worker);
@@ -99,8 +99,8 @@ fn what_could_break_out_of_a_script_is_refused() {
     };
     type Change = fn(&mut Worker);
     let cases: [(Change, &str); 12] = [
-        (|w| w.name = "a; reboot".into(), "no name of a runner"),
-        (|w| w.name = String::new(), "no name of a runner"),
+        (|w| w.name = "a; reboot".into(), "not a runner name"),
+        (|w| w.name = String::new(), "not a runner name"),
         (|w| w.name = "x".repeat(65), "at most 64"),
         (|w| w.jit = Secret::new(""), "not base64"),
         (|w| w.jit = Secret::new("x\ny"), "not base64"),
@@ -119,9 +119,9 @@ fn what_could_break_out_of_a_script_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_what_just_fits_is_taken() {
+fn size_limit_is_exact() {
     let empty = render(&worker()).unwrap().expose().len() - worker().jit.expose().len();
-    // The end of the text is trimmed by one line end.
+    // The parser removes one newline at the end of the text.
     let room = LARGEST - empty - 1;
     let of = |length: usize| render(&Worker { jit: Secret::from("A".repeat(length)), ..worker() });
     let full = of(room).unwrap();
@@ -131,7 +131,7 @@ fn what_does_not_fit_is_refused_and_what_just_fits_is_taken() {
 }
 
 #[test]
-fn every_runner_has_a_name_that_a_host_may_have() {
+fn host_name_is_valid_for_every_runner_name() {
     for (runner, host) in [
         ("archproof-riscv64-6afd4ec0-12ab", "archproof-riscv64-6afd4ec0-12ab"),
         ("my_board.example", "my-board-example"),

@@ -1,4 +1,4 @@
-//! As much of an HTTP server as a fake needs: one request on each connection, a thread for each.
+//! A minimal HTTP server for a fake: one request per connection, one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,10 +9,10 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without the query.
+    /// The path without the query.
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
-    /// Names in lower case.
+    /// Names are in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Value,
-    /// The connection ends without a word.
+    /// Close the connection without an answer.
     pub(crate) silent: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn serve(handle: impl Fn(&Request) -> Reply + Clone + Send + 'static)
     address
 }
 
-/// A client that goes away in the middle is no concern of the server's.
+// A client that disconnects early is not an error of the server.
 fn answer(mut stream: TcpStream, handle: &impl Fn(&Request) -> Reply) {
     let Some(request) = read(&stream) else { return };
     let reply = handle(&request);

@@ -1,6 +1,6 @@
-//! An OpenStack cloud that keeps its state in memory: Keystone, Nova, Glance and Neutron, as far as we use them, and as
-//! strict as Nova is about what it is sent. `examples/fake-openstack.rs` serves it to OpenStack's own client, which has
-//! to find it a cloud.
+//! An OpenStack cloud in memory: the parts of Keystone, Nova, Glance and Neutron that this project uses. It checks
+//! requests as strictly as Nova does. `examples/fake-openstack.rs` serves it to OpenStack's own client, which must
+//! accept it as a cloud.
 
 pub(crate) mod http;
 mod nova;
@@ -19,17 +19,17 @@ pub(crate) const PROJECT: &str = "89ab89ab89ab89ab89ab89ab89ab89ab";
 pub(crate) const IMAGE: &str = "11111111-2222-3333-4444-555555555555";
 pub(crate) const NETWORK: &str = "99999999-2222-3333-4444-555555555555";
 
-/// What the next requests whose line begins with `line` are answered.
+/// The answer to the next requests whose line begins with `line`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub(crate) line: String,
     pub(crate) times: u32,
     pub(crate) reply: Reply,
-    /// The request is carried out, and only its answer is another one.
+    /// The request is carried out, but gets this answer.
     pub(crate) carried_out: bool,
 }
 
-/// Is called with each request, before it is carried out and after.
+/// Called with each request, before and after it is carried out.
 pub(crate) type Hook = Arc<dyn Fn(&Request, Moment) + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,13 @@ pub(crate) struct State {
     pub(crate) rules: Vec<Rule>,
     /// `METHOD /path` of all requests so far.
     pub(crate) log: Vec<String>,
-    /// Servers of the project.
+    /// The largest number of servers in the project.
     pub(crate) quota: usize,
-    /// A server is looked at so often before it is ACTIVE.
+    /// The number of GETs after which a server is ACTIVE.
     pub(crate) builds: u32,
-    /// What a server ends its start with.
+    /// The status of a server after its start.
     pub(crate) becomes: String,
-    /// Servers in a page, whatever the client asks for.
+    /// Servers per page, regardless of the requested limit.
     pub(crate) page: usize,
     pub(crate) next: u32,
 }
@@ -90,13 +90,13 @@ impl Fake {
     }
 }
 
-/// A test that fails while it holds the state must not take the others with it.
+/// Ignores poisoning: a failed test must not fail the other tests.
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// The next `times` requests whose line begins with `line` get this instead.
+    /// Answers the next `times` requests whose line begins with `line` with `reply`.
     pub(crate) fn rule(&mut self, line: &str, times: u32, reply: Reply) {
         self.rules.push(Rule { line: line.into(), times, reply, carried_out: false });
     }
@@ -161,7 +161,7 @@ impl State {
         let credential = &identity["application_credential"];
         let user = &identity["password"]["user"];
         let known = match identity["methods"][0].as_str() {
-            // The scope of an application credential is its own.
+            // An application credential has a fixed scope.
             Some("application_credential") => {
                 credential["id"] == CREDENTIAL && credential["secret"] == SECRET && body["auth"]["scope"].is_null()
             }
@@ -185,7 +185,7 @@ impl State {
                 json!({"id": format!("{name}-{interface}"), "interface": interface, "region": "RegionOne",
                        "region_id": "RegionOne", "url": format!("{host}/{path}")})
             };
-            // Only the public ones can be reached.
+            // Only the public endpoints are reachable.
             let endpoints = [endpoint("internal", "http://internal.invalid"), endpoint("public", &self.url)];
             json!({"type": kind, "name": name, "id": name, "endpoints": endpoints})
         };
@@ -230,7 +230,7 @@ fn images(request: &Request) -> Reply {
     )
 }
 
-/// By `name` and `id`, as all services do.
+/// Filters by `name` and `id`, as all services do.
 fn filtered(entries: Vec<Value>, request: &Request) -> Vec<Value> {
     let fits = |entry: &Value| {
         ["name", "id"]

@@ -1,4 +1,4 @@
-//! Nova: servers that take a while to start and to go, flavors, a quota.
+//! Nova: servers with delayed start and deletion, flavors, a quota.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct Server {
     pub(crate) user_data: String,
     pub(crate) flavor: String,
     pub(crate) fault: Option<String>,
-    /// Looks left until it has started.
+    /// GETs left until the server has started.
     pub(crate) looks: u32,
 }
 
@@ -154,7 +154,7 @@ fn flavors(id: Option<&str>) -> Reply {
     }
 }
 
-/// What the schema of Nova refuses.
+/// The error for requests that Nova's schema refuses.
 fn invalid(server: &Value, version: &str) -> Option<String> {
     const KNOWN: [&str; 13] = [
         "name",

@@ -1,4 +1,4 @@
-//! The whole stage up to the unpacked guest, against a small archive: what is refused, repaired and resolved again.
+//! The whole stage up to the unpacked guest, with a small archive: refusals, repairs and new resolutions.
 
 mod mirrors;
 mod node;
@@ -11,7 +11,7 @@ use super::*;
 use crate::testing::{Fixture, Package, kernel, key, signed};
 use crate::update_lock;
 
-/// Obtains the guest; the error's text with all its causes.
+/// Obtains the guest; an error's text includes all its causes.
 fn guest(fixture: &Fixture) -> Result<(guest::Files, Vec<model::PackageUsed>), String> {
     let run = || {
         let (pieces, mut locks) = pieces(&fixture.target, &[&fixture.target], &fixture.options)?;
@@ -36,16 +36,16 @@ fn refused(fixture: &Fixture, parts: &[&str]) {
         assert!(error.contains(part), "`{part}` is missing in: {error}");
     }
     let left: Vec<String> = fixture.cached("debian/pool").into_iter().filter(|name| name.ends_with(".part")).collect();
-    assert_eq!(left, Vec::<String>::new(), "half files are left");
+    assert_eq!(left, Vec::<String>::new(), "incomplete files are left");
 }
 
 #[test]
-fn without_a_lock_the_signed_index_decides_and_the_record_says_so() {
+fn signed_index_decides_without_a_lock_and_the_record_says_so() {
     let fixture = Fixture::new();
     let (files, used) = guest(&fixture).unwrap();
     let names: Vec<String> =
         files.modules.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    assert_eq!(names, ["fail_over.ko", "virtio_net.ko"], "in load order, uncompressed, without what is built in");
+    assert_eq!(names, ["fail_over.ko", "virtio_net.ko"], "in load order, uncompressed, without built-in modules");
     assert_eq!((files.release.as_str(), fs::read(&files.kernel).unwrap().as_slice()), ("6.1", &b"kernel"[..]));
     assert_eq!(fs::read(&files.busybox).unwrap(), b"busybox");
     let used: Vec<(&str, bool)> = used.iter().map(|used| (used.name.as_str(), used.note.is_some())).collect();
@@ -53,11 +53,11 @@ fn without_a_lock_the_signed_index_decides_and_the_record_says_so() {
 
     fixture.asked();
     guest(&fixture).unwrap();
-    assert_eq!(fixture.asked(), Vec::<String>::new(), "what is there is not asked for again");
+    assert_eq!(fixture.asked(), Vec::<String>::new(), "cached files are not requested again");
 }
 
 #[test]
-fn what_is_locked_needs_no_index() {
+fn locked_packages_need_no_index() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.asked();
@@ -69,7 +69,7 @@ fn what_is_locked_needs_no_index() {
 }
 
 #[test]
-fn what_the_lock_does_not_cover_is_refused_when_locked() {
+fn incomplete_lock_is_refused_when_locked() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.options.locked = true;
@@ -79,7 +79,7 @@ fn what_the_lock_does_not_cover_is_refused_when_locked() {
 }
 
 #[test]
-fn a_tampered_package_is_refused_with_both_digests() {
+fn tampered_package_is_refused_with_both_digests() {
     let fixture = Fixture::new();
     lock(&fixture);
     let path = fixture.paths("pool/main/busybox").remove(0);
@@ -92,7 +92,7 @@ fn a_tampered_package_is_refused_with_both_digests() {
 }
 
 #[test]
-fn a_tampered_index_is_refused_with_both_digests() {
+fn tampered_index_is_refused_with_both_digests() {
     let fixture = Fixture::new();
     for path in fixture.paths("dists/test/main/") {
         fixture.alter(&path, |index| *index.last_mut().unwrap() ^= 1);
@@ -101,14 +101,14 @@ fn a_tampered_index_is_refused_with_both_digests() {
 }
 
 #[test]
-fn an_index_that_is_only_at_the_plain_path_will_do() {
+fn index_that_is_only_at_the_plain_path_is_accepted() {
     let fixture = Fixture::new();
     fixture.server.shared.lock().unwrap().files.retain(|path, _| !path.contains("by-hash"));
     guest(&fixture).unwrap();
 }
 
 #[test]
-fn a_release_that_no_trusted_key_has_signed_is_refused() {
+fn release_without_a_trusted_signature_is_refused() {
     let in_release = "dists/test/InRelease";
     let text =
         |fixture: &Fixture| String::from_utf8(fixture.server.shared.lock().unwrap().files[in_release].clone()).unwrap();
@@ -124,14 +124,14 @@ fn a_release_that_no_trusted_key_has_signed_is_refused() {
         body.split_once("\n-----BEGIN PGP SIGNATURE").unwrap().0.to_owned()
     };
     refused(&with(&|text| text.replace("Origin: Test", "Origin: Evil")), &["refused", "no good signature"]);
-    refused(&with(&|text| signed(&signed_part(text), &key())), &["no good signature", "trusted are"]);
+    refused(&with(&|text| signed(&signed_part(text), &key())), &["no good signature", "trusted keys"]);
     refused(&with(&|text| signed_part(text)), &["not clear-signed"]);
     refused(&with(&|text| format!("Origin: Evil\n\n{text}")), &["not clear-signed"]);
     refused(&with(&|text| format!("{text}\nOrigin: Evil\n")), &["not clear-signed"]);
 }
 
 #[test]
-fn a_release_of_another_suite_is_refused() {
+fn release_of_another_suite_is_refused() {
     let mut fixture = Fixture::new();
     let shared = &fixture.server.shared;
     let release = shared.lock().unwrap().files["dists/test/InRelease"].clone();
@@ -141,7 +141,7 @@ fn a_release_of_another_suite_is_refused() {
 }
 
 #[test]
-fn an_outdated_index_must_not_be_older_than_one_that_was_used() {
+fn outdated_index_must_not_be_older_than_a_used_one() {
     let mut fixture = Fixture::new();
     fixture.date = Timestamp::now() - SignedDuration::from_hours(48);
     fixture.publish();
@@ -164,7 +164,7 @@ fn an_outdated_index_must_not_be_older_than_one_that_was_used() {
 }
 
 #[test]
-fn a_valid_index_must_not_be_older_than_the_lock() {
+fn valid_index_must_not_be_older_than_the_lock() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.date -= SignedDuration::from_hours(1);
@@ -174,7 +174,7 @@ fn a_valid_index_must_not_be_older_than_the_lock() {
 }
 
 #[test]
-fn an_index_must_not_be_older_than_one_that_another_target_used() {
+fn index_must_not_be_older_than_one_that_another_target_used() {
     let mut fixture = Fixture::new();
     guest(&fixture).unwrap();
     fixture.date -= SignedDuration::from_hours(1);
@@ -187,7 +187,7 @@ fn an_index_must_not_be_older_than_one_that_another_target_used() {
 }
 
 #[test]
-fn a_package_that_has_rotated_away_is_resolved_again_unless_locked() {
+fn rotated_package_is_resolved_again_unless_locked() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.packages.retain(|package| !package.name.starts_with("linux-image"));
@@ -200,13 +200,13 @@ fn a_package_that_has_rotated_away_is_resolved_again_unless_locked() {
     let (files, used) = guest(&fixture).unwrap();
     assert_eq!(files.release, "6.2");
     let note = |name: &str| used.iter().find(|used| used.name == name).unwrap().note.clone();
-    assert_eq!(note("busybox-static"), None, "it is the locked one");
+    assert_eq!(note("busybox-static"), None, "it is the locked package");
     assert!(note("linux-image-x").unwrap().contains("the locked 6.1-1 is no longer on the mirror"), "{used:?}");
     assert!(note("linux-image-6.2").unwrap().contains("not in the lock"), "{used:?}");
 
     fixture.asked();
     guest(&fixture).unwrap();
-    assert_eq!(fixture.asked(), Vec::<String>::new(), "what was resolved is remembered");
+    assert_eq!(fixture.asked(), Vec::<String>::new(), "the resolution is remembered");
 
     lock(&fixture);
     fixture.options.locked = true;
@@ -215,7 +215,7 @@ fn a_package_that_has_rotated_away_is_resolved_again_unless_locked() {
 }
 
 #[test]
-fn offline_lists_everything_that_is_missing() {
+fn offline_lists_all_missing_files() {
     let mut fixture = Fixture::new();
     fixture.options.offline = true;
     refused(&fixture, &["--offline", "the packages of x guest", "not in the lock"]);
@@ -237,7 +237,7 @@ fn offline_lists_everything_that_is_missing() {
 }
 
 #[test]
-fn a_broken_line_is_tried_again_and_leaves_no_half_file() {
+fn broken_connection_is_retried_and_leaves_no_incomplete_file() {
     let fixture = Fixture::new();
     let path = fixture.paths("pool/main/busybox").remove(0);
     let cut = |times| fixture.server.shared.lock().unwrap().cut.insert(path.clone(), times);
@@ -248,7 +248,7 @@ fn a_broken_line_is_tried_again_and_leaves_no_half_file() {
 }
 
 #[test]
-fn what_is_damaged_in_the_cache_is_found_and_made_again() {
+fn damaged_cache_is_repaired() {
     let fixture = Fixture::new();
     let (files, _) = guest(&fixture).unwrap();
     let alter = |path: &std::path::Path| {
@@ -276,7 +276,7 @@ fn what_is_damaged_in_the_cache_is_found_and_made_again() {
 }
 
 #[test]
-fn a_cache_that_was_copied_is_still_good() {
+fn copied_cache_is_valid() {
     let fixture = Fixture::new();
     let (files, _) = guest(&fixture).unwrap();
     let copy = files.kernel.with_extension("copy");
@@ -288,11 +288,11 @@ fn a_cache_that_was_copied_is_still_good() {
     fixture.asked();
     guest(&fixture).unwrap();
     assert_eq!(fixture.asked(), Vec::<String>::new());
-    assert_ne!(fs::read_to_string(&manifest).unwrap(), before, "the new inode is noted");
+    assert_ne!(fs::read_to_string(&manifest).unwrap(), before, "the new inode is recorded");
 }
 
 #[test]
-fn who_fetches_the_same_at_the_same_time_shares_one_download() {
+fn concurrent_processes_share_one_download() {
     let fixture = Fixture::new();
     lock(&fixture);
     fixture.asked();
@@ -311,7 +311,7 @@ fn who_fetches_the_same_at_the_same_time_shares_one_download() {
 }
 
 #[test]
-fn what_a_killed_process_has_left_is_swept() {
+fn remains_of_a_killed_process_are_swept() {
     let fixture = Fixture::new();
     let debian = fixture.options.cache.join("debian");
     fs::create_dir_all(debian.join("pool")).unwrap();
@@ -324,7 +324,7 @@ fn what_a_killed_process_has_left_is_swept() {
 }
 
 #[test]
-fn a_set_that_cannot_be_resolved_stays_as_it_was() {
+fn set_that_cannot_be_resolved_stays_unchanged() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     let file = fixture.options.targets_dir.join("x.lock");

@@ -1,4 +1,4 @@
-//! Random access to what an image archive holds: the folder of an OCI layout, or a tar file, compressed or not.
+//! Random access to the content of an image archive: the folder of an OCI layout, or a tar file, compressed or not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,11 +14,11 @@ use super::budget::{Budget, Stop};
 use super::limits::{Allowance, decompressed, is_compressed};
 use super::{NoImage, Rules, tree};
 
-/// What a manifest may have, as registries have it. https://github.com/opencontainers/distribution-spec
+/// Maximum size of a manifest, as in registries. https://github.com/opencontainers/distribution-spec
 const LONGEST_JSON: u64 = 4 << 20;
-/// For the header of one entry of a tar file, with long names and extensions.
+/// Maximum size of the header of one entry of a tar file, with long names and extensions.
 pub(crate) const HEADER: u64 = 1 << 20;
-/// A link to a link to …
+/// Maximum length of a chain of links.
 const LONGEST_CHAIN: usize = 16;
 
 pub(crate) enum Archive {
@@ -29,7 +29,7 @@ pub(crate) enum Archive {
 /// Where an entry of a tar file is.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// `whole` is false where the archive ends before it.
+    /// `whole` is false if the archive ends before the end of the entry.
     Data {
         offset: u64,
         size: u64,
@@ -38,23 +38,23 @@ pub(crate) enum Place {
     Link(String),
 }
 
-/// Why something of the archive cannot be had.
+/// Why a part of the archive is not available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     #[error("it is not in the archive")]
     Missing,
     #[error("the archive ends in the middle of it")]
     CutOff,
-    #[error("it is longer than {LONGEST_JSON} bytes, which no registry takes")]
+    #[error("it is longer than {LONGEST_JSON} bytes, the limit of registries")]
     TooLong,
-    #[error("it is not the JSON it should be: {0}")]
+    #[error("it is not the expected JSON: {0}")]
     Json(#[from] serde_json::Error),
     #[error("its digest is {found}, expected {expected}")]
     Digest { found: String, expected: String },
-    // CVE-2021-41190: some take it for one, some for the other.
+    // CVE-2021-41190: some tools read it as an index, some as a manifest.
     #[error("it is an index and a manifest at the same time")]
     Ambiguous,
-    #[error("it is an index in an index in an index …")]
+    #[error("its indexes are nested too deeply")]
     TooDeep,
     #[error(transparent)]
     Stopped(#[from] Stop),
@@ -63,7 +63,7 @@ pub(crate) enum Fault {
 }
 
 impl Archive {
-    /// Opens a folder, or a tar file; one that is compressed is written to the cache first.
+    /// Opens a folder or a tar file; a compressed file is first decompressed into the cache.
     pub(crate) fn open(path: &Path, rules: &Rules, budget: &Budget) -> anyhow::Result<Archive> {
         if path.is_dir() {
             return Ok(Archive::Folder(path.to_owned()));
@@ -81,7 +81,7 @@ impl Archive {
         };
         let entries = entries(&file, budget).with_context(cannot)?;
         if entries.is_empty() {
-            return Err(NoImage(path.to_owned(), "it is no tar file".into()).into());
+            return Err(NoImage(path.to_owned(), "it is not a tar file".into()).into());
         }
         interrupt::check()?;
         Ok(Archive::Tar { file, entries, _scratch: scratch })
@@ -97,7 +97,7 @@ impl Archive {
 
     /// The content of an entry and its size.
     ///
-    /// The name is anybody's: joined to the folder as it is, one that begins with a slash would be a file of this machine.
+    /// The name is untrusted: without normalisation, a name that begins with a slash would name a file of this machine.
     pub(crate) fn read(&self, name: &str) -> Result<(Box<dyn Read + '_>, u64), Fault> {
         let name = &self::name(name.as_bytes()).ok_or(Fault::Missing)?;
         match self {
@@ -118,7 +118,7 @@ impl Archive {
         }
     }
 
-    /// A whole entry that is short.
+    /// The whole content of a short entry.
     pub(crate) fn bytes(&self, name: &str, budget: &Budget) -> Result<Vec<u8>, Fault> {
         let (content, size) = self.read(name)?;
         if size > LONGEST_JSON {
@@ -149,7 +149,7 @@ fn place(entries: &BTreeMap<String, Place>, name: &str) -> Result<(u64, u64), Fa
 }
 
 fn unpack(from: &Path, to: &Path, max_size: u64) -> io::Result<()> {
-    // The layers that are in it have a budget of their own.
+    // The archive's layers have a separate budget.
     let budget = Budget::of(max_size);
     let mut content = budget.metered(decompressed(File::open(from)?)?, Budget::unpack);
     let mut out = File::create(to)?;
@@ -162,7 +162,7 @@ fn unpack(from: &Path, to: &Path, max_size: u64) -> io::Result<()> {
     }
 }
 
-/// The entries by name, as far as the file can be read: what is missing at its end is missed by who asks for it.
+/// The entries by name, as far as the file can be read: a missing entry at its end is reported when it is needed.
 fn entries(file: &Path, budget: &Budget) -> io::Result<BTreeMap<String, Place>> {
     let length = fs::metadata(file)?.len();
     let headers = Allowance::of(0);
@@ -195,7 +195,7 @@ fn entries(file: &Path, budget: &Budget) -> io::Result<BTreeMap<String, Place>> 
     }
 }
 
-/// An entry's name without `./` and the like; None where it leads out of the archive.
+/// An entry's name without `./` and the like; None if it leads out of the archive.
 fn name(path: &[u8]) -> Option<String> {
     let parts = tree::parts(path)?;
     String::from_utf8(parts.join(&b'/')).ok()

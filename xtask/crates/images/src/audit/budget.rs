@@ -1,4 +1,4 @@
-//! What the audit of one archive may cost: bytes and visits, so that a small archive cannot make it run for hours.
+//! The budget of the audit of one archive: bytes and visits, so that a small archive cannot keep it busy for hours.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -6,22 +6,22 @@ use std::rc::Rc;
 
 use proc::interrupt::{self, Interrupted};
 
-/// Visits that every archive may cost.
+/// Visits that every archive is allowed.
 const VISITS: u64 = 100_000;
-/// A larger archive has more entries: one visit more for so many bytes of `--max-size`.
+/// A larger archive has more entries: one more visit for this many bytes of `--max-size`.
 const BYTES_OF_A_VISIT: u64 = 4096;
-/// For an index, a manifest, a configuration or a layer: each is a file to be opened.
+/// Cost of an index, a manifest, a configuration or a layer, in visits: each is a file to open.
 const FILE: u64 = 100;
-/// Bytes of JSON that cost as much as one visit.
+/// Number of bytes of JSON that cost as much as one visit.
 const JSON_OF_A_VISIT: u64 = 64;
 
-/// Why an audit does not go on.
+/// Why an audit stops.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum Stop {
     #[error("more than {0} bytes would have to be unpacked or read, the limit of the archive; see --max-size")]
     Bytes(u64),
     #[error(
-        "more than {0} manifests, layers and entries would have to be looked at, the limit of the archive; a larger \
+        "more than {0} manifests, layers and entries would have to be examined, the limit of the archive; a larger \
          --max-size allows more"
     )]
     Visits(u64),
@@ -29,7 +29,7 @@ pub(crate) enum Stop {
     Interrupted(#[from] Interrupted),
 }
 
-/// What is left to spend. Clones share it.
+/// The remaining budget. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Rc<Spent>);
 
@@ -40,12 +40,12 @@ struct Spent {
     unpacked: Cell<u64>,
     read: Cell<u64>,
     visits: Cell<u64>,
-    /// The limit that was met first.
+    /// The limit that was reached first.
     exceeded: Cell<Option<Stop>>,
 }
 
 impl Budget {
-    /// For an archive whose layers may unpack to so many bytes.
+    /// The budget for an archive whose layers may unpack to `max_size` bytes.
     pub(crate) fn of(max_size: u64) -> Budget {
         Budget(Rc::new(Spent {
             max_size,
@@ -57,23 +57,23 @@ impl Budget {
         }))
     }
 
-    /// The limit that was met.
+    /// The limit that was reached, if any.
     pub(crate) fn exceeded(&self) -> Option<Stop> {
         self.0.exceeded.get()
     }
 
-    /// Spends so many visits.
+    /// Spends `count` visits.
     pub(crate) fn visit(&self, count: u64) -> Result<(), Stop> {
         let limit = self.0.max_visits;
         self.spend(&self.0.visits, count, limit, Stop::Visits(limit))
     }
 
-    /// Spends what it costs to open a file of the archive.
+    /// Spends the cost of opening a file of the archive.
     pub(crate) fn open(&self) -> Result<(), Stop> {
         self.visit(FILE)
     }
 
-    /// Spends what it costs to take JSON of this size apart.
+    /// Spends the cost of parsing JSON of this size.
     pub(crate) fn json(&self, size: u64) -> Result<(), Stop> {
         self.visit(FILE + size / JSON_OF_A_VISIT)
     }
@@ -83,12 +83,12 @@ impl Budget {
         self.spend(&self.0.unpacked, bytes, self.0.max_size, Stop::Bytes(self.0.max_size))
     }
 
-    /// Spends bytes of blobs as they are in the archive: a list may name the same blob many times.
+    /// Spends bytes of blobs in the archive, compressed or not: a list may name the same blob many times.
     pub(crate) fn read(&self, bytes: u64) -> Result<(), Stop> {
         self.spend(&self.0.read, bytes, self.0.max_size, Stop::Bytes(self.0.max_size))
     }
 
-    /// Spends for every byte that is read.
+    /// A reader that spends budget for every byte.
     pub(crate) fn metered<R: Read>(&self, inner: R, spend: fn(&Budget, u64) -> Result<(), Stop>) -> Metered<R> {
         Metered { inner, budget: self.clone(), spend }
     }
@@ -110,7 +110,7 @@ impl From<Stop> for io::Error {
     }
 }
 
-/// Fails when more is read than its budget has.
+/// A reader that fails when its budget is exceeded.
 pub(crate) struct Metered<R> {
     inner: R,
     budget: Budget,
@@ -125,7 +125,7 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Reads to the end and forgets it; notices Ctrl-C on the way.
+/// Reads to the end and discards the content; checks for Ctrl-C.
 pub(crate) fn drain(content: &mut impl Read) -> io::Result<()> {
     let mut buffer = [0; 1 << 16];
     loop {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_the_budget_has_and_the_first_limit_is_reported() {
+    fn reading_stops_at_the_budget_and_the_first_limit_is_reported() {
         for (limit, good) in [(10, true), (11, true), (9, false), (0, false)] {
             let budget = Budget::of(limit);
             let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! From an archive to the images that it says it holds, with what is wrong before any layer is opened.
+//! Lists the images that an archive claims to contain, with all errors that can be found before a layer is opened.
 
 use proc::interrupt::Interrupted;
 
@@ -11,16 +11,16 @@ use super::{Finding, Kind};
 
 const OCI_INDEX: &str = "index.json";
 const DOCKER_MANIFEST: &str = "manifest.json";
-/// An index of indexes of …: nobody makes more than two.
+/// Maximum depth of nested indexes: tools make at most two.
 const DEEPEST: usize = 4;
 
 /// An image as its manifest describes it.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
     pub(crate) reference: String,
-    /// Of its manifest, or of its configuration in a docker archive.
+    /// Digest of its manifest, or in a docker archive of its configuration.
     pub(crate) digest: String,
-    /// GOARCH; empty where nothing says it.
+    /// GOARCH; empty if nothing names it.
     pub(crate) architecture: String,
     pub(crate) variant: Option<String>,
     pub(crate) os: String,
@@ -32,27 +32,27 @@ pub(crate) struct Claim {
 /// A layer as the manifest describes it.
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    /// In the archive.
+    /// Its name in the archive.
     pub(crate) name: String,
-    /// Of the bytes in the archive.
+    /// Digest of the bytes in the archive.
     pub(crate) digest: Option<String>,
     pub(crate) size: Option<u64>,
-    /// Digest of the bytes without compression.
+    /// Digest of the uncompressed bytes.
     pub(crate) diff_id: Option<String>,
 }
 
-/// What was found in an archive.
+/// The content of an archive.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub(crate) images: Vec<Claim>,
-    /// What is no image.
+    /// Entries that are not images.
     pub(crate) notes: Vec<String>,
 }
 
-/// The images of an archive; None where it is neither an OCI layout nor a docker archive.
+/// The images of an archive; None if it is neither an OCI layout nor a docker archive.
 ///
 /// # Errors
-/// An interrupt. Where the budget does not do, the claims say so and lack the remaining images.
+/// An interrupt. If the budget does not suffice, a finding says so and the remaining images are missing.
 pub(crate) fn claims(archive: &Archive, budget: &Budget) -> Result<Option<Claims>, Interrupted> {
     let mut claims = Claims::default();
     let (list, walked) = if archive.has(OCI_INDEX) {
@@ -99,13 +99,13 @@ impl Claims {
         let names = [spec::CONTAINERD_NAME, spec::REF_NAME].map(|name| found.annotations.get(name));
         let reference = names.into_iter().flatten().next().map_or(named, String::as_str);
         if found.annotations.contains_key(spec::ATTACHED) {
-            self.notes.push(format!("{} is attached to an image and no image itself", found.digest));
+            self.notes.push(format!("{} is attached to an image and is not an image", found.digest));
             return Ok(());
         }
         let bytes = match blob(archive, budget, found) {
             Ok(bytes) => bytes,
             Err(Fault::Stopped(stop)) => return Err(stop),
-            // `docker save` and `ctr images export` of one architecture leave the index as it is.
+            // `docker save` and `ctr images export` of one architecture keep the index unchanged.
             Err(Fault::Missing) if deepest < DEEPEST => {
                 let platform = found.platform.as_ref().map_or("unknown", |platform| &platform.architecture);
                 self.notes.push(format!("the manifest for {platform}, {}, is not in the archive", found.digest));
@@ -116,7 +116,7 @@ impl Claims {
                 return Ok(());
             }
         };
-        // The media type may be missing; an index is known by its list.
+        // The media type may be missing; an index is recognised by its list.
         match (serde_json::from_slice::<Index>(&bytes), serde_json::from_slice::<Manifest>(&bytes)) {
             (Ok(_), Ok(_)) => self.broken(reference, &found.digest, &Fault::Ambiguous),
             (Ok(_), _) if deepest == 0 => self.broken(reference, &found.digest, &Fault::TooDeep),
@@ -141,13 +141,13 @@ impl Claims {
     ) -> Result<(), Stop> {
         let media_type = &manifest.config.media_type;
         if ![spec::CONFIG, spec::DOCKER_CONFIG, ""].contains(&media_type.as_str()) {
-            self.notes.push(format!("{} is no image but {media_type}", found.digest));
+            self.notes.push(format!("{} is not an image but {media_type}", found.digest));
             return Ok(());
         }
-        // Signatures and statements have an image's configuration and "layers" of their own.
+        // Signatures and statements have an image's configuration and their own kind of "layers".
         let other = |layer: &Descriptor| !layer.media_type.is_empty() && !layer.media_type.contains("tar");
         if let Some(layer) = manifest.layers.first().filter(|_| manifest.layers.iter().all(other)) {
-            self.notes.push(format!("{} is no image but {}", found.digest, layer.media_type));
+            self.notes.push(format!("{} is not an image but {}", found.digest, layer.media_type));
             return Ok(());
         }
         let mut claim = Claim { reference: reference.into(), digest: found.digest.clone(), ..Claim::default() };
@@ -170,7 +170,9 @@ impl Claims {
                     size: Some(layer.size),
                     diff_id: diff_ids.get(number).cloned(),
                 }),
-                None => claim.finding(format!("layer {number} has the digest `{}`, which is no SHA-256", layer.digest)),
+                None => {
+                    claim.finding(format!("layer {number} has the digest `{}`, which is not a SHA-256", layer.digest))
+                }
             }
         }
         claim.count(diff_ids.len(), manifest.layers.len());
@@ -178,7 +180,7 @@ impl Claims {
         Ok(())
     }
 
-    /// An image of which nothing more is known.
+    /// An image about which nothing else is known.
     fn broken(&mut self, reference: &str, what: &str, fault: &Fault) {
         let mut claim = Claim { reference: reference.into(), digest: what.into(), ..Claim::default() };
         claim.damaged(what, fault);
@@ -187,14 +189,14 @@ impl Claims {
 }
 
 impl Claim {
-    /// Takes over what the configuration says, holds the index's word against it, and returns the diff IDs.
+    /// Copies the configuration's values, compares them with the index, and returns the diff IDs.
     fn configured(&mut self, config: Config, listed: Option<&Platform>) -> Vec<String> {
         self.architecture = config.architecture;
         self.variant = config.variant;
         self.os = config.os;
         if let Some(listed) = listed.filter(|listed| listed.architecture != self.architecture) {
             let (found, expected) = (self.architecture.clone(), listed.architecture.clone());
-            let message = format!("the index says {expected} and the image's configuration {found}");
+            let message = format!("the index says {expected} but the image's configuration {found}");
             let (found, expected) = (Some(found), Some(expected));
             self.findings.push(Finding { found, expected, ..Finding::of(Kind::Platform, message) });
         }
@@ -245,7 +247,7 @@ fn docker(archive: &Archive, budget: &Budget, saved: &Saved) -> Result<Claim, St
     Ok(claim)
 }
 
-/// The bytes of a blob that is JSON, if they are what the descriptor says.
+/// The bytes of a JSON blob, if they match the descriptor.
 fn blob(archive: &Archive, budget: &Budget, descriptor: &Descriptor) -> Result<Vec<u8>, Fault> {
     let name = blob_name(&descriptor.digest).ok_or(Fault::Missing)?;
     let bytes = archive.bytes(&name, budget)?;

@@ -1,4 +1,4 @@
-//! Reads one layer: sums it, and tells the tree what it changes.
+//! Reads one layer: hashes it, and applies its changes to the tree.
 
 use std::io::{self, Read};
 
@@ -15,19 +15,20 @@ use super::limits::{Allowance, decompressed};
 use super::tree::{self, Entry, Tree};
 use super::{Finding, Kind};
 
-/// Enough of a file to know what machine it is for.
+/// Bytes at the beginning of a file that are sufficient to identify its machine.
 const START: usize = 20;
-/// Of ELF files and of bytes in a path: nobody has so many, and all of them are kept in memory.
+/// Limits of the number of ELF files and of the length of a path: no real image reaches them, and all are kept in
+/// memory.
 const MOST_FILES: usize = 200_000;
 const LONGEST_PATH: usize = 4096;
-/// Paths that are told of one layer.
+/// Maximum number of paths that are reported for one layer.
 const TOLD: usize = 20;
 
-/// What a layer was found to be, beside what it did to the tree.
+/// The result of reading a layer, in addition to the changes of the tree.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     pub(crate) findings: Vec<Finding>,
-    /// ELF files in it, also those that a later layer hides.
+    /// Number of ELF files in it, including those that a later layer hides.
     pub(crate) elf_files: u64,
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn read(
             }
         }
     }
-    // A decoder may stop before the end; what it left counts as well.
+    // A decoder may stop before the end; the rest belongs to the digest.
     let rest = drain(&mut packed);
     interrupt::check()?;
     let (found, _) = packed.finish();
@@ -82,8 +83,8 @@ pub(crate) fn read(
 }
 
 impl Contents {
-    /// Goes through the entries of a tar file. What a header needs is limited by itself: names of any length are kept in
-    /// memory while it is read.
+    /// Reads the entries of a tar file. The size of a header has its own limit: names of any length are kept in memory
+    /// while the header is read.
     fn entries(&mut self, content: &mut impl Read, number: usize, budget: &Budget, tree: &mut Tree) -> io::Result<()> {
         let gate = Allowance::of(0);
         let mut archive = tar::Archive::new(gate.limit(content));
@@ -104,7 +105,7 @@ impl Contents {
             gate.set(u64::MAX);
             let path = entry.path_bytes().into_owned();
             if entry.header().entry_type().is_gnu_sparse() {
-                // Its holes are not in the layer, but are read as zeroes: 1 KiB may stand for 8 EiB of them.
+                // The holes are not in the layer, but are read as zeroes: 1 KiB may stand for 8 EiB of them.
                 budget.unpack(entry.size())?;
             }
             if tree.len() > MOST_FILES {
@@ -112,7 +113,7 @@ impl Contents {
             }
             let Some(parts) = tree::parts(&path).filter(|_| path.len() <= LONGEST_PATH) else {
                 let long = path.len() > LONGEST_PATH;
-                let what = if long { "is longer than a path may be" } else { "leads out of the image" };
+                let what = if long { "is longer than the limit of a path" } else { "leads out of the image" };
                 self.escaping(number, &path, what);
                 drain(&mut entry)?;
                 continue;
@@ -133,7 +134,7 @@ impl Contents {
                 }
                 _ => Entry::Other,
             };
-            // Whole, so that the next read is that of a header.
+            // Read the whole entry, so that the next read is that of a header.
             drain(&mut entry)?;
             self.elf_files += u64::from(matches!(change, Entry::Elf(_)));
             let looked_at = tree.apply(number, &parts, change);
@@ -155,9 +156,9 @@ impl Contents {
     }
 }
 
-/// What the first bytes of a file say about the machine it is for; None for a file that is no ELF file.
+/// The machine of a program, from the first bytes of the file; None if it is not an ELF file.
 ///
-/// Only what the kernel looks at: a file with another fault may well run.
+/// Checks only the fields that the kernel checks: a file with another error may still run.
 fn elf_facts(start: &[u8]) -> Option<ElfFacts> {
     let start: &[u8; START] = start.try_into().ok()?;
     if !start.starts_with(b"\x7fELF") {

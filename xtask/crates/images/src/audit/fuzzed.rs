@@ -15,13 +15,13 @@ use super::tree::{self, Entry, Tree};
 use super::{AuditedImage, Rules, contents, image};
 use crate::digest;
 
-/// Bytes that an input may unpack to.
+/// Maximum number of bytes to which an input may unpack.
 const MOST: u64 = 1 << 20;
-/// Between the parts of an input that describes an archive.
+/// Separates the parts of an input that describes an archive.
 const SEPARATOR: &[u8] = b"\n--\n";
 const PARTS: usize = 10;
 
-/// A file with any compression gives no more than it may.
+/// A file with any compression unpacks to no more than the limit.
 pub(crate) fn unpack(data: &[u8]) {
     let Ok(content) = decompressed(data) else { return };
     let mut out = Vec::new();
@@ -29,7 +29,7 @@ pub(crate) fn unpack(data: &[u8]) {
     assert!(out.len() as u64 <= MOST, "{} bytes were unpacked, at most {MOST} are allowed", out.len());
 }
 
-/// A layer whose digest and size are right is never found to be another one.
+/// A layer with the correct digest and size is never reported as damaged.
 pub(crate) fn layer(data: &[u8]) {
     let dir = empty_dir();
     write(&dir, "layer", data);
@@ -41,12 +41,12 @@ pub(crate) fn layer(data: &[u8]) {
     };
     let mut tree = Tree::default();
     let read = contents::read(&Archive::Folder(dir), 0, &claimed, &Budget::of(MOST), &mut tree);
-    let read = read.expect("no interrupt");
+    let read = read.expect("no interrupt occurs");
     for finding in &read.findings {
         let message = &finding.message;
         assert!(!message.starts_with("layer 0 has "), "the digest and the size are right: {message}");
     }
-    assert!(read.elf_files > 0 || tree.len() == 0, "the layer has programs of nowhere");
+    assert!(read.elf_files > 0 || tree.len() == 0, "the tree has ELF files that the layer does not have");
 }
 
 /// An archive as a file, compressed or not.
@@ -63,7 +63,8 @@ pub(crate) fn docker(data: &[u8]) {
     same_in_both_forms(files);
 }
 
-/// An OCI layout: its `index.json`, then its blobs. `@3` in a part is the digest of part 3, which comes later.
+/// An OCI layout: its `index.json`, then its blobs. `@3` in a part is replaced with the digest of part 3, which comes
+/// later.
 pub(crate) fn oci(data: &[u8]) {
     let mut files = Vec::new();
     let mut digests: BTreeMap<usize, String> = BTreeMap::new();
@@ -80,7 +81,7 @@ pub(crate) fn oci(data: &[u8]) {
     same_in_both_forms(files);
 }
 
-/// The tree of a container's files against a simple list: each pair of bytes is an entry of a layer.
+/// Compares the tree of a container's files with a simple list: each pair of bytes is an entry of a layer.
 pub(crate) fn files(data: &[u8]) {
     const NAMES: [&[u8]; 8] = [b"a", b"b", b"a/b", b"a/b/c", b".wh.a", b"a/.wh.b", b"a/.wh..wh..opq", b"b/c"];
     let facts = |machine| ElfFacts { class: 64, byte_order: ByteOrder::Little, machine };
@@ -104,7 +105,7 @@ pub(crate) fn files(data: &[u8]) {
     }
 }
 
-/// What an entry does to a list of path, layer and machine, as the specification of OCI layers says it.
+/// Applies an entry to a list of path, layer and machine, as the specification of OCI layers defines it.
 fn simple(list: &mut Vec<(String, usize, u16)>, layer: usize, path: &[Vec<u8>], entry: &Entry) {
     let shown = |path: &[Vec<u8>]| -> String {
         path.iter().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect()
@@ -122,7 +123,7 @@ fn simple(list: &mut Vec<(String, usize, u16)>, layer: usize, path: &[Vec<u8>], 
             Entry::Elf(facts) => Some((layer, facts.machine)),
             Entry::Link(target) => {
                 let target = shown(target);
-                // A further name of a file shows the file, of whichever layer that is.
+                // A further name shows the file of whichever layer the name refers to.
                 list.iter().find(|(other, _, _)| *other == target).map(|(_, _, machine)| (layer, *machine))
             }
             Entry::Folder | Entry::Other => None,
@@ -164,7 +165,7 @@ fn filled(part: &[u8], digests: &BTreeMap<usize, String>) -> Vec<u8> {
 fn same_in_both_forms(files: Vec<(String, Vec<u8>)>) {
     let dir = empty_dir();
     let mut tar = tar::Builder::new(Vec::new());
-    // Of two parts with the same bytes there is one blob.
+    // Two parts with the same bytes are one blob.
     let files: BTreeMap<String, Vec<u8>> = files.into_iter().collect();
     for (name, content) in &files {
         write(&dir.join("folder"), name, content);
@@ -174,10 +175,10 @@ fn same_in_both_forms(files: Vec<(String, Vec<u8>)>) {
     }
     write(&dir, "archive.tar", &tar.into_inner().expect("a tar file in memory"));
     let [folder, tar] = ["folder", "archive.tar"].map(|name| audited(&dir.join(name), &dir));
-    assert_eq!(tar, folder, "the tar file and the folder hold the same");
+    assert_eq!(tar, folder, "the tar file and the folder have the same content");
 }
 
-/// [`super::audit`] without its progress.
+/// [`super::audit`] without its progress output.
 fn audited(path: &Path, dir: &Path) -> Option<(Vec<AuditedImage>, Vec<String>)> {
     let facts = ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 62 };
     let rules = Rules {
@@ -194,7 +195,7 @@ fn audited(path: &Path, dir: &Path) -> Option<(Vec<AuditedImage>, Vec<String>)> 
     Some((images.collect(), notes))
 }
 
-/// A folder of this process that holds nothing.
+/// An empty folder of this process.
 fn empty_dir() -> PathBuf {
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();

@@ -1,4 +1,4 @@
-//! A reader that limits what is kept in memory, and the compressions of layers.
+//! A reader that limits how much is kept in memory, and the compressions of layers.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -10,10 +10,10 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
-/// The first bytes of a frame of zstd that holds no data; the lowest four bits are free.
+/// The first bytes of a zstd frame without data; the lowest four bits are arbitrary.
 const ZSTD_SKIPPABLE: &[u8] = b"\x2a\x4d\x18";
 
-/// What a stream is allowed to give. Clones share it.
+/// The number of bytes that a stream may still return. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance(Rc<Cell<u64>>);
 
@@ -26,7 +26,7 @@ impl Allowance {
         self.0.set(bytes);
     }
 
-    /// Whether the next byte would have been too much.
+    /// Whether the next byte would exceed the allowance.
     pub(crate) fn is_used_up(&self) -> bool {
         self.0.get() == 0
     }
@@ -36,7 +36,7 @@ impl Allowance {
     }
 }
 
-/// Fails when more is read than its allowance.
+/// A reader that fails when its allowance is exceeded.
 pub(crate) struct Limited<R> {
     inner: R,
     left: Allowance,
@@ -47,10 +47,10 @@ impl<R: Read> Read for Limited<R> {
         let left = self.left.0.get();
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
         if most == 0 && !buffer.is_empty() {
-            // At the very end there is nothing that could be too much.
+            // At the end of the content the allowance does not matter.
             return match self.inner.read(&mut [0])? {
                 0 => Ok(0),
-                _ => Err(io::Error::other("it is larger than it may be")),
+                _ => Err(io::Error::other("it is larger than its limit")),
             };
         }
         let count = self.inner.read(&mut buffer[..most])?;
@@ -59,14 +59,14 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// What is skipped is not read.
+/// A reader that seeks over skipped bytes instead of reading them.
 impl<R: Seek> Seek for Limited<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
     }
 }
 
-/// The content of a file that may be compressed; its first bytes tell, whatever its name or media type says.
+/// The content of a file that may be compressed. The first bytes decide, whatever the name or media type says.
 pub(crate) fn decompressed<'a>(inner: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut buffered = BufReader::with_capacity(1 << 16, inner);
     let start = first_bytes(&mut buffered)?;
@@ -79,7 +79,7 @@ pub(crate) fn decompressed<'a>(inner: impl Read + 'a) -> io::Result<Box<dyn Read
     }
 }
 
-/// Whether [`decompressed`] would have to do anything.
+/// Whether [`decompressed`] has to decompress it.
 pub(crate) fn is_compressed(start: &[u8]) -> bool {
     start.starts_with(GZIP) || start.starts_with(ZSTD) || start.get(1..4) == Some(ZSTD_SKIPPABLE)
 }
@@ -92,7 +92,7 @@ fn first_bytes<R: Read>(buffered: &mut BufReader<R>) -> io::Result<[u8; 4]> {
     Ok(start)
 }
 
-/// Zstandard as image tools write it: several frames, some to be skipped. The library's decoder ends with its frame.
+/// Zstandard as image tools write it: several frames, some to be skipped. The library's decoder ends after one frame.
 struct Zstd<R: Read> {
     source: BufReader<R>,
     decoder: FrameDecoder,
@@ -117,7 +117,7 @@ impl<R: Read> Read for Zstd<R> {
 }
 
 impl<R: Read> Zstd<R> {
-    /// Begins the next frame; false where it was one to be skipped.
+    /// Begins the next frame; false if it was a frame to be skipped.
     fn begin(&mut self) -> io::Result<bool> {
         match self.decoder.reset(&mut self.source) {
             Ok(()) => Ok(true),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn compressions_are_known_by_their_first_bytes() {
+    fn compression_is_recognised_by_the_first_bytes() {
         let text = b"some text that is a layer".repeat(100);
         let skipped = [ZSTD_SKIPPABLE_FRAME, &[3, 0, 0, 0], b"abc"].concat();
         for (name, bytes) in [
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_content_is_an_error() {
         let text = b"some text that is a layer".repeat(100);
         for bytes in [gzip(&text), zstd(&text)] {
             for end in [6, bytes.len() / 2, bytes.len() - 1] {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_is_allowed() {
+    fn reading_stops_at_the_allowance() {
         for (allowed, good) in [(10, true), (11, true), (9, false), (0, false)] {
             let allowance = Allowance::of(allowed);
             let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! Whether every ELF file in an image is for the architecture that the image claims, for archives of any origin.
+//! Checks whether every ELF file in an image is for the architecture that the image claims, for archives of any origin.
 //!
-//! Everything in an archive is taken as written by an enemy: digests are compared, sizes are limited, nothing is
-//! unpacked or run. What is wrong with an image is a [`Finding`]; an error is only what keeps us from looking.
+//! The content of an archive is untrusted: digests are compared, sizes are limited, nothing is unpacked or run. An
+//! error in an image is a [`Finding`]; a Rust error only means that the audit was not possible.
 
 mod archive;
 mod budget;
@@ -25,26 +25,26 @@ use budget::Budget;
 use claims::{Claim, Claims};
 use tree::{Node, Tree};
 
-/// What an audit holds an image against.
+/// What an audit compares an image with.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// What programs of each architecture look like, by GOARCH.
+    /// The ELF header of each architecture's programs, by GOARCH.
     pub elf: BTreeMap<String, ElfFacts>,
-    /// Machines that are no processors, such as the kernel's virtual one: programs for them are not judged.
+    /// Machines that are not processors, such as the kernel's virtual one: programs for them are not judged.
     pub no_processors: Vec<NoProcessor>,
-    /// Paths of ELF files that are meant to be what they are: whole ones, or beginnings that end with `*`.
+    /// Paths of ELF files that are accepted for any machine: whole paths, or beginnings that end with `*`.
     pub allowed: Vec<String>,
-    /// Bytes that the layers of an archive may unpack to. It limits the number of entries as well.
+    /// Maximum number of bytes to which the layers of an archive may unpack. It limits the number of entries as well.
     pub max_size: u64,
-    /// Where a compressed archive is unpacked to, for as long as it is read.
+    /// The folder in which a compressed archive is unpacked while it is read.
     pub cache: PathBuf,
 }
 
-/// What was found in an archive.
+/// The result of the audit of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Audit {
     pub images: Vec<AuditedImage>,
-    /// What is in the archive and no image.
+    /// Content of the archive that is not an image.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -52,32 +52,32 @@ pub struct Audit {
 /// One image for one architecture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditedImage {
-    /// Empty where it has no name.
+    /// Empty if it has no name.
     pub reference: String,
-    /// Of its manifest; in a docker archive the name of its configuration.
+    /// Digest of its manifest; in a docker archive the name of its configuration.
     pub digest: String,
-    /// GOARCH, as the image claims it.
+    /// GOARCH, as claimed by the image.
     pub architecture: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     pub os: String,
     pub layers: usize,
-    /// ELF files that a container would see, and that were judged.
+    /// Number of judged ELF files: those that a container sees.
     pub elf_files: u64,
     pub findings: Vec<Finding>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Something that is wrong with an image.
+/// An error of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub kind: Kind,
-    /// In one sentence, for people.
+    /// One sentence for people.
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<LayerName>,
-    /// In the image.
+    /// The path in the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,19 +100,19 @@ pub struct LayerName {
 pub enum Kind {
     /// An ELF file for another machine.
     Architecture,
-    /// The image's architecture itself: contradicted, or no GOARCH.
+    /// The image's architecture itself: contradictory, or not a GOARCH.
     Platform,
-    /// Something is missing, cut off, or not what its digest says.
+    /// Something is missing, cut off, or differs from its digest.
     Damaged,
     /// A path that leads out of the image.
     Path,
-    /// More than is read of an image.
+    /// More content than the limit of the audit.
     Size,
 }
 
-/// The file holds no image.
+/// The file contains no image.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{} holds no image: {}; expected an OCI layout (folder or tar) or a docker archive", .0.display(), .1)]
+#[error("{} contains no image: {}; expected an OCI layout (folder or tar) or a docker archive", .0.display(), .1)]
 pub struct NoImage(pub PathBuf, pub String);
 
 impl Finding {
@@ -131,7 +131,7 @@ impl Audit {
     }
 }
 
-/// Looks at every image of an archive.
+/// Audits every image of an archive.
 ///
 /// # Errors
 /// [`NoImage`], or the file cannot be read; an interrupt (`proc::interrupt::Interrupted` in the chain).
@@ -170,7 +170,7 @@ fn image(archive: &Archive, claim: Claim, budget: &Budget, rules: &Rules) -> any
         let Some(expected) = known else { break };
         let machine = node.facts.machine;
         if let Some(other) = rules.no_processors.iter().find(|other| other.machine == machine) {
-            notes.push(format!("{path} is for {}, which is no processor", other.name));
+            notes.push(format!("{path} is for {}, which is not a processor", other.name));
             continue;
         }
         elf_files += 1;
@@ -198,8 +198,8 @@ fn layer_name(number: usize, name: &str) -> LayerName {
 fn unknown(architecture: &str, rules: &Rules) -> Finding {
     let known: Vec<&str> = rules.elf.keys().map(String::as_str).collect();
     let message = match architecture {
-        "" => "nothing says which architecture the image is for".to_owned(),
-        name => format!("`{name}` is none of the architectures that are known: {}", known.join(", ")),
+        "" => "the image names no architecture".to_owned(),
+        name => format!("`{name}` is not one of the known architectures: {}", known.join(", ")),
     };
     Finding { found: Some(architecture.to_owned()), ..Finding::of(Kind::Platform, message) }
 }

@@ -1,4 +1,4 @@
-//! Archives that are good in every form, and one for each thing that may be wrong.
+//! Archives that are valid in every format, and one for each possible error.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn good() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn an_image_is_read_in_every_form() {
+fn image_is_read_in_every_format() {
     let mut packed = Layout::default();
     let layers = good();
     let (zipped, pressed) = (gzip(&layers[0]), zstd(&layers[1]));
@@ -75,7 +75,7 @@ fn an_image_is_read_in_every_form() {
 }
 
 #[test]
-fn a_folder_is_read_as_well() {
+fn folder_is_read_as_well() {
     let dir = TempDir::new();
     for (name, bytes) in layout("riscv64", &good()).files() {
         dir.write(&format!("layout/{name}"), bytes);
@@ -116,7 +116,7 @@ fn programs_of_another_architecture_are_found_with_their_layer() {
 }
 
 #[test]
-fn what_a_container_does_not_see_is_not_judged() {
+fn files_that_a_container_does_not_see_are_not_judged() {
     let wrong = tar(&[file("lib/helper", &elf(X86)), file("bin/a", &elf(RISCV))]);
     for (name, above, expected) in [
         ("nothing above", vec![], 1),
@@ -136,11 +136,11 @@ fn what_a_container_does_not_see_is_not_judged() {
     }
 }
 
-/// An image in which one thing is wrong that the architecture of its programs is not.
+/// Images with one error each that is not the architecture of a program.
 type Violation = (&'static str, Vec<u8>, Kind, &'static str);
 
 #[test]
-fn what_is_wrong_with_an_archive_is_told() {
+fn every_error_of_an_archive_is_reported() {
     for (name, archive, kind, part) in damages().into_iter().chain(contradictions()).chain(bombs()) {
         let found = findings(&archive);
         let told = found.iter().any(|(of, message)| *of == kind && message.contains(part));
@@ -208,10 +208,10 @@ fn contradictions() -> Vec<Violation> {
     }
     vec![
         ("another architecture", listed("amd64", Some("riscv64")), Kind::Platform, "says riscv64"),
-        ("the kernel's name", listed("x86_64", None), Kind::Platform, "`x86_64` is none of the architectures"),
-        ("no architecture", listed("", None), Kind::Platform, "nothing says"),
+        ("the kernel's name", listed("x86_64", None), Kind::Platform, "`x86_64` is not one of the known architectures"),
+        ("no architecture", listed("", None), Kind::Platform, "names no architecture"),
         ("index and manifest", both.list(ambiguous, None).tar(), Kind::Damaged, "an index and a manifest"),
-        ("indexes of indexes", deep.list(descriptor, None).tar(), Kind::Damaged, "an index in an index"),
+        ("indexes of indexes", deep.list(descriptor, None).tar(), Kind::Damaged, "nested too deeply"),
     ]
 }
 
@@ -234,12 +234,12 @@ fn bombs() -> Vec<Violation> {
         ("a path above the image", small(&[file("../../etc/passwd", b"x")]), Kind::Path, "../../etc/passwd leads out"),
         ("a path through a folder", small(&[file("a/../../b", &elf(X86))]), Kind::Path, "a/../../b leads out"),
         ("a link", small(&[entry(EntryType::Link, "a", "../b", b"")]), Kind::Path, "a is a link to a file outside"),
-        ("a long path", layout("riscv64", &[long]).tar(), Kind::Path, "is longer than a path may be"),
+        ("a long path", layout("riscv64", &[long]).tar(), Kind::Path, "is longer than the limit of a path"),
     ]
 }
 
 #[test]
-fn a_header_is_not_kept_in_memory_whatever_its_length() {
+fn header_of_any_length_is_not_kept_in_memory() {
     let named = tar(&[entry(EntryType::GNULongName, "././@LongLink", "", &vec![b'a'; 2 << 20]), file("a", b"")]);
     let dir = TempDir::new();
     let image = dir.write("image.tar", layout("riscv64", &[named]).tar());
@@ -249,7 +249,7 @@ fn a_header_is_not_kept_in_memory_whatever_its_length() {
 }
 
 #[test]
-fn what_is_no_image_is_a_note() {
+fn content_that_is_not_an_image_is_a_note() {
     let layer = tar(&[file("bin/a", &elf(RISCV))]);
     let mut layout = Layout::default();
     let image = layout.image("riscv64", &[(&layer, &layer)]);
@@ -267,7 +267,7 @@ fn what_is_no_image_is_a_note() {
     let index = layout.json("", &index);
     let Audit { images, notes } = audited(&layout.list(index, None).tar());
     assert_eq!((images.len(), images[0].findings.len()), (1, 0), "{images:?}");
-    let parts = ["is attached", "no image but application/vnd.in-toto", "vnd.cncf.helm", "for amd64, sha256:"];
+    let parts = ["is attached", "not an image but application/vnd.in-toto", "vnd.cncf.helm", "for amd64, sha256:"];
     assert_eq!(notes.len(), parts.len(), "{notes:?}");
     for (note, part) in notes.iter().zip(parts) {
         assert!(note.contains(part), "{note}");
@@ -275,11 +275,11 @@ fn what_is_no_image_is_a_note() {
 }
 
 #[test]
-fn what_holds_no_image_is_refused() {
+fn archives_without_an_image_are_refused() {
     let dir = TempDir::new();
     for (name, bytes, part) in [
-        ("text", b"no archive".to_vec(), "no tar file"),
-        ("empty", Vec::new(), "no tar file"),
+        ("text", b"no archive".to_vec(), "not a tar file"),
+        ("empty", Vec::new(), "not a tar file"),
         ("other", tar(&[file("a", b"b")]), "neither an index.json nor a manifest.json"),
     ] {
         let error = audit(&dir.write(name, bytes), &rules(&dir)).unwrap_err();
@@ -289,7 +289,7 @@ fn what_holds_no_image_is_refused() {
     assert!(error.is::<NoImage>(), "{error:#}");
 }
 
-/// The header of a sparse file that is one hole of so many bytes.
+/// The header of a sparse file that is one hole of this size.
 fn hole(size: u64) -> Vec<u8> {
     let number = |bytes: &mut [u8; 12]| {
         bytes[0] = 0x80;
@@ -309,7 +309,7 @@ fn hole(size: u64) -> Vec<u8> {
 }
 
 #[test]
-fn a_small_layer_with_a_huge_hole_is_refused_at_once() {
+fn small_layer_with_a_huge_hole_is_refused_at_once() {
     let layer = tar(&[hole(1 << 62)]);
     assert_eq!(layer.len(), 1536);
     let found = findings(&layout("riscv64", &[layer]).tar());
@@ -318,7 +318,7 @@ fn a_small_layer_with_a_huge_hole_is_refused_at_once() {
 }
 
 #[test]
-fn an_entry_that_claims_a_huge_size_is_refused_at_once() {
+fn entry_that_claims_a_huge_size_is_refused_at_once() {
     for size in [1_u64 << 62, u64::MAX, u64::MAX - 511] {
         let record = format!(" size={size}\n");
         let record = format!("{}{record}", record.len() + 2);
@@ -341,7 +341,7 @@ fn nested_lists_of_the_same_images_are_not_followed_for_hours() {
 }
 
 #[test]
-fn a_layer_that_is_listed_again_and_again_is_not_read_for_hours() {
+fn repeatedly_listed_layer_is_not_read_for_hours() {
     let layer = tar(&[file("a", &[7; 100_000])]);
     let mut again = Layout::default();
     let image = again.image("riscv64", &vec![(layer.as_slice(), b"no layer".as_slice()); 20]);
@@ -371,7 +371,7 @@ fn whiteouts_over_many_files_are_not_applied_for_hours() {
 }
 
 #[test]
-fn a_compressed_archive_is_limited_and_leaves_nothing() {
+fn compressed_archive_is_limited_and_leaves_no_files() {
     let dir = TempDir::new();
     let large = layout("riscv64", &[tar(&[file("zeroes", &vec![0; 2 << 20])])]).tar();
     let error = audit(&dir.write("large.tar.gz", gzip(&large)), &rules(&dir)).unwrap_err();

@@ -1,7 +1,7 @@
-//! The files of an image as its layers leave them, of which only ELF files are remembered. Pure: nothing is unpacked.
+//! The files of an image after all of its layers; only ELF files are kept. Pure code: nothing is unpacked.
 //!
-//! https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md says what a layer changes in those below it. Paths
-//! are taken as they are written: none is followed through a symbolic link.
+//! https://github.com/opencontainers/image-spec/blob/v1.1.1/layer.md defines how a layer changes those below it. Paths
+//! are used as written: symbolic links are not followed.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ pub(crate) struct Tree {
 /// An ELF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// Number of the layer that brought it, from 0.
+    /// Number of the layer that contains it, from 0.
     pub(crate) layer: usize,
     pub(crate) facts: ElfFacts,
 }
 
-/// What an entry of a layer is.
+/// The kind of an entry of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Folder,
@@ -38,7 +38,7 @@ pub(crate) enum Entry {
 }
 
 impl Tree {
-    /// Changes the tree as an entry of the layer with this number does. Returns how many files were looked at for it.
+    /// Applies an entry of the layer with this number to the tree. Returns how many files were examined for it.
     pub(crate) fn apply(&mut self, layer: usize, path: &[Vec<u8>], entry: Entry) -> u64 {
         let Some((name, folder)) = path.split_last() else { return 0 };
         if name == OPAQUE {
@@ -52,7 +52,7 @@ impl Tree {
                 Entry::Elf(facts) => Some(Node { layer, facts: facts.clone() }),
                 Entry::Folder | Entry::Other => None,
             };
-            // A folder stays what it is; everything else replaces a folder with all that is in it.
+            // A folder keeps an existing folder; every other entry replaces a folder and everything in it.
             let looked_at = if entry == Entry::Folder {
                 u64::from(self.files.remove(path).is_some())
             } else {
@@ -65,7 +65,7 @@ impl Tree {
         }
     }
 
-    /// ELF files.
+    /// Number of ELF files.
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
@@ -75,7 +75,7 @@ impl Tree {
         self.files.iter().map(|(path, node)| (shown(path), node))
     }
 
-    /// Removes files at or below a path; returns how many are there.
+    /// Removes files at or below a path; returns how many were examined.
     fn remove(&mut self, folder: &[Vec<u8>], doomed: impl Fn(&Parts, &Node) -> bool) -> u64 {
         let below = self.files.range(folder.to_vec()..).take_while(|(path, _)| path.starts_with(folder));
         let mut looked_at = 0;
@@ -88,7 +88,7 @@ impl Tree {
     }
 }
 
-/// The parts of a path in a layer; None where it leads out of the image.
+/// The parts of a path in a layer; None if it leads out of the image.
 pub(crate) fn parts(path: &[u8]) -> Option<Parts> {
     let mut parts = Parts::new();
     for part in path.split(|byte| *byte == b'/') {
@@ -118,7 +118,7 @@ mod tests {
         Entry::Link(parts(target.as_bytes()).unwrap())
     }
 
-    /// What is left of layers of entries: "PATH of its layer".
+    /// The remaining files after these layers: "PATH of LAYER".
     fn left(layers: &[&[(&str, Entry)]]) -> Vec<String> {
         let mut tree = Tree::default();
         for (number, layer) in layers.iter().enumerate() {
@@ -137,7 +137,7 @@ mod tests {
             (&[("bin/.wh.a", Entry::Other)], &["/bin/b of 0", "/binary of 0"]),
             (&[(".wh.bin", Entry::Other)], &["/binary of 0"]),
             (&[("bin/.wh..wh..opq", Entry::Other)], &["/binary of 0"]),
-            // What a layer brings itself is not hidden by its own whiteouts, in whatever order.
+            // A layer's own files are not hidden by its own whiteouts, in any order of entries.
             (&[("bin/c", elf()), ("bin/.wh..wh..opq", Entry::Other)], &["/bin/c of 1", "/binary of 0"]),
             (&[("bin/a", elf()), ("bin/.wh.a", Entry::Other)], &["/bin/a of 1", "/bin/b of 0", "/binary of 0"]),
             (&[("bin/", Entry::Folder)], &["/bin/a of 0", "/bin/b of 0", "/binary of 0"]),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_out_of_the_image() {
+    fn paths_cannot_leave_the_image() {
         for (path, expected) in
             [("a/b", Some("/a/b")), ("/a//./b/", Some("/a/b")), ("a/../b", Some("/b")), ("./", Some(""))]
         {

@@ -1,4 +1,4 @@
-//! Accounts of a correct server under faults, for the tests of the judge: by a simulation of its own.
+//! Accounts of a correct server under faults, for the tests of the judge. They come from a separate simulation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const STEPS: usize = 120;
 const KEYS: usize = 6;
 const WATCHERS: usize = 3;
 
-/// A workload whose writes are answered, refused or lost, and whose watchers are cut off at every moment.
+/// A workload whose writes are answered, refused or lost, and whose watchers are disconnected at random moments.
 pub(super) fn account(seed: u64) -> Account {
     let mut world = World { random: Rng::with_seed(seed), rev: 10, now: 100, ..World::default() };
     for step in 0..STEPS {
@@ -42,7 +42,7 @@ impl World {
         let key = Key::from(format!("{PREFIX}{name}"));
         let there = self.live.get(&key).copied();
         let id = format!("w-{step}");
-        // What another resource does in between.
+        // Changes of other resources in between.
         self.rev += self.random.u64(0..3);
         self.now += 10;
         if self.random.u8(..4) == 0 {
@@ -108,7 +108,7 @@ impl World {
         });
     }
 
-    /// Cut off at random; goes on from where it was, or by a list after an error.
+    /// Disconnected at random; continues from its last resource version, or with a list after an error.
     fn life(&mut self, number: usize) -> Life {
         let mut legs = Vec::new();
         let mut at = self.random.u64(0..40);
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// What a list at `rv` shows. It is sent before anything was acknowledged.
+    /// The list at `rv`. It is sent before anything was acknowledged.
     fn list(&self, rv: u64) -> Begin {
         let mut state = BTreeMap::new();
         for revision in self.account.revisions.iter().filter(|revision| revision.rev.cast_unsigned() <= rv) {

@@ -1,4 +1,4 @@
-//! Watchers: the parts of each life, put together, are the store's history.
+//! Watchers: the parts of each life together must be the store's history.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn judge(findings: &mut Findings, account: &Account) {
             Err(violation) => findings.add(violation),
             Ok(()) if !walk.marked => findings.add(Violation {
                 message: format!(
-                    "{}: it came to {} and never saw the marker that was written last",
+                    "{}: it reached {} and never saw the marker that was written last",
                     life.client, walk.at
                 ),
                 evidence: walk.changes_around(),
@@ -33,16 +33,16 @@ pub(super) fn judge(findings: &mut Findings, account: &Account) {
     }
 }
 
-/// A watcher on its way through the history of its collection.
+/// A watcher's progress through the history of its collection.
 struct Walk<'a> {
     life: &'a Life,
     floor: &'a Floor,
     /// The changes of the collection.
     changes: Vec<(&'a Revision, Kind)>,
     markers: &'a [Key],
-    /// The revision up to which it knows everything.
+    /// The revision up to which the watcher knows everything.
     at: u64,
-    /// What it was told last.
+    /// The last message from the server.
     told: Told,
     marked: bool,
 }
@@ -51,9 +51,9 @@ struct Walk<'a> {
 enum Told {
     /// Events, bookmarks, or nothing yet.
     Change,
-    /// That its resource version is too old, by a 410; or it begins to live.
+    /// A 410: the resource version is too old. Also the state before the first list.
     Expired,
-    /// Another error, with which the stream ends.
+    /// Another error, which ends the stream.
     Error,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
             Begin::Listed { called, rv, items } => {
                 findings.count("lists", 1);
                 if self.told != Told::Expired {
-                    return Err(self.fault("the client listed anew although nothing had expired".into(), leg, 0));
+                    return Err(self.fault("the client listed again although nothing had expired".into(), leg, 0));
                 }
                 self.listed(*called, *rv, items)?;
             }
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// A list must show the state at its resource version, and none that is older than what is known.
+    /// A list must show the state at its resource version, which must not be older than a known one.
     fn listed(&mut self, called: u64, rv: u64, items: &[(Key, u64)]) -> Result<(), Violation> {
         let newest = self.floor.at(called).max(self.at);
         if rv < newest {
@@ -141,7 +141,7 @@ impl<'a> Walk<'a> {
                 findings.count("watches ended by another error", 1);
                 self.told = Told::Error;
             }
-            FrameKind::Unknown { name } => return Err(format!("an event of the type `{name}` came")),
+            FrameKind::Unknown { name } => return Err(format!("an event of the unknown type `{name}` came")),
             FrameKind::Bookmark { .. } => {
                 findings.count("bookmarks", 1);
                 if frame.rv < self.at {
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The last changes that the client knew of, and the next ones.
+    /// Evidence: the last changes that the client knew, and the next ones.
     fn changes_around(&self) -> Vec<String> {
         let known = self.changes.partition_point(|(revision, _)| unsigned(revision.rev) <= self.at);
         let first = known.saturating_sub(2);
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
         self.changes.iter().enumerate().skip(first).take(known - first + 3).map(line).collect()
     }
 
-    /// With the changes around where the client was, and the frames around the one that is wrong.
+    /// Adds the changes around the client's position, and the frames around the wrong one.
     fn fault(&self, message: String, leg: &Leg, place: usize) -> Violation {
         let number = self.life.legs.iter().position(|one| one == leg).map_or(0, |at| at + 1);
         let begin = match &leg.begin {

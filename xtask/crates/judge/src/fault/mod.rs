@@ -1,9 +1,9 @@
-//! Did a fault cost anything? Judges what the clients of a workload wrote, read and were told while servers were killed,
-//! stopped or cut off, against what the store recorded.
+//! Decides whether a fault broke a promise: compares what the clients of a workload wrote, read and received while
+//! servers were killed, stopped or disconnected with what the store recorded.
 //!
-//! A client that watches lives on through faults: its life is a list of watches, joined by the resource version it had
-//! come to, or by a fresh list after a 410. The whole life must be the store's history, with nothing missing but what a
-//! list replaced. A write without an answer may be there once, or not at all.
+//! A watching client continues through faults: its life is a list of watches. Each watch continues from the last
+//! resource version of the one before, or from a new list after a 410. The whole life must be the store's history; only
+//! events that a list replaced may be missing. A write without an answer may have been applied once, or not at all.
 
 mod lives;
 mod writes;
@@ -20,42 +20,42 @@ use model::history::{Change, Frame, Key, Micros, Revision};
 use super::keys::unsigned;
 use super::{Findings, Judgement, Violation};
 
-/// Everything that a workload under a fault leaves behind.
+/// The complete record of a workload under a fault.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// What the store recorded below the prefixes of the lives, in order. Nothing was there before.
+    /// What the store recorded below the prefixes of the lives, in order. These prefixes were empty before.
     pub revisions: Vec<Revision>,
-    /// What a Range showed below these prefixes at the end: keys and their revisions.
+    /// The result of a Range below these prefixes at the end: keys and their revisions.
     pub end: BTreeMap<Key, u64>,
     pub writes: Vec<Write>,
     pub reads: Vec<Read>,
     pub lives: Vec<Life>,
-    /// Keys written last, one below each prefix: whoever watches must have seen his.
+    /// Keys written last, one below each prefix: every watcher must have seen the marker of its prefix.
     pub markers: Vec<Key>,
 }
 
-/// One attempt to change one key. Every put has an id of its own inside the value, see [`id_in`].
+/// One attempt to change one key. Every put has a unique id inside the value, see [`id_in`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     pub client: String,
     pub id: String,
     pub key: Key,
     pub kind: Change,
-    /// The revision of the key that must be there for it to take effect; 0: the key must not exist.
+    /// The revision that the key must have for the write to take effect; 0: the key must not exist.
     pub based_on: u64,
     pub called: Micros,
     pub returned: Micros,
     pub fate: Fate,
 }
 
-/// What the client knows of its write.
+/// What the client knows about the result of its write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Acknowledged with this resource version; 0 where the answer carries none, as that of a delete.
+    /// Acknowledged with this resource version; 0 if the answer carries none, as that of a delete.
     Done(u64),
-    /// Answered with a refusal: it has no effect, now or later.
+    /// Answered with a refusal: the write has no effect, now or later.
     Refused,
-    /// No answer, or one that does not say.
+    /// No answer, or an answer that leaves the result open.
     Unknown,
 }
 
@@ -65,11 +65,11 @@ pub struct Read {
     pub client: String,
     pub key: Key,
     pub called: Micros,
-    /// None: there was no such object.
+    /// None: the object did not exist.
     pub rv: Option<u64>,
 }
 
-/// A client that watches one collection from its begin to its marker.
+/// A client that watches one collection from the beginning to its marker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Life {
     pub client: String,
@@ -78,7 +78,7 @@ pub struct Life {
     pub legs: Vec<Leg>,
 }
 
-/// A part of a life: how it began, and what one watch brought from there.
+/// A part of a life: how it began, and the frames of one watch from there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leg {
     pub begin: Begin,
@@ -87,17 +87,17 @@ pub struct Leg {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// A list without a resource version, sent at this time, and a watch from what it answered.
+    /// A list without a resource version, sent at `called`, and a watch from the version of its answer.
     Listed { called: Micros, rv: u64, items: Vec<(Key, u64)> },
-    /// A watch from the last event or bookmark before.
+    /// A watch from the last event or bookmark of the watch before.
     Resumed { rv: u64 },
 }
 
-/// The id of a put stands in the stored value between these; all encodings of values keep such text as it is.
+/// The delimiters of the id in the stored value of a put; all encodings of values keep such text unchanged.
 const ID_BEGIN: &str = "by(";
 const ID_END: u8 = b')';
 
-/// What a put has to store somewhere, so that it is recognised.
+/// The text that a put must store somewhere in its value, so that the judge recognises it.
 pub fn id_text(id: &str) -> String {
     format!("{ID_BEGIN}{id})")
 }
@@ -114,13 +114,13 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
     text.windows(word.len()).position(|window| window == word)
 }
 
-/// Nothing acknowledged is lost, nothing appears twice, nobody travels back in time, and every watcher has seen all of it
-/// or was told to list anew. What must have been exercised for a verdict is the caller's business: the counts say it.
+/// No acknowledged write is lost, no write appears twice, no read shows an old state, and every watcher saw every
+/// change or had to list again. The caller decides from the counts whether enough was exercised for a verdict.
 pub fn judge_account(account: &Account) -> Judgement {
     let mut findings = Findings::default();
     findings.count("revisions", account.revisions.len() as u64);
     recorded(&mut findings, account);
-    // Against a record that is no record nothing else can be held.
+    // Nothing can be compared with a record that is inconsistent in itself.
     if findings.0.violations.is_empty() {
         writes::judge(&mut findings, account);
         lives::judge(&mut findings, account);
@@ -128,8 +128,8 @@ pub fn judge_account(account: &Account) -> Judgement {
     findings.judgement()
 }
 
-/// The record must rise, follow from itself, and lead to what the store holds at the end. A store that forgot what it had
-/// acknowledged, or gave a revision out twice, ends in another state than the one that was recorded.
+/// The revisions of the record must rise, follow from each other, and lead to what the store holds at the end. A store
+/// that forgot an acknowledged write, or used a revision twice, ends in another state than the recorded one.
 fn recorded(findings: &mut Findings, account: &Account) {
     let mut state: BTreeMap<&Key, u64> = BTreeMap::new();
     let mut previous = 0;
@@ -141,10 +141,12 @@ fn recorded(findings: &mut Findings, account: &Account) {
         previous = rev;
         let before = state.get(&revision.key).copied().unwrap_or(0);
         let told = unsigned(revision.prev_rev);
-        // 0 also where the previous value is compacted.
+        // It is also 0 if the previous value is compacted.
         if told != before && told != 0 {
-            let message =
-                format!("revision {rev} of {}: the store says that {told} came before it, not {before}", revision.key);
+            let message = format!(
+                "revision {rev} of {}: the store names {told} as the revision before it, not {before}",
+                revision.key
+            );
             findings.add(Violation::plain(message));
         }
         match revision.kind {
@@ -158,6 +160,8 @@ fn recorded(findings: &mut Findings, account: &Account) {
         findings.add(Violation::plain(format!("the store had {key} at {rev}; at the end it has {there}")));
     }
     for (key, rev) in end.iter().filter(|(key, _)| !state.contains_key(*key)) {
-        findings.add(Violation::plain(format!("the store has {key} at {rev} at the end, which nothing led to")));
+        findings.add(Violation::plain(format!(
+            "the store has {key} at {rev} at the end, but no recorded change led to it"
+        )));
     }
 }

@@ -8,7 +8,7 @@ use model::history::FrameKind;
 use super::generate::account;
 use super::*;
 
-/// Changes something; no where there is nothing of the kind.
+/// Changes one thing; None if the account has nothing to change.
 type Corruption = (&'static str, fn(&mut Account, &mut Rng) -> Option<()>);
 
 const CORRUPTIONS: &[Corruption] = &[
@@ -40,7 +40,7 @@ const CORRUPTIONS: &[Corruption] = &[
         account.revisions[later].value = value;
         Some(())
     }),
-    ("write what nobody asked for", |account, random| {
+    ("write without a request", |account, random| {
         let place = random.usize(..account.revisions.len());
         let revision = &mut account.revisions[place];
         (revision.kind == Change::Put).then_some(())?;
@@ -73,7 +73,7 @@ const CORRUPTIONS: &[Corruption] = &[
             }
             None => Some(5),
         };
-        // Nothing may be there once more: then the key was gone at some time after the read.
+        // Skip an absence: the key may have been absent at some time after the read.
         rv.is_some().then_some(())
     }),
     ("drop an event", |account, random| frame(account, random, |frames, at| drop(frames.remove(at)))),
@@ -133,7 +133,7 @@ const CORRUPTIONS: &[Corruption] = &[
     ("show another key", |account, random| {
         frame(account, random, |frames, at| frames[at].key = Key::from("/registry/configmaps/ns/other"))
     }),
-    ("show what is no event", |account, random| {
+    ("show an unknown event type", |account, random| {
         frame(account, random, |frames, at| frames[at].kind = FrameKind::Unknown { name: "CHANGED".into() })
     }),
     ("show a bookmark before the event that it covers", |account, random| {
@@ -154,7 +154,7 @@ const CORRUPTIONS: &[Corruption] = &[
             frames.insert(at, Frame { kind, ..frames[at].clone() });
         })
     }),
-    ("list anew although nothing expired", |account, _| {
+    ("list again although nothing expired", |account, _| {
         let calm = |leg: &Leg| leg.frames.iter().all(|frame| !matches!(frame.kind, FrameKind::Error { .. }));
         let legs = account.lives.iter_mut().map(|life| &mut life.legs);
         let mut pairs = legs.filter_map(|legs| {
@@ -197,12 +197,12 @@ fn frame(account: &mut Account, random: &mut Rng, change: fn(&mut Vec<Frame>, us
     Some(())
 }
 
-/// Accounts out of sixty in which a corruption must have found a place.
+/// Number of accounts, of sixty, in which a corruption must have found a place.
 const LEAST: u32 = 25;
-/// Places that are tried in one account.
+/// Number of places tried in one account.
 const ATTEMPTS: u64 = 8;
 
-/// A bad account; None where the good one has no place in which the corruption makes a difference.
+/// A bad account; None if the good one has no place where the corruption makes a difference.
 fn effective(good: &Account, corrupt: fn(&mut Account, &mut Rng) -> Option<()>, seed: u64) -> Option<Account> {
     let attempt = |attempt: u64| {
         let mut bad = good.clone();
@@ -211,7 +211,7 @@ fn effective(good: &Account, corrupt: fn(&mut Account, &mut Rng) -> Option<()>, 
     (0..ATTEMPTS).find_map(attempt)
 }
 
-/// The keys and clients of which something was changed.
+/// The changed keys and clients.
 fn touched(good: &Account, bad: &Account) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
     let of_revisions = |one: &Account, other: &Account| {
@@ -265,8 +265,8 @@ fn every_corruption_is_refused() {
 }
 
 #[test]
-fn an_id_is_found_in_a_value() {
+fn id_is_found_in_value() {
     assert_eq!(id_in(format!("k8s\0\x12 {} x", id_text("w1-7")).as_bytes()), Some("w1-7"));
-    assert_eq!(id_in(b"nothing by nobody"), None);
+    assert_eq!(id_in(b"nothing without an id"), None);
     assert_eq!(id_in(b"by(cut"), None);
 }

@@ -1,4 +1,4 @@
-//! Writes and reads: what was acknowledged is there, what was refused is not, and nobody reads the past.
+//! Writes and reads: acknowledged writes are in the store, refused writes are not, and no read shows an old state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(super) fn judge(findings: &mut Findings, account: &Account) {
     }
 }
 
-/// The revisions that this write made: a put is known by its id, a delete by what it deleted.
+/// The revisions that this write made: a put is recognised by its id, a delete by the revision that it deleted.
 fn effects<'a>(account: &'a Account, write: &Write) -> Vec<&'a Revision> {
     let of_key = account.revisions.iter().filter(|revision| revision.key == write.key && revision.kind == write.kind);
     match write.kind {
@@ -64,7 +64,7 @@ fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
     }
 }
 
-/// Every change belongs to a write that somebody made.
+/// Every change belongs to a write of the workload.
 fn strangers(
     findings: &mut Findings,
     account: &Account,
@@ -79,7 +79,7 @@ fn strangers(
         };
         if !own {
             let (key, rev) = (&revision.key, revision.rev);
-            findings.add(Violation::plain(format!("the store changed {key} at {rev}, which nobody asked for")));
+            findings.add(Violation::plain(format!("the store changed {key} at {rev}, but no client asked for it")));
         }
     }
 }
@@ -95,7 +95,7 @@ fn in_order(findings: &mut Findings, acknowledged: &[(&Write, u64)], floor: &Flo
     }
 }
 
-/// Why the answer to a read is older than what had been acknowledged when it was sent.
+/// Why the answer to a read is older than a write that was acknowledged before the read was sent.
 fn stale(account: &Account, read: &Read, floor: u64) -> Option<String> {
     let changes = || account.revisions.iter().filter(|revision| revision.key == read.key);
     let Read { client, key, rv, .. } = read;
@@ -105,13 +105,15 @@ fn stale(account: &Account, read: &Read, floor: u64) -> Option<String> {
         (Some(revision), None) => revision.kind == Change::Delete,
         (None, rv) => rv.is_none(),
     };
-    // The state at the floor, or any that came after it.
+    // The state at the floor, or any later one.
     let at_floor = changes().take_while(|revision| unsigned(revision.rev) <= floor).last();
     let later = changes().filter(|revision| unsigned(revision.rev) > floor);
     if is_seen(at_floor) || later.into_iter().any(|revision| is_seen(Some(revision))) {
         return None;
     }
-    Some(format!("{client} read {seen} of {key}, which is no state of it since {floor}; that was acknowledged before"))
+    Some(format!(
+        "{client} read {seen} of {key}, which it never had since {floor}; {floor} was acknowledged before the read"
+    ))
 }
 
 /// The highest revision that was acknowledged before some time.
@@ -129,7 +131,7 @@ impl Floor {
         Floor(times)
     }
 
-    /// Of answered writes in the account itself.
+    /// The floor of the answered writes of the account.
     pub(super) fn of(account: &Account) -> Floor {
         let answered = account.writes.iter().filter_map(|write| match write.fate {
             Fate::Done(rv) if rv > 0 => Some((write, rv)),

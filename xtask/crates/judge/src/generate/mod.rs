@@ -1,7 +1,7 @@
-//! Histories as a correct server would have left them, for the tests of the judges and for the benchmark.
+//! Histories of a correct server, for the tests of the judges and for the benchmark.
 //!
-//! A small store is simulated revision by revision. What streams and reads must show is taken from the simulation's own
-//! log, by other code than the judges': two mistakes would have to agree to go unnoticed.
+//! A small store is simulated revision by revision. The correct streams and reads come from the simulation's own log,
+//! through other code than the judges': a mistake would have to be made in both to go unnoticed.
 
 mod streams;
 mod trouble;
@@ -15,11 +15,11 @@ use model::history::{Answer, Change, History, Key, Meta, Micros, Operation, Revi
 
 use values::{Color, Identity};
 
-/// How much of what.
+/// The size and content of a generated history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub revisions: usize,
-    /// Streams are added until they have this many frames together.
+    /// Streams are added until they have this many frames in total.
     pub frames: usize,
     pub namespaces: usize,
     /// Names in use per namespace.
@@ -28,19 +28,19 @@ pub struct Shape {
     pub reads: usize,
     /// Streams with label and field selectors too.
     pub selectors: bool,
-    /// Writes in a hundred that are refused, get no answer, change nothing or are rehearsals; see `trouble`.
+    /// Writes in a hundred that are refused, get no answer, change nothing or are dry runs; see `trouble`.
     pub trouble: u8,
 }
 
 impl Default for Shape {
-    /// Small, but with everything in it.
+    /// Small, but with every kind of content.
     fn default() -> Shape {
         Shape { revisions: 400, frames: 1500, namespaces: 3, names: 6, reads: 60, selectors: true, trouble: 0 }
     }
 }
 
 impl Shape {
-    /// For measuring: many revisions and frames, few reads.
+    /// For benchmarks: many revisions and frames, few reads.
     pub fn large(revisions: usize, frames: usize) -> Shape {
         Shape { revisions, frames, namespaces: 8, names: 100, reads: 2, selectors: true, trouble: 0 }
     }
@@ -61,7 +61,7 @@ pub fn generate(seed: u64, shape: Shape) -> History {
     world.finish(streams)
 }
 
-/// What happened at one revision to one key, with all that a watch needs to know of it.
+/// What happened at one revision to one key, with all that a watch event needs.
 struct Entry {
     rev: u64,
     key: Key,
@@ -80,7 +80,7 @@ struct Live {
     version: i64,
 }
 
-/// A LIST answer that is remembered: (resource version, items).
+/// A LIST answer kept for later reads: (resource version, items).
 type Listed = (u64, Vec<(Key, u64)>);
 
 struct World {
@@ -185,7 +185,7 @@ impl World {
         self.operations.push(Operation { based_on, changes, ..done });
     }
 
-    /// Something that nobody asked for through the recorded API.
+    /// A change that no recorded operation asked for.
     fn put_event(&mut self) {
         let key = Key::from(format!("/registry/events/ns-0/e-{}", self.random.u8(0..6)));
         let color = Color::random(&mut self.random);
@@ -244,7 +244,7 @@ impl World {
         let mut rv = self.live.get(&key).map(|live| live.mod_rev);
         let query = match self.random.u8(0..4) {
             0 => {
-                // Any version that was ever there will do.
+                // Any version that ever existed is correct.
                 let place = self.random.usize(0..self.remembered.len().max(1));
                 let (old, old_rv) = self.remembered.get(place).cloned()?;
                 prefix = Key::from(&old[..=old.rfind('/')?]);

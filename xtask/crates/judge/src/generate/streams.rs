@@ -16,7 +16,7 @@ enum Pick {
     Name(usize),
 }
 
-/// A stream being made.
+/// A stream under construction.
 struct Plan {
     prefix: Key,
     pick: Pick,
@@ -28,7 +28,7 @@ struct Plan {
     bookmarks: bool,
 }
 
-/// Streams over `world` until they have the frames that its shape asks for.
+/// Generates streams over `world` until they have the number of frames that its shape asks for.
 pub(super) fn all(world: &mut World) -> Vec<Stream> {
     let mut streams: Vec<Stream> = Vec::new();
     let mut frames = 0;
@@ -83,7 +83,7 @@ fn make(world: &mut World, id: u64, plan: &Plan) -> Stream {
     if !matches!(plan.start, Start::After(_)) {
         initial(world, plan, opened, &mut frames);
     }
-    // What a bookmark may say at most, and when it may be said.
+    // The highest revision that a bookmark may name, and the time from which it may do so.
     let mut reached = plan.from;
     let mut at = opened;
     let begin = world.log.partition_point(|entry| entry.rev <= plan.from);

@@ -1,4 +1,4 @@
-//! Writes that do not simply succeed: without an answer, refused, without an effect, rehearsed; and compactions.
+//! Writes that do not simply succeed: without an answer, refused, without an effect, dry runs; and compactions.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use model::history::{Answer, Key, Operation, Verb};
 use super::values::Color;
 use super::{World, operation};
 
-/// Revisions that a compaction leaves.
+/// Number of revisions that a compaction keeps.
 const KEPT: i64 = 40;
 
 impl World {
@@ -37,8 +37,8 @@ impl World {
         self.operations.push(Operation { based_on, changes, ..done });
     }
 
-    /// A write whose answer never comes, or is that of a server that does not know: it takes effect at once, after the
-    /// client has given up, or never.
+    /// A write whose answer is lost, or comes from a server that does not know the result: it takes effect at once,
+    /// after the client has given up, or never.
     fn lose(&mut self, key: &Key, prefix: &Key) {
         let current = self.live.get(key).map(|live| live.mod_rev);
         let verb = match (current, self.random.bool()) {
@@ -74,7 +74,7 @@ impl World {
         }
     }
 
-    /// What the raw watch sends as the previous revision: a compacted value is gone.
+    /// The previous revision as the raw watch sends it: 0 if the value was compacted.
     pub(super) fn told_before(&self, mod_rev: i64) -> i64 {
         let compacted = self.compactions.last().is_some_and(|(_, rev)| *rev >= mod_rev);
         if compacted { 0 } else { mod_rev }

@@ -1,17 +1,17 @@
-//! Stored values of the simulation: a ConfigMap as protobuf, or a custom resource's JSON, with one label.
+//! Stored values of the simulation: a ConfigMap as protobuf, or a custom resource as JSON, with one label.
 
 use fastrand::Rng;
 
 use crate::decode::PROTOBUF_MAGIC;
 
-/// The value of the label `color`; what selectors select.
+/// The value of the label `color`, which selectors select.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Color {
     Red,
     Blue,
 }
 
-/// What stays the same for an object's life.
+/// The parts of an object that stay the same during its life.
 pub(crate) struct Identity {
     pub(super) name: String,
     namespace: String,

@@ -1,17 +1,17 @@
-//! Protobuf: the envelope and ObjectMeta by name, everything else by number and a guess.
+//! Protobuf: the envelope and ObjectMeta by name, everything else by number with a guessed type.
 
 use std::collections::BTreeMap;
 
 use super::{DEEPEST, Piece, cut, magic, piece, quoted};
 use crate::decode::{PROTOBUF_MAGIC, Wire, next_field};
 
-/// Field number, name, and what is in it.
+/// Field number, name, and type of the content.
 type Row = (u32, &'static str, Shape);
 
 #[derive(Clone, Copy)]
 enum Shape {
     Text,
-    /// Varints, and bytes that only a schema could tell.
+    /// Varints, and bytes whose type only a schema could tell.
     Guess,
     /// Field 1 is the key, field 2 the value.
     Map,
@@ -65,7 +65,7 @@ const MANAGED: &[Row] = &[
 ];
 const ENTRY: &[Row] = &[(1, "key", Text), (2, "value", Text)];
 
-/// A message and where it lies in the value.
+/// A message and its position in the value.
 struct Place<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -73,7 +73,7 @@ struct Place<'a> {
     path: &'a str,
 }
 
-/// The whole value: what is in the envelope's object stands without the envelope's name.
+/// The whole value. The paths of the fields in the envelope's object omit the envelope's name.
 pub(super) fn envelope(value: &[u8]) -> Vec<Piece> {
     let mut out = vec![magic()];
     let at = PROTOBUF_MAGIC.len();
@@ -81,7 +81,8 @@ pub(super) fn envelope(value: &[u8]) -> Vec<Piece> {
     out
 }
 
-/// How often each field number of a message has come. A message may have as many fields as half of its bytes.
+/// Counts how often each field number of a message has occurred. The number of fields of a message is only bounded by
+/// half of its bytes.
 pub(super) struct Occurrences<N>(BTreeMap<N, usize>);
 
 impl<N> Default for Occurrences<N> {
@@ -107,7 +108,7 @@ fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
         let before = rest;
         let Some(field) = next_field(&mut rest) else {
             let at = place.at + place.bytes.len() - before.len();
-            return out.push(piece(at, before.len(), place.depth, place.path, "what is no protobuf"));
+            return out.push(piece(at, before.len(), place.depth, place.path, "not protobuf"));
         };
         let whole = &before[..before.len() - rest.len()];
         let at = place.at + place.bytes.len() - before.len();
@@ -122,7 +123,7 @@ fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
     }
 }
 
-/// One field; `place` is the whole of it, tag and length included.
+/// One field; `place` is the whole field, including tag and length.
 fn one(place: &Place<'_>, value: &Wire<'_>, shape: Shape, out: &mut Vec<Piece>) {
     let Place { bytes: whole, at, depth, path } = *place;
     let mut leaf = |text: &str| out.push(piece(at, whole.len(), depth, path, text));
@@ -141,12 +142,12 @@ fn one(place: &Place<'_>, value: &Wire<'_>, shape: Shape, out: &mut Vec<Piece>) 
     };
     let head = whole.len() - bytes.len();
     out.push(piece(at, head, depth, path, &format!("message of {} bytes", bytes.len())));
-    // The envelope's name in front of each path would say nothing.
+    // Every path would begin with the envelope's name.
     let path = if path == "raw" { "" } else { path };
     message(&Place { bytes, at: at + head, depth: depth + 1, path }, rows, out);
 }
 
-/// A map's entry is a message of two fields; its path is named by its key.
+/// A map entry is a message of two fields; its path contains its key.
 fn map_entry(place: &Place<'_>, bytes: &[u8], out: &mut Vec<Piece>) {
     let name = place.path.split('[').next().unwrap_or(place.path);
     let key = crate::decode::fields(bytes).ok().and_then(|fields| crate::decode::field(&fields, 1));

@@ -1,4 +1,4 @@
-//! Pieces cover every byte and say which field it is, of whole values and of broken ones.
+//! Pieces cover every byte and name its field, in well-formed and malformed values.
 
 use super::schema::Occurrences;
 use super::*;
@@ -33,7 +33,7 @@ fn says(value: &[u8], path: &str) -> String {
 }
 
 #[test]
-fn every_byte_is_in_one_piece_whatever_is_broken() {
+fn every_byte_is_in_one_piece_of_malformed_values() {
     for value in [&protobuf()[..], JSON, YAML, b"k8s:enc:aescbc:v1:key:\x00\x01", b"\xd9\xd9\xf7\xa0", b"", b"k8s:enc:"]
     {
         for length in 0..=value.len() {
@@ -48,7 +48,7 @@ fn every_byte_is_in_one_piece_whatever_is_broken() {
 }
 
 #[test]
-fn a_value_of_any_depth_is_cut() {
+fn value_of_any_depth_is_split() {
     covers(&[b"{\"a\":".to_vec(), b"[".repeat(100_000)].concat());
     let nested = (0..4000).fold(Vec::new(), |inner: Vec<u8>, _| {
         let length = inner.len();
@@ -58,7 +58,7 @@ fn a_value_of_any_depth_is_cut() {
     covers(&[PROTOBUF_MAGIC, &nested].concat());
 }
 
-/// A field number that counts its comparisons.
+/// A field number that counts how often it is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Counted<'a>(u32, &'a std::cell::Cell<u64>);
 
@@ -76,7 +76,7 @@ impl PartialOrd for Counted<'_> {
 }
 
 #[test]
-fn each_field_of_a_message_costs_the_same_however_many_there_are() {
+fn cost_of_a_field_does_not_grow_with_the_number_of_fields() {
     let cost = |fields: u32, numbers: u32| {
         let comparisons = std::cell::Cell::new(0);
         let mut seen = Occurrences::default();
@@ -87,13 +87,13 @@ fn each_field_of_a_message_costs_the_same_however_many_there_are() {
     };
     for fields in [1 << 10, 1 << 16] {
         assert!(cost(fields, 1) <= 2, "{fields} fields of one number: {} comparisons each", cost(fields, 1));
-        // A search in a tree of that many numbers.
+        // A search in a tree with that many numbers.
         assert!(cost(fields, fields) <= 64, "{fields} numbers: {} comparisons each", cost(fields, fields));
     }
 }
 
 #[test]
-fn a_long_name_is_not_repeated_in_every_path_below_it() {
+fn long_names_are_not_repeated_in_every_path_below_them() {
     let field = |number: u8, bytes: &[u8]| {
         let length = u32::try_from(bytes.len()).unwrap();
         let varint: Vec<u8> = (0..5)
@@ -117,7 +117,7 @@ fn a_long_name_is_not_repeated_in_every_path_below_it() {
 }
 
 #[test]
-fn the_fields_of_protobuf_have_their_names() {
+fn protobuf_fields_have_names() {
     let value = protobuf();
     assert_eq!(says(&value, "typeMeta.kind"), "\"ConfigMap\"");
     assert_eq!(says(&value, "metadata.name"), "\"a\"");
@@ -129,7 +129,7 @@ fn the_fields_of_protobuf_have_their_names() {
 }
 
 #[test]
-fn the_members_of_json_and_the_lines_of_yaml_have_paths() {
+fn json_members_and_yaml_lines_have_paths() {
     assert_eq!(says(JSON, "metadata.labels[a.b]"), "\"1\"");
     assert_eq!(says(JSON, "metadata.list[1].c"), "null");
     assert_eq!(says(JSON, "metadata.list[0]"), "1");
@@ -140,7 +140,7 @@ fn the_members_of_json_and_the_lines_of_yaml_have_paths() {
 }
 
 #[test]
-fn a_byte_leads_to_its_field_and_to_its_line() {
+fn byte_offset_leads_to_field_and_line() {
     let value = protobuf();
     let all = pieces(&value);
     let at = value.windows(4).position(|window| window == b"text").unwrap();
@@ -152,7 +152,7 @@ fn a_byte_leads_to_its_field_and_to_its_line() {
 }
 
 #[test]
-fn an_encrypted_value_names_its_provider_and_key() {
+fn encrypted_value_names_provider_and_key() {
     let seen = encryption(b"k8s:enc:aesgcm:v1:gcm:::\x00").unwrap();
     assert_eq!(seen, ("aesgcm".to_owned(), "gcm".to_owned(), 22));
     assert_eq!(encryption(b"k8s:enc:kms:v2:name:\x0a").unwrap().0, "kms v2");

@@ -1,12 +1,12 @@
-//! JSON cut at its members, YAML at its lines.
+//! JSON split at its members, YAML at its lines.
 
 use super::{DEEPEST, Piece, cut, piece, quoted};
 
-/// JSON as far as it can be read. A piece is a member with its scalar, or the head or the end of an object or array,
-/// with the comma behind it.
+/// JSON as far as it can be parsed. A piece is a member with its scalar, or the head or the end of an object or array,
+/// including the comma after it.
 pub(super) fn json(value: &[u8]) -> Vec<Piece> {
     let mut reader = Json { value, at: 0, out: Vec::new() };
-    // What cannot be read is said by the caller.
+    // The caller adds a piece for the rest that cannot be parsed.
     if reader.value(0, 0, "").is_some() && reader.at < value.len() {
         let begin = reader.at;
         reader.spaces();
@@ -38,7 +38,7 @@ impl Json<'_> {
                 while self.peek().is_some_and(|byte| !b",]} \n\t\r".contains(&byte)) {
                     self.at += 1;
                 }
-                // A bracket or comma where a value must be.
+                // There is a bracket or comma instead of a value.
                 (self.at > from).then_some(())?;
                 let text = String::from_utf8_lossy(&self.value[from..self.at]).into_owned();
                 self.leaf(begin, depth, path, &text)
@@ -69,7 +69,7 @@ impl Json<'_> {
         None
     }
 
-    /// Ends a piece, with the comma that may follow.
+    /// Ends a piece, including a comma that may follow.
     fn leaf(&mut self, begin: usize, depth: usize, path: &str, text: &str) -> Option<()> {
         if self.peek() == Some(b',') {
             self.at += 1;
@@ -108,7 +108,7 @@ impl Json<'_> {
     }
 }
 
-/// Names with dots or brackets stand in brackets.
+/// Names with dots or brackets are in brackets.
 fn member(path: &str, name: &str) -> String {
     cut(match path {
         _ if name.contains(['.', '[', ']']) => format!("{path}[{name}]"),
@@ -117,7 +117,7 @@ fn member(path: &str, name: &str) -> String {
     })
 }
 
-/// Each line with the names of the lines that it is indented below.
+/// Each line; its path contains the names of the lines that it is indented below.
 pub(super) fn yaml(value: &[u8]) -> Vec<Piece> {
     let mut above: Vec<(usize, String)> = Vec::new();
     let mut at = 0;
@@ -127,7 +127,7 @@ pub(super) fn yaml(value: &[u8]) -> Vec<Piece> {
         let text = text.trim_end_matches('\n');
         let bare = text.trim_start_matches(' ');
         let is_item = bare.starts_with("- ");
-        // The items of a list stand as deep as its name.
+        // The items of a list may be indented as deep as its name.
         let indent = (text.len() - bare.len()) * 2 + usize::from(is_item);
         above.retain(|(other, _)| *other < indent);
         let name = bare.trim_start_matches("- ").split(": ").next().unwrap_or_default().trim_end_matches(':');

@@ -1,4 +1,4 @@
-//! Reads that show what was not, not yet or no longer there.
+//! Reads of a state that never existed, does not exist yet, or no longer exists.
 
 use model::history::{Answer, Micros, Verb};
 
@@ -13,7 +13,7 @@ const NOT_OLDER: &str = "resourceVersion=5&resourceVersionMatch=NotOlderThan";
 const UNSET: &str = "rv.list-is-store-revision";
 
 const BAD: &[Case] = &[
-    // An item missing, too much, stale, too new, twice.
+    // An item is missing, superfluous, stale, too new, duplicated.
     (UNSET, "", 66, 6, "a@4", &["ns/b is missing", "at 6"]),
     (UNSET, "", 66, 6, "a@4 b@6 c@9", &["ns/c is there at 9", "did not have it"]),
     (UNSET, "", 66, 6, "a@2 b@6", &["ns/a is there at 2", "had it at 4"]),
@@ -21,13 +21,13 @@ const BAD: &[Case] = &[
     (UNSET, "", 66, 6, "a@4 a@4", &["ns/a is there twice"]),
     (UNSET, "", 66, 6, "a@4 b@6 b@6", &["ns/b is there twice"]),
     (UNSET, "", 66, 6, "", &["ns/a is missing"]),
-    // One revision too low for its items; from before an answered write; of an answered delete; from the future.
+    // A revision lower than that of its items; older than an answered write or delete; from the future.
     (UNSET, "", 66, 5, "a@4 b@6", &["resource version 5", "is older than 6"]),
     (UNSET, "", 76, 6, "a@4 b@6", &["resource version 6", "is older than 7"]),
     (UNSET, "", 86, 7, "a@7 b@6", &["resource version 7", "is older than 8"]),
     (UNSET, "", 66, 9, "b@6 c@9", &["resource version 9", "did not exist yet", "90 µs"]),
     (UNSET, "", 66, 0, "a@4 b@6", &["no resource version"]),
-    // A first page is the first keys of the state.
+    // A first page contains the first keys of the state.
     (UNSET, "limit=1", 66, 6, "b@6 …", &["ns/b is there at 6"]),
     (UNSET, "limit=1", 66, 6, "a@4", &["ns/b is missing"]),
     ("list.match-exact", EXACT, 96, 7, "a@7 b@6", &["resource version 7", "is not the 6 asked for"]),
@@ -52,7 +52,7 @@ const BAD: &[Case] = &[
 ];
 
 #[test]
-fn bad_lists_are_refused_by_the_judge_named_for_it() {
+fn bad_lists_are_refused_by_their_judge() {
     for (judge, query, called, rv, items, words) in BAD {
         let mut history = story();
         read(&mut history, Verb::List, None, query, *called, list(*rv, items));
@@ -66,7 +66,7 @@ fn bad_lists_are_refused_by_the_judge_named_for_it() {
 fn good_lists_are_accepted() {
     for (query, called, rv, items) in [
         ("", 66, 6, "a@4 b@6"),
-        // Revision 7 is asked for at 70: a list that was sent before may show it or not.
+        // Revision 7 is asked for at 70: a list sent before that time may or may not show it.
         ("", 66, 6, "b@6 a@4"),
         ("", 72, 7, "a@7 b@6"),
         ("", 72, 6, "a@4 b@6"),
@@ -79,7 +79,7 @@ fn good_lists_are_accepted() {
         (NOT_OLDER, 76, 6, "a@4 b@6"),
         ("resourceVersion=0", 96, 2, "a@2"),
         ("resourceVersion=0", 96, 1, ""),
-        // Selected, or the continuation of a page: other checks.
+        // With a selector, or the continuation of a page: other checks cover them.
         ("labelSelector=color%3Dred", 66, 6, ""),
         ("continue=abc&limit=1", 66, 6, "b@6"),
     ] {
@@ -101,7 +101,7 @@ fn bad_gets() -> Vec<GetCase> {
         (UNSET, "a", "", 46, object(2), &["answered 2", "over at 4", "answered before the GET"]),
         (UNSET, "b", "", 56, object(3), &["answered 3", "over at 5"]),
         (UNSET, "b", "", 66, not_found(), &["404", "existed all the time", "6 of the key"]),
-        // Never stored; of another key; of a tombstone; from the future.
+        // A version that was never stored; of another key; of a tombstone; from the future.
         (UNSET, "a", "", 46, object(3), &["answered 3", "never had"]),
         (UNSET, "b", "", 56, object(5), &["answered 5", "never had"]),
         (UNSET, "e", "", 46, object(4), &["answered 4", "never held the key"]),
@@ -117,7 +117,7 @@ fn bad_gets() -> Vec<GetCase> {
 }
 
 #[test]
-fn bad_gets_are_refused_by_the_judge_named_for_it() {
+fn bad_gets_are_refused_by_their_judge() {
     for (judge, name, query, called, answer, words) in bad_gets() {
         let mut history = story();
         read(&mut history, Verb::Get, Some(name), query, called, answer.clone());
@@ -132,7 +132,7 @@ fn bad_gets_are_refused_by_the_judge_named_for_it() {
 fn good_gets_are_accepted() {
     for (name, query, called, answer) in [
         ("a", "", 46, object(4)),
-        // While an update is under way both are right.
+        // During an update, both versions are right.
         ("a", "", 71, object(4)),
         ("a", "", 71, object(7)),
         ("b", "", 51, object(3)),
@@ -144,7 +144,7 @@ fn good_gets_are_accepted() {
         ("a", "resourceVersion=4", 96, not_found()),
         ("a", "resourceVersion=0", 96, object(2)),
         ("a", "resourceVersion=0", 96, not_found()),
-        // The resource was not served: that says nothing about the object.
+        // The resource was not served: such a 404 says nothing about the object.
         ("a", "", 46, Answer::Refused { status: 404, reason: String::new() }),
         ("a", "", 46, Answer::Refused { status: 429, reason: "TooManyRequests".into() }),
         ("a", "", 46, Answer::Lost { error: "connection reset".into() }),
@@ -158,7 +158,7 @@ fn good_gets_are_accepted() {
 }
 
 #[test]
-fn a_lost_write_may_have_taken_effect_or_not() {
+fn lost_write_may_or_may_not_have_taken_effect() {
     for shown in [object(4), object(7)] {
         let mut history = story();
         // The update at 7 was never answered.

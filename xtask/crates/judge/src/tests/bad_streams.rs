@@ -6,7 +6,7 @@ use super::story::{frames, story, stream};
 use super::{accept, refuse};
 
 #[test]
-fn the_story_is_good() {
+fn unchanged_story_is_accepted() {
     accept(&story(), "the story");
 }
 
@@ -19,7 +19,7 @@ const BAD: &[Case] = &[
     ("watch.ordered", 1, "+a@2 +b@2 *a@4", &["stream 1", "ns/b at 2"]),
     ("watch.ordered", 3, "+a@4 +b@3 *a@3", &["stream 3", "MODIFIED", "at 3", "came after"]),
     ("watch.ordered", 1, "+a@2 +b@3 !@3 *a@4 -b@5 !@5 *a@4", &["stream 1", "ns/a at 4"]),
-    // Twice in a row; twice with others in between; live what was initial.
+    // Twice in a row; twice with others in between; an initial object again as a live event.
     ("watch.unique", 1, "+a@2 +b@3 *a@4 *a@4 -b@5", &["stream 1", "ns/a at 4", "frames 3 and 4"]),
     ("watch.unique", 1, "+a@2 +b@3 *a@4 +a@2", &["stream 1", "ns/a at 2", "frames 1 and 4"]),
     ("watch.unique", 3, "+a@4 +b@3 +b@3 -b@5", &["stream 3", "ns/b at 3"]),
@@ -31,10 +31,10 @@ const BAD: &[Case] = &[
     ("watch.reliable", 5, "+a@2 +a@7 -a@8", &["stream 5", "color=red", "DELETED", "ns/a at 4"]),
     ("watch.reliable", 4, "+a@4 +b@3 !!@4 +b@6 *a@7", &["stream 4", "DELETED", "ns/b at 5"]),
     ("watch.reliable", 3, "+a@4 +b@3 -b@5 *a@7", &["stream 3", "ns/b at 6"]),
-    // Between the initial state and an ADDED that might be a part of it.
+    // Between the initial state and an ADDED that might belong to it.
     ("watch.reliable", 3, "+a@7 +b@6 +c@9", &["stream 3", "skipped 1 of 2", "DELETED", "ns/a at 8"]),
     ("watch.reliable", 2, "+b@6 *a@7", &["stream 2", "ns/b at 5"]),
-    // What was seen already comes again; the first one is left out; something that never was.
+    // An already seen event comes again; the first one is left out; an event that never happened.
     ("watch.resumable", 2, "*a@4 -b@5 +b@6", &["stream 2", "ns/a at 4", "not after it", "DELETED", "ns/b at 5"]),
     ("watch.resumable", 2, "+b@6 *a@7", &["stream 2", "ns/b at 6", "not the first", "ns/b at 5"]),
     ("watch.resumable", 2, "!@4 *a@7", &["stream 2", "ns/a at 7"]),
@@ -48,13 +48,14 @@ const BAD: &[Case] = &[
     ("watch.bookmark", 3, "+a@4 +b@3 !@3", &["stream 3", "BOOKMARK at 3", "ns/a at 4"]),
     ("watch.bookmark", 2, "-b@5 !@99", &["stream 2", "BOOKMARK at 99", "ended at revision 11"]),
     ("watch.bookmark", 2, "!@0", &["stream 2", "no resource version"]),
-    // Of the previous put; of another key; of the last match instead of its end; an event that was no deletion.
+    // The revision of the previous put; of another key; of the last match instead of its end; of a change that was no
+    // deletion.
     ("watch.delete-rv", 1, "+a@2 +b@3 *a@4 -b@3 +b@6", &["stream 1", "DELETED", "ns/b at 3", "ADDED there"]),
     ("watch.delete-rv", 1, "+a@2 +b@3 *a@4 -b@4", &["stream 1", "DELETED", "ns/b at 4", "no change of that object"]),
     ("watch.delete-rv", 5, "+a@2 -a@2 +a@7 -a@8", &["stream 5", "DELETED", "ns/a at 2"]),
     ("watch.delete-rv", 5, "+a@2 -a@4 +a@7 -a@7", &["stream 5", "DELETED", "ns/a at 7"]),
     ("watch.delete-rv", 1, "+a@2 +b@3 -a@4", &["stream 1", "DELETED", "ns/a at 4", "MODIFIED there"]),
-    // Wrong types; another namespace; never happened; not selected; does not exist.
+    // Wrong types; another namespace; an event that never happened; one that is not selected; an unknown type.
     (
         "watch.matches-etcd-history",
         1,
@@ -66,27 +67,27 @@ const BAD: &[Case] = &[
     ("watch.matches-etcd-history", 1, "+c@9 +other/a@10 +d@11", &["stream 1", "other/a at 10", "outside"]),
     ("watch.matches-etcd-history", 1, "+a@2 +b@3 *b@4", &["stream 1", "ns/b at 4", "no change of that key"]),
     ("watch.matches-etcd-history", 1, "+a@2 +b@3 *a@4 +e@5", &["stream 1", "ns/e at 5", "no change of that key"]),
-    ("watch.matches-etcd-history", 5, "+a@2 +b@3 -a@4", &["stream 5", "ns/b at 3", "no change of what the selector"]),
+    ("watch.matches-etcd-history", 5, "+a@2 +b@3 -a@4", &["stream 5", "ns/b at 3", "the selector does not match"]),
     ("watch.matches-etcd-history", 5, "+a@2 *a@4 +a@7", &["stream 5", "MODIFIED", "ns/a at 4", "DELETED"]),
     ("watch.matches-etcd-history", 1, "?a@2", &["stream 1", "CHANGED", "does not exist"]),
-    // Order, doubles and gaps are differences too.
+    // Wrong order, duplicates and gaps are differences, too.
     ("watch.matches-etcd-history", 1, "+a@2 *a@4 +b@3 -b@5", &["stream 1", "ns/b at 3", "came after"]),
     ("watch.matches-etcd-history", 1, "+a@2 +b@3 +b@3 *a@4", &["stream 1", "ns/b at 3", "twice"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 -b@5", &["stream 1", "1 of", "did not come", "ns/a at 4"]),
+    ("watch.matches-etcd-history", 1, "+a@2 +b@3 -b@5", &["stream 1", "1 of", "were not delivered", "ns/a at 4"]),
     ("watch.matches-etcd-history", 2, "*a@4 -b@5", &["stream 2", "ns/a at 4", "not after 4"]),
-    // The initial state: an object missing, stale, gone, too much, unknown.
+    // The initial state: an object is missing, stale, deleted, superfluous, unknown.
     ("watch.matches-etcd-history", 4, "+a@4 !!@4 -b@5", &["stream 4", "revision 4", "ns/b is missing", "at 3"]),
     ("watch.matches-etcd-history", 4, "+a@2 +b@3 !!@4 -b@5", &["stream 4", "ns/a is there at 2", "had it at 4"]),
     ("watch.matches-etcd-history", 4, "+a@4 +b@3 !!@5 +b@6", &["stream 4", "ns/b is there at 3", "did not have it"]),
     ("watch.matches-etcd-history", 4, "+a@4 +b@3 +c@4 !!@4 -b@5", &["stream 4", "ns/c is there at 4"]),
     ("watch.matches-etcd-history", 3, "+a@4 +b@6 -a@8", &["stream 3", "1 of", "missing: MODIFIED", "ns/a at 7"]),
     ("watch.matches-etcd-history", 3, "+b@3 *a@4 -b@5", &["stream 3", "ns/a is missing"]),
-    ("watch.matches-etcd-history", 3, "+a@2 +b@6", &["stream 3", "no state", "ns/a is there at 2"]),
+    ("watch.matches-etcd-history", 3, "+a@2 +b@6", &["stream 3", "not a state", "ns/a is there at 2"]),
     ("watch.matches-etcd-history", 4, "+a@2 !!@2 +b@3", &["stream 4", "end at 2", "before the 3 asked for"]),
 ];
 
 #[test]
-fn bad_streams_are_refused_by_the_judge_named_for_it() {
+fn bad_streams_are_refused_by_their_judge() {
     for (judge, number, text, words) in BAD {
         let mut history = story();
         history.streams[number - 1].frames = frames(text);
@@ -107,7 +108,7 @@ const DISAGREEING: &[(usize, &str, &[&str])] = &[
 ];
 
 #[test]
-fn streams_that_disagree_are_found_without_the_store() {
+fn disagreeing_streams_are_found_without_the_store() {
     for (number, text, words) in DISAGREEING {
         let mut history = story();
         history.streams[number - 1].frames = frames(text);
@@ -116,7 +117,7 @@ fn streams_that_disagree_are_found_without_the_store() {
 }
 
 #[test]
-fn a_common_mistake_of_all_streams_is_no_disagreement_but_a_mistake() {
+fn error_common_to_all_streams_is_not_a_disagreement() {
     let mut history = story();
     history.streams.truncate(1);
     stream(&mut history, Start::After(2), None, "+b@3 -b@5 +b@6");
@@ -126,7 +127,7 @@ fn a_common_mistake_of_all_streams_is_no_disagreement_but_a_mistake() {
 }
 
 #[test]
-fn a_foreign_uid_is_refused() {
+fn wrong_uid_is_refused() {
     for (number, place) in [(1, 2), (1, 3), (3, 0), (4, 1), (5, 1)] {
         let mut history = story();
         history.streams[number - 1].frames[place].uid = "another".into();
@@ -139,7 +140,7 @@ fn a_foreign_uid_is_refused() {
 }
 
 #[test]
-fn a_bookmark_of_a_revision_that_nobody_had_asked_for_yet_is_refused() {
+fn bookmark_from_before_its_revision_was_requested_is_refused() {
     let mut history = story();
     history.streams[0].frames = frames("+a@2 +b@3 *a@4 -b@5 +b@6 *a@7 -a@8 +c@9 !@9");
     let bookmark = history.streams[0].frames.last_mut().unwrap();
@@ -166,7 +167,7 @@ fn initial_events_without_a_version_are_as_new_as_every_answer() {
 }
 
 #[test]
-fn a_selection_is_judged_by_name_too() {
+fn streams_selected_by_name_are_judged() {
     let by_name = |text: &str| -> History {
         let mut history = story();
         let selector = Selector { labels: String::new(), fields: "metadata.name=b".into() };
@@ -179,7 +180,7 @@ fn a_selection_is_judged_by_name_too() {
 }
 
 #[test]
-fn nothing_comes_after_an_error() {
+fn frames_after_an_error_are_refused() {
     let mut history = story();
     history.streams[0].frames = frames("+a@2 +b@3 E");
     accept(&history, "an error at the end");

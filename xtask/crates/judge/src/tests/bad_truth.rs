@@ -1,4 +1,4 @@
-//! Recordings that are not sound in themselves, and answers to writes that the store does not know.
+//! Recordings that are not sound in themselves, and answers to writes that contradict the store.
 
 use model::Outcome;
 use model::history::{Answer, Change, History, Snapshot, Verb};
@@ -27,14 +27,14 @@ const UNSOUND: &[Case] = &[
     ("a new key with an old creation", |h| h.revisions[4].create_rev = 3, &["revision 6", "created at 3"]),
     ("a wrong previous value", |h| h.revisions[2].prev_rev = 3, &["revision 4", "of revision 3, not 2"]),
     (
-        "no previous value, where nothing else tells what was before",
+        "no previous value, and nothing else identifies it",
         |h| {
             h.meta.versioned = Some(false);
             h.revisions[2].prev_rev = 0;
         },
         &["revision 4", "of revision 0, not 2"],
     ),
-    ("a previous value from nowhere", |h| h.revisions[0].prev_rev = 1, &["revision 2", "of revision 1, not 0"]),
+    ("a previous value that never existed", |h| h.revisions[0].prev_rev = 1, &["revision 2", "of revision 1, not 0"]),
     (
         "a delete of nothing",
         |h| {
@@ -72,7 +72,7 @@ const UNSOUND: &[Case] = &[
 ];
 
 #[test]
-fn unsound_recordings_are_refused_and_nothing_is_judged_on_them() {
+fn unsound_recordings_are_refused_and_not_judged_further() {
     for (what, change, words) in UNSOUND {
         let mut history = story();
         change(&mut history);
@@ -85,10 +85,10 @@ fn unsound_recordings_are_refused_and_nothing_is_judged_on_them() {
     }
 }
 
-/// etcd sends what a new watch has missed without the values before, when it does so before it has noted that the watch
-/// wants them.
+/// etcd sends a new watch the events that it missed without their previous values, if it does so before it has noted
+/// that the watch wants them.
 #[test]
-fn a_missing_previous_value_is_refused_and_the_others_judge_all_the_same() {
+fn missing_previous_value_is_refused_and_the_other_judges_still_decide() {
     let mut history = story();
     history.revisions[2].prev_rev = 0;
     refuse(&history, "suite.truth", &["revision 4", "its previous value is missing"], "no previous value");
@@ -103,7 +103,7 @@ fn a_missing_previous_value_is_refused_and_the_others_judge_all_the_same() {
 }
 
 #[test]
-fn what_a_compaction_took_away_is_not_missed() {
+fn previous_value_removed_by_a_compaction_is_not_missing() {
     let mut history = story();
     history.revisions[2].prev_rev = 0;
     history.meta.compactions.push((50, 2));
@@ -117,13 +117,13 @@ fn a_store_without_versions_may_leave_gaps() {
     let mut history = story();
     history.revisions.iter_mut().for_each(|revision| revision.version = 0);
     history.meta.last.iter_mut().for_each(|snapshot| snapshot.version = 0);
-    // Nobody asked for what happened to `other/a`, and the store does not tell revision 10.
+    // No recorded request changed `other/a`, and the store does not report revision 10.
     history.revisions.remove(8);
     history.meta.last.retain(|snapshot| snapshot.key != key("other/a"));
     history.operations.retain(|operation| operation.key != Some(key("other/a")));
     accept(&history, "kine");
     history.revisions.remove(2);
-    refuse(&history, "suite.truth", &["revision 7", "ns/a"], "a gap that the next change tells");
+    refuse(&history, "suite.truth", &["revision 7", "ns/a"], "a gap that the next change reveals");
 }
 
 #[test]
@@ -151,13 +151,13 @@ const WRONG_ANSWERS: &[Case] = &[
     ),
     ("created before an answered write", |h| h.operations[7].called = 101, &["Create", "ns/c", "answered 9", "10"]),
     (
-        "a change that echoes what it was based on",
+        "a change that echoes the version it was based on",
         |h| (h.operations[2].changes, h.operations[2].answer) = (true, object(2)),
         &["Update", "ns/a", "answered 2", "although it changes"],
     ),
     ("a patch that was not done", |h| lost_patch(h, object(2)), &["Patch", "ns/a", "both answered 2"]),
     (
-        "a patch that somebody else did before",
+        "a patch that another client made before",
         |h| (lost_patch(h, object(4)), h.operations[2].called = 52).0,
         &["Patch", "ns/a", "answered 4", "answered before"],
     ),
@@ -170,7 +170,7 @@ fn lost_patch(history: &mut History, answer: Answer) {
 }
 
 #[test]
-fn answers_that_the_store_does_not_know_are_refused() {
+fn answers_that_contradict_the_store_are_refused() {
     for (what, change, words) in WRONG_ANSWERS {
         let mut history = story();
         change(&mut history);

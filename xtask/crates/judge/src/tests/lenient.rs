@@ -1,4 +1,4 @@
-//! What looks odd and is right: false alarms cost more trust than anything else.
+//! Unusual but correct histories are accepted: false alarms cost more trust than anything else.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::{Prepared, accept, judge, refuse};
 
 /// (stream, its frames now)
 const GOOD: &[(usize, &str)] = &[
-    // Cut anywhere, also before anything came.
+    // Ends anywhere, even before the first frame.
     (1, ""),
     (1, "+a@2"),
     (1, "+a@2 +b@3 *a@4 !@4 !@4 -b@5"),
     (2, "!@4"),
-    // The tail lies beyond the recording.
+    // The tail is after the end of the recording.
     (1, "+a@2 +b@3 *a@4 -b@5 +b@6 *a@7 -a@8 +c@9 +d@11 +e@12 *e@13"),
-    // Initial states of different moments; with the creates that follow at once; cut within.
+    // Initial states of different moments; followed directly by creates; cut within.
     (3, "+a@2 +b@3 *a@4"),
     (3, "+a@2"),
     (3, "+b@3"),
@@ -25,7 +25,7 @@ const GOOD: &[(usize, &str)] = &[
     (3, "+b@6 +c@9 +d@11"),
     (3, "!@1 +a@2"),
     (3, "+a@4 !@5 +b@6"),
-    // Initial events that were overtaken by changes before their end.
+    // Initial events that changes overtook before their end.
     (4, "+a@2 +b@3 *a@4 -b@5 !!@5 +b@6"),
     (4, "+a@4 +b@3"),
     (4, "+a@4 !!@5"),
@@ -41,7 +41,7 @@ fn good_streams_are_accepted() {
 }
 
 #[test]
-fn a_refused_stream_shows_nothing() {
+fn refused_stream_is_not_judged() {
     let mut history = story();
     history.streams[0].end = End::Refused { status: 410, reason: "Expired".into() };
     history.streams[0].frames.clear();
@@ -49,7 +49,7 @@ fn a_refused_stream_shows_nothing() {
 }
 
 #[test]
-fn a_stream_whose_selector_cannot_be_evaluated_is_counted() {
+fn stream_whose_selector_cannot_be_evaluated_is_counted() {
     for (labels, fields) in [("size>3", ""), ("", "spec.nodeName=n"), ("", "status.phase=Running")] {
         let mut history = story();
         let selector = Selector { labels: labels.into(), fields: fields.into() };
@@ -57,14 +57,14 @@ fn a_stream_whose_selector_cannot_be_evaluated_is_counted() {
         accept(&history, "left out");
         let judgement = judge(&Prepared::new(&history), "watch.matches-etcd-history").unwrap();
         assert_eq!(judgement.exercised["streams left out"], 1);
-        // Order and doubles need no selector.
+        // Order and duplicates are judged without the selector.
         history.streams[5].frames = frames("+c@9 *a@4");
         refuse(&history, "watch.ordered", &["stream 6"], "left out but out of order");
     }
 }
 
 #[test]
-fn values_that_hide_their_labels_leave_their_selections_out() {
+fn values_that_hide_their_labels_leave_out_streams_with_selectors() {
     let mut history = story();
     for revision in &mut history.revisions {
         if revision.kind == Change::Put {
@@ -74,7 +74,7 @@ fn values_that_hide_their_labels_leave_their_selections_out() {
     accept(&history, "encrypted");
     let judgement = judge(&Prepared::new(&history), "watch.reliable").unwrap();
     assert_eq!((judgement.exercised["streams"], judgement.exercised["streams left out"]), (4, 1));
-    // uids cannot be compared then, all else can.
+    // Then uids cannot be compared, but everything else can.
     history.streams[0].frames[2].uid = "another".into();
     assert!(super::violations(&history, "watch.matches-etcd-history").is_empty());
     history.streams[0].frames.remove(2);
@@ -135,21 +135,21 @@ fn one_revision_may_change_several_keys() {
 #[test]
 fn writes_that_change_nothing_prove_nothing() {
     let mut history = story();
-    // A PUT of what is there answers the old version; sent after revision 9, it does not make 7 younger than that.
+    // A PUT without a change answers the old version; sent after revision 9, it does not make 7 newer than that.
     let mut noop = history.operations[5].clone();
     (noop.called, noop.returned, noop.based_on, noop.answer) = (96, 98, Some(7), object(7));
-    // The story has removed the object by then; nobody shall say when.
+    // By then the story has removed the object; without the delete operation, the time of the removal is unknown.
     history.operations.retain(|operation| operation.verb != Verb::Delete || operation.key != noop.key);
     history.operations.push(noop.clone());
     accept(&history, "a no-op");
-    // A rehearsed create answers nothing that was stored.
+    // A dry-run create answers a version that was never stored.
     (noop.query, noop.answer) = ("dryRun=All".into(), Answer::Object { status: 201, rv: 40 });
     history.operations.push(noop);
     accept(&history, "a dry run");
 }
 
 #[test]
-fn a_chain_that_begins_elsewhere_is_the_clients_choice() {
+fn chain_may_begin_at_another_version() {
     let mut history = story();
     history.streams[1].resumes = Some(1);
     accept(&history, "stream 1 ended at 11, stream 2 begins after 4");
@@ -163,7 +163,7 @@ fn a_chain_that_begins_elsewhere_is_the_clients_choice() {
 }
 
 #[test]
-fn the_whole_collection_is_a_prefix_too() {
+fn prefix_of_all_namespaces_is_judged() {
     let mut history = story();
     stream(&mut history, Start::After(7), None, "-a@8 +c@9 +other/a@10 +d@11");
     history.streams[5].prefix = "/registry/configmaps/".into();

@@ -1,5 +1,5 @@
-//! The search for an order: generated registers are accepted, each single corruption is refused, and on small
-//! histories it says what trying all orders says.
+//! The search for an order: it accepts generated registers and refuses each single corruption, and on small histories
+//! its result is that of trying all orders.
 
 use fastrand::Rng;
 use model::history::{Answer, History, Operation, Verb};
@@ -25,7 +25,7 @@ fn lost(called: u64, effect: Effect) -> Op {
     Op { called, returned: None, effect }
 }
 
-/// What a register did at its moments, which lie `gap` apart, with calls and returns up to `slack` around them.
+/// The operations of a register at moments `gap` apart, with calls and returns up to `slack` around them.
 fn register(random: &mut Rng, count: usize, gap: u64, slack: u64) -> Vec<Op> {
     let (mut version, mut present) = (0, false);
     let mut ops = Vec::new();
@@ -39,7 +39,7 @@ fn register(random: &mut Rng, count: usize, gap: u64, slack: u64) -> Vec<Op> {
     ops
 }
 
-/// One thing that a correct register does, and whether it is answered.
+/// One operation of a correct register, and whether it is answered.
 fn happen(random: &mut Rng, version: &mut u64, present: &mut bool) -> (Effect, bool) {
     let answered = random.u8(0..12) > 0;
     let choice = random.u8(0..6);
@@ -63,7 +63,7 @@ fn happen(random: &mut Rng, version: &mut u64, present: &mut bool) -> (Effect, b
 }
 
 #[test]
-fn what_a_register_did_is_accepted() {
+fn histories_of_a_correct_register_are_accepted() {
     for seed in 0..200 {
         let random = &mut Rng::with_seed(seed);
         let slack = random.u64(0..40);
@@ -72,7 +72,7 @@ fn what_a_register_did_is_accepted() {
     }
 }
 
-/// All orders, one after the other; what was not answered may be left out.
+/// Tries all orders, one after the other; operations without an answer may be left out.
 fn by_hand(done: &mut Vec<usize>, ops: &[Op]) -> bool {
     if (0..ops.len()).all(|op| done.contains(&op) || ops[op].returned.is_none()) {
         return true;
@@ -87,7 +87,7 @@ fn by_hand(done: &mut Vec<usize>, ops: &[Op]) -> bool {
     })
 }
 
-/// The register once more, written as a replay of a whole order.
+/// A second implementation of the register, which replays a whole order.
 fn replays(order: &[usize], ops: &[Op]) -> bool {
     let claimed =
         |version: u64| ops.iter().any(|op| matches!(op.effect, Effect::Create(v) | Effect::Write(v) if v == version));
@@ -136,7 +136,7 @@ fn small_histories_are_judged_as_by_trying_all_orders() {
     assert!(good > 500 && bad > 500, "{good} good, {bad} bad");
 }
 
-/// Changes one thing, which may or may not matter.
+/// Changes one thing; the change may or may not matter.
 fn corrupt(random: &mut Rng, ops: &mut [Op]) {
     let versions: Vec<u64> = (1..20).collect();
     let place = random.usize(0..ops.len());
@@ -156,7 +156,7 @@ fn corrupt(random: &mut Rng, ops: &mut [Op]) {
     }
 }
 
-/// With moments far apart there is one order, so that each of these changes leaves none.
+/// With moments far apart there is only one order, so each of these changes leaves no order.
 #[test]
 fn each_corruption_is_refused() {
     let mut made = [0; 6];
@@ -166,7 +166,7 @@ fn each_corruption_is_refused() {
         ops.sort_by_key(|op| op.called);
         ops.retain(|op| op.returned.is_some());
         if !is_linearizable(&ops) {
-            // Something that was not answered did happen.
+            // An operation without an answer took effect.
             continue;
         }
         for place in 1..ops.len() - 1 {
@@ -194,7 +194,7 @@ fn corruptions(ops: &[Op], place: usize) -> [Option<Vec<Op>>; 6] {
     match ops[place].effect {
         Effect::Read(version) => [with(Effect::Read(version + 100)), with(Effect::Absent), None, None, None, None],
         Effect::Absent => [None, None, with(Effect::Present), with(Effect::Delete(None)), None, None],
-        // Two clients were told that they did it.
+        // Two clients got an answer that they did it.
         Effect::Delete(None) => [None, None, None, None, twice(ops[place]), None],
         Effect::Create(_) => [None, None, None, None, None, twice(ops[place])],
         _ => [None, None, None, None, None, None],
@@ -202,7 +202,7 @@ fn corruptions(ops: &[Op], place: usize) -> [Option<Vec<Op>>; 6] {
 }
 
 #[test]
-fn what_was_not_answered_may_have_happened() {
+fn operations_without_an_answer_may_have_taken_effect() {
     use Effect::{Absent, Create, Delete, LostCreate, LostDelete, LostWrite, Read};
     for (what, ops, expected) in [
         ("a lost creation is read", vec![lost(1, LostCreate), op(2, 3, Absent), op(4, 5, Read(7))], true),
@@ -222,42 +222,43 @@ fn what_was_not_answered_may_have_happened() {
             false,
         ),
         (
-            "a lost write made what another one answered",
+            "a lost write made the version that another one answered",
             vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Write(9))],
             false,
         ),
         (
-            "another one found what a lost write made",
+            "another write found the version of a lost write",
             vec![op(1, 2, Create(5)), lost(3, LostWrite), op(4, 5, Read(9)), op(6, 7, Effect::Touch(9))],
             true,
         ),
-        ("another one found what was over", vec![op(1, 2, Create(5)), op(3, 4, Effect::Touch(4))], false),
+        ("another write found a replaced version", vec![op(1, 2, Create(5)), op(3, 4, Effect::Touch(4))], false),
     ] {
         assert_eq!(is_linearizable(&ops), expected, "{what}");
     }
 }
 
 #[test]
-fn a_search_ends_when_its_steps_are_used_up() {
+fn search_ends_when_its_steps_are_used_up() {
     let ops = register(&mut Rng::with_seed(1), 50, 10, 5);
     assert_eq!(search(None, &ops, 3), Found::Undecided);
 }
 
 const ID: &str = "cc.linearizable-history";
 
-/// A place of an operation of which the search decides.
+/// The place of an operation that the search judges.
 fn find(history: &History, which: impl Fn(&Operation) -> bool) -> usize {
     history.operations.iter().position(which).expect("the history has such an operation")
 }
 
 #[test]
-fn a_deletion_that_was_answered_twice_is_refused() {
+fn deletion_answered_twice_is_refused() {
     let mut bad = generate(5, Shape::default());
     let place = find(&bad, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
     let again = Operation { client: "another".into(), ..bad.operations[place].clone() };
     bad.operations.insert(place + 1, again);
     refuse(&bad, ID, &["no order"], "two deletions of one object");
-    // Whoever asked before anything was created got an answer that changes nothing; without one, all may be different.
+    // A request from before anything was created got an answer that changes nothing; if it has no answer, it may
+    // explain everything.
     let early = Operation {
         verb: Verb::Get,
         answer: Answer::Refused { status: 404, reason: "NotFound".into() },
@@ -274,13 +275,13 @@ fn a_deletion_that_was_answered_twice_is_refused() {
 }
 
 #[test]
-fn an_absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
+fn absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
     let good = generate(6, Shape::default());
     let place = find(&good, |o| o.verb == Verb::Update && matches!(o.answer, Answer::Object { status: 200, .. }));
     let mut bad = good.clone();
     bad.operations[place].answer = Answer::Refused { status: 404, reason: "NotFound".into() };
-    // The write is in the store, but nobody is left who asked for it.
-    accept(&bad, "a write of somebody else");
+    // The write is in the store, but no recorded client asked for it.
+    accept(&bad, "a write without a request");
     let mut lost = good;
     lost.operations[place].answer = Answer::Lost { error: "the connection broke".into() };
     accept(&lost, "a write without an answer");
@@ -298,7 +299,7 @@ fn an_absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
 }
 
 #[test]
-fn a_deletion_of_the_collection_may_have_deleted_the_object() {
+fn deletion_of_the_collection_may_have_deleted_the_object() {
     let mut good = generate(7, Shape::default());
     let place = find(&good, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
     let all = Operation { verb: Verb::DeleteCollection, key: None, ..good.operations[place].clone() };
@@ -307,7 +308,7 @@ fn a_deletion_of_the_collection_may_have_deleted_the_object() {
 }
 
 #[test]
-fn a_store_may_have_been_used_before() {
+fn store_with_older_content_is_accepted() {
     let mut objects = 0;
     for seed in 0..20 {
         let mut late = generate(seed, Shape { revisions: 800, ..Shape::default() });

@@ -1,4 +1,4 @@
-//! Good histories that every judge must accept, and bad ones that the judge named for them must refuse.
+//! Good histories that every judge must accept, and bad ones that a given judge must refuse.
 
 mod bad_reads;
 mod bad_streams;
@@ -17,14 +17,14 @@ fn violations(history: &History, id: &str) -> Vec<Violation> {
     judge(&Prepared::new(history), id).expect("a judge's id").violations
 }
 
-/// Fails if any judge finds anything, enough exercise or not.
+/// Fails if any judge finds a violation, even if the history exercises too little.
 fn accept(history: &History, what: &str) {
     for (id, judgement) in judge_all(history) {
         assert!(judgement.violations.is_empty(), "{what}: {id} refuses: {:#?}", judgement.violations);
     }
 }
 
-/// Fails unless the judge refuses the history with all of the words in the message of one violation.
+/// Fails unless the judge refuses the history with a violation whose message contains all of the words.
 fn refuse(history: &History, id: &str, words: &[&str], what: &str) {
     let violations = violations(history, id);
     assert!(!violations.is_empty(), "{what}: {id} accepts");
@@ -43,17 +43,17 @@ fn generated_histories_are_accepted_and_exercise_every_judge() {
 }
 
 #[test]
-fn a_seed_repeats_its_history() {
+fn same_seed_gives_the_same_history() {
     assert_eq!(generate(7, Shape::default()), generate(7, Shape::default()));
     assert_ne!(generate(7, Shape::default()), generate(8, Shape::default()));
 }
 
 #[test]
-fn nothing_recorded_is_never_a_pass() {
+fn empty_recording_is_never_a_pass() {
     for (id, judgement) in judge_all(&History::default()) {
         assert_ne!(judgement.outcome(), Outcome::Passed, "{id}");
     }
-    // A good store of which nobody asked anything.
+    // A good store without any requests.
     let silent = History { operations: Vec::new(), streams: Vec::new(), ..generate(1, Shape::default()) };
     for (id, judgement) in judge_all(&silent) {
         assert_eq!(judgement.outcome() == Outcome::Passed, id == "suite.truth", "{id}");
@@ -61,7 +61,7 @@ fn nothing_recorded_is_never_a_pass() {
 }
 
 #[test]
-fn every_function_of_the_table_asks_the_judge_of_its_name() {
+fn every_function_of_the_table_calls_the_judge_of_its_name() {
     let history = generate(3, Shape::default());
     let alone: &[(&str, Judge)] = &[
         ("suite.truth", truth),

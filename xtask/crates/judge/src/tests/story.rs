@@ -1,4 +1,4 @@
-//! A small history told in few words, so that a test shows what it changes.
+//! A small history in a compact notation, so that a test shows what it changes.
 //!
 //! | revision | change | a | b |
 //! | --- | --- | --- | --- |
@@ -13,7 +13,7 @@
 //! | 10 | a of another namespace created, red | | 6 |
 //! | 11 | d created, blue | | 6 |
 //!
-//! Revision n is asked for at 10 n, and answered at 10 n + 5; an event of it is received at 10 n + 6.
+//! Revision n is requested at 10 n, and answered at 10 n + 5; its event is received at 10 n + 6.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn write(history: &mut History, alive: &mut BTreeMap<Key, Snapshot>, rev: i64, c
     });
 }
 
-/// The same for every life of a key, which is enough here.
+/// The same for every life of a key; that is enough here.
 fn identity(key: &str) -> Identity {
     Identity::new(key, &mut fastrand::Rng::with_seed(key.len() as u64))
 }
@@ -143,8 +143,8 @@ pub(super) fn stream(history: &mut History, start: Start, selector: Option<Selec
     });
 }
 
-/// Frames from words: `+a@2` ADDED, `*` MODIFIED, `-` DELETED, `!@5` BOOKMARK, `!!@5` the one after initial events,
-/// `E` an ERROR, `?a@2` a type that does not exist.
+/// Frames in a compact notation: `+a@2` ADDED, `*` MODIFIED, `-` DELETED, `!@5` BOOKMARK, `!!@5` the one after initial
+/// events, `E` an ERROR, `?a@2` a type that does not exist.
 pub(super) fn frames(text: &str) -> Vec<Frame> {
     let frame = |word: &str| {
         let (head, rv) = word.split_once('@').unwrap_or((word, "0"));
@@ -183,7 +183,7 @@ pub(super) fn read(history: &mut History, verb: Verb, name: Option<&str>, query:
     });
 }
 
-/// A LIST answer from words like `a@4`; `…` at the end means that there is more.
+/// A LIST answer from words like `a@4`; `…` at the end means that more items follow.
 pub(super) fn list(rv: u64, items: &str) -> Answer {
     let words = items.split_whitespace().filter(|word| *word != "…");
     let items_of = words.map(|word| {

@@ -1,4 +1,4 @@
-//! What a failure shows: exactly these lines, for every judge of streams.
+//! The exact evidence of a failure, for every judge of streams.
 
 use super::story::{frames, story};
 use super::violations;
@@ -14,7 +14,7 @@ const CASES: &[Case] = &[
         "+a@2 +b@3 -b@5 +b@6 *a@7",
         "store: ADDED NS/a at 2, frame 1
 store: ADDED NS/b at 3, frame 2
-store: MODIFIED NS/a at 4, which did not come
+store: MODIFIED NS/a at 4, not delivered
 store: DELETED NS/b at 5, frame 3
 store: ADDED NS/b at 6, frame 4
 store: MODIFIED NS/a at 7, frame 5
@@ -31,8 +31,8 @@ stream 1: frame 5: MODIFIED NS/a at 7",
         "store: ADDED NS/a at 2, frame 1
 store: ADDED NS/b at 3, frame 3
 store: MODIFIED NS/a at 4, frame 2
-store: DELETED NS/b at 5, after what came
-store: ADDED NS/b at 6, after what came
+store: DELETED NS/b at 5, after the delivered part
+store: ADDED NS/b at 6, after the delivered part
 stream 1: frame 1: ADDED NS/a at 2
 stream 1: frame 2: MODIFIED NS/a at 4
 stream 1: frame 3: ADDED NS/b at 3",
@@ -44,8 +44,8 @@ stream 1: frame 3: ADDED NS/b at 3",
         "store: MODIFIED NS/a at 4, before the live part
 store: DELETED NS/b at 5, frame 1
 store: ADDED NS/b at 6, frame 2
-store: MODIFIED NS/a at 7, after what came
-store: DELETED NS/a at 8, after what came
+store: MODIFIED NS/a at 7, after the delivered part
+store: DELETED NS/a at 8, after the delivered part
 stream 2: frame 1: DELETED NS/b at 5
 stream 2: frame 2: ADDED NS/b at 6
 stream 2: frame 3: ADDED NS/b at 6",
@@ -58,8 +58,8 @@ stream 2: frame 3: ADDED NS/b at 6",
 store: ADDED NS/b at 3, before the live part
 store: MODIFIED NS/a at 4, frame 1
 store: DELETED NS/b at 5, frame 2
-store: ADDED NS/b at 6, after what came
-store: MODIFIED NS/a at 7, after what came
+store: ADDED NS/b at 6, after the delivered part
+store: MODIFIED NS/a at 7, after the delivered part
 stream 2: frame 1: MODIFIED NS/a at 4
 stream 2: frame 2: DELETED NS/b at 5",
     ),
@@ -70,8 +70,8 @@ stream 2: frame 2: DELETED NS/b at 5",
         "store: ADDED NS/a at 2, frame 1
 store: ADDED NS/b at 3, frame 2
 store: MODIFIED NS/a at 4, frame 4
-store: DELETED NS/b at 5, after what came
-store: ADDED NS/b at 6, after what came
+store: DELETED NS/b at 5, after the delivered part
+store: ADDED NS/b at 6, after the delivered part
 stream 1: frame 2: ADDED NS/b at 3
 stream 1: frame 3: BOOKMARK at 4
 stream 1: frame 4: MODIFIED NS/a at 4",
@@ -81,7 +81,7 @@ stream 1: frame 4: MODIFIED NS/a at 4",
         5,
         "+a@2 -a@2 +a@7",
         "store: ADDED NS/a at 2, frame 1
-store: DELETED NS/a at 4, which did not come
+store: DELETED NS/a at 4, not delivered
 store: ADDED NS/a at 7, frame 3
 stream 5: frame 1: ADDED NS/a at 2
 stream 5: frame 2: DELETED NS/a at 2
@@ -96,8 +96,8 @@ history: the next DELETED of NS/a is at 4",
 store: ADDED NS/a at 2, frame 1
 store: ADDED NS/b at 3, frame 2
 store: MODIFIED NS/a at 4, frame 3
-store: DELETED NS/b at 5, after what came
-store: ADDED NS/b at 6, after what came
+store: DELETED NS/b at 5, after the delivered part
+store: ADDED NS/b at 6, after the delivered part
 stream 1: frame 1: ADDED NS/a at 2
 stream 1: frame 2: ADDED NS/b at 3
 stream 1: frame 3: ADDED NS/a at 4
@@ -122,7 +122,7 @@ stream 1: frame 7: MODIFIED NS/a at 7",
 ];
 
 #[test]
-fn a_failure_shows_the_smallest_stretch() {
+fn failure_shows_the_smallest_excerpt() {
     for (judge, number, text, evidence) in CASES {
         let mut history = story();
         history.streams[number - 1].frames = frames(text);
@@ -135,7 +135,7 @@ fn a_failure_shows_the_smallest_stretch() {
 }
 
 #[test]
-fn every_stretch_is_short() {
+fn every_excerpt_is_short() {
     for (judge, number, text, _) in CASES {
         let mut history = story();
         history.streams[number - 1].frames = frames(text);

@@ -1,4 +1,4 @@
-//! What is served and stored everywhere alike: discovery, hashes, tokens, numbers, stored bytes.
+//! Values that must not depend on the architecture: discovery, hashes, tokens, numbers, stored bytes.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,30 +8,30 @@ use super::{Change, Means, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "arch.hash-of-answered-version": "Discovery gives the hash of another kind." => "storage.arch-discovery-hash",
+    "arch.hash-of-answered-version": "Discovery returns the storage version hash of another kind." => "storage.arch-discovery-hash",
         || Change::Reply(Box::new(|call, reply| {
             if call.path == "/apis/autoscaling/v1" {
                 reply.edit(|list| list["resources"][0]["storageVersionHash"] = json!("qFsyl6wFWjQ="));
             }
         }));
-    "arch.numbers-are-floats": "Integers in objects pass through a 64-bit float." => "storage.arch-cr-numbers",
+    "arch.numbers-are-floats": "The server converts integers in objects to a 64-bit float and back." => "storage.arch-cr-numbers",
         || Change::Request(Box::new(|call| if is_create(call) { call.edit(|object| to_floats(&mut object["spec"])) }));
-    "arch.token-padded": "Continue tokens have the padding of base64." => "storage.arch-compare-continue",
+    "arch.token-padded": "Continue tokens have base64 padding." => "storage.arch-compare-continue",
         || each_list(|list| {
             if let Some(token) = list["metadata"]["continue"].as_str() {
                 let padding = "=".repeat((4 - token.len() % 4) % 4);
                 list["metadata"]["continue"] = json!(format!("{token}{padding}="));
             }
         });
-    "arch.empty-list-lost": "Empty lists are dropped before they are stored." => "storage.arch-bytes-identical",
+    "arch.empty-list-lost": "The server drops empty lists before it stores an object." => "storage.arch-bytes-identical",
         || Change::Request(Box::new(|call| if is_create(call) { call.edit(without_empty_lists) }));
-    "sweep.delete-only-answered": "A deletion is answered and not done." => "storage.gvr-sweep",
+    "sweep.delete-only-answered": "The server answers a DELETE with success but does not delete the object." => "storage.gvr-sweep",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.path.contains("/priorityclasses/") {
                 call.method = Method::GET;
             }
         }));
-    "sweep.review-stored": "An access review is stored." => "storage.gvr-sweep",
+    "sweep.review-stored": "The server stores an access review." => "storage.gvr-sweep",
         || Change::Request(Box::new(|call| {
             if call.path.ends_with("/localsubjectaccessreviews") {
                 let namespace = call.path.split('/').nth(5).unwrap_or_default().to_owned();
@@ -43,13 +43,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
 
 pub(super) static BY_FLAGS: &[Mutant] = &[Mutant {
     id: "sweep.more-served",
-    breaks: "Resources are served that the release's table does not know.",
+    breaks: "The server serves resources that the release's table does not contain.",
     caught_by: "storage.gvr-sweep",
     profile: "default",
     means: Means::Flags(&[("runtime-config", "api/all=true")]),
 }];
 
-/// Of an object that is not there for others.
+/// Whether the call creates an object that is not a definition of other objects.
 fn is_create(call: &Call) -> bool {
     call.method == Method::POST && !call.path.ends_with("/customresourcedefinitions")
 }

@@ -1,4 +1,4 @@
-//! Servers whose controllers leave something undone, and stores that go back.
+//! Servers whose controllers do not finish their work, and servers that go back in time after a restore.
 
 use http::Method;
 use serde_json::json;
@@ -9,12 +9,12 @@ use crate::store::StoreChange;
 
 /// The profile with controllers.
 const CONTROLLED: &str = "reflagged";
-/// By how much revisions are raised by a restore.
+/// The amount by which a restore raises revisions.
 const BUMP: i64 = 1_000_000_000;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "svm.nothing-migrated": "A migration says that it has succeeded, and its objects are as they were." => "storage.svm" on "reflagged",
-        // Leases change by themselves, so that the controller need not wait for a bookmark.
+    "svm.nothing-migrated": "A migration reports success, but its objects are unchanged." => "storage.svm" on "reflagged",
+        // Leases change all the time, so the controller does not have to wait for a bookmark.
         || Change::Request(Box::new(|call| {
             if call.method == Method::POST && call.path.ends_with("/storageversionmigrations") {
                 call.edit(|object| {
@@ -22,7 +22,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "svm.old-version-stored": "A definition goes on to store the version that it began with." => "storage.svm" on "reflagged",
+    "svm.old-version-stored": "A definition keeps its first version as the storage version." => "storage.svm" on "reflagged",
         || Change::Request(Box::new(|call| {
             if call.method == Method::PUT && call.path.contains("/customresourcedefinitions/") {
                 call.edit(|object| {
@@ -32,9 +32,9 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "restore.expired-watch-empty": "A watch from before a restore is answered 200, and ends." => "rv.snapshot-restore" on "disruptive",
+    "restore.expired-watch-empty": "A watch from a resource version before a restore gets 200 and ends without an error." => "rv.snapshot-restore" on "disruptive",
         || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
-    "restore.list-goes-back": "A list after a restore has a resource version from before it." => "rv.snapshot-restore" on "disruptive",
+    "restore.list-goes-back": "A list after a restore has a resource version from before the restore." => "rv.snapshot-restore" on "disruptive",
         || each_list(|list| {
             let rv = &mut list["metadata"]["resourceVersion"];
             if rv.as_str().and_then(|text| text.parse().ok()).is_some_and(|number: i64| number > BUMP) {
@@ -50,7 +50,7 @@ const KEY: u64 = 1;
 
 pub(super) static BY_STORE: &[Mutant] = &[Mutant {
     id: "namespace.orphans",
-    breaks: "The store's watch leaves out PodTemplates: nobody deletes them, and their namespace goes before them.",
+    breaks: "The store's watch omits PodTemplates, so no controller deletes them before their namespace.",
     caught_by: "storage.namespace-delete",
     profile: CONTROLLED,
     means: Means::Store(|| StoreChange {

@@ -1,4 +1,4 @@
-//! Servers that lose something when they are killed, or after.
+//! Servers that lose data or events when they are killed, or afterwards.
 
 use serde_json::Value;
 
@@ -7,36 +7,36 @@ use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "fault.resume-skips": "A watch that resumes begins some changes later than it should." => "fault.apiserver-restart" on "disruptive",
+    "fault.resume-skips": "A resumed watch skips some changes." => "fault.apiserver-restart" on "disruptive",
         resume_skips;
-    "fault.ack-without-write": "Some creates and updates are answered as done, and nothing is stored." => "fault.etcd-restart" on "disruptive",
+    "fault.ack-without-write": "The server acknowledges some creates and updates without storing them." => "fault.etcd-restart" on "disruptive",
         ack_without_write;
-    "fault.event-lost": "A watch that goes on for long loses an event." => "fault.slow-machine" on "disruptive",
+    "fault.event-lost": "A long watch loses an event." => "fault.slow-machine" on "disruptive",
         || each_event(|n, event| if n == 25 && !is_marker(&event) { vec![] } else { vec![event] });
     "fault.event-lost-over-elections": "A watch of one of two servers loses an event." => "fault.etcd-leader-change" on "ha",
         || each_event(|n, event| if n == 25 && !is_marker(&event) { vec![] } else { vec![event] });
-    "fault.precondition-ignored": "An update takes effect whatever resource version it carries." => "fault.write-timeout-ambiguous" on "disruptive",
+    "fault.precondition-ignored": "An update takes effect regardless of its resource version." => "fault.write-timeout-ambiguous" on "disruptive",
         || Change::Request(Box::new(|call| {
             if call.method == http::Method::PUT {
                 call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
             }
         }));
-    "fault.compacted-list-served": "A list at a resource version that is gone shows the present." => "fault.compaction-under-watch" on "disruptive",
+    "fault.compacted-list-served": "A list at a compacted resource version shows the current state." => "fault.compaction-under-watch" on "disruptive",
         || Change::Request(Box::new(|call| {
             if call.is_list() {
                 call.forget("resourceVersionMatch");
                 call.forget("resourceVersion");
             }
         }));
-    "fault.expired-watch-empty": "A watch from an expired resource version is answered 200, and ends." => "fault.no-silent-close" on "disruptive",
+    "fault.expired-watch-empty": "A watch from an expired resource version gets 200 and ends without an error." => "fault.no-silent-close" on "disruptive",
         || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
-    "fault.always-ready": "The server says that it is ready, whatever its stores do." => "fault.readyz" on "split-events",
+    "fault.always-ready": "The server reports ready regardless of its stores." => "fault.readyz" on "split-events",
         || Change::Reply(Box::new(|call, reply| if call.path == "/readyz" { reply.status = 200 }));
-    "fault.unready-cache-503": "A cache that is not filled refuses by 503." => "fault.cache-not-ready-429" on "disruptive",
+    "fault.unready-cache-503": "A cache that is not filled refuses requests with 503." => "fault.cache-not-ready-429" on "disruptive",
         || Change::Reply(Box::new(|_, reply| if reply.status == 429 { reply.status = 503 }));
-    "fault.other-server-stale": "One of two servers answers reads of an object as it did first." => "fault.ha-stale-zero" on "ha",
+    "fault.other-server-stale": "One of two servers answers every read of an object with its first answer." => "fault.ha-stale-zero" on "ha",
         || Change::Reply(remember_first(Call::is_get));
-    "fault.other-server-counts-differently": "One of two servers shows other resource versions." => "fault.ha-apiservers" on "ha",
+    "fault.other-server-counts-differently": "One of two servers returns different resource versions." => "fault.ha-apiservers" on "ha",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_get() && call.path.contains("/configmaps/") {
                 reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -1));
@@ -44,7 +44,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
 };
 
-/// A watch from a resource version begins after a later one.
+/// A watch from a resource version begins four revisions later.
 fn resume_skips() -> Change {
     Change::Request(Box::new(|call| {
         if !call.is_watch() || call.path.ends_with("/configmaps") {
@@ -60,7 +60,7 @@ fn resume_skips() -> Change {
     }))
 }
 
-/// Every ninth write of the workload is a rehearsal only.
+/// Turns every ninth write of the workload into a dry run.
 pub(super) fn ack_without_write() -> Change {
     let mut writes = 0;
     Change::Request(Box::new(move |call| {

@@ -1,4 +1,4 @@
-//! Servers that make too much of a store that they cannot reach, and stores that lose something with a connection.
+//! Servers that hide or misreport a lost connection to the store, and stores that lose events or conditions after one.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use crate::call::{Call, Reply};
 use crate::store::StoreChange;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "fault.link-write-invented": "A write of which the store knows nothing is answered as done." => "fault.store-cut" on "reflagged",
+    "fault.link-write-invented": "The server acknowledges a write that did not reach the store." => "fault.store-cut" on "reflagged",
         || Change::Reply(Box::new(|call, reply| if failed_write(call, reply) {
             reply.status = 200;
             reply.body = call.body.clone();
             reply.edit(|object| object["metadata"]["resourceVersion"] = json!("1"));
         }));
-    "fault.link-always-ready": "The server says that it is ready while its connections to the store are cut." => "fault.store-cut" on "reflagged",
+    "fault.link-always-ready": "The server reports ready while its connections to the store are cut." => "fault.store-cut" on "reflagged",
         || Change::Reply(Box::new(|call, reply| if call.path == "/readyz" { reply.status = 200 }));
-    "fault.link-done-refused": "A write whose answer was lost is answered as a conflict." => "fault.store-half" on "reflagged",
+    "fault.link-done-refused": "The server reports a conflict for a write whose answer from the store was lost." => "fault.store-half" on "reflagged",
         || Change::Reply(Box::new(|call, reply| if failed_write(call, reply) {
             reply.status = 409;
             reply.edit(|status| {
@@ -27,29 +27,29 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 status["reason"] = json!("Conflict");
             });
         }));
-    "fault.link-read-from-cache": "A read without a resource version is answered from the cache." => "fault.store-delay" on "reflagged",
+    "fault.link-read-from-cache": "The server answers a read without a resource version from the cache." => "fault.store-delay" on "reflagged",
         || Change::Request(Box::new(|call| if call.is_get() && call.parameter("resourceVersion").is_none() {
             call.query.push(("resourceVersion".into(), "0".into()));
         }));
-    "fault.disk-write-not-awaited": "A create is answered as done before it is stored." => "fault.etcd-slow-disk" on "reflagged",
+    "fault.disk-write-not-awaited": "The server acknowledges a create before it is stored." => "fault.etcd-slow-disk" on "reflagged",
         || Change::Request(Box::new(|call| if call.method == Method::POST && call.path.ends_with("/secrets") {
             call.query.push(("dryRun".into(), "All".into()));
         }));
-    "fault.disk-writes-lost": "Some creates and updates are answered as done, and nothing is stored." => "fault.etcd-slow-disk" on "reflagged",
+    "fault.disk-writes-lost": "The server acknowledges some creates and updates without storing them." => "fault.etcd-slow-disk" on "reflagged",
         ack_without_write;
 };
 
 pub(super) static BY_STORE: &[Mutant] = &[
     Mutant {
         id: "fault.link-watch-resumes-late",
-        breaks: "A watch of the store that is opened again after its connection was cut begins too late.",
+        breaks: "A store watch that is opened again after its connection was cut begins too late.",
         caught_by: "fault.store-cut",
         profile: "reflagged",
         means: Means::Store(watch_resumes_late),
     },
     Mutant {
         id: "fault.link-condition-forgotten",
-        breaks: "The store does a transaction whatever its condition is.",
+        breaks: "The store executes a transaction even if its condition does not hold.",
         caught_by: "fault.store-half",
         profile: "reflagged",
         means: Means::Store(condition_forgotten),
@@ -62,16 +62,16 @@ const COMPARE_KEY: u64 = 3;
 const CREATE: u64 = 1;
 const KEY: u64 = 1;
 const START_REVISION: u64 = 3;
-/// Revisions that are left out.
+/// The number of omitted revisions.
 const SKIPPED: u64 = 4;
 
-/// An error of the server, which leaves open what became of the write.
+/// Whether a write got a server error, which leaves its result open.
 fn failed_write(call: &Call, reply: &Reply) -> bool {
     let writes = call.method == Method::POST || call.method == Method::PUT;
     writes && reply.status >= 500 && call.path.contains("/namespaces/ap-")
 }
 
-/// Only from the second watch of a key on: the server itself must be able to start.
+/// Changes a key's watches from the second one on, because the server must be able to start.
 fn watch_resumes_late() -> StoreChange {
     let mut seen = BTreeSet::new();
     StoreChange {
@@ -91,7 +91,7 @@ fn watch_resumes_late() -> StoreChange {
     }
 }
 
-/// Of the keys that the check writes twice.
+/// Drops the conditions of transactions on the keys that the check writes twice.
 fn condition_forgotten() -> StoreChange {
     StoreChange {
         request: Some(Box::new(|method, message| {

@@ -1,4 +1,4 @@
-//! Encryption at rest that was configured wrongly, left out, or whose answers are not what the server gave.
+//! Encryption at rest with a wrong or incomplete configuration, or with answers that a proxy has changed.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ const CONFIGURATION: &str = "encryption.yaml";
 pub(super) static MUTANTS: &[Mutant] = &[
     Mutant {
         id: "encryption.one-clear",
-        breaks: "Secrets are read by their provider, and written without.",
+        breaks: "The server reads Secrets with their provider, but writes them unencrypted.",
         caught_by: "storage.encryption-random",
         profile: ENCRYPTED,
         means: Means::File(CONFIGURATION, |configuration| {
@@ -25,7 +25,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.identity-first",
-        breaks: "What is read may be encrypted, what is written is not.",
+        breaks: "The server can read encrypted values, but writes all values unencrypted.",
         caught_by: "storage.encryption-prefix",
         profile: ENCRYPTED,
         means: Means::File(CONFIGURATION, |configuration| {
@@ -34,7 +34,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.resource-left-out",
-        breaks: "One of the resources is not encrypted.",
+        breaks: "The server does not encrypt one of the resources.",
         caught_by: "storage.codec-matrix",
         profile: ENCRYPTED,
         means: Means::File(CONFIGURATION, |configuration| {
@@ -47,7 +47,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.not-bound",
-        breaks: "A resource is encrypted by a cipher that does not bind values to their keys.",
+        breaks: "The server encrypts a resource with a cipher that does not bind values to their keys.",
         caught_by: "storage.encryption-aad",
         profile: ENCRYPTED,
         means: Means::File(CONFIGURATION, |configuration| {
@@ -63,7 +63,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.without-plugin",
-        breaks: "What a KMS plugin is for is encrypted with a key of the configuration.",
+        breaks: "The server encrypts the resources of the KMS plugin with a key of the configuration.",
         caught_by: "storage.kmsv2-envelope",
         profile: ENCRYPTED,
         means: Means::File(CONFIGURATION, |configuration| {
@@ -77,14 +77,14 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.reload-off",
-        breaks: "A changed encryption configuration waits for a restart.",
+        breaks: "A changed encryption configuration takes effect only after a restart.",
         caught_by: "storage.encryption-reload",
         profile: ENCRYPTED,
         means: Means::Flags(&[("encryption-provider-config-automatic-reload", "false")]),
     },
     Mutant {
         id: "encryption.unreadable-hidden",
-        breaks: "A list leaves out what cannot be decrypted.",
+        breaks: "A list omits objects that the server cannot decrypt.",
         caught_by: "storage.encryption-wrong-key",
         profile: ENCRYPTED,
         means: Means::Proxy(|| {
@@ -98,7 +98,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
     },
     Mutant {
         id: "encryption.rewrite-swallowed",
-        breaks: "A PUT that changes nothing is not looked at, and old values are never encrypted anew.",
+        breaks: "The server ignores a PUT that changes nothing, so it never encrypts old values again.",
         caught_by: "storage.encryption-rotate",
         profile: ENCRYPTED,
         means: Means::Proxy(|| {

@@ -1,4 +1,4 @@
-//! Reads of one object.
+//! GETs of one object.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || Change::Reply(remember_first(|call| {
             call.is_get() && call.parameter("resourceVersion").is_some_and(|rv| rv != "0")
         }));
-    "get.zero-invented": "A GET at resource version 0 shows a state that never was." => "rv.get-zero-any",
+    "get.zero-invented": "A GET at resource version 0 shows a state that never existed." => "rv.get-zero-any",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_get() && call.parameter("resourceVersion") == Some("0") && reply.is_success() {
                 reply.edit(|object| object["data"]["mutant"] = json!("was here"));
@@ -24,6 +24,6 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], 1));
             }
         }));
-    "get.future-answered": "A GET at a resource version of the far future is answered." => "rv.too-large-504",
+    "get.future-answered": "A GET at a resource version far in the future succeeds." => "rv.too-large-504",
         || Change::Request(Box::new(|call| if call.is_get() { call.forget("resourceVersion") }));
 };

@@ -8,43 +8,43 @@ use super::tools::{each_list, remember_first, shift};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "list.rv-behind": "A list carries a resource version before its state." => "rv.list-is-store-revision",
+    "list.rv-behind": "A list has a resource version before its state." => "rv.list-is-store-revision",
         || each_list(|list| shift(&mut list["metadata"]["resourceVersion"], -1));
-    "list.item-lost": "A list leaves out its last item." => "rv.list-is-store-revision", || each_list(lose_last);
-    "list.label-selector-ignored": "A label selector selects nothing." => "list.label-selector-server-side",
+    "list.item-lost": "A list omits its last item." => "rv.list-is-store-revision", || each_list(lose_last);
+    "list.label-selector-ignored": "A list ignores its label selector." => "list.label-selector-server-side",
         || Change::Request(Box::new(|call| if call.is_list() { call.forget("labelSelector") }));
-    "list.label-inequality-ignored": "A label selector with != lets all objects through." => "list.label-selector-server-side",
+    "list.label-inequality-ignored": "A list ignores a label selector with !=." => "list.label-selector-server-side",
         || Change::Request(Box::new(|call| {
             if call.is_list() && call.parameter("labelSelector").is_some_and(|selector| selector.contains("!=")) {
                 call.forget("labelSelector");
             }
         }));
-    "list.field-selector-ignored": "A field selector selects nothing." => "list.field-selector",
+    "list.field-selector-ignored": "A list ignores its field selector." => "list.field-selector",
         || Change::Request(Box::new(|call| if call.is_list() { call.forget("fieldSelector") }));
     "list.limit-ignored": "A list ignores its limit." => "list.limit-page",
         || Change::Request(Box::new(|call| if call.is_list() { call.forget("limit") }));
-    "list.item-repeated": "A page begins with the last item of the page before." => "list.limit-page", item_repeated;
-    "list.pages-of-now": "Later pages show the present state." => "list.continue-snapshot", pages_of_now;
-    "list.exact-ignored": "A list at exactly one resource version shows the present state." => "list.match-exact", exact_ignored;
-    "list.expired-answered": "A list at a compacted revision is answered with nothing." => "list.exact-410" on "disruptive",
+    "list.item-repeated": "A page begins with the last item of the previous page." => "list.limit-page", item_repeated;
+    "list.pages-of-now": "Later pages show the current state." => "list.continue-snapshot", pages_of_now;
+    "list.exact-ignored": "A list with resourceVersionMatch=Exact shows the current state." => "list.match-exact", exact_ignored;
+    "list.expired-answered": "A list at a compacted revision gets 200 instead of 410." => "list.exact-410" on "disruptive",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("continue").is_none() && reply.status == 410 {
                 reply.status = 200;
             }
         }));
-    "list.token-expired-answered": "A page after a compaction is answered with nothing." => "list.continue-expired" on "disruptive",
+    "list.token-expired-answered": "A page whose continue token has expired gets 200 instead of 410." => "list.continue-expired" on "disruptive",
         || Change::Reply(Box::new(|call, reply| {
             if call.parameter("continue").is_some() && reply.status == 410 {
                 reply.status = 200;
             }
         }));
-    "list.zero-invented": "A list at resource version 0 shows a state that never was." => "list.rv-zero",
+    "list.zero-invented": "A list at resource version 0 shows a state that never existed." => "list.rv-zero",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("resourceVersion") == Some("0") {
                 reply.edit(lose_last);
             }
         }));
-    "list.older-than-asked": "A list that must not be older than a resource version is." => "list.match-not-older",
+    "list.older-than-asked": "A list with resourceVersionMatch=NotOlderThan shows an older state." => "list.match-not-older",
         || Change::Reply(remember_first(|call| {
             call.is_list() && call.parameter("resourceVersionMatch") == Some("NotOlderThan")
         }));

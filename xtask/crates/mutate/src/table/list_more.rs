@@ -1,4 +1,4 @@
-//! Lists: refusals, pages of selections, bytes on the wire, caches; and resource versions that are not the store's.
+//! Lists: refusals, pages with selectors, bytes on the wire, caches; and resource versions that are not the store's.
 
 use http::Method;
 use http::header::VARY;
@@ -15,7 +15,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 call.forget("resourceVersionMatch");
             }
         }));
-    "params.exact-zero": "A list with Exact at 0 is answered." => "list.params-validation",
+    "params.exact-zero": "A list with resourceVersionMatch=Exact at resource version 0 succeeds." => "list.params-validation",
         || Change::Request(Box::new(|call| {
             let exact = call.parameter("resourceVersionMatch") == Some("Exact");
             if call.is_list() && exact && call.parameter("resourceVersion") == Some("0") {
@@ -24,27 +24,27 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "params.watch-match": "A watch ignores resourceVersionMatch." => "list.params-validation",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersionMatch") }));
-    "params.rv-with-continue": "A list with a continue token ignores the resource version." => "list.continue-with-rv",
+    "params.rv-with-continue": "A list with a continue token ignores its resource version." => "list.continue-with-rv",
         || Change::Request(Box::new(|call| {
             if call.is_list() && call.parameter("continue").is_some() {
                 call.forget("resourceVersion");
             }
         }));
-    "params.bad-token-starts-over": "A list with a damaged token begins anew." => "list.continue-with-rv", bad_token_starts_over;
-    "params.garbage-ignored": "A resource version that is no number is ignored." => "rv.invalid-list", garbage_ignored;
-    "list.legacy-limit-present": "A list with limit at an old resource version shows the present state." => "list.legacy-limit-rv",
+    "params.bad-token-starts-over": "A list with a damaged continue token starts from the beginning." => "list.continue-with-rv", bad_token_starts_over;
+    "params.garbage-ignored": "The server ignores a resource version that is not a number." => "rv.invalid-list", garbage_ignored;
+    "list.legacy-limit-present": "A list with limit at an old resource version shows the current state." => "list.legacy-limit-rv",
         || Change::Request(Box::new(|call| {
             if is_legacy_exact(call) {
                 call.query.push(("resourceVersionMatch".into(), "NotOlderThan".into()));
             }
         }));
-    "list.legacy-limit-in-matrix": "A list with limit at an old resource version shows the present state." => "list.matrix",
+    "list.legacy-limit-in-matrix": "A list with limit at an old resource version shows the current state." => "list.matrix",
         || Change::Request(Box::new(|call| {
             if is_legacy_exact(call) {
                 call.query.push(("resourceVersionMatch".into(), "NotOlderThan".into()));
             }
         }));
-    "list.content-of-another-state": "A selected list shows an object with other content." => "list.matrix",
+    "list.content-of-another-state": "A list with a selector shows an object with other content." => "list.matrix",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("labelSelector").is_some() && call.parameter("continue").is_some() {
                 reply.edit(|list| {
@@ -54,34 +54,34 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "list.sorted-by-words": "A list is in the order of namespace and name." => "list.order", || each_list(sort_by_words);
-    "list.remaining-wrong": "Pages say that one object more remains." => "list.remaining-item-count",
+    "list.sorted-by-words": "A list is sorted by namespace and name instead of by key." => "list.order", || each_list(sort_by_words);
+    "list.remaining-wrong": "Pages report one remaining item too many." => "list.remaining-item-count",
         || each_list(|list| {
             if let Some(count) = list["metadata"]["remainingItemCount"].as_u64() {
                 list["metadata"]["remainingItemCount"] = json!(count + 1);
             }
         });
-    "list.pages-not-filled": "Pages of a selection have less than their limit although there is more." => "list.selector-pages",
+    "list.pages-not-filled": "Pages with a selector have fewer items than their limit although more items follow." => "list.selector-pages",
         pages_not_filled;
     "list.later-pages-unselected": "Later pages ignore the selector." => "list.selector-pages",
         || Change::Request(Box::new(|call| if call.parameter("continue").is_some() { call.forget("labelSelector") }));
-    "list.vary-lost": "Compressed answers do not say what they vary by." => "list.gzip",
+    "list.vary-lost": "Compressed answers have no Vary header." => "list.gzip",
         || Change::Reply(Box::new(|_, reply| drop(reply.headers.remove(VARY))));
-    "list.never-compressed": "Answers are plain, whatever the client accepts." => "list.gzip",
+    "list.never-compressed": "Answers are never compressed, even if the client accepts it." => "list.gzip",
         || Change::Request(Box::new(|call| drop(call.headers.remove(http::header::ACCEPT_ENCODING))));
-    "list.escaped-otherwise": "Lists that are encoded item by item escape less." => "list.streaming-encoding",
+    "list.escaped-otherwise": "Lists that are encoded item by item do not escape <." => "list.streaming-encoding",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("pretty").is_none() {
                 replace(reply, r"\u003c", "<");
             }
         }));
-    "list.protobuf-without-end": "Lists in protobuf leave out the empty fields at the end." => "list.streaming-encoding",
+    "list.protobuf-without-end": "Lists in protobuf omit the empty fields at the end." => "list.streaming-encoding",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && reply.body.starts_with(b"k8s\0") {
                 reply.body.truncate(reply.body.len() - 4);
             }
         }));
-    "list.snapshot-differs": "A list at exactly one resource version shows other content than the store." => "list.exact-from-cache",
+    "list.snapshot-differs": "A list with resourceVersionMatch=Exact shows other content than the store." => "list.exact-from-cache",
         || Change::Reply(Box::new(|call, reply| {
             let exact = call.parameter("resourceVersionMatch") == Some("Exact");
             if call.is_list() && exact && call.parameter("fieldSelector").is_none() {
@@ -104,7 +104,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 list["metadata"]["resourceVersion"] = json!("0");
             }
         });
-    "rv.future-watch-early": "A watch begins before the resource version that it was asked for." => "rv.future-watch",
+    "rv.future-watch-early": "A watch begins before the requested resource version." => "rv.future-watch",
         || Change::Request(Box::new(|call| {
             if call.is_watch() && call.parameter("sendInitialEvents").is_none() {
                 let version = call.query.iter_mut().find(|(name, _)| name == "resourceVersion");
@@ -113,7 +113,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 }
             }
         }));
-    "rv.per-type": "Each type has resource versions of its own." => "rv.across-types",
+    "rv.per-type": "Each resource type has separate resource versions." => "rv.across-types",
         || Change::Reply(Box::new(|call, reply| {
             if matches!(call.method, Method::POST | Method::PUT) && call.path.contains("/secrets") {
                 reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -2));
@@ -121,16 +121,16 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
 };
 
-/// Servers with other flags that break what a list check wants.
+/// Servers with other flags, which break a requirement of a list check.
 pub(super) static FLAGS: &[Mutant] = &[Mutant {
     id: "flags.no-watch-cache",
-    breaks: "No list is answered from a cache.",
+    breaks: "The server answers no list from a cache.",
     caught_by: "list.consistent-from-cache",
     profile: "default",
     means: Means::Flags(&[("watch-cache", "false")]),
 }];
 
-/// Changes a body as text, so that nothing else of it is encoded anew.
+/// Changes a body as text, so that the rest of it is not encoded again.
 fn replace(reply: &mut Reply, from: &str, to: &str) {
     if let Ok(text) = std::str::from_utf8(&reply.body) {
         reply.body = text.replace(from, to).into();
@@ -146,7 +146,7 @@ fn is_legacy_exact(call: &Call) -> bool {
     call.is_list() && sent("limit") && sent("resourceVersion") && !sent("resourceVersionMatch") && !sent("continue")
 }
 
-/// A token that the server refuses is taken away at once: it can only be one that was damaged.
+/// Removes a damaged token, which the server would refuse.
 fn bad_token_starts_over() -> Change {
     Change::Request(Box::new(|call| {
         let damaged =
@@ -176,7 +176,7 @@ fn sort_by_words(list: &mut Value) {
     }
 }
 
-/// The last item of each full page but the last is left out.
+/// Omits the last item of each page that another page follows.
 fn pages_not_filled() -> Change {
     Change::Reply(Box::new(|call, reply| {
         if call.is_list() && call.parameter("labelSelector").is_some() {
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_sort_otherwise_than_keys() {
+    fn words_sort_differently_from_keys() {
         let item = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "a"}});
         let mut list = json!({"items": [item("n-a"), item("n")]});
         sort_by_words(&mut list);

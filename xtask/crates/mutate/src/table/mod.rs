@@ -1,4 +1,4 @@
-//! What is broken, and by which check that must be noticed. Each file holds the rows of one topic and their functions.
+//! The mutants, each with the check that must catch it. Each file holds the rows of one topic and their functions.
 
 mod arch;
 mod controllers;
@@ -22,30 +22,32 @@ use serde_json::Value;
 use crate::call::{Call, Reply};
 use crate::store::StoreChange;
 
-/// What a client gets instead of one event of a watch.
+/// Returns the events that a client gets instead of one event of a watch.
 pub type Filter = Box<dyn FnMut(Value) -> Vec<Value> + Send>;
 
-/// Changes a request, an answer, or makes the filter of a watch.
+/// Changes a request.
 pub type OnRequest = Box<dyn FnMut(&mut Call) + Send>;
+/// Changes an answer.
 pub type OnReply = Box<dyn FnMut(&Call, &mut Reply) + Send>;
+/// Creates the filter of a watch; None for a watch that stays unchanged.
 pub type OnWatch = Box<dyn FnMut(&Call) -> Option<Filter> + Send>;
 
-/// What a proxy does with everything that passes through it.
+/// The change of a proxy to the requests and answers that it forwards.
 pub enum Change {
-    /// It only passes on: what the suite says then is about the proxy.
+    /// Only forwards: a failure of the suite is then a fault of the proxy.
     Nothing,
     Request(OnRequest),
-    /// Of a watch only the head.
+    /// For a watch, this changes only the head.
     Reply(OnReply),
-    /// A filter for each watch that is opened, where the mutant wants one.
+    /// Returns a filter for a new watch, if the mutant changes that watch.
     Events(OnWatch),
 }
 
 /// A server that breaks one promise.
 pub struct Mutant {
-    /// Stable: it is the name in every report.
+    /// Stable: every report uses it as the mutant's name.
     pub id: &'static str,
-    /// What it does, in one sentence.
+    /// The change in its behaviour, in one sentence.
     pub breaks: &'static str,
     /// The check that must fail.
     pub caught_by: &'static str,
@@ -53,19 +55,20 @@ pub struct Mutant {
     pub means: Means,
 }
 
-/// How the promise is broken.
+/// The way to break the promise.
 pub enum Means {
-    /// By a proxy between the suite and the apiserver.
+    /// A proxy between the suite and the apiserver.
     Proxy(fn() -> Change),
-    /// By other flags of the apiserver, which is started again with them; an empty value takes the flag away.
+    /// Other flags for the apiserver, which is restarted with them; an empty value removes the flag.
     Flags(&'static [(&'static str, &'static str)]),
-    /// By a proxy between the apiserver and its first store.
+    /// A proxy between the apiserver and its first store.
     Store(fn() -> StoreChange),
-    /// By a file of the profile, YAML or JSON, that is changed before the apiserver is started again.
+    /// A file of the profile, YAML or JSON, that is changed before the apiserver is restarted.
     File(&'static str, fn(&mut Value)),
 }
 
-/// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` behind the check if it is not `default`.
+/// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` after the check if it is not
+/// `default`.
 macro_rules! mutants {
     ($($id:literal: $breaks:literal => $caught_by:literal $(on $profile:literal)?, $make:expr;)*) => {
         &[$($crate::table::Mutant {
@@ -102,7 +105,7 @@ static TABLES: &[&[Mutant]] = &[
     judges::MUTANTS,
 ];
 
-/// Every mutant there is, by topic.
+/// All mutants, by topic.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
     TABLES.iter().copied().flatten()
 }
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_unique_and_sentences_are_sentences() {
+    fn ids_are_unique_and_descriptions_end_with_a_dot() {
         let ids: std::collections::BTreeSet<&str> = all().map(|mutant| mutant.id).collect();
         assert_eq!(ids.len(), all().count());
         assert!(all().all(|mutant| mutant.breaks.ends_with('.')));

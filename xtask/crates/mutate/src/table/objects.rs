@@ -1,4 +1,4 @@
-//! Concurrency control and objects: what a write may find, what comes back, and what is refused.
+//! Concurrency control and objects: preconditions of writes, returned objects, and refusals.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,20 +8,20 @@ use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "objects.strict-ignored": "Unknown fields are dropped although strict validation was asked for." => "storage.crd-strict",
+    "objects.strict-ignored": "The server drops unknown fields although the request asks for strict validation." => "storage.crd-strict",
         || Change::Request(Box::new(|call| call.forget("fieldValidation")));
-    "objects.manager-ignored": "The manager that a request names is not recorded." => "storage.crd-strict",
+    "objects.manager-ignored": "The server does not record the field manager of a request." => "storage.crd-strict",
         || Change::Request(Box::new(|call| call.forget("fieldManager")));
-    "objects.history-kept": "A list at a compacted revision shows the present state." => "storage.compaction-retention" on "reflagged",
+    "objects.history-kept": "A list at a compacted revision shows the current state." => "storage.compaction-retention" on "reflagged",
         || Change::Request(Box::new(|call| {
             if call.is_list() && call.parameter("resourceVersionMatch") == Some("Exact") {
                 call.forget("resourceVersionMatch");
                 call.forget("resourceVersion");
             }
         }));
-    "objects.put-creates": "A PUT of any type creates what does not exist." => "cc.put-create",
+    "objects.put-creates": "A PUT of an absent object succeeds for every type." => "cc.put-create",
         || Change::Reply(Box::new(|call, reply| if call.method == Method::PUT && reply.status == 404 { reply.status = 201 }));
-    "objects.unconditional-refused": "A PUT without resource version is always refused." => "cc.unconditional-put",
+    "objects.unconditional-refused": "The server refuses every PUT without a resource version." => "cc.unconditional-put",
         || Change::Request(Box::new(|call| {
             if call.method == Method::PUT {
                 call.edit(|object| {
@@ -31,8 +31,8 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "objects.status-writes-all": "A PUT of the status changes the rest too." => "cc.subresource-status", status_writes_all;
-    "objects.old-uid": "An object that is created again has the uid of the one before." => "cc.delete-recreate", old_uid;
+    "objects.status-writes-all": "A PUT of the status also changes the rest of the object." => "cc.subresource-status", status_writes_all;
+    "objects.old-uid": "An object that is created again has the uid of its predecessor." => "cc.delete-recreate", old_uid;
     "objects.orphan-option-lost": "A deletion ignores orphanDependents." => "cc.delete-response-code",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE {
@@ -47,37 +47,37 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 call.edit(|options| remove(options, "gracePeriodSeconds"));
             }
         }));
-    "objects.absent-hidden": "A deletion that finds nothing says that it has deleted." => "cc.linearizable-history",
+    "objects.absent-hidden": "The server reports success for the deletion of an absent object." => "cc.linearizable-history",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::DELETE && reply.status == 404 {
                 reply.status = 200;
                 reply.body = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string().into();
             }
         }));
-    "objects.finalizer-held": "An update does not take finalizers off." => "cc.finalizer-race", finalizer_held;
-    "objects.apply-forced": "An apply takes every field from its owner." => "storage.managed-fields-ssa",
+    "objects.finalizer-held": "An update does not remove finalizers." => "cc.finalizer-race", finalizer_held;
+    "objects.apply-forced": "A server-side apply always takes fields from their owners." => "storage.managed-fields-ssa",
         || Change::Request(Box::new(|call| {
             if call.parameter("force") == Some("false") {
                 call.forget("force");
                 call.query.push(("force".into(), "true".into()));
             }
         }));
-    "objects.dry-run-writes": "A rehearsal is a write." => "storage.dryrun",
+    "objects.dry-run-writes": "A dry run writes to the store." => "storage.dryrun",
         || Change::Request(Box::new(|call| call.forget("dryRun")));
-    "objects.version-on-create": "A creation accepts a resource version." => "storage.write-metadata",
+    "objects.version-on-create": "A create with a resource version succeeds." => "storage.write-metadata",
         || Change::Request(Box::new(|call| {
             if call.method == Method::POST {
                 call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
             }
         }));
-    "objects.too-large-unsaid": "What is too large for the store is answered as created." => "storage.size-limits",
+    "objects.too-large-unsaid": "The server answers 201 for an object that is too large for the store." => "storage.size-limits",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::POST && reply.status == 500 {
                 reply.status = 201;
             }
         }));
     "objects.name-counted": "Generated names end with a number." => "storage.generate-name", name_counted;
-    "objects.case-folded": "Names are written in small letters." => "storage.case-and-paths",
+    "objects.case-folded": "The server converts names to lower case." => "storage.case-and-paths",
         || Change::Request(Box::new(|call| {
             if call.method == Method::POST {
                 call.edit(|object| {
@@ -87,13 +87,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "objects.versions-forgotten": "A definition does not say in which versions objects were stored." => "storage.crd-storage-version",
+    "objects.versions-forgotten": "A definition does not list the versions in which objects are stored." => "storage.crd-storage-version",
         || Change::Reply(Box::new(|call, reply| {
             if call.path.contains("/customresourcedefinitions/") {
                 reply.edit(|definition| remove(&mut definition["status"], "storedVersions"));
             }
         }));
-    "objects.unreadable-left-out": "A list leaves out what cannot be decoded." => "storage.corrupt-object" on "short-events",
+    "objects.unreadable-left-out": "A list omits objects that the server cannot decode." => "storage.corrupt-object" on "short-events",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && reply.status == 500 {
                 reply.status = 200;
@@ -119,7 +119,7 @@ fn status_writes_all() -> Change {
     }))
 }
 
-/// The first uid of each name stays, in answers.
+/// Repeats the first uid of each name in later answers to creates.
 fn old_uid() -> Change {
     let mut uids = std::collections::BTreeMap::<String, Value>::new();
     Change::Reply(Box::new(move |call, reply| {

@@ -7,12 +7,12 @@ use crate::message::Message;
 use crate::store::{OnMessage, StoreChange};
 
 pub(super) static MUTANTS: &[Mutant] = &[
-    store("store.event-dropped", "The store's watch leaves out some changes.", "watch.matches-etcd-history", || {
+    store("store.event-dropped", "The store's watch omits some changes.", "watch.matches-etcd-history", || {
         reply(each_seventh_event_lost())
     }),
     store(
         "store.refusal-hidden",
-        "The store calls a transaction done whose condition did not hold.",
+        "The store reports success for a transaction whose condition did not hold.",
         "cc.no-lost-update",
         || {
             reply(Box::new(|method, message| {
@@ -22,21 +22,23 @@ pub(super) static MUTANTS: &[Mutant] = &[
             }))
         },
     ),
-    store("store.stale", "The store answers with the first value that a key had.", "rv.get-unset-linearizable", || {
+    store("store.stale", "The store answers with the first value of a key.", "rv.get-unset-linearizable", || {
         reply(first_value_for_ever())
     }),
     store("store.lease-lost", "The store forgets the leases of keys.", "storage.event-lease", || {
         each_put(|put| put.set_number(PUT_LEASE, 0))
     }),
-    store("store.lease-short", "The store grants leases for half the time.", "storage.event-lease", || StoreChange {
-        request: Some(Box::new(|method, message| {
-            if method == "LeaseGrant" {
-                message.set_number(TTL, message.number(TTL) / 2);
-            }
-        })),
-        reply: None,
+    store("store.lease-short", "The store grants leases for half the requested time.", "storage.event-lease", || {
+        StoreChange {
+            request: Some(Box::new(|method, message| {
+                if method == "LeaseGrant" {
+                    message.set_number(TTL, message.number(TTL) / 2);
+                }
+            })),
+            reply: None,
+        }
     }),
-    store("store.value-cut", "The store loses the end of a value.", "storage.protobuf-envelope", || {
+    store("store.value-cut", "The store cuts off the end of a value.", "storage.protobuf-envelope", || {
         each_put(|put| {
             let value = put.bytes(PUT_VALUE).to_vec();
             if let Some(cut) = value.strip_suffix(&[0x1a, 0, 0x22, 0]) {
@@ -44,7 +46,7 @@ pub(super) static MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    store("store.written-twice", "Every write makes a second key.", "storage.key-layout", || StoreChange {
+    store("store.written-twice", "Every write creates a second key.", "storage.key-layout", || StoreChange {
         request: Some(Box::new(|method, message| {
             if method == "Txn" {
                 for operation in message.messages(SUCCESS) {
@@ -56,27 +58,22 @@ pub(super) static MUTANTS: &[Mutant] = &[
         })),
         reply: None,
     }),
-    store("store.services-moved", "Services lie at their plural.", "storage.special-prefixes", || {
+    store("store.services-moved", "The store holds Services under other keys.", "storage.special-prefixes", || {
         moved("/registry/services/specs/", "/registry/services/plain/")
     }),
-    store("store.custom-moved", "Custom resources lie elsewhere.", "storage.cr-key", || {
+    store("store.custom-moved", "The store holds custom resources under other keys.", "storage.cr-key", || {
         moved(".example.org/", ".example.elsewhere/")
     }),
-    store(
-        "store.custom-not-json",
-        "Values of custom resources do not begin as JSON does.",
-        "storage.cr-always-json",
-        || {
-            each_put(|put| {
-                if put.bytes(PUT_VALUE).starts_with(b"{") {
-                    put.set_bytes(PUT_VALUE, [b" ", put.bytes(PUT_VALUE)].concat());
-                }
-            })
-        },
-    ),
+    store("store.custom-not-json", "Values of custom resources begin with a space.", "storage.cr-always-json", || {
+        each_put(|put| {
+            if put.bytes(PUT_VALUE).starts_with(b"{") {
+                put.set_bytes(PUT_VALUE, [b" ", put.bytes(PUT_VALUE)].concat());
+            }
+        })
+    }),
     store(
         "store.rv-in-value",
-        "Stored values of custom resources have a resource version.",
+        "Stored values of custom resources contain a resource version.",
         "storage.no-rv-in-value",
         || {
             each_put(|put| {
@@ -132,7 +129,7 @@ fn reply(hook: OnMessage) -> StoreChange {
     StoreChange { request: None, reply: Some(hook) }
 }
 
-/// Changes what is written in the suite's namespaces; the server itself must be able to start.
+/// Changes writes in the suite's namespaces only, because the server must be able to start.
 fn each_put(change: fn(&mut Message)) -> StoreChange {
     let hook: OnMessage = Box::new(move |method, message| {
         if method == "Txn" {
@@ -148,7 +145,7 @@ fn each_put(change: fn(&mut Message)) -> StoreChange {
     StoreChange { request: Some(hook), reply: None }
 }
 
-/// The store keeps what the apiserver has at `here` at `there`.
+/// The store holds the keys below `there` that the apiserver uses below `here`.
 fn moved(here: &'static str, there: &'static str) -> StoreChange {
     let request: OnMessage = Box::new(move |method, message| {
         let rename = |holder: &mut Message, number: u64| renamed(holder, number, here, there);
@@ -182,7 +179,7 @@ fn moved(here: &'static str, there: &'static str) -> StoreChange {
 
 fn renamed(holder: &mut Message, number: u64, from: &str, to: &str) {
     let text = String::from_utf8_lossy(holder.bytes(number)).into_owned();
-    // The end of a range is its prefix with the last byte raised.
+    // The end of a range is its prefix with the last byte incremented.
     let (from_end, to_end) = (format!("{}0", from.trim_end_matches('/')), format!("{}0", to.trim_end_matches('/')));
     let new = text.replacen(from, to, 1).replacen(&from_end, &to_end, 1);
     if new != text {
@@ -190,7 +187,7 @@ fn renamed(holder: &mut Message, number: u64, from: &str, to: &str) {
     }
 }
 
-/// Another apiVersion for a value in protobuf: the TypeMeta in its envelope is the first field, behind the magic.
+/// Changes the apiVersion of a value in protobuf: the TypeMeta is the first field of the envelope, after the magic.
 fn stored_as(put: &mut Message, version: &[u8]) {
     let value = put.bytes(PUT_VALUE).to_vec();
     if let Some(mut envelope) = value.strip_prefix(b"k8s\0").and_then(Message::parse) {
@@ -199,7 +196,7 @@ fn stored_as(put: &mut Message, version: &[u8]) {
     }
 }
 
-/// Whether a key is one of the suite's, but not the one without which nothing is judged.
+/// Whether a key belongs to the suite, except the marker, without which nothing is judged.
 fn is_ours(holder: &Message) -> bool {
     let key = String::from_utf8_lossy(holder.bytes(KEY));
     key.contains("/ap-") && !key.ends_with("/marker")
@@ -218,7 +215,7 @@ fn each_seventh_event_lost() -> OnMessage {
     })
 }
 
-/// Of single keys only: a list would not fit its own count.
+/// Changes only responses with one key, because a changed list would not match its count.
 fn first_value_for_ever() -> OnMessage {
     let mut first: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     Box::new(move |method, message| {
@@ -231,13 +228,13 @@ fn first_value_for_ever() -> OnMessage {
     })
 }
 
-/// The same put under another name.
+/// The same put with another name.
 fn copy_of(mut operation: Message) -> Message {
     operation.edit(REQUEST_PUT, |put| put.set_bytes(KEY, [put.bytes(KEY), b"-copy"].concat()));
     operation
 }
 
-/// Whether an answer has a key of the suite's somewhere in it.
+/// Whether an answer contains a key of the suite.
 fn speaks_of_ours(message: &Message) -> bool {
     message.encode().windows(4).any(|four| four == b"/ap-")
 }

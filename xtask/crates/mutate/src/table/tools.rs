@@ -1,4 +1,4 @@
-//! What several mutants have in common.
+//! Functions for several mutants.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Change, OnReply};
 use crate::call::{Call, Reply};
 
-/// A filter that gets each event of a stream with its number, from 0.
+/// A filter that is called with each event of a stream and its number, from 0.
 pub(super) fn each_event(change: fn(usize, Value) -> Vec<Value>) -> Change {
     Change::Events(Box::new(move |_| {
         let mut numbers = 0..;
@@ -23,12 +23,12 @@ pub(super) fn each_list(change: fn(&mut Value)) -> Change {
     }))
 }
 
-/// What the workload waits for: without it nothing is judged.
+/// Whether the event is the workload's last write. Most mutants keep it, because without it nothing is judged.
 pub(super) fn is_marker(event: &Value) -> bool {
     event["object"]["metadata"]["name"] == "marker"
 }
 
-/// Answers with the first good answer to each such request ever after.
+/// Repeats the first successful answer for all later requests of the same path.
 pub(super) fn remember_first(which: fn(&Call) -> bool) -> OnReply {
     let mut first: BTreeMap<String, Reply> = BTreeMap::new();
     Box::new(move |call, reply| {
@@ -38,7 +38,7 @@ pub(super) fn remember_first(which: fn(&Call) -> bool) -> OnReply {
     })
 }
 
-/// Adds to a number that is written as text, as resource versions are.
+/// Adds to a number in text form, such as a resource version.
 pub(super) fn shift(text: &mut Value, by: i64) {
     if let Some(number) = text.as_str().and_then(|text| text.parse::<i64>().ok()) {
         *text = json!(number.saturating_add(by).to_string());

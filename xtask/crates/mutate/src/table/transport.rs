@@ -1,4 +1,4 @@
-//! Watches in other forms and over other carriers, and what belongs to a stream: scope, order, bookmarks, errors.
+//! Watches in other encodings and over other transports, and properties of a stream: scope, order, bookmarks, errors.
 
 use http::header::{ACCEPT, CONTENT_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
@@ -12,51 +12,52 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    // Not two of one check in a row: each of its runs makes the same definition, which the server removes a moment late.
-    "transport.protobuf-as-json": "A watch that accepts protobuf is answered in JSON." => "watch.protobuf-frames",
+    // Mutants of one check must not follow each other: each run of the check creates the same definition, which the
+    // server removes with a short delay.
+    "transport.protobuf-as-json": "The server answers a watch that accepts protobuf in JSON." => "watch.protobuf-frames",
         || Change::Request(Box::new(|call| {
             if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
                 accept(call, JSON);
             }
         }));
-    "transport.table-columns-repeated": "Every event of a table has its columns." => "watch.table", columns_repeated;
+    "transport.table-columns-repeated": "Every event of a table watch repeats the column definitions." => "watch.table", columns_repeated;
     "transport.metadata-whole": "A watch of metadata sends whole objects." => "watch.partial-metadata",
         || Change::Request(Box::new(|call| {
             if call.is_watch() && accepts(&call.headers).starts_with("application/json;as=PartialObjectMetadata") {
                 accept(call, JSON);
             }
         }));
-    "transport.protobuf-incomplete": "A protobuf watch leaves out an object." => "watch.protobuf-frames",
+    "transport.protobuf-incomplete": "A protobuf watch omits an object." => "watch.protobuf-frames",
         || Change::Request(Box::new(|call| {
             if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
                 leave_out_one(call);
             }
         }));
-    "transport.table-object-ignored": "A table's rows have metadata whatever includeObject says." => "watch.table",
+    "transport.table-object-ignored": "A table watch ignores includeObject." => "watch.table",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("includeObject") }));
-    "transport.metadata-protobuf-incomplete": "A watch of metadata in protobuf leaves out an object." => "watch.partial-metadata",
+    "transport.metadata-protobuf-incomplete": "A watch of metadata in protobuf omits an object." => "watch.partial-metadata",
         || Change::Request(Box::new(|call| {
             if call.is_watch() && accepts(&call.headers).starts_with("application/vnd.kubernetes.protobuf;as=") {
                 leave_out_one(call);
             }
         }));
-    "transport.websocket-starts-over": "A WebSocket watch begins with everything there is." => "watch.websocket",
+    "transport.websocket-starts-over": "A WebSocket watch ignores its resource version and begins with all existing objects." => "watch.websocket",
         || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { call.forget("resourceVersion") }));
-    "transport.websocket-encoding": "A WebSocket watch sends JSON for protobuf." => "watch.websocket",
+    "transport.websocket-encoding": "A WebSocket watch sends JSON instead of protobuf." => "watch.websocket",
         || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { accept(call, JSON) }));
-    "transport.custom-protobuf-answered": "A custom resource that must be protobuf comes as JSON." => "watch.cr-protobuf-406",
+    "transport.custom-protobuf-answered": "The server answers a request for a custom resource in protobuf with JSON." => "watch.cr-protobuf-406",
         || Change::Request(Box::new(|call| {
             if call.path.contains(".example.org/") && accepts(&call.headers) == PROTOBUF {
                 accept(call, JSON);
             }
         }));
-    "transport.compressed": "A watch says that it is compressed." => "watch.gzip",
+    "transport.compressed": "A watch claims to be compressed." => "watch.gzip",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_watch() {
                 reply.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             }
         }));
-    "stream.namespace-leak": "A watch of a namespace tells of all of them." => "watch.namespace-scope",
+    "stream.namespace-leak": "A watch of one namespace sends events of all namespaces." => "watch.namespace-scope",
         || Change::Request(Box::new(|call| if call.is_watch() { leave_namespace(call) }));
     "stream.initial-unsorted": "Initial events are not in the order of their keys." => "watch.initial-order", second_first;
     "stream.bookmark-unasked": "Every watch gets bookmarks." => "watch.no-bookmark-by-default",
@@ -65,34 +66,34 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 call.query.push(("allowWatchBookmarks".into(), "true".into()));
             }
         }));
-    "stream.bookmark-future": "Bookmarks name revisions that do not exist yet." => "watch.bookmark-rv-is-revision",
+    "stream.bookmark-future": "Bookmarks have revisions that do not exist yet." => "watch.bookmark-rv-is-revision",
         || each_event(|_, event| vec![bookmark_moved(event, 1_000_000)]);
     "stream.bookmark-behind": "Bookmarks are behind the events before them." => "watch.bookmark-rv-is-revision",
         || each_event(|_, event| vec![bookmark_moved(event, -20)]);
-    "stream.legacy-bookmark-missing": "Initial events that were not asked for end without a bookmark." => "watch.legacy-bookmark-134",
+    "stream.legacy-bookmark-missing": "Initial events without sendInitialEvents end without a bookmark." => "watch.legacy-bookmark-134",
         without_legacy_bookmark;
-    "stream.goes-on-after-error": "A watch goes on after an ERROR." => "watch.error-is-last",
+    "stream.goes-on-after-error": "A watch continues after an ERROR." => "watch.error-is-last",
         || each_event(|_, event| {
             let is_error = event["type"] == "ERROR";
             let later = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}});
             if is_error { vec![event, later] } else { vec![event] }
         });
-    "stream.idle-bookmark-stuck": "Bookmarks of a resource stay where its watch began." => "watch.bookmark-idle" on "disruptive",
+    "stream.idle-bookmark-stuck": "Bookmarks of a resource stay at the resource version at which its watch began." => "watch.bookmark-idle" on "disruptive",
         bookmark_stuck;
     "stream.field-selector-ignored": "A watch with a field selector sends all objects." => "watch.cr-full",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("fieldSelector") }));
     "stream.first-has-a-gap": "One of two streams of the same changes has a gap." => "watch.independent-of-slow", first_has_a_gap;
-    "stream.transaction-torn": "Changes of one revision get resource versions of their own." => "watch.multi-key-txn", torn;
-    "stream.twice-in-many": "Long-lived watchers get some change twice." => "watch.200-watchers",
+    "stream.transaction-torn": "Changes of one revision get different resource versions." => "watch.multi-key-txn", torn;
+    "stream.twice-in-many": "Long-lived watchers get one change twice." => "watch.200-watchers",
         || each_event(|n, event| if n == 2 { vec![event.clone(), event] } else { vec![event] });
-    "stream.twice-in-a-burst": "In a burst one change comes twice." => "watch.burst-10k" on "json",
+    "stream.twice-in-a-burst": "In a burst, a watch sends one change twice." => "watch.burst-10k" on "json",
         || each_event(|n, event| if n == 60 { vec![event.clone(), event] } else { vec![event] });
 };
 
-/// By a start flag.
+/// A mutant by a start flag.
 pub(super) static FLAGS: &[Mutant] = &[Mutant {
     id: "stream.cache-for-store",
-    breaks: "Streams come from a watch cache where there should be none.",
+    breaks: "The server serves watches from a watch cache although the profile has none.",
     caught_by: "watch.from-etcd-direct",
     profile: "no-cache",
     means: Means::Flags(&[("watch-cache", "true")]),
@@ -106,7 +107,7 @@ fn accept(call: &mut Call, media_type: &'static str) {
     call.headers.insert(ACCEPT, HeaderValue::from_static(media_type));
 }
 
-/// What the writer of the suite calls one of its objects.
+/// Excludes `c1`, an object that the suite writes.
 fn leave_out_one(call: &mut Call) {
     call.query.push(("fieldSelector".into(), "metadata.name!=c1".into()));
 }
@@ -218,7 +219,7 @@ mod tests {
     use http::Method;
 
     #[test]
-    fn a_path_leaves_its_namespace() {
+    fn path_leaves_its_namespace() {
         let path = |path: &str| {
             let mut call = Call {
                 method: Method::GET,

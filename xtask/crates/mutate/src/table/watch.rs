@@ -7,37 +7,37 @@ use super::tools::{each_event, is_marker, shift};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "watch.event-dropped": "A watch leaves out some of the changes." => "watch.reliable",
+    "watch.event-dropped": "A watch omits some changes." => "watch.reliable",
         || each_event(|n, event| if n % 7 == 3 && !is_marker(&event) { vec![] } else { vec![event] });
     "watch.event-twice": "A watch sends some events twice." => "watch.unique",
         || each_event(|n, event| if n % 5 == 2 { vec![event.clone(), event] } else { vec![event] });
     "watch.events-swapped": "A watch sends some events after later ones." => "watch.ordered", events_swapped;
-    "watch.event-retyped": "A watch calls a change of an object that it has sent before ADDED." => "watch.matches-etcd-history",
+    "watch.event-retyped": "A watch sends ADDED for a change of an object that it has already sent." => "watch.matches-etcd-history",
         || each_event(|_, event| vec![retyped(event, "MODIFIED", "ADDED")]);
-    "watch.deletion-as-change": "A watch calls a deletion MODIFIED." => "watch.matches-etcd-history",
+    "watch.deletion-as-change": "A watch sends MODIFIED for a deletion." => "watch.matches-etcd-history",
         || each_event(|_, event| vec![retyped(event, "DELETED", "MODIFIED")]);
-    "watch.old-rv-on-deleted": "DELETED carries the resource version before the deletion." => "watch.delete-rv", old_rv_on_deleted;
-    "watch.rv-repeated": "Streams of the same changes disagree on their resource versions." => "watch.concurrent-agree", streams_disagree;
-    "watch.bookmark-ahead": "Bookmarks promise more than was sent." => "watch.bookmark", bookmark_ahead;
-    "watch.initial-events-end-early": "The end of the initial events comes before them." => "watch.watchlist", end_early;
-    "watch.initial-events-lost": "Initial events leave out an object." => "watch.from-zero-or-unset",
+    "watch.old-rv-on-deleted": "DELETED has a resource version before the deletion." => "watch.delete-rv", old_rv_on_deleted;
+    "watch.rv-repeated": "Streams of the same changes have different resource versions." => "watch.concurrent-agree", streams_disagree;
+    "watch.bookmark-ahead": "Bookmarks have a later resource version than the events that were sent." => "watch.bookmark", bookmark_ahead;
+    "watch.initial-events-end-early": "The bookmark at the end of the initial events comes before them." => "watch.watchlist", end_early;
+    "watch.initial-events-lost": "Initial events omit an object." => "watch.from-zero-or-unset",
         || each_event(|n, event| if n == 1 && event["type"] == "ADDED" { vec![] } else { vec![event] });
     "watch.selector-ignored": "A watch with a label selector sends all objects." => "watch.selector-transitions",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("labelSelector") }));
     "watch.timeout-ignored": "A watch does not end when its time is over." => "watch.timeout-seconds",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("timeoutSeconds") }));
-    "watch.media-type-wrong": "A watch is answered with another media type." => "watch.http-framing",
+    "watch.media-type-wrong": "The server answers a watch with a wrong media type." => "watch.http-framing",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_watch() {
                 reply.headers.insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
             }
         }));
-    "watch.starts-over": "A watch from a resource version begins with everything there is." => "watch.atomic-list-then-watch",
+    "watch.starts-over": "A watch ignores its resource version and begins with all existing objects." => "watch.atomic-list-then-watch",
         || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersion") }));
-    "watch.expiry-silent": "A watch from a compacted revision ends without a word." => "watch.expired-410" on "disruptive",
+    "watch.expiry-silent": "A watch from a compacted revision ends without an ERROR." => "watch.expired-410" on "disruptive",
         || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
-    "watch.starts-one-early": "A watch from a resource version begins with the change that has it." => "watch.resumable", one_early;
-    "watch.object-altered": "The object of an event is not the one that was stored." => "watch.event-shape",
+    "watch.starts-one-early": "A watch from a resource version begins with the change at that resource version." => "watch.resumable", one_early;
+    "watch.object-altered": "The object of an event differs from the stored one." => "watch.event-shape",
         || each_event(|_, mut event| {
             if event["type"] == "MODIFIED" {
                 event["object"]["metadata"]["annotations"]["mutant"] = json!("was here");
@@ -90,7 +90,7 @@ fn old_rv_on_deleted() -> Change {
     })
 }
 
-/// Every second stream shows some changes one revision early.
+/// Every second stream sends some changes with the previous revision.
 fn streams_disagree() -> Change {
     let mut streams = 0;
     Change::Events(Box::new(move |_| {
@@ -143,7 +143,7 @@ mod tests {
     use http::Method;
 
     #[test]
-    fn swapped_events_are_all_there() {
+    fn swapped_events_are_all_delivered() {
         let Change::Events(mut make) = events_swapped() else { panic!("no filter") };
         let call = Call {
             method: Method::GET,

@@ -7,15 +7,15 @@ use super::tools::{remove, shift};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
-    "write.precondition-lost": "An update with an old resource version is accepted." => "cc.no-lost-update",
+    "write.precondition-lost": "An update with an old resource version succeeds." => "cc.no-lost-update",
         || Change::Request(Box::new(|call| {
             if call.method == Method::PUT {
                 call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
             }
         }));
-    "write.conflict-hidden": "An update that is refused is answered 200." => "cc.update-conflict",
+    "write.conflict-hidden": "The server answers a refused update with 200." => "cc.update-conflict",
         || Change::Reply(Box::new(|_, reply| if reply.status == 409 { reply.status = 200 }));
-    "write.existing-accepted": "A second POST of a name is answered 201." => "storage.create-txn",
+    "write.existing-accepted": "The server answers a second POST of a name with 201." => "storage.create-txn",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::POST && reply.status == 409 {
                 reply.status = 201;
@@ -29,14 +29,14 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 }
             });
         }));
-    "write.not-kept": "Some updates are answered 200 and not written." => "cc.no-lost-update", not_kept;
-    "write.other-rv": "An update is answered with a revision at which something else happened." => "suite.writes",
+    "write.not-kept": "The server answers some updates with 200 but does not write them." => "cc.no-lost-update", not_kept;
+    "write.other-rv": "The server answers an update with a revision of another change." => "suite.writes",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::PUT && call.path.contains("suite-traffic") && reply.is_success() {
                 reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -1));
             }
         }));
-    "delete.not-done": "A deletion is answered and not done." => "cc.delete-semantics",
+    "delete.not-done": "The server answers a DELETE with success but does not delete the object." => "cc.delete-semantics",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.names_an_object() {
                 call.method = Method::GET;
@@ -44,22 +44,22 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 call.body.clear();
             }
         }));
-    "write.noop-bumps": "An update that changes nothing is a new revision." => "cc.noop-write", noop_bumps;
-    "write.finalizers-lost": "Finalizers are not kept." => "cc.finalizer-two-phase",
+    "write.noop-bumps": "An update that changes nothing creates a new revision." => "cc.noop-write", noop_bumps;
+    "write.finalizers-lost": "The server drops finalizers." => "cc.finalizer-two-phase",
         || Change::Request(Box::new(|call| {
             if matches!(call.method, Method::POST | Method::PUT) {
                 call.edit(|object| remove(&mut object["metadata"], "finalizers"));
             }
         }));
-    "write.managed-fields-lost": "Answers leave out who manages which field." => "cc.managed-fields-stored",
+    "write.managed-fields-lost": "Answers omit managedFields." => "cc.managed-fields-stored",
         || Change::Reply(Box::new(|call, reply| {
             if call.names_an_object() || call.method == Method::POST {
                 reply.edit(|object| remove(&mut object["metadata"], "managedFields"));
             }
         }));
-    "write.patch-without-null": "A merge patch does not remove what it sets to null." => "cc.patch-kinds",
+    "write.patch-without-null": "A merge patch does not remove fields that it sets to null." => "cc.patch-kinds",
         || Change::Request(Box::new(|call| if call.method == Method::PATCH { call.edit(without_nulls) }));
-    "write.text-trimmed": "Texts lose the white space at their ends." => "storage.roundtrip",
+    "write.text-trimmed": "The server trims white space at both ends of strings." => "storage.roundtrip",
         || Change::Request(Box::new(|call| {
             if matches!(call.method, Method::POST | Method::PUT) {
                 call.edit(|object| {
@@ -74,7 +74,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 call.edit(|options| remove(options, "preconditions"));
             }
         }));
-    "delete.propagation-ignored": "A deletion ignores how dependents shall be treated." => "cc.propagation",
+    "delete.propagation-ignored": "A deletion ignores its propagation policy." => "cc.propagation",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE {
                 call.forget("propagationPolicy");

@@ -1,4 +1,4 @@
-//! Which signatures count: keys that are alive, not revoked, and bound for signing.
+//! Which signatures count: those of keys that are valid, not revoked, and bound for signing.
 
 use pgp::composed::{
     ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey, SubkeyParamsBuilder,
@@ -9,7 +9,7 @@ use rand::rngs::OsRng;
 
 use super::*;
 
-/// When the keys of the tests were made.
+/// Creation time of the test keys.
 const MADE: u32 = 1_700_000_000;
 const DAY: u32 = 24 * 3600;
 const TEXT: &str = "Origin: Test\n- a line with a dash\n";
@@ -124,7 +124,7 @@ fn signed_by(key: &impl SigningKey, time: u32) -> String {
     armored(&CleartextSignedMessage::new(TEXT, config, key, &Password::empty()).unwrap())
 }
 
-/// Whether a signature of the primary key and one of the subkey count, both made at `time`.
+/// Whether a signature of the primary key and a signature of the subkey count, both made at `time`.
 fn counts(key: &SignedSecretKey, time: u32) -> (bool, bool) {
     let keys = trusted(key);
     let by = |message: String| keys.signed_text(&message).is_ok_and(|text| text.trim_end() == TEXT.trim_end());
@@ -132,7 +132,7 @@ fn counts(key: &SignedSecretKey, time: u32) -> (bool, bool) {
 }
 
 #[test]
-fn signatures_from_before_the_key_are_refused_without_a_panic() {
+fn signatures_older_than_the_key_are_refused_without_a_panic() {
     let mut key = key();
     certify(&mut key, MADE, Some(30), Some(true));
     let other = self::key();
@@ -145,7 +145,7 @@ fn signatures_from_before_the_key_are_refused_without_a_panic() {
 }
 
 #[test]
-fn expired_keys_count_for_signatures_from_before_their_end() {
+fn signatures_made_before_a_key_expired_count() {
     let mut key = key();
     certify(&mut key, MADE, Some(30), Some(true));
     bind(&mut key, MADE, Some(10), true);
@@ -156,7 +156,7 @@ fn expired_keys_count_for_signatures_from_before_their_end() {
     bind_again(&mut key, MADE + DAY, Some(50), true);
     assert_eq!(counts(&key, MADE + 40 * DAY), (true, true), "the newest self-signature decides");
     certify_again(&mut key, MADE + 2 * DAY, Some(20), Some(true));
-    assert_eq!(counts(&key, MADE + 40 * DAY), (false, false), "a life may be shortened");
+    assert_eq!(counts(&key, MADE + 40 * DAY), (false, false), "a newer self-signature may shorten the lifetime");
 }
 
 #[test]
@@ -166,11 +166,11 @@ fn revoked_keys_never_count() {
     assert_eq!(counts(&subkey, MADE), (true, false), "only the subkey is revoked");
     let mut primary = key();
     revoke_key(&mut primary, MADE + DAY);
-    assert_eq!(counts(&primary, MADE), (false, false), "a revoked key takes its subkeys with it");
+    assert_eq!(counts(&primary, MADE), (false, false), "revoking a key also revokes its subkeys");
 }
 
 #[test]
-fn a_revoked_user_id_does_not_prolong_a_key() {
+fn revoked_user_id_does_not_extend_a_key() {
     let mut key = key();
     certify(&mut key, MADE + DAY, Some(1000), Some(true));
     revoke_user(&mut key, MADE + 2 * DAY);
@@ -185,7 +185,7 @@ fn a_revoked_user_id_does_not_prolong_a_key() {
 }
 
 #[test]
-fn only_keys_that_are_bound_for_signing_count() {
+fn only_keys_bound_for_signing_count() {
     let mut key = key();
     bind(&mut key, MADE, Some(0), false);
     assert_eq!(counts(&key, MADE + DAY), (true, false));
@@ -241,7 +241,7 @@ fn malformed_messages_are_refused_without_a_panic() {
         for byte in [b'\0', b'=', b'A'] {
             let mut bytes = good.clone().into_bytes();
             bytes[at] = byte;
-            // It may be the same signature still; it must be the same text.
+            // The signature may still be the same; the text must be the same.
             let text = keys.signed_text(&String::from_utf8(bytes).unwrap());
             assert!(text.is_err() || text.unwrap().trim_end() == TEXT.trim_end(), "byte {at}");
         }
@@ -249,7 +249,7 @@ fn malformed_messages_are_refused_without_a_panic() {
 }
 
 #[test]
-fn a_message_that_would_take_hours_to_parse_is_refused() {
+fn message_that_would_take_hours_to_parse_is_refused() {
     let key = key();
     let long = format!("{}{}", "a".repeat(1 << 16), "\nb".repeat(LONGEST_MESSAGE / 2));
     let error = format!("{:#}", trusted(&key).signed_text(&long).unwrap_err());

@@ -44,7 +44,7 @@ fn place(boot_id: &str, pid_namespace: u64, machine: &str) -> Place {
 }
 
 #[test]
-fn records_of_this_and_of_older_versions_are_read() {
+fn records_of_this_version_and_older_versions_are_parsed() {
     let process = Identity { pid: 7, started: 9 };
     let here = Origin { process, place: Some(place("b-1", 4, "host/id")), locked: true };
     assert_eq!(here.to_string(), "7 9 b-1 4 host/id locked");
@@ -58,13 +58,13 @@ fn records_of_this_and_of_older_versions_are_read() {
 }
 
 #[test]
-fn an_owner_elsewhere_is_dead_only_where_that_is_known() {
+fn owner_elsewhere_is_dead_only_if_known_to_be_dead() {
     let here = place("boot", 1, "host/id");
     let (living, gone) = (Identity::me(), Identity { started: Identity::me().started + 1, ..Identity::me() });
     let free = (Lock::Free, true);
     let unlocked = (Lock::Free, false);
     let unknown = (Lock::Unknown, false);
-    // Whether locks are known on all machines matters only for other machines.
+    // Whether locks reach other machines matters only for an owner on another machine.
     for (process, place, (lock, locked), reach, alive) in [
         (gone, &here, (Lock::Held, true), true, true),
         (living, &here, free, true, false),
@@ -90,7 +90,7 @@ fn an_owner_elsewhere_is_dead_only_where_that_is_known() {
 }
 
 #[test]
-fn mounts_whose_locks_may_be_of_one_machine_are_found() {
+fn mounts_with_local_locks_are_found() {
     let mounts = "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
                   30 22 0:40 / /a rw - nfs4 server:/a rw,vers=4.2,local_lock=none,addr=10.0.0.1\n\
                   31 22 0:41 / /b rw - nfs server:/b rw,vers=3,nolock,local_lock=all,addr=10.0.0.1\n\
@@ -102,7 +102,7 @@ fn mounts_whose_locks_may_be_of_one_machine_are_found() {
 }
 
 #[test]
-fn one_owner_has_a_file_until_it_drops_it() {
+fn only_one_owner_has_a_file_at_a_time() {
     let dir = temp("claim");
     let file = dir.join("owner");
     assert_eq!(status(&file), Status::Unrecorded);
@@ -118,7 +118,7 @@ fn one_owner_has_a_file_until_it_drops_it() {
 }
 
 #[test]
-fn an_owner_that_has_not_written_its_record_is_alive() {
+fn owner_that_has_not_written_its_record_is_alive() {
     let dir = temp("unwritten");
     let file = File::create_new(dir.join("owner")).unwrap();
     assert_eq!(status(&dir.join("owner")), Status::Unrecorded);
@@ -128,7 +128,7 @@ fn an_owner_that_has_not_written_its_record_is_alive() {
 }
 
 #[test]
-fn a_child_process_does_not_inherit_the_lock() {
+fn child_process_does_not_inherit_the_lock() {
     let dir = temp("inherit");
     let file = dir.join("owner");
     let owner = Owner::create(&file, Origin::to_bytes).unwrap();
@@ -140,7 +140,7 @@ fn a_child_process_does_not_inherit_the_lock() {
     fs::remove_dir_all(dir).unwrap();
 }
 
-/// The process that other tests start; no test without its variable.
+/// The process that other tests start. Without the variable it does nothing.
 #[test]
 fn owns_a_run() {
     let Some(cache) = std::env::var_os(CACHE).map(PathBuf::from) else { return };
@@ -150,7 +150,7 @@ fn owns_a_run() {
     crate::deadline::pause(LIMIT);
 }
 
-/// A run of another process is not swept while that lives, and is swept after SIGKILL.
+/// Sweeping keeps the run of another live process, and removes it after that process was killed.
 fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
     let dir = temp(name);
     let program = std::env::current_exe().unwrap();
@@ -162,9 +162,9 @@ fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
     });
     let private = PathBuf::from(fs::read_to_string(dir.join("ready")).unwrap());
     sweep(&dir);
-    assert!(private.exists(), "the folder of a live run was removed");
+    assert!(private.exists(), "sweep removed the folder of a live run");
     other.kill();
-    wait_for("the end of the other run's remains", || {
+    wait_for("the removal of the other run's folder", || {
         sweep(&dir);
         !private.exists()
     });
@@ -172,18 +172,18 @@ fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
 }
 
 #[test]
-fn run_of_another_process_is_swept_after_its_end_only() {
+fn run_of_another_process_is_swept_only_after_its_end() {
     run_lives_as_long_as_its_process("process", &[]);
 }
 
 #[test]
-fn run_in_another_pid_namespace_is_swept_after_its_end_only() {
+fn run_in_another_pid_namespace_is_swept_only_after_its_end() {
     let mut flags = vec!["--pid", "--fork", "--kill-child", "--mount-proc"];
     if !rustix::process::geteuid().is_root() {
         flags.extend(["--user", "--map-root-user"]);
     }
     let (sh, words) = (Shell::new().unwrap(), &flags);
-    // Not every user may make a namespace.
+    // Not every user may create a namespace.
     if exec::run(cmd!(sh, "unshare {words...} true"), LIMIT).is_ok() {
         let program = exec::find("unshare").unwrap();
         run_lives_as_long_as_its_process("namespace", &[&[program.to_str().unwrap()], &flags[..]].concat());

@@ -5,28 +5,28 @@ use std::sync::Mutex;
 
 use super::{clock, is_terminal};
 
-/// Where the size of the terminal is unknown.
+/// The assumed size of a terminal whose size is unknown.
 const WIDTH: usize = 80;
 const HEIGHT: usize = 24;
 
-/// The colours of the console. Every other control character may be part of a foreign text, and would steer the terminal.
+/// The console's colours. Any other control character may come from untrusted text and would control the terminal.
 const COLOURS: [&str; 4] = ["\x1b[0m", "\x1b[2m", "\x1b[32m", "\x1b[1;31m"];
 
 static BOARD: Mutex<Board> = Mutex::new(Board { rows: Vec::new(), drawn: Vec::new() });
 
 struct Board {
     rows: Vec<Row>,
-    /// What stands at the bottom of the terminal; the cursor is behind the last of it.
+    /// The lines at the bottom of the terminal; the cursor is after the last one.
     drawn: Vec<String>,
 }
 
-/// A live line. Only the one without a name is hidden while it has no text.
+/// A live line. Only the row without a name is hidden while its text is empty.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) text: String,
 }
 
-/// Prints whole lines and lets the live lines be changed; draws only what differs.
+/// Prints whole lines and updates the live lines. Draws only if something changed.
 pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
     let mut board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
     let mut stderr = std::io::stderr().lock();
@@ -44,16 +44,16 @@ pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
     } else {
         lines.iter().map(|line| format!("{} {line}\n", clock())).collect()
     };
-    // Nobody is left to tell when stderr is closed.
+    // If stderr is closed, the error cannot be reported.
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Writes between whole lines, and not on a terminal, where live lines would be torn.
+/// Writes text between whole lines. Writes nothing on a terminal, where it would break the live lines.
 pub(super) fn raw(text: &str) {
     let _board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
     let mut stderr = std::io::stderr().lock();
     if !is_terminal() {
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, the error cannot be reported.
         let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
 }
@@ -67,7 +67,8 @@ fn size() -> (usize, usize) {
     }
 }
 
-/// The live lines as they fit: one that wraps, or a first one that has scrolled away, could not be replaced in place.
+/// The live lines, cut to fit: a line that wraps, or a first line that has scrolled away, could not be replaced in
+/// place.
 fn shown(rows: &[Row], width: usize, height: usize) -> Vec<String> {
     let line = |row: &Row| match (row.name.is_empty(), row.text.is_empty()) {
         (true, true) => None,
@@ -80,8 +81,8 @@ fn shown(rows: &[Row], width: usize, height: usize) -> Vec<String> {
     rows.iter().filter_map(line).map(one_line).map(fitting).take(height.saturating_sub(1)).collect()
 }
 
-/// The text with newlines and colours, and a mark in place of each other character that steers a terminal or turns the
-/// direction of the text behind it.
+/// The text with its newlines and colours. A replacement character stands for every other character that controls a
+/// terminal or changes the direction of the following text.
 fn without_controls(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -101,10 +102,10 @@ fn without_controls(text: &str) -> String {
     safe
 }
 
-/// What brings a terminal from `drawn` live lines to these lines above and these live lines.
+/// The output that turns a terminal with `drawn` live lines into one with these new lines above these live lines.
 ///
-/// Live lines are overwritten one by one, which does not flicker. Only before new lines, which may wrap over what is
-/// below, everything is erased first.
+/// Live lines are overwritten one by one, which does not flicker. Only before new lines, which may wrap over the live
+/// lines below, all live lines are erased first.
 fn drawing(drawn: usize, lines: &[String], rows: &[String]) -> String {
     let mut text = "\r".to_owned();
     if drawn > 1 {
@@ -120,7 +121,7 @@ fn drawing(drawn: usize, lines: &[String], rows: &[String]) -> String {
         let end = if index + 1 < rows.len() { "\n" } else { "" };
         text += &format!("\x1b[K{row}{end}");
     }
-    // What is left of more live lines than now.
+    // Erase the rest if there were more live lines before.
     if lines.is_empty() && drawn > rows.len() {
         text += "\x1b[J";
     }
@@ -131,7 +132,7 @@ fn drawing(drawn: usize, lines: &[String], rows: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// As much of a terminal as the drawing needs: a page that scrolls without end.
+    /// The part of a terminal that drawing needs: an endless scrolling page.
     #[derive(Default)]
     struct Terminal {
         page: Vec<Vec<char>>,
@@ -188,9 +189,9 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    /// Whatever is drawn after whatever: said lines stand above in their order, the newest live lines below.
+    /// After every step the printed lines are above in their order, and the newest live lines below.
     #[test]
-    fn live_lines_are_replaced_in_place_and_said_lines_stay() {
+    fn live_lines_are_replaced_in_place_and_printed_lines_stay() {
         let steps: &[(&[&str], &[&str])] = &[
             (&[], &["a: build"]),
             (&["first"], &["a: build", "b: waits"]),
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_does_not_steer_the_terminal() {
+    fn untrusted_text_does_not_control_the_terminal() {
         for (text, expected) in [
             ("plain\näöü\r\nend", "plain\näöü\nend"),
             ("\x1b[1;31mFAILED\x1b[0m a\tb", "\x1b[1;31mFAILED\x1b[0m a b"),

@@ -1,4 +1,4 @@
-//! Named live lines, and which of them a thread writes to.
+//! Named live lines, and which one a thread writes to.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,31 +9,30 @@ thread_local! {
     static CURRENT: RefCell<Lane> = RefCell::default();
 }
 
-/// One of several pieces of work that run side by side: a live line of its own, and a name in front of what it says.
+/// One of several parallel pieces of work: its own live line, and a name in front of every line it prints.
 ///
-/// A thread begins in the lane without a name. What it starts in turn does not inherit its lane: a thread that says
-/// something for another one must [`enter`](Lane::enter) the lane that it got from [`Lane::current`].
+/// A thread starts in the lane without a name, and does not inherit the lane of the thread that started it. A thread
+/// that prints on behalf of another must [`enter`](Lane::enter) the lane that the other got from [`Lane::current`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lane(Arc<str>);
 
-/// The thread is in the lane while this lives.
+/// The thread is in the lane until this value is dropped.
 pub struct Entered(Lane);
 
 impl Lane {
-    /// Opens a live line below those that exist. It stays, with its name alone when there is nothing to tell, until it
-    /// is closed.
+    /// Opens a live line below the existing ones. It stays until it is closed; without text it shows only its name.
     pub fn open(name: &str) -> Lane {
         let lane = Lane(name.into());
         board::change(&[], |rows| rows.push(Row { name: name.to_owned(), text: String::new() }));
         lane
     }
 
-    /// The one in which this thread is.
+    /// The lane of this thread.
     pub fn current() -> Lane {
         CURRENT.with_borrow(Lane::clone)
     }
 
-    /// Makes everything that this thread says, and each phase that it starts, belong to the lane.
+    /// Assigns everything that this thread prints, and each phase that it starts, to the lane.
     pub fn enter(&self) -> Entered {
         Entered(CURRENT.replace(self.clone()))
     }
@@ -42,7 +41,7 @@ impl Lane {
         &self.0
     }
 
-    /// Prints a line above the live lines; the name is in front of each line of a longer text.
+    /// Prints a line above the live lines, with the name in front of each line of a longer text.
     pub fn say(&self, line: &str) {
         board::change(&self.named(line), |_| {});
     }
@@ -54,7 +53,7 @@ impl Lane {
         text.lines().map(|line| format!("{}: {line}", self.0)).collect()
     }
 
-    /// Replaces the lane's live line; does nothing where stderr is no terminal, or when the lane is closed.
+    /// Replaces the lane's live line. Does nothing if stderr is not a terminal or the lane is closed.
     pub fn live(&self, line: &str) {
         board::change(&[], |rows| match rows.iter_mut().find(|row| row.name == *self.0) {
             Some(row) => line.clone_into(&mut row.text),
@@ -80,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_reads_a_line_knows_whose_it_is() {
+    fn every_line_has_the_name_of_its_lane() {
         assert_eq!(Lane("one".into()).named("a\n b"), ["one: a", "one:  b"]);
         assert_eq!(Lane::default().named("a\nb"), ["a\nb"]);
     }
 
     #[test]
-    fn a_thread_is_in_one_lane_at_a_time_and_its_children_in_none() {
+    fn thread_is_in_one_lane_and_its_children_in_none() {
         assert_eq!(Lane::current(), Lane::default());
         let (outer, inner) = (Lane("outer".into()), Lane("inner".into()));
         let _outer = outer.enter();

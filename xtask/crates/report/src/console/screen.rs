@@ -1,21 +1,21 @@
-//! Where console output goes: lines, and below them a live line that is replaced in place.
+//! The destination of console output: lines, and below them a live line that is replaced in place.
 
 use std::io::Write;
 
 /// Clears the live line.
 pub(super) const CLEAR: &str = "\r\x1b[K";
 
-/// Something that shows lines. Implemented for writers here; a program that shares one terminal between several
-/// sources of progress implements it over its own.
+/// Shows lines. This module implements it for writers; a program in which several sources of progress share one
+/// terminal has its own implementation.
 pub trait Screen: Send {
-    /// Shows whole lines, each ended by a newline, and then this live line; an empty one is none.
+    /// Shows complete lines, each ended by a newline, and then the live line. An empty `live` removes the live line.
     fn show(&mut self, lines: &str, live: &str);
 
-    /// A phase begins, or with none ends. Lines in between belong to it.
+    /// A phase begins, or ends if the name is None. Lines in between belong to the phase.
     fn phase(&mut self, _name: Option<&str>) {}
 }
 
-/// A writer on which nobody else writes.
+/// A writer without other users.
 pub(super) struct Plain {
     out: Box<dyn Write + Send>,
     live: bool,
@@ -31,7 +31,7 @@ impl Screen for Plain {
     fn show(&mut self, lines: &str, live: &str) {
         let clear = if self.live { CLEAR } else { "" };
         self.live = !live.is_empty();
-        // A failing writer costs the reader lines, never the run: the events are in the log.
+        // A failing writer loses console lines, but does not fail the run: the events are in the log.
         let _ = write!(self.out, "{clear}{lines}{live}").and_then(|()| self.out.flush());
     }
 }

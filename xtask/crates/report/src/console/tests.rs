@@ -1,4 +1,4 @@
-//! What a reader sees, byte for byte.
+//! Compares the console output byte for byte.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use super::screen::CLEAR;
 use super::*;
 use crate::fixture;
 
-/// A writer whose content can be looked at.
+/// A writer whose content the test can read.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -23,7 +23,7 @@ impl Write for Paper {
     }
 }
 
-/// Stderr that was closed.
+/// A stderr that was closed.
 struct Closed;
 
 impl Write for Closed {
@@ -49,12 +49,12 @@ fn file(verbosity: Verbosity) -> Options {
 }
 
 #[test]
-fn a_run_in_a_log_reads_like_this() {
+fn log_output_matches_golden_file() {
     assert_eq!(shown(&fixture::run(), file(Verbosity::Normal)), include_str!("../../tests/console.txt"));
 }
 
 #[test]
-fn quiet_shows_what_went_wrong_and_the_summary() {
+fn quiet_shows_problems_and_summary() {
     let text = shown(&fixture::run(), file(Verbosity::Quiet));
     let normal = shown(&fixture::run(), file(Verbosity::Normal));
     assert!(text.lines().all(|line| normal.lines().any(|other| other == line)), "{text}");
@@ -64,10 +64,10 @@ fn quiet_shows_what_went_wrong_and_the_summary() {
 }
 
 #[test]
-fn a_machine_is_a_line_and_its_notes_are_shown_even_to_the_quiet() {
+fn machine_notes_are_shown_even_when_quiet() {
     let booted: Vec<Event> =
         fixture::run_in_machine().into_iter().filter(|event| matches!(event, Event::Booted { .. })).collect();
-    let notes = "10:00:05 note: restored from a memory snapshot: keys and certificates are those of the run that made it\n\
+    let notes = "10:00:05 note: restored from a memory snapshot: keys and certificates come from the run that created it\n\
                  10:00:05 note: the lock is old\n\
                  10:00:05 note: busybox-static 1.0 all: the locked 0.9 is no longer on the mirror\n";
     assert_eq!(shown(&booted, file(Verbosity::Quiet)), notes);
@@ -91,7 +91,7 @@ fn verbose_shows_counters_and_all_evidence() {
 }
 
 #[test]
-fn a_terminal_has_one_live_line_that_is_gone_at_the_end() {
+fn terminal_has_one_live_line_that_disappears_at_the_end() {
     let at = fixture::at;
     let start = |case: &str| Event::CaseStarted { at: at(10), case: case.into() };
     let paper = Paper::default();
@@ -108,7 +108,7 @@ fn a_terminal_has_one_live_line_that_is_gone_at_the_end() {
     assert_eq!(after(Some(fixture::planned(2)), 0), "\r\x1b[K2 cases, seed 42\nsuite 0/2 · 0 running · 0 s");
     assert_eq!(after(Some(start("rv.a")), 0), "\r\x1b[Ksuite 0/2 · 1 running · 4 s");
     assert_eq!(after(Some(start("rv.b")), 0), "\r\x1b[Ksuite 0/2 · 2 running · 4 s");
-    // A pass is only a number here.
+    // On a terminal, a pass only increments the counter.
     assert_eq!(after(Some(fixture::case("rv.a", Outcome::Passed)), 0), "\r\x1b[Ksuite 1/2 · 1 running · 14 s");
     assert_eq!(after(None, 40), "\r\x1b[Ksuite 1/2 · 1 running · 34 s");
     assert_eq!(
@@ -122,7 +122,7 @@ fn a_terminal_has_one_live_line_that_is_gone_at_the_end() {
 }
 
 #[test]
-fn colours_come_only_when_asked_for() {
+fn colours_are_off_by_default() {
     let options = |colour| Options { terminal: true, colour, verbosity: Verbosity::Verbose, ..Options::default() };
     let events: Vec<Event> =
         fixture::run().into_iter().filter(|event| matches!(event, Event::CaseFinished { .. })).collect();
@@ -135,7 +135,7 @@ fn colours_come_only_when_asked_for() {
 }
 
 #[test]
-fn hostile_text_does_not_drive_the_terminal() {
+fn hostile_text_does_not_control_the_terminal() {
     for raw in fixture::hostile_texts() {
         let events = fixture::hostile(&raw);
         for verbosity in [Verbosity::Quiet, Verbosity::Verbose] {
@@ -150,13 +150,13 @@ fn hostile_text_does_not_drive_the_terminal() {
 }
 
 #[test]
-fn a_closed_writer_ends_nothing() {
+fn closed_writer_does_not_fail_the_run() {
     let mut console = Console::new(Box::new(Closed), Options::default());
     fixture::run().iter().for_each(|event| console.event(event));
 }
 
 #[test]
-fn a_shared_screen_gets_whole_lines_and_the_live_line_apart() {
+fn shared_screen_gets_lines_and_live_line_separately() {
     type Shown = Arc<Mutex<Vec<(String, String)>>>;
     struct Shared(Shown);
     impl Screen for Shared {

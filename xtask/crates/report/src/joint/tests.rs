@@ -1,4 +1,4 @@
-//! Two runs and one that did not begin, in every form.
+//! All joint report formats for two runs and one run that did not begin.
 
 use roxmltree::Document;
 
@@ -29,7 +29,7 @@ fn joint() -> Joint {
 }
 
 #[test]
-fn the_worst_verdict_counts() {
+fn worst_verdict_counts() {
     assert_eq!(joint().exit(), Exit::Infrastructure);
     for (children, expected) in [
         (vec![], Exit::NothingRan),
@@ -43,7 +43,7 @@ fn the_worst_verdict_counts() {
 }
 
 #[test]
-fn the_summary_has_a_line_for_each_run() {
+fn summary_has_a_line_for_each_run() {
     assert_eq!(
         joint().summary("reports/x"),
         "mix64, tiny, big: infrastructure failed (exit 102) in 1 min 30 s\n\
@@ -56,7 +56,7 @@ fn the_summary_has_a_line_for_each_run() {
 }
 
 #[test]
-fn the_record_lists_the_runs() {
+fn record_lists_the_runs() {
     let record: serde_json::Value = serde_json::from_str(&joint().run_json()).unwrap();
     assert_eq!((&record["exit"]["code"], &record["shard"], &record["jobs"]), (&102.into(), &"2/4".into(), &2.into()));
     let children = record["children"].as_array().unwrap();
@@ -66,7 +66,7 @@ fn the_record_lists_the_runs() {
 }
 
 #[test]
-fn the_page_tells_again_what_went_wrong() {
+fn page_repeats_unexpected_results() {
     let page = joint().markdown();
     assert!(page.contains("\n| [tiny](tiny/summary.md) | Conformance failures (100) | 1 passed, 1 failed,"), "{page}");
     assert!(page.contains("\n| big | Infrastructure failed (102) | no cases |  |  |  |\n"), "{page}");
@@ -78,7 +78,7 @@ fn the_page_tells_again_what_went_wrong() {
     assert!(!page.contains("mix64: not as expected"), "{page}");
 }
 
-/// A suite for each architecture; the cases are those of the runs' own files, and what did not begin is an error.
+/// A suite for each architecture. Cases equal those of the runs' own files; a run that did not begin is an error.
 #[test]
 fn junit_has_a_suite_for_each_run() {
     let text = String::from_utf8(joint_junit(&joint(), &Form::default()).unwrap()).unwrap();
@@ -100,9 +100,9 @@ fn junit_has_a_suite_for_each_run() {
     assert_eq!(cases(2), [("harness".to_owned(), true)]);
 }
 
-/// Whatever made the joint verdict red is red in the file too, also when no event says so.
+/// The cause of a red joint verdict is red in the file too, even if no event reports it.
 #[test]
-fn a_red_verdict_is_never_a_green_file() {
+fn red_verdict_makes_a_red_file() {
     for exit in [Exit::Infrastructure, Exit::Internal, Exit::Interrupted] {
         let mut joint = joint();
         joint.children.truncate(1);
@@ -113,7 +113,7 @@ fn a_red_verdict_is_never_a_green_file() {
 }
 
 #[test]
-fn hostile_text_stays_in_its_place() {
+fn hostile_text_stays_text() {
     for text in fixture::hostile_texts() {
         let mut joint = joint();
         joint.children[1].events = fixture::hostile(&text);

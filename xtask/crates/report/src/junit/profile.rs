@@ -1,9 +1,10 @@
-//! The file that the `junit-report` crate writes, made what consumers expect: the attributes of the strict profile, then
-//! what a flavour adds. Texts are left as they are.
+//! Rewrites the file of the `junit-report` crate for consumers: adds the attributes of the strict profile, then those
+//! of the flavour. Does not change texts.
 //!
-//! Strict: `testsuites@name,tests,failures,errors,time`, `testsuite@id,name,tests,failures,errors,skipped,time,timestamp,
-//! hostname` with `properties`, `testcase@name,classname,time` with one of `skipped`, `error`, `failure`, then
-//! `system-out`. It is valid by every schema in use except Ant's, which knows no skips.
+//! Strict: `testsuites@name,tests,failures,errors,time`,
+//! `testsuite@id,name,tests,failures,errors,skipped,time,timestamp,hostname` with `properties`,
+//! `testcase@name,classname,time` with one of `skipped`, `error`, `failure`, then `system-out`. It is valid by every
+//! schema in use except Ant's, which has no skips.
 
 use anyhow::{Context, Result, anyhow};
 use junit_report::Report;
@@ -32,14 +33,14 @@ pub(super) fn written(mut sheets: Vec<Sheet>, form: &Form) -> Result<Vec<u8>> {
         .context("cannot make junit.xml")
 }
 
-/// A walk over the crate's file, beside the suites that it was made from.
+/// Walks through the crate's file and in parallel through the suites from which the crate wrote it.
 struct Rewriting<'a> {
     sheets: &'a [Sheet],
     form: &'a Form,
     out: Writer<Vec<u8>>,
-    /// Suite and case that were begun last.
+    /// The current suite and case.
     at: Option<(usize, Option<usize>)>,
-    /// Attempts of the case are still to be written.
+    /// The attempts of the case are not yet written.
     open: bool,
 }
 
@@ -78,10 +79,10 @@ impl Rewriting<'_> {
                 let (suite, case) = self.at.context("a case outside of a suite")?;
                 let case = case.map_or(0, |case| case + 1);
                 self.at = Some((suite, Some(case)));
-                let entry = self.sheets[suite].entries.get(case).context("a case that nobody gave")?;
+                let entry = self.sheets[suite].entries.get(case).context("a case that is not in the input")?;
                 return self.case(entry, empty);
             }
-            // Two of the schemas know no type of a skip.
+            // Two of the schemas do not allow a type for a skip.
             "skipped" if self.form.flavour != Flavour::Extended => {
                 let mut bare = BytesStart::new("skipped");
                 bare.extend_attributes(tag.attributes().flatten().filter(|given| given.key.as_ref() != b"type"));
@@ -166,7 +167,7 @@ impl Rewriting<'_> {
         Ok(self.out.write_event(Event::End(BytesEnd::new("properties")))?)
     }
 
-    /// The attempts of the case, once, where Surefire has them: behind how it ended, before its output.
+    /// Writes the attempts of the case once, at the place that Surefire uses: after the result, before the output.
     fn attempts(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
@@ -194,14 +195,14 @@ impl Rewriting<'_> {
         Ok(())
     }
 
-    /// Between elements only: for people and for `diff`.
+    /// Used between elements only, so that people and `diff` get lines.
     fn new_line(&mut self) {
         self.out.get_mut().push(b'\n');
     }
 }
 
 impl Sheet {
-    /// The attributes behind `id`.
+    /// The attributes after `id`.
     fn suite_facts(&self) -> [(&'static str, String); 8] {
         [
             ("name", XmlText::name(&self.name).as_str().to_owned()),
@@ -215,7 +216,7 @@ impl Sheet {
         ]
     }
 
-    /// To the second; 1970 for what is no time.
+    /// Precise to the second; 1970 if the start is not a valid time.
     fn timestamp(&self) -> String {
         let started = self.started.parse::<jiff::Timestamp>().ok().filter(|time| time.as_second() >= 0);
         started.unwrap_or(jiff::Timestamp::UNIX_EPOCH).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -230,7 +231,7 @@ fn errors(sheet: &Sheet) -> usize {
     sheet.count(|mark| matches!(mark, Mark::Error))
 }
 
-/// Always three digits: some readers know no exponent.
+/// Always three digits: some readers do not know exponents.
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", millis / 1000, millis % 1000)
 }

@@ -1,4 +1,4 @@
-//! A suite before it is written: names made unique, texts brought below the size that consumers take.
+//! A suite before it is written: makes names unique and cuts texts to a size that consumers accept.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use super::{Entry, Mark, facts};
 use crate::text::{XmlText, duration, millis};
 use crate::view::View;
 
-/// All texts of a file together. GitLab refuses 30 MB, TestGrid 100 MB; names and attributes come on top.
+/// Size of all texts of a file. GitLab refuses 30 MB, TestGrid 100 MB; names and attributes come on top.
 const TEXT_BYTES: usize = 16 << 20;
-/// Texts are not cut below this: with so many cases the file is large whatever is done.
+/// Texts are not cut below this size: with so many cases the file is large in any case.
 const LEAST_BYTES: usize = 256;
 
 /// A suite with its cases.
@@ -29,7 +29,7 @@ impl Sheet {
         Sheet {
             name: name.to_owned(),
             started: view.started.to_owned(),
-            // The kernel and machine say more than "localhost", the crate's default, and name nobody's computer.
+            // Kernel and machine say more than "localhost", the crate's default, and do not disclose a host name.
             host: view.run.map_or("unknown", |run| &run.host).to_owned(),
             properties: facts(view),
             entries,
@@ -37,10 +37,10 @@ impl Sheet {
         }
     }
 
-    /// As the crate takes it.
+    /// The suite in the types of the `junit-report` crate.
     pub(super) fn suite(&self) -> TestSuite {
         let mut suite = TestSuite::new(XmlText::name(&self.name).as_str());
-        // What is written instead is in `profile`; the crate's default is the present.
+        // `profile` writes the real timestamp; the crate's default is the current time.
         suite.timestamp = OffsetDateTime::UNIX_EPOCH;
         suite.testcases = self.entries.iter().map(test_case).collect();
         suite.system_out = self.output.as_ref().map(XmlText::cdata);
@@ -55,7 +55,7 @@ impl Sheet {
         self.entries.iter().map(|entry| millis(entry.seconds)).sum()
     }
 
-    /// What readers without a word for attempts are told of them.
+    /// Adds replaced attempts to the output, for readers without an element for attempts.
     pub(super) fn tell_attempts(&mut self) {
         for entry in self.entries.iter_mut().filter(|entry| !entry.attempts.is_empty()) {
             let mut text = entry.output.as_ref().map_or_else(String::new, |output| format!("{}\n", output.as_str()));
@@ -69,8 +69,8 @@ impl Sheet {
     }
 }
 
-/// Gives suites of equal names, and cases of equal name and class in one suite, names of their own: GitLab drops, and
-/// Jenkins merges, what has the name of something else.
+/// Renames suites of equal names, and cases of equal name and class in one suite: GitLab drops duplicates, Jenkins
+/// merges them.
 pub(super) fn tell_apart(sheets: &mut [Sheet]) {
     let mut suites = BTreeSet::new();
     for sheet in sheets {
@@ -90,13 +90,13 @@ fn unused(name: &str, mut insert: impl FnMut(&str) -> bool) -> String {
     if insert(name) {
         return name.to_owned();
     }
-    // In front where a long name would lose it at the end.
+    // The number is in front: at the end, a cut of a long name would remove it.
     let other = |number: usize| format!("({number}) {name}");
     let numbers = 2..usize::MAX;
     numbers.map(other).find(|name| insert(name)).unwrap_or_default()
 }
 
-/// Cuts the longest texts until all together are small enough.
+/// Cuts the longest texts until the sum is small enough.
 pub(super) fn fit(sheets: &mut [Sheet]) {
     let texts = |sheet: &Sheet| -> Vec<usize> {
         let of_entry = |entry: &Entry| [entry.text_bytes(), entry.output.as_ref().map_or(0, |o| o.as_str().len())];
@@ -118,13 +118,13 @@ pub(super) fn fit(sheets: &mut [Sheet]) {
 }
 
 impl Entry {
-    /// As far as it is written: a pass has no text.
+    /// Size of the text in the file: a pass has no text.
     fn text_bytes(&self) -> usize {
         if matches!(self.mark, Mark::Success) { 0 } else { self.text.as_str().len() }
     }
 }
 
-/// The only place where texts pass into the crate: attributes as they are, bodies as CDATA.
+/// The only place that passes texts to the crate: attributes unchanged, bodies as CDATA.
 fn test_case(entry: &Entry) -> TestCase {
     let type_ = entry.kind.to_owned();
     let message = entry.message.as_str().to_owned();

@@ -1,4 +1,4 @@
-//! A file with one suite of outcomes that belong to no run: what `cargo xtask compare` found.
+//! A file with one suite of outcomes that do not belong to a run: the result of `cargo xtask compare`.
 
 use anyhow::Result;
 use model::Outcome;
@@ -11,11 +11,11 @@ pub struct SingleCase {
     pub name: String,
     pub class: String,
     pub outcome: Outcome,
-    /// Shown as the case's output; nothing if it is empty.
+    /// Shown as the output of the case; empty: no output.
     pub output: String,
 }
 
-/// The bytes of a file with the one suite. Never without a case: nothing at all is an error.
+/// The bytes of a file with this one suite. Always contains a case: an empty suite becomes an error.
 pub fn single_suite(name: &str, started: &str, cases: &[SingleCase]) -> Result<Vec<u8>> {
     let mut entries: Vec<Entry> = cases.iter().map(entry).collect();
     if entries.is_empty() {
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_suite_is_red() {
+    fn empty_suite_is_red() {
         let text = |cases: &[SingleCase]| String::from_utf8(single_suite("s", "", cases).unwrap()).unwrap();
         assert!(text(&[]).contains("nothing-ran"));
         let failed = Outcome::Failed { message: "a]]>b".into(), evidence: vec!["00  01".into()] };

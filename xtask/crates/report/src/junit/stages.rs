@@ -1,5 +1,5 @@
-//! A file for each stage of a run: its phases, and each group of checks. For systems that show files one by one, and for
-//! those that want `artifacts/junit_*.xml`.
+//! A JUnit file for each stage of a run: each phase, and each group of checks. For systems that show files one by one,
+//! and for systems that expect `artifacts/junit_*.xml`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::view::View;
 
 /// Name and bytes of each file: `junit_<arch>-<stage>.xml`, and `junit_<arch>-run.xml` about the run as a whole.
 ///
-/// The cases are those of `junit.xml`, each in one of the files, with the same names and classes.
+/// The files contain the cases of `junit.xml`, each case in one file, with the same names and classes.
 pub fn stages(events: &[Event], form: &Form) -> Result<Vec<(String, Vec<u8>)>> {
     let view = View::of(events);
     let (phases, groups) = entries(&view, verdict::exit(events), &BTreeMap::new());
@@ -37,7 +37,7 @@ pub fn stages(events: &[Event], form: &Form) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(files)
 }
 
-/// What a file name can hold on every system: TestGrid takes what stands between underscores apart.
+/// Keeps the characters that every file system allows in a name. TestGrid splits names at underscores.
 fn word(text: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     text.chars().take(60).map(kept).collect::<String>().replace('.', "-")

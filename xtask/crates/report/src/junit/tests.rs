@@ -1,4 +1,4 @@
-//! The file is read back by two readers that know nothing of the writer: an XML parser, and nextest's JUnit reader.
+//! Two independent readers read the file back: an XML parser, and nextest's JUnit reader.
 
 use roxmltree::{Document, Node};
 
@@ -9,7 +9,7 @@ fn text_of(events: &[Event]) -> String {
     String::from_utf8(junit(events, &Form::default()).unwrap()).unwrap()
 }
 
-/// What a consumer sees of a case: class name, name, and of its mark: element, type, message, text.
+/// A case as a consumer sees it: class name, name, then element, type, message and text of its result element.
 fn cases<'a>(file: &'a Document<'_>) -> Vec<[&'a str; 6]> {
     let row = |case: Node<'a, '_>| {
         let mark = case.children().find(|node| ["failure", "error", "skipped"].contains(&node.tag_name().name()));
@@ -64,13 +64,13 @@ fn every_outcome_has_its_element() {
 }
 
 #[test]
-fn the_phases_tell_of_the_machine() {
+fn phases_output_describes_the_machine() {
     let text = text_of(&fixture::run_in_machine());
     for line in [
         "\nemulator: QEMU 11.1.3 (debian)\n",
         "\naccelerator: tcg: the guest is of another architecture than the host\n",
-        "\nstart: warm, restored from a memory snapshot: keys and certificates are those of the run that made it;",
-        "\npackages: 2, named in run.json\n",
+        "\nstart: warm, restored from a memory snapshot: keys and certificates come from the run that created it;",
+        "\npackages: 2, listed in run.json\n",
         "\nnote: the lock is old\n",
     ] {
         assert!(text.contains(line), "`{line}` is missing in:\n{text}");
@@ -78,7 +78,7 @@ fn the_phases_tell_of_the_machine() {
 }
 
 #[test]
-fn suites_carry_names_counts_times_and_facts() {
+fn suites_have_names_counts_times_and_facts() {
     let text = text_of(&fixture::run());
     let file = Document::parse(&text).unwrap();
     let suites: Vec<Node<'_, '_>> = file.root_element().children().filter(Node::is_element).collect();
@@ -100,15 +100,15 @@ fn suites_carry_names_counts_times_and_facts() {
 }
 
 #[test]
-fn hostile_text_in_every_field_is_read_back_by_two_readers() {
+fn two_readers_read_back_hostile_text_in_every_field() {
     for raw in fixture::hostile_texts() {
         let text = text_of(&fixture::hostile(&raw));
         let file = Document::parse(&text).unwrap_or_else(|error| panic!("{error} for {raw:.80?}"));
         let cases = cases(&file);
         assert_eq!(cases.len(), 7 + 7 + 1);
-        // The XML reader sees what `XmlText` holds, neither more nor less.
+        // The XML reader sees exactly the content of `XmlText`.
         let name = XmlText::name(&raw);
-        // All cases of this run have the same name, so the later ones were told apart.
+        // All cases of this run have the same name, so all but the first were renamed.
         let names: Vec<XmlText> = (2..9).map(|n| XmlText::name(format!("({n}) {}", name.as_str()))).collect();
         let failures: Vec<&[&str; 6]> = cases.iter().filter(|case| case[2] == "failure" && case[1] != "run").collect();
         assert_eq!(failures.len(), 2);
@@ -143,7 +143,7 @@ fn no_prefix_of_a_run_is_green() {
 }
 
 #[test]
-fn what_never_finished_is_an_error_of_its_own() {
+fn unfinished_phases_and_cases_are_errors() {
     let at = String::new;
     let events = [
         fixture::started(),
@@ -168,7 +168,7 @@ fn what_never_finished_is_an_error_of_its_own() {
 }
 
 #[test]
-fn red_exactly_when_the_verdict_is() {
+fn file_is_red_exactly_when_the_verdict_is_red() {
     let started = fixture::started;
     let finished = |exit| fixture::finished(exit);
     let skip = || fixture::case("rv.a", Outcome::Skipped { need: "control".into() });
@@ -191,7 +191,7 @@ fn red_exactly_when_the_verdict_is() {
 }
 
 #[test]
-fn a_broken_build_is_no_conformance_failure() {
+fn broken_build_is_not_a_conformance_failure() {
     let events =
         [fixture::started(), fixture::phase("build", Outcome::failed("undefined: x")), fixture::finished(Exit::Build)];
     let text = text_of(&events);
@@ -200,7 +200,7 @@ fn a_broken_build_is_no_conformance_failure() {
 }
 
 #[test]
-fn the_order_of_concurrent_cases_does_not_show() {
+fn order_of_concurrent_cases_does_not_matter() {
     let mut events = fixture::run();
     let text = text_of(&events);
     assert_eq!(text, text_of(&fixture::run()));
@@ -212,9 +212,9 @@ fn the_order_of_concurrent_cases_does_not_show() {
     assert_eq!(text, text_of(&events));
 }
 
-/// A check has one name wherever it runs; what every shard has must not be taken for the same.
+/// A check has the same name in every shard. Cases that every shard has must not have the same name.
 #[test]
-fn a_shard_is_in_the_names_of_suites_and_phases_only() {
+fn shard_is_only_in_the_names_of_suites_and_phases() {
     let mut events = fixture::run();
     let Event::RunStarted { run, .. } = &mut events[0] else { panic!("{:?}", events[0]) };
     run.shard = Some("2/4".into());

@@ -1,4 +1,4 @@
-//! The file against its own types, its schema and the events that it is made from.
+//! Compares the file with its types, its schema and the events that it is made from.
 
 use super::*;
 use crate::fixture;
@@ -11,15 +11,15 @@ fn of(events: Vec<model::Event>) -> Results {
 }
 
 #[test]
-fn the_committed_schema_is_that_of_the_types() {
+fn committed_schema_matches_the_types() {
     assert!(
         Results::schema() == COMMITTED,
-        "the types have changed; write the schema anew: cargo xtask report schema >xtask/crates/report/results.schema.json"
+        "the types have changed: run cargo xtask report schema >xtask/crates/report/results.schema.json"
     );
 }
 
 #[test]
-fn everything_of_a_run_is_there_and_reads_back() {
+fn complete_run_round_trips() {
     let results = of(fixture::run_in_machine());
     let read: Results = serde_json::from_str(&results.json()).unwrap();
     assert_eq!(read, results);
@@ -39,7 +39,7 @@ fn everything_of_a_run_is_there_and_reads_back() {
 }
 
 #[test]
-fn hostile_text_reads_back_as_it_was() {
+fn hostile_text_round_trips() {
     for text in fixture::hostile_texts() {
         let results = of(fixture::hostile(&text));
         let read: Results = serde_json::from_str(&results.json()).unwrap();
@@ -49,7 +49,7 @@ fn hostile_text_reads_back_as_it_was() {
 }
 
 #[test]
-fn no_prefix_of_a_run_is_whole() {
+fn no_prefix_of_a_run_is_complete() {
     let events = fixture::run();
     for end in 1..events.len() {
         let results = of(events[..end].to_vec());

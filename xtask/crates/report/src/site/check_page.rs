@@ -1,4 +1,4 @@
-//! One check: what it wants, where that comes from, and how it ended everywhere.
+//! The page of one check: its requirement, the source of the requirement, and all results.
 
 use maud::{Markup, html};
 
@@ -20,13 +20,13 @@ pub(super) fn page(runs: &Runs<'_>, check: &Check<'_>) -> String {
     Page { base: BASE, title: check.id, here: "", body }.html()
 }
 
-/// The requirement as the suite's table has it, or else as the newest record.
+/// The requirement from the suite, or, if the suite does not have the check, from the newest record.
 fn wants(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     let newest = newest_facts(runs, check);
     let (requirement, from) = match (check.known, newest) {
         (Some(known), _) => (known.requirement.as_str(), known.source.as_str()),
         (None, Some(facts)) => (facts.requirement, facts.source),
-        (None, None) => ("No record of this check has an end, so what it wants is not known here.", ""),
+        (None, None) => ("No recorded run finished this check, so its requirement is unknown.", ""),
     };
     html! {
         p.lead { (line(requirement)) }
@@ -37,7 +37,7 @@ fn wants(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
                 dt { "Observed" } dd { (line(&known.observed)) }
                 dt { "By hand" } dd { (line(&known.by_hand)) }
             } @else {
-                dt { "Note" } dd { "The suite has no such check any more." }
+                dt { "Note" } dd { "The suite no longer contains this check." }
             }
             @if let Some(facts) = newest { dt { "Repeat" } dd { code { (line(facts.repeat)) } } }
         }
@@ -51,7 +51,7 @@ fn newest_facts<'a>(runs: &'a Runs<'_>, check: &Check<'_>) -> Option<&'a Facts<'
     runs.runs.iter().rev().find_map(of_check).and_then(|case| case.facts.as_ref())
 }
 
-/// A row for each case, a column for each lane.
+/// A row for each case and lane with a result.
 fn now(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     html! {
         h2 { "Newest results" }
@@ -62,7 +62,7 @@ fn now(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
                     th scope="col" { "Where" }
                     th scope="col" { "Outcome" }
                     th.n scope="col" { "Time" }
-                    th scope="col" { "What was exercised" }
+                    th scope="col" { "Exercised" }
                     th scope="col" { "History" }
                     th scope="col" { "Run" }
                 } }
@@ -96,14 +96,14 @@ fn counters(case: &Case<'_>) -> String {
     line(&parts.join(", "))
 }
 
-/// What newest results that did not pass say, in full.
+/// The full messages of the newest results that did not pass.
 fn seen(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     let newest =
         check.cases.iter().flat_map(|case| runs.rows[case].results.iter().filter_map(|results| results.last()));
     let said: Vec<_> =
         newest.map(|at| (at, runs.result(*at))).filter(|(_, (_, case))| case.outcome.word() != "passed").collect();
     html! {
-        @if !said.is_empty() { h2 { "What was seen" } }
+        @if !said.is_empty() { h2 { "Messages and evidence" } }
         @for (at, (run, case)) in said {
             section.seen.red[is_red(&case.outcome)] {
                 h3 {
@@ -117,7 +117,7 @@ fn seen(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     }
 }
 
-/// Every result of every run, the newest first.
+/// All results of all runs, the newest first.
 fn past(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     let mut all: Vec<(usize, usize)> =
         check.cases.iter().flat_map(|case| runs.rows[case].results.iter().flatten().copied()).collect();

@@ -1,4 +1,4 @@
-// A convenience only: everything can be read without it. Hides the rows whose text lacks one of the words.
+// Optional: every page is readable without this script. Hides the rows whose text lacks one of the words.
 const input = document.getElementById("filter");
 if (input) {
   for (const hidden of document.querySelectorAll("[data-needs-script]")) hidden.hidden = false;

@@ -1,4 +1,4 @@
-//! The first page: where it ran, what is not as expected, and the grid of cases × lanes.
+//! The first page: lanes, unexpected results, and the grid of cases × lanes.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use super::page::{Page, check_link, counts, ends, id, line, outcome, place, run_
 
 pub(super) fn page(runs: &Runs<'_>) -> String {
     let body = html! {
-        h1 { "What was checked, and where" }
+        h1 { "Check results by architecture" }
         p.lead { (extent(runs)) }
         (lanes(runs))
         (red(runs))
@@ -20,7 +20,8 @@ fn extent(runs: &Runs<'_>) -> String {
     let checks = runs.checks().count();
     let known = runs.known.len();
     let of = if known > 0 { format!(" of {known}") } else { String::new() };
-    let newest = runs.runs.last().map_or_else(String::new, |run| format!(", the newest of {}", when(run.view.started)));
+    let newest =
+        runs.runs.last().map_or_else(String::new, |run| format!(", the newest from {}", when(run.view.started)));
     let plural = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
     format!(
         "{}{newest}. {checks}{of} checks have a result, in {}. Each column shows the newest result of each case.",
@@ -32,15 +33,15 @@ fn extent(runs: &Runs<'_>) -> String {
 /// A row for each lane.
 fn lanes(runs: &Runs<'_>) -> Markup {
     html! {
-        div.scroll role="region" aria-label="Where it ran" tabindex="0" {
+        div.scroll role="region" aria-label="Environments" tabindex="0" {
             table.lanes {
-                caption { h2 { "Where it ran" } }
+                caption { h2 { "Environments" } }
                 thead { tr {
                     th scope="col" { "Architecture" }
-                    th scope="col" { "Executed" }
+                    th scope="col" { "Execution" }
                     th scope="col" { "Newest results" }
                     th scope="col" { "Newest run" }
-                    th scope="col" { "Its verdict" }
+                    th scope="col" { "Verdict of the newest run" }
                     th.n scope="col" { "Time" }
                     th.n scope="col" { "Runs" }
                 } }
@@ -62,7 +63,7 @@ fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
             @if let Some(run) = newest {
                 td { (run_link("", run)) }
                 td { (verdict(run.exit)) }
-                td.n { (run.view.finished.map_or_else(|| "no end".into(), |(_, time)| seconds(time))) }
+                td.n { (run.view.finished.map_or_else(|| "unfinished".into(), |(_, time)| seconds(time))) }
             }
             @let all = runs.ends(number);
             td.n { (all.len()) (ends(&all)) }
@@ -70,13 +71,13 @@ fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
     }
 }
 
-/// Every newest result that makes a run red, with what it says.
+/// The newest results that make a run red, with their messages.
 fn red(runs: &Runs<'_>) -> Markup {
     let rows: Vec<_> = runs.red().collect();
     html! {
         h2 #red { "Not as expected: " (rows.len()) }
         @if rows.is_empty() {
-            p { "Every newest result is as expected." }
+            p { "All newest results are as expected." }
         } @else {
             div.scroll role="region" aria-label="Not as expected" tabindex="0" {
                 table.red {
@@ -84,7 +85,7 @@ fn red(runs: &Runs<'_>) -> Markup {
                         th scope="col" { "Case" }
                         th scope="col" { "Outcome" }
                         th scope="col" { "Where" }
-                        th scope="col" { "What was seen" }
+                        th scope="col" { "Message" }
                     } }
                     tbody {
                         @for (case, lane, run, index) in rows {
@@ -110,14 +111,14 @@ fn grid(runs: &Runs<'_>) -> Markup {
     groups.sort_unstable();
     groups.dedup();
     html! {
-        h2 #grid { "Every case" }
+        h2 #grid { "All cases" }
         p.tools {
-            label { input #only type="checkbox"; " only rows with something that did not pass" }
+            label { input #only type="checkbox"; " only rows with a result other than passed" }
             label hidden data-needs-script="" {
                 "Filter " input #filter type="search" autocomplete="off" placeholder="watch. json";
             }
         }
-        div.scroll.tall role="region" aria-label="Every case" tabindex="0" {
+        div.scroll.tall role="region" aria-label="All cases" tabindex="0" {
             table.grid {
                 thead { tr {
                     th scope="col" { "Case" }

@@ -1,7 +1,7 @@
 //! A static site over recorded runs: a grid of checks × architectures, a page for each check and each run, and the
 //! support table. Pure functions from records to files: equal records give equal bytes.
 //!
-//! The pages need no script, no network and no server. Reading run folders and writing the files is the caller's.
+//! The pages need no script, no network and no server. The caller reads the run folders and writes the files.
 
 mod check_page;
 mod index_page;
@@ -24,38 +24,38 @@ use crate::view::View;
 use model::Runs;
 pub(crate) use names::plain_name;
 
-/// Longest log in the site, in bytes; the run folder has all of it.
+/// Longest log in the site, in bytes; the run folder has the complete log.
 const LOG_BYTES: usize = 256 << 10;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("filter.js");
 
-/// A run as its folder holds it.
+/// The contents of one run folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     pub events: Vec<Event>,
     /// Output of components, by file name.
     pub logs: BTreeMap<String, Vec<u8>>,
-    /// Pictures of the streams of failed cases, by file name.
+    /// Pictures of the watch streams of failed cases, by file name.
     pub timelines: BTreeMap<String, Picture>,
 }
 
-/// A check as the suite's table has it; the records may know others.
+/// A check of the suite. Records may also contain checks that the suite does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
     pub id: String,
     pub level: Level,
     pub requirement: String,
     pub source: String,
-    /// How the check observes it.
+    /// How the check observes the requirement.
     pub observed: String,
-    /// How to see it by hand.
+    /// How to observe the requirement by hand.
     pub by_hand: String,
-    /// How many cases it has, one for each profile.
+    /// The number of cases: one for each profile.
     pub cases: usize,
 }
 
-/// By start, in whatever order they were given.
+/// The records ordered by start.
 pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
     let mut sorted: Vec<&Record> = records.iter().collect();
     sorted.sort_by_cached_key(|record| {
@@ -66,7 +66,7 @@ pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
     sorted
 }
 
-/// The files of the site, by path below its folder. `past` are the lines of earlier runs, whose records are gone.
+/// The files of the site, by path below its folder. `past` has the history entries of runs without a record.
 pub fn site(records: &[Record], known: &[Known], support: &Support, past: &[Entry]) -> BTreeMap<String, Vec<u8>> {
     let runs = Runs::of(records, known, past);
     let mut files = BTreeMap::new();

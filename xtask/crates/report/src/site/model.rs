@@ -1,7 +1,7 @@
-//! What the pages show: runs in the order of time, the lanes they belong to, and a row for each case.
+//! The data of the pages: runs ordered by time, the lanes that they belong to, and a row for each case.
 //!
 //! A lane is a column of the grid: runs of one architecture, executed the same way, of the same minor version, on the
-//! same kind of store. Its history is that of its runs; what it shows of a case is the newest result.
+//! same kind of store. The history of a lane consists of its runs. A lane shows the newest result of each case.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::history::Entry;
 use crate::verdict;
 use crate::view::{Case, Counts, View};
 
-/// Everything the pages are made from.
+/// The data that all pages are made from.
 pub(super) struct Runs<'a> {
-    /// By start.
+    /// Ordered by start.
     pub(super) runs: Vec<Run<'a>>,
     pub(super) lanes: Vec<Lane>,
-    /// By case, in the order of their names.
+    /// By case name.
     pub(super) rows: BTreeMap<&'a str, Row<'a>>,
     checks: BTreeMap<&'a str, Check<'a>>,
     pub(super) known: &'a [Known],
-    /// For each lane when earlier runs began, of which only a line is left, and how they ended; by start.
+    /// For each lane, the start and the verdict of earlier runs that have only a history entry; ordered by start.
     past: Vec<Vec<(&'a str, Exit)>>,
 }
 
@@ -32,11 +32,11 @@ pub(super) struct Run<'a> {
     pub(super) view: View<'a>,
     pub(super) exit: Exit,
     pub(super) lane: usize,
-    /// Name of its page and folder.
+    /// Name of the run's page and folder.
     pub(super) slug: String,
-    /// An anchor for each of `view.cases`.
+    /// One anchor for each of `view.cases`.
     pub(super) anchors: Vec<String>,
-    /// File name in the run folder, and below the folder of the page.
+    /// File name in the run folder, and path below the folder of the page.
     pub(super) logs: Vec<(&'a str, String)>,
     pub(super) timelines: Vec<(&'a str, String)>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Run<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lane {
     pub(super) arch: String,
-    /// `native`, `user mode`, `tcg`, `kvm`; empty for runs that did not boot.
+    /// `native`, `user mode`, `tcg`, `kvm`; empty if the run did not boot.
     pub(super) accelerator: String,
     pub(super) provider: String,
     /// `v1.36`.
@@ -53,19 +53,19 @@ pub(super) struct Lane {
     pub(super) store: String,
 }
 
-/// One case over all lanes.
+/// One case in all lanes.
 pub(super) struct Row<'a> {
     pub(super) check: &'a str,
     pub(super) group: &'a str,
     pub(super) level: &'static str,
-    /// For each lane the runs that have a result, by index, and which of their cases it is; the newest last.
+    /// For each lane, the runs with a result: index of the run and of the case in it. The newest is last.
     pub(super) results: Vec<Vec<(usize, usize)>>,
 }
 
 pub(super) struct Check<'a> {
     pub(super) id: &'a str,
     pub(super) slug: String,
-    /// From the suite's table, where it is still there.
+    /// The check in the suite, if the suite still has it.
     pub(super) known: Option<&'a Known>,
     pub(super) cases: Vec<&'a str>,
 }
@@ -124,7 +124,7 @@ impl<'a> Runs<'a> {
         &self.checks[id]
     }
 
-    /// The run and its case behind one entry of a row.
+    /// The run and the case of one entry of a row.
     pub(super) fn result(&self, at: (usize, usize)) -> (&Run<'a>, &Case<'a>) {
         let run = &self.runs[at.0];
         (run, &run.view.cases[at.1])
@@ -134,7 +134,7 @@ impl<'a> Runs<'a> {
         self.runs.iter().filter(move |run| run.lane == lane)
     }
 
-    /// When each run of a lane began and how it ended, also of those of which only a line is left.
+    /// Start and verdict of each run of a lane, including runs that have only a history entry.
     pub(super) fn ends(&self, lane: usize) -> Vec<(&'a str, Exit)> {
         let here = self.of_lane(lane).map(|run| (run.view.started, run.exit));
         let mut all: Vec<(&str, Exit)> = self.past[lane].iter().copied().chain(here).collect();
@@ -148,7 +148,7 @@ impl<'a> Runs<'a> {
         newest.map(|at| &*self.result(*at).1.outcome).collect()
     }
 
-    /// The newest results that make a run red, in the order of their cases.
+    /// The newest results that make a run red, ordered by case.
     pub(super) fn red(&self) -> impl Iterator<Item = (&'a str, usize, &Run<'a>, usize)> {
         self.rows.iter().flat_map(move |(case, row)| {
             row.results.iter().enumerate().filter_map(move |(lane, results)| {
@@ -176,10 +176,10 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn id(&self) -> &'a str {
-        self.view.run.map_or("a run without a beginning", |run| &run.id)
+        self.view.run.map_or("a run without a start event", |run| &run.id)
     }
 
-    /// The picture of a case's streams, relative to the folder of the run's page.
+    /// The picture of the watch streams of a case, relative to the folder of the run's page.
     pub(super) fn timeline(&self, case: &str) -> Option<String> {
         let wanted = super::names::timeline_of(case);
         let found = self.timelines.iter().find(|(name, _)| *name == wanted);
@@ -198,7 +198,7 @@ impl Lane {
         }
     }
 
-    /// What a history says of it. Its lines do not tell one store of kine from the other, so lanes of those have none.
+    /// The history entries of this lane. Entries do not name the store behind kine, so only lanes on etcd have entries.
     fn past<'a>(&self, entries: &'a [Entry], runs: &[Run<'_>]) -> Vec<(&'a str, Exit)> {
         let executed = |entry: &Entry| match (entry.accelerator.as_deref(), entry.mode.as_deref()) {
             (Some(accelerator), _) => accelerator == self.accelerator,
@@ -220,7 +220,7 @@ impl Lane {
         entries.iter().filter(own).map(|entry| (entry.ts.as_str(), exit(entry))).collect()
     }
 
-    /// What tells it from others of its architecture: `native, process`.
+    /// How the lane differs from others of its architecture: `native, process`.
     pub(super) fn how(&self) -> String {
         let execution = match self.accelerator.as_str() {
             "" => "never booted".to_owned(),
@@ -234,7 +234,7 @@ impl Lane {
     }
 }
 
-/// All lanes in order, and which of them each run belongs to. A run that did not boot belongs to the newest lane of its
+/// All lanes in order, and the lane of each run. A run that did not boot belongs to the newest lane of its
 /// architecture, provider and store.
 fn lanes(views: &[&View<'_>]) -> (Vec<Lane>, Vec<usize>) {
     let booted: Vec<Lane> = views.iter().map(|view| Lane::of(view)).filter(|l| !l.accelerator.is_empty()).collect();

@@ -1,21 +1,21 @@
-//! Names of files and anchors made from text that may hold anything.
+//! Makes names of files and anchors from arbitrary text.
 
 use std::collections::BTreeSet;
 
 /// Longest name in bytes, without the number that makes it unique.
 const LONGEST: usize = 96;
 
-/// Gives each text a name that no other one has.
+/// Gives each text a unique name.
 #[derive(Default)]
 pub(super) struct Names(BTreeSet<String>);
 
 impl Names {
-    /// The name that a text would have alone, or that with a number.
+    /// The plain name of a text, with a number if the name is already used.
     pub(super) fn unique(&mut self, raw: &str) -> String {
         let name = plain_name(raw);
         let mut unique = name.clone();
         let mut number = 1;
-        // Not every file system knows `A` from `a`.
+        // Some file systems do not distinguish `A` from `a`.
         while !self.0.insert(unique.to_lowercase()) {
             number += 1;
             unique = format!("{name}-{number}");
@@ -24,7 +24,7 @@ impl Names {
     }
 }
 
-/// Letters, digits, `_`, `-` and inner dots; never empty, never a hidden file.
+/// Letters, digits, `_`, `-` and inner dots. Never empty, never a hidden file.
 pub(crate) fn plain_name(raw: &str) -> String {
     let mut name = String::new();
     for c in raw.chars() {
@@ -37,7 +37,7 @@ pub(crate) fn plain_name(raw: &str) -> String {
     if name.is_empty() { "unnamed".into() } else { name.into() }
 }
 
-/// The file that the picture of a case's streams has in a run folder.
+/// The file name of the picture of a case's watch streams in a run folder.
 pub(super) fn timeline_of(case: &str) -> String {
     format!("{}.svg", case.replace(['[', ']'], "-").trim_end_matches('-'))
 }

@@ -1,4 +1,4 @@
-//! One run: verdict, what ran where, phases, everything that is not as expected, all cases, logs.
+//! The page of one run: verdict, phases, details of the run, unexpected results, all cases, logs.
 
 use ::model::Outcome;
 use maud::{Markup, html};
@@ -31,7 +31,7 @@ pub(super) fn page(runs: &Runs<'_>, run: &Run<'_>) -> String {
     Page { base: BASE, title: run.id(), here: "", body }.html()
 }
 
-/// What makes the run red, case by case.
+/// The cases that did not pass, unexpected results first.
 fn red(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
     let odd = || run.view.cases.iter().zip(&run.anchors).filter(|(case, _)| case.outcome.word() != "passed");
     let red = || odd().filter(|(case, _)| is_red(&case.outcome));
@@ -65,10 +65,11 @@ fn detail(runs: &Runs<'_>, run: &Run<'_>, case: &Case<'_>, anchor: &str) -> Mark
             (evidence(&case.outcome))
             @if let Some(picture) = run.timeline(case.name) {
                 figure {
-                    @let told = format!("The watch streams of {} beside the store's revisions", line(case.name));
+                    @let told = format!("Watch streams of {} compared with the store's revisions", line(case.name));
                     a href=(picture) { img src=(picture) alt=(told) loading="lazy"; }
                     figcaption {
-                        "Watch streams beside the store's revisions; a dashed box is a change that a stream left out."
+                        "Watch streams compared with the store's revisions. A dashed box marks a change that a stream "
+                        "did not deliver."
                     }
                 }
             }
@@ -90,15 +91,15 @@ fn phases(run: &Run<'_>) -> Markup {
         |time: f64| if longest > 0.0 && time.is_finite() { (time / longest * 100.0).clamp(0.0, 100.0) } else { 0.0 };
     html! {
         h2 { "Phases" }
-        @if run.view.phases.is_empty() { p { "None was recorded." } } @else {
+        @if run.view.phases.is_empty() { p { "No phases were recorded." } } @else {
             div.scroll role="region" aria-label="Phases" tabindex="0" {
                 table {
                     thead { tr {
                         th scope="col" { "Phase" }
-                        th scope="col" { "End" }
+                        th scope="col" { "Outcome" }
                         th.n scope="col" { "Time" }
-                        th scope="col" { "Compared" }
-                        th scope="col" { "What was said" }
+                        th scope="col" { "Relative time" }
+                        th scope="col" { "Message" }
                     } }
                     tbody {
                         @for phase in &run.view.phases {
@@ -117,7 +118,7 @@ fn phases(run: &Run<'_>) -> Markup {
     }
 }
 
-/// A bar of so many percent. The policy of the pages forbids style attributes; the attributes of a picture are none.
+/// A bar with a width in percent. The content security policy forbids style attributes, but not SVG attributes.
 fn bar(percent: f64) -> Markup {
     html! {
         svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true" {
@@ -135,7 +136,7 @@ fn facts(run: &Run<'_>) -> Markup {
     }
     if let Some(booted) = &run.view.booted {
         row("execution", booted.execution);
-        row("factor", &format!("{:.2} (deadlines are multiplied by it)", booted.factor));
+        row("slowdown factor", &format!("{:.2} (deadlines are multiplied by it)", booted.factor));
         booted.versions.iter().for_each(|(server, version)| row(&format!("version of {server}"), version));
     }
     if let Some(machine) = run.view.machine() {
@@ -150,9 +151,9 @@ fn facts(run: &Run<'_>) -> Markup {
         row("run", &info.id);
     }
     html! {
-        h2 { "What ran, and where" }
+        h2 { "Run details" }
         dl.facts { @for (name, value) in &rows { dt { (line(name)) } dd { (line(value)) } } }
-        @if let Some(info) = run.view.run { p { "Repeat all of it:" } (block(&info.command)) }
+        @if let Some(info) = run.view.run { p { "Repeat the run:" } (block(&info.command)) }
     }
 }
 
@@ -199,7 +200,7 @@ fn notes(run: &Run<'_>) -> Markup {
     }
 }
 
-/// The records and logs that lie beside the page.
+/// Links to the records and logs in the folder of the page.
 fn files(run: &Run<'_>) -> Markup {
     html! {
         h2 { "Records and logs" }
@@ -216,7 +217,7 @@ fn cases(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
     html! {
         h2 {
             "All cases: " (run.view.cases.len())
-            @if run.view.missing() > 0 { ", " (run.view.missing()) " planned ones have no result" }
+            @if run.view.missing() > 0 { ", " (run.view.missing()) " planned cases have no result" }
         }
         @if !run.view.cases.is_empty() {
             div.scroll role="region" aria-label="All cases" tabindex="0" {

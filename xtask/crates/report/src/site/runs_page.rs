@@ -1,4 +1,4 @@
-//! All runs, the newest first.
+//! The list of all runs, the newest first.
 
 use maud::html;
 
@@ -14,8 +14,8 @@ pub(super) fn page(runs: &Runs<'_>) -> String {
                     th scope="col" { "Run" }
                     th scope="col" { "Started" }
                     th scope="col" { "Architecture" }
-                    th scope="col" { "Executed" }
-                    th scope="col" { "What" }
+                    th scope="col" { "Execution" }
+                    th scope="col" { "Kubernetes and store" }
                     th scope="col" { "Verdict" }
                     th scope="col" { "Cases" }
                     th.n scope="col" { "Time" }
@@ -31,7 +31,7 @@ pub(super) fn page(runs: &Runs<'_>) -> String {
                             td { (line(&lane.what())) }
                             td { (verdict(run.exit)) }
                             td { (counts(run.view.counts())) }
-                            td.n { (run.view.finished.map_or_else(|| "no end".into(), |(_, time)| seconds(time))) }
+                            td.n { (run.view.finished.map_or_else(|| "unfinished".into(), |(_, time)| seconds(time))) }
                         }
                     }
                 }

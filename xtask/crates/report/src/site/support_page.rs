@@ -1,4 +1,4 @@
-//! The support table as a page.
+//! The page of the support table.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,11 @@ use crate::support::{Evidence, Execution, Judged, Program, ProjectTable, Support
 
 pub(super) fn page(runs: &Runs<'_>, support: &Support) -> String {
     let body = html! {
-        h1 { "What is shown, on which architecture" }
+        h1 { "Evidence by architecture" }
         p.lead {
-            "Each cell names what the recorded runs show and the newest run behind it. A cell without a run says so: "
-            "nothing is concluded from what was not run. Of several runs the newest result of each case counts."
+            "Each cell shows the evidence from the recorded runs and names the newest of these runs. A cell without a "
+            "run shows \"no evidence\": a missing run proves nothing. If several runs have a result for a case, the "
+            "newest counts."
         }
         (programs(runs, support))
         @for table in &support.projects { (project(runs, support, table)) }
@@ -30,7 +31,7 @@ fn heads(support: &Support) -> Markup {
 fn programs(runs: &Runs<'_>, support: &Support) -> Markup {
     html! {
         h2 { "Programs" }
-        @if support.programs.is_empty() { p { "No run has a program in it." } } @else {
+        @if support.programs.is_empty() { p { "No run contains a program." } } @else {
             div.scroll role="region" aria-label="Programs" tabindex="0" {
                 table.support {
                     thead { tr { th scope="col" { "Program" } (heads(support)) } }
@@ -72,7 +73,7 @@ fn executed(runs: &Runs<'_>, how: &str, execution: &Execution) -> Markup {
     }
 }
 
-/// A short link; the whole name is long in a table.
+/// A link to a run, or its id if the run has no page.
 fn run_of(runs: &Runs<'_>, wanted: &str) -> Markup {
     match runs.runs.iter().find(|run| run.id() == wanted) {
         Some(run) => run_link("", run),
@@ -85,17 +86,17 @@ fn project(runs: &Runs<'_>, support: &Support, table: &ProjectTable) -> Markup {
     let title = format!("Criteria of {}", project.name);
     html! {
         h2 { (line(&title)) }
-        p { "From " (source(&project.source)) ", as read in " (line(&project.read)) "." }
+        p { "Source: " (source(&project.source)) ", read in " (line(&project.read)) "." }
         div.scroll role="region" aria-label=(line(&title)) tabindex="0" {
             table.support {
                 thead { tr { th scope="col" { "Criterion" } (heads(support)) } }
                 tbody {
                     tr {
-                        th scope="row" { "Tier that the project names" }
+                        th scope="row" { "Tier assigned by the project" }
                         @for arch in &support.arches {
                             @match project.listed.get(&arch.name) {
                                 Some(tier) => { td { (line(tier)) } }
-                                None => { td.gap { "not named" } }
+                                None => { td.gap { "not listed" } }
                             }
                         }
                     }

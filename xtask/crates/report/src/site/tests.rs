@@ -1,4 +1,4 @@
-//! The pages of made-up and of hostile runs: whole links, valid HTML, nothing from elsewhere, readable colours.
+//! The pages of generated and of hostile runs: working links, valid HTML, no foreign resources, readable colours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,10 +31,10 @@ fn known() -> Vec<Known> {
     ["watch.a", "watch.never-run"].map(known).into()
 }
 
-/// Two runs natively and one in a VM.
+/// Two native runs and one run in a VM.
 fn records() -> Vec<Record> {
     let mut later = fixture::run();
-    let Event::RunStarted { run, .. } = &mut later[0] else { panic!("no beginning") };
+    let Event::RunStarted { run, .. } = &mut later[0] else { panic!("no start event") };
     (run.id, run.started) = ("20261122T100000Z-mix64".into(), "2026-11-22T10:00:00.000Z".into());
     vec![record(later), record(fixture::run_in_machine()), record(fixture::run())]
 }
@@ -58,7 +58,7 @@ fn all<'a>(page: &'a Html, selector: &str) -> Vec<scraper::ElementRef<'a>> {
     page.select(&Selector::parse(selector).unwrap()).collect()
 }
 
-/// Everything that must be true of any site.
+/// Properties of every site.
 fn check(files: &BTreeMap<String, Vec<u8>>) {
     let pages = pages(files);
     let anchors: BTreeMap<&str, BTreeSet<&str>> = pages
@@ -68,7 +68,7 @@ fn check(files: &BTreeMap<String, Vec<u8>>) {
     for (path, page) in &pages {
         assert!(page.errors.is_empty(), "{path}: {:?}", page.errors);
         let ids: Vec<&str> = all(page, "[id]").iter().filter_map(|element| element.attr("id")).collect();
-        assert_eq!(ids.len(), anchors[path].len(), "{path} has an id twice");
+        assert_eq!(ids.len(), anchors[path].len(), "{path} has a duplicate id");
         structure(path, page);
         for element in
             all(page, "[src], [href], [srcset], [action], [data], [style], form, iframe, object, embed, base")
@@ -101,7 +101,7 @@ fn structure(path: &str, page: &Html) {
         "{path}: an outcome without a word"
     );
     for html in all(page, "*") {
-        assert!(!html.value().attrs().any(|(name, _)| name.starts_with("on")), "{path}: a handler");
+        assert!(!html.value().attrs().any(|(name, _)| name.starts_with("on")), "{path}: an event handler");
     }
 }
 
@@ -113,16 +113,16 @@ fn reference(
 ) {
     let name = element.value().name();
     assert!(matches!(name, "a" | "link" | "script" | "img"), "{path}: <{name}>");
-    assert_eq!(element.attr("style"), None, "{path}: the policy of the pages forbids style attributes");
+    assert_eq!(element.attr("style"), None, "{path}: the content security policy forbids style attributes");
     let Some(to) = element.attr("href").or(element.attr("src")) else { return };
     if name == "a" && to.starts_with("https://") {
-        // A reader may follow it; a page never does.
+        // A reader may follow the link; the page itself never loads it.
         assert_eq!(element.attr("rel"), Some("noreferrer"), "{path}: {to}");
         return;
     }
     let (file, anchor) = to.split_once('#').map_or((to, None), |(file, anchor)| (file, Some(anchor)));
     let target = if file.is_empty() { path.to_owned() } else { resolved(path, file) };
-    assert!(files.contains_key(&target), "{path}: {to} leads nowhere ({target})");
+    assert!(files.contains_key(&target), "{path}: {to} has no target ({target})");
     if let Some(anchor) = anchor {
         assert!(anchors[target.as_str()].contains(anchor), "{path}: {to} has no anchor");
     }
@@ -139,7 +139,7 @@ fn resolved(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn pages_are_valid_and_links_lead_somewhere() {
+fn pages_are_valid_and_links_have_targets() {
     let files = built(&records());
     check(&files);
     for path in [
@@ -155,11 +155,11 @@ fn pages_are_valid_and_links_lead_somewhere() {
 }
 
 #[test]
-fn equal_records_give_equal_bytes_in_whatever_order() {
+fn equal_records_give_equal_bytes_in_any_order() {
     let mut records = records();
     let files = built(&records);
     records.swap(0, 2);
-    // Two of them have the same start and id, and keep their order.
+    // Two of the records have the same start and id, and keep their order.
     assert!(built(&records) == files);
     assert!(files.values().all(|bytes| !bytes.is_empty()));
 }
@@ -167,7 +167,7 @@ fn equal_records_give_equal_bytes_in_whatever_order() {
 #[test]
 fn hostile_text_stays_text() {
     for text in fixture::hostile_texts() {
-        // Longer than any limit of a page; a megabyte in every field only takes time.
+        // Longer than any limit of a page. A megabyte in every field would only take more time.
         let text: String = text.chars().take(20_000).collect();
         let mut records = vec![record(fixture::hostile(&text)), record(fixture::run())];
         records[0].logs.insert(text.replace('/', "").chars().take(100).collect(), text.clone().into_bytes());
@@ -177,13 +177,13 @@ fn hostile_text_stays_text() {
             let shown = String::from_utf8_lossy(bytes);
             assert!(!path.contains("..") && !path.starts_with('/') && path.is_ascii(), "{path}");
             assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "a control character in {path}");
-            assert!(!shown.contains('\u{202e}'), "a reversed line in {path}");
+            assert!(!shown.contains('\u{202e}'), "a bidirectional override in {path}");
         }
     }
 }
 
 #[test]
-fn records_without_a_beginning_an_end_or_anything_have_pages_too() {
+fn incomplete_records_have_valid_pages() {
     let mut cut = fixture::run();
     cut.truncate(12);
     for events in [Vec::new(), vec![fixture::started()], cut, fixture::run()[1..].to_vec()] {
@@ -193,7 +193,7 @@ fn records_without_a_beginning_an_end_or_anything_have_pages_too() {
 }
 
 #[test]
-fn a_grid_shows_the_newest_result_and_what_came_before() {
+fn grid_shows_newest_result_and_history() {
     let mut records = records();
     for event in &mut records[0].events {
         if let Event::CaseFinished { case, outcome, .. } = event
@@ -219,7 +219,7 @@ fn a_grid_shows_the_newest_result_and_what_came_before() {
 }
 
 #[test]
-fn a_machine_is_told() {
+fn run_page_describes_the_machine() {
     let MachineInfo { kernel, .. } = fixture::machine();
     let files = built(&records());
     let found =
@@ -255,7 +255,7 @@ fn schemes() -> [BTreeMap<&'static str, &'static str>; 2] {
 }
 
 #[test]
-fn text_can_be_read_in_light_and_dark() {
+fn text_is_readable_in_light_and_dark() {
     let [light, dark] = schemes();
     assert_eq!(light.keys().collect::<Vec<_>>(), dark.keys().collect::<Vec<_>>());
     for colours in [light, dark] {
@@ -273,18 +273,18 @@ fn text_can_be_read_in_light_and_dark() {
             assert!(found >= 3.0, "{bar}: {found:.2}");
         }
     }
-    // No colour beside the two blocks, where nobody would compute it.
+    // The rest of the style sheet has no colours: the tests above would not see them.
     let rest: String =
         STYLE.split(":root {").map(|part| part.split_once('}').map_or(part, |(_, rest)| rest)).skip(1).collect();
     assert!(
         !rest.contains('#') || rest.match_indices('#').all(|(at, _)| rest[at..].starts_with("#only")),
-        "a colour of its own"
+        "a colour outside of the two colour blocks"
     );
     assert!(!STYLE.contains("url(") && !STYLE.contains("@import"));
 }
 
 #[test]
-fn runs_of_which_only_a_line_is_left_show_how_they_ended() {
+fn history_entries_appear_as_verdicts_of_their_lane() {
     let results = crate::Results::of(&[crate::Child::of(fixture::run())]);
     let line = |run: &str, ts: &str, verdict: &str| Entry {
         run: run.into(),
@@ -304,7 +304,7 @@ fn runs_of_which_only_a_line_is_left_show_how_they_ended() {
     let after = shown(&old);
     let wanted = "Last 4 runs, oldest first: 2026-10-01 10:00 all as expected, 2026-10-02 10:00 infrastructure failed, 2026-11-21";
     assert!(after.len() == before.len() && after.iter().any(|title| title.starts_with(wanted)), "{after:?}");
-    // Of another lane, or with its record here.
+    // Entries of another lane, and an entry of a run with a record, do not appear.
     let elsewhere = |change: fn(&mut Entry)| {
         let mut entry = line("c", "2026-10-03T10:00:00Z", "ok");
         change(&mut entry);

@@ -1,4 +1,5 @@
-//! What upstream's tiers ask of an architecture (`targets/support/tiers.yaml`), and what the evidence says to that.
+//! What the tiers of upstream projects require of an architecture (`targets/support/tiers.yaml`), and what the evidence
+//! shows about each requirement.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +8,23 @@ use serde::Deserialize;
 
 use super::{Evidence, Execution, Support};
 
-/// The file.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tiers {
     pub projects: Vec<Project>,
 }
 
-/// A project with tiers of its own.
+/// A project that defines support tiers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Project {
     pub name: String,
-    /// Where the tiers are described: an URL.
+    /// The URL of the description of the tiers.
     pub source: String,
-    /// When that was read.
+    /// When the description was read.
     pub read: String,
-    /// The tier in which the project names an architecture, by GOARCH.
+    /// The tier that the project assigns to an architecture, by GOARCH.
     pub listed: BTreeMap<String, String>,
     pub criteria: Vec<Criterion>,
 }
@@ -34,18 +35,18 @@ pub struct Criterion {
     pub tier: String,
     pub text: String,
     pub evidence: Kind,
-    /// What it speaks of, for what runs can show.
+    /// The component that the criterion is about, if runs can show it.
     #[serde(default)]
     pub component: String,
-    /// Why no run can show it.
+    /// Why no run can show that the criterion is met.
     #[serde(default)]
     pub note: String,
-    /// By GOARCH.
+    /// Facts by GOARCH.
     #[serde(default)]
     pub facts: BTreeMap<String, String>,
 }
 
-/// What can show that a criterion is met; see the file.
+/// The kind of evidence that shows that a criterion is met; see the comments in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -64,7 +65,7 @@ pub(crate) struct ProjectTable {
     pub(crate) rows: Vec<Vec<Judged>>,
 }
 
-/// What the evidence says to one criterion.
+/// What the evidence shows about one criterion on one architecture.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judged {
     pub(crate) weight: Weight,
@@ -76,7 +77,7 @@ pub(crate) struct Judged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
     Shown,
-    /// Something speaks for it, but not all that was asked.
+    /// Some evidence supports the criterion, but less than it requires.
     Part,
     Against,
     Nothing,
@@ -86,7 +87,7 @@ impl Weight {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Weight::Shown => "shown",
-            Weight::Part => "in part",
+            Weight::Part => "partly shown",
             Weight::Against => "not met",
             Weight::Nothing => "no evidence",
         }
@@ -103,7 +104,7 @@ pub(super) fn weigh(project: &Project, support: &Support) -> ProjectTable {
 
 fn judged(criterion: &Criterion, support: &Support, column: usize) -> Judged {
     let versions = support.programs.iter().filter(|program| program.component == criterion.component);
-    // Each with its evidence; the versions are in the order of their names, so the last ones are looked at first.
+    // Versions are ordered by name, so that the reversed iterator starts with the last version.
     let cells: Vec<(&str, &Evidence)> =
         versions.rev().map(|program| (program.version.as_str(), &program.cells[column])).collect();
     match criterion.evidence {
@@ -127,15 +128,15 @@ fn judged(criterion: &Criterion, support: &Support, column: usize) -> Judged {
 
 fn fact(fact: Option<&String>) -> Judged {
     let (weight, text) = match fact.map(String::as_str) {
-        Some("yes") => (Weight::Shown, "upstream says so"),
-        Some("no") => (Weight::Against, "upstream says so"),
+        Some("yes") => (Weight::Shown, "according to upstream"),
+        Some("no") => (Weight::Against, "according to upstream"),
         Some(other) => (Weight::Part, other),
-        None => (Weight::Nothing, "not known here"),
+        None => (Weight::Nothing, "unknown"),
     };
     Judged { weight, text: text.into(), run: None }
 }
 
-/// Shown only by all checks of level must that the suite has, on hardware.
+/// Shown only if all cases of level must that the suite has passed on hardware.
 fn checked(execution: &Execution, musts: usize) -> (Weight, String) {
     let tally = execution.tally(Level::Must);
     let weight = match tally {
@@ -144,11 +145,11 @@ fn checked(execution: &Execution, musts: usize) -> (Weight, String) {
         _ if execution.on_hardware && musts > 0 && tally.passed >= musts => Weight::Shown,
         _ => Weight::Part,
     };
-    (weight, format!("must: {}; the suite has {musts}", tally.sentence()))
+    (weight, format!("must: {}; cases of level must in the suite: {musts}", tally.sentence()))
 }
 
-/// What speaks most for it: hardware before emulators, newer runs before older ones. Other stores than etcd say nothing
-/// about what upstream asks.
+/// The strongest evidence: hardware before emulators, newer runs before older ones. Runs on other stores than etcd say
+/// nothing about upstream's criteria.
 fn best(cells: &[(&str, &Evidence)], judge: impl Fn(&Execution) -> (Weight, String)) -> Judged {
     let all = cells
         .iter()

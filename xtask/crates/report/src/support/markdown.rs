@@ -1,17 +1,17 @@
-//! The support table for a README, an issue or a proposal.
+//! The support table as Markdown, for a README, an issue or a proposal.
 
 use super::{Evidence, Judged, ProjectTable, Support, Weight};
 use crate::markdown::cell;
 use crate::text::title;
 
-/// Two kinds of tables: programs with their evidence, and each project's criteria.
+/// Two kinds of tables: programs with their evidence, and the criteria of each project.
 pub fn markdown(support: &Support) -> String {
-    let mut page = "# What is shown, on which architecture\n\n".to_owned();
-    page += "Each cell names what the recorded runs show and the newest run behind it; a cell without a run says so. Of \
-             several runs the newest result of each case counts. Runs under an emulator speak of the instruction set as \
-             that emulator implements it.\n\n";
+    let mut page = "# Evidence by architecture\n\n".to_owned();
+    page += "Each cell shows the evidence from the recorded runs and names the newest of these runs; a cell without a \
+             run shows \"no evidence\". If several runs have a result for a case, the newest counts. Results from an \
+             emulator apply to the instruction set as that emulator implements it, not to real hardware.\n\n";
     if support.programs.is_empty() {
-        page += "No run has a program in it.\n\n";
+        page += "No run contains a program.\n\n";
     } else {
         page += &head("program", support);
         for program in &support.programs {
@@ -46,11 +46,11 @@ fn shown(evidence: &Evidence) -> String {
 fn project(table: &ProjectTable, support: &Support) -> String {
     let project = &table.project;
     let mut text = format!("## Criteria of {}\n\n", cell(&project.name));
-    text += &format!("From {}, as read in {}.\n\n", cell(&project.source), cell(&project.read));
+    text += &format!("Source: {}, read in {}.\n\n", cell(&project.source), cell(&project.read));
     text += &head("criterion", support);
-    let tier = |arch: &super::Arch| project.listed.get(&arch.name).map_or("not named", String::as_str);
+    let tier = |arch: &super::Arch| project.listed.get(&arch.name).map_or("not listed", String::as_str);
     let listed: String = support.arches.iter().map(|arch| format!(" {} |", cell(tier(arch)))).collect();
-    text += &format!("| Tier that the project names |{listed}\n");
+    text += &format!("| Tier assigned by the project |{listed}\n");
     for (criterion, cells) in project.criteria.iter().zip(&table.rows) {
         let cells: String = cells.iter().map(|judged| format!(" {} |", said(judged))).collect();
         text += &format!("| {}: {} |{cells}\n", cell(&title(&criterion.tier)), cell(&criterion.text));

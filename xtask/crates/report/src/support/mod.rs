@@ -1,8 +1,8 @@
-//! The support table: component × architecture × version, each cell with the runs behind it, and what upstream's tiers
-//! ask.
+//! The support table: component × architecture × version, each cell with the runs that are its evidence, and the
+//! requirements of upstream's tiers.
 //!
-//! Here is what is collected from records. Weighing it against criteria is in `criteria`, the Markdown in `markdown`,
-//! the page in `site`. Nothing is concluded from what is absent: a cell without a run says that there is no evidence.
+//! This module collects evidence from records. `criteria` compares it with the requirements, `markdown` and `site` show
+//! the table. A missing run is no evidence for or against anything: its cell says "no evidence".
 
 mod criteria;
 mod markdown;
@@ -20,22 +20,22 @@ pub use criteria::Tiers;
 pub(crate) use criteria::{Judged, ProjectTable, Weight};
 pub use markdown::markdown;
 
-/// What is shown, for which architectures.
+/// The evidence for each program and architecture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Support {
     pub(crate) arches: Vec<Arch>,
     pub(crate) programs: Vec<Program>,
     pub(crate) projects: Vec<ProjectTable>,
-    /// Cases of level must in the suite's table.
+    /// The number of cases of level must in the suite.
     pub(crate) musts: usize,
 }
 
-/// An architecture that is asked about, with or without evidence.
+/// An architecture that gets a column, with or without evidence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arch {
     /// GOARCH.
     pub name: String,
-    /// For people.
+    /// A name for people.
     pub title: String,
 }
 
@@ -44,46 +44,46 @@ pub struct Arch {
 pub(crate) struct Program {
     pub(crate) component: String,
     pub(crate) version: String,
-    /// For each architecture.
+    /// One cell for each architecture.
     pub(crate) cells: Vec<Evidence>,
 }
 
-/// What is known of one program on one architecture.
+/// The evidence for one program on one architecture.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Evidence {
-    /// The newest run that built it, or found it built, and audited the file.
+    /// The newest run that built the program, or found it in the cache, and audited the file.
     pub(crate) built: Option<String>,
-    /// By how it was executed.
+    /// By kind of execution and store.
     pub(crate) executions: BTreeMap<String, Execution>,
 }
 
-/// The runs that executed a program in one way.
+/// The runs that executed a program in the same way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Execution {
     /// Real hardware, or a virtual machine on it.
     pub(crate) on_hardware: bool,
-    /// Ids, the newest last.
+    /// Run ids, the newest last.
     pub(crate) runs: Vec<String>,
-    /// When the first and the last of them started.
+    /// Start of the first and of the last of the runs.
     pub(crate) first: String,
     pub(crate) last: String,
     /// The newest result of each case.
     results: BTreeMap<String, (Level, Outcome)>,
 }
 
-/// Newest results of one level.
+/// Counts of the newest results of one level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
-    /// Failures that are expected; they are failures all the same.
+    /// Expected failures. They count as failures.
     pub(crate) known: usize,
     pub(crate) failed: usize,
-    /// Errors and time-outs: no statement.
+    /// Errors and timeouts: no statement.
     pub(crate) open: usize,
     pub(crate) skipped: usize,
 }
 
-/// Collects what the records show about these architectures.
+/// Collects the evidence in the records for these architectures.
 pub fn support(records: &[Record], known: &[Known], arches: &[Arch], tiers: &Tiers) -> Support {
     let views: Vec<View<'_>> = in_order(records).into_iter().map(|record| View::of(&record.events)).collect();
     let mut programs: BTreeMap<(String, String), Vec<Evidence>> = BTreeMap::new();
@@ -102,7 +102,8 @@ pub fn support(records: &[Record], known: &[Known], arches: &[Arch], tiers: &Tie
     support
 }
 
-/// Component and version of what a run was about, and whether it has the audited file. Programs of ours have no release.
+/// Component and version of each program of a run, and whether the run has the audited file. Leaves out programs of
+/// this project: they have no release.
 fn programs_of(view: &View<'_>) -> Vec<((String, String), bool)> {
     let mut found: BTreeMap<(String, String), bool> = BTreeMap::new();
     for artifact in view.artifacts.iter().filter(|artifact| artifact.version != "(devel)") {
@@ -135,7 +136,7 @@ impl Evidence {
         for case in &view.cases {
             let level = case.facts.as_ref().map(|facts| facts.level);
             let before = execution.results.get(case.name).map(|(level, _)| *level);
-            // A case that never finished has no level of its own.
+            // A case that never finished has no level in its record.
             let level = level.or(before).unwrap_or(Level::Extra);
             execution.results.insert(case.name.to_owned(), (level, case.outcome.clone().into_owned()));
         }
@@ -146,7 +147,7 @@ impl Evidence {
     }
 }
 
-/// In words: `native`, `VM under tcg`.
+/// The kind of execution in words: `native`, `VM under tcg`.
 pub(crate) fn how(accelerator: &str, provider: &str) -> String {
     match (accelerator, provider) {
         ("native" | "user mode", _) => accelerator.to_owned(),
@@ -170,7 +171,7 @@ impl Execution {
         tally
     }
 
-    /// `must 96 of 97, should 12 of 12`; the others are named.
+    /// `Must 96 of 97 passed; should 12 of 12 passed`; other outcomes are named.
     pub(crate) fn sentence(&self) -> String {
         let levels = [("must", Level::Must), ("should", Level::Should), ("extra", Level::Extra)];
         let tallies = levels.map(|(word, level)| (word, self.tally(level)));

@@ -1,4 +1,4 @@
-//! The support table over made-up runs.
+//! The support table for generated runs.
 
 use model::Event;
 
@@ -13,7 +13,7 @@ fn record(events: Vec<Event>) -> Record {
     Record { events, ..Record::default() }
 }
 
-/// One check of level must with as many cases as the suite is said to have.
+/// One check of level must with this number of cases.
 fn known(cases: usize) -> Vec<Known> {
     let text = String::new;
     vec![Known {
@@ -55,7 +55,7 @@ fn words(support: &Support, column: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_no_run_shows_is_said_to_have_no_evidence() {
+fn architecture_without_runs_has_no_evidence() {
     let support = support(&[record(green())], &known(1), &arches(), &tiers());
     assert_eq!(words(&support, 0), ["shown", "shown", "shown", "shown", "no evidence"]);
     assert_eq!(words(&support, 1), ["no evidence"; 5]);
@@ -66,10 +66,10 @@ fn what_no_run_shows_is_said_to_have_no_evidence() {
 }
 
 #[test]
-fn a_failure_an_emulator_or_a_part_of_the_checks_is_not_enough() {
+fn failure_emulator_or_missing_cases_prevent_shown() {
     let judged = |events, cases| words(&support(&[record(events)], &known(cases), &arches(), &tiers()), 0)[2];
     assert_eq!(judged(green(), 1), "shown");
-    assert_eq!(judged(green(), 2), "in part", "the suite has more");
+    assert_eq!(judged(green(), 2), "partly shown", "the suite has more cases");
     assert_eq!(judged(fixture::run(), 1), "not met");
     let emulated = green().into_iter().map(|mut event| {
         if let Event::Booted { machine, .. } = &mut event {
@@ -77,18 +77,18 @@ fn a_failure_an_emulator_or_a_part_of_the_checks_is_not_enough() {
         }
         event
     });
-    assert_eq!(judged(emulated.collect(), 1), "in part");
+    assert_eq!(judged(emulated.collect(), 1), "partly shown");
     assert_eq!(judged(vec![fixture::started(), fixture::built()], 1), "no evidence");
 }
 
 #[test]
-fn the_newest_result_of_a_case_counts() {
+fn newest_result_of_a_case_counts() {
     let later = |mut events: Vec<Event>| {
-        let Event::RunStarted { run, .. } = &mut events[0] else { panic!("no beginning") };
+        let Event::RunStarted { run, .. } = &mut events[0] else { panic!("no start event") };
         (run.id, run.started) = ("later".into(), "2026-12-01T00:00:00.000Z".into());
         events
     };
-    // Given in any order.
+    // The order of the records does not matter.
     let support = support(&[record(later(green())), record(fixture::run())], &known(1), &arches(), &tiers());
     let execution = support.programs[0].cells[0].executions.values().next().unwrap();
     assert_eq!(execution.sustained(), "2 runs, 2026-11-21 to 2026-12-01");

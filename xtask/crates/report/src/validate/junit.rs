@@ -1,4 +1,4 @@
-//! Rules for JUnit files. The strict ones are the profile that `junit` writes; the others let a flavour add to it.
+//! Rules for JUnit files. The strict rules are the profile that `junit` writes; a flavour may add to it.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use roxmltree::{Document, Node};
 use crate::junit::Flavour;
 use crate::xml;
 
-/// GitLab takes no larger file.
+/// GitLab accepts no larger file.
 const LARGEST: usize = 30 << 20;
 
 type Faults = Vec<String>;
@@ -18,23 +18,23 @@ pub(super) fn faults(bytes: &[u8], flavour: Flavour) -> Faults {
     }
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
-        Err(error) => return vec![format!("it is not UTF-8: {error}")],
+        Err(error) => return vec![format!("the file is not UTF-8: {error}")],
     };
     let mut faults = Faults::new();
     if bytes.len() > LARGEST {
-        faults.push(format!("{} bytes are more than the {LARGEST} that GitLab takes", bytes.len()));
+        faults.push(format!("the file has {} bytes; GitLab accepts at most {LARGEST}", bytes.len()));
     }
-    // Not every parser looks for them.
+    // Not every parser checks for illegal characters.
     let legal = |c: &char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}');
     if let Some(bad) = text.chars().find(|c| !legal(c)) {
-        faults.push(format!("{bad:?} is no character of XML 1.0"));
+        faults.push(format!("{bad:?} is not a character of XML 1.0"));
     }
     match Document::parse(text) {
         Ok(file) => root(file.root_element(), flavour, &mut faults),
-        Err(error) => faults.push(format!("it is not well-formed: {error}")),
+        Err(error) => faults.push(format!("the file is not well-formed: {error}")),
     }
     if let Err(error) = xml::read_again(text) {
-        faults.push(format!("not every reader of XML takes it: {error}"));
+        faults.push(format!("not every XML reader accepts the file: {error}"));
     }
     faults
 }
@@ -47,7 +47,7 @@ fn root(root: Node<'_, '_>, flavour: Flavour, faults: &mut Faults) {
     attributes(root, &["name", "tests", "failures", "errors", "time"], &[], "testsuites", faults);
     let suites: Vec<Node<'_, '_>> = elements(root).collect();
     if suites.is_empty() {
-        faults.push("there is no suite".into());
+        faults.push("the file has no suite".into());
     }
     let mut names = BTreeSet::new();
     for suite in &suites {
@@ -60,7 +60,7 @@ fn root(root: Node<'_, '_>, flavour: Flavour, faults: &mut Faults) {
     for count in ["tests", "failures", "errors"] {
         let sum = suites.iter().filter_map(|suite| number(*suite, count)).try_fold(0, usize::checked_add);
         if sum.is_none() || number(root, count) != sum {
-            let sum = sum.map_or("which no number holds".to_owned(), |sum| sum.to_string());
+            let sum = sum.map_or("which overflows".to_owned(), |sum| sum.to_string());
             faults.push(format!("`{count}` of the file is not the sum of its suites, {sum}"));
         }
     }
@@ -69,7 +69,7 @@ fn root(root: Node<'_, '_>, flavour: Flavour, faults: &mut Faults) {
 fn suite(suite: Node<'_, '_>, name: &str, flavour: Flavour, faults: &mut Faults) {
     let place = format!("suite `{name}`");
     if suite.tag_name().name() != "testsuite" {
-        faults.push(format!("`{}` stands where a suite should", suite.tag_name().name()));
+        faults.push(format!("`{}` is not a `testsuite`", suite.tag_name().name()));
         return;
     }
     let wanted = ["id", "name", "tests", "failures", "errors", "skipped", "time", "timestamp", "hostname"];
@@ -89,7 +89,7 @@ fn suite(suite: Node<'_, '_>, name: &str, flavour: Flavour, faults: &mut Faults)
     for (count, is) in counts {
         if number(suite, count) != Some(is) {
             let says = suite.attribute(count).unwrap_or("nothing");
-            faults.push(format!("{place}: `{count}` says {says}, and there are {is}"));
+            faults.push(format!("{place}: `{count}` says {says}, but there are {is}"));
         }
     }
     if !suite.attribute("timestamp").is_some_and(is_timestamp) {
@@ -100,7 +100,7 @@ fn suite(suite: Node<'_, '_>, name: &str, flavour: Flavour, faults: &mut Faults)
         let key = (case.attribute("classname"), case.attribute("name"));
         let place = format!("case `{}`", key.1.unwrap_or_default());
         if !names.insert(key) {
-            faults.push(format!("{place} is there twice in suite `{name}`"));
+            faults.push(format!("{place} is twice in suite `{name}`"));
         }
         self::case(case, &place, flavour, faults);
     }
@@ -125,17 +125,17 @@ fn case(case: Node<'_, '_>, place: &str, flavour: Flavour, faults: &mut Faults) 
     let marks: Vec<Node<'_, '_>> =
         elements(case).filter(|node| ["skipped", "error", "failure"].contains(&node.tag_name().name())).collect();
     if marks.len() > 1 {
-        faults.push(format!("{place} ended in {} ways", marks.len()));
+        faults.push(format!("{place} has {} results", marks.len()));
     }
     for mark in marks {
         let message = mark.attribute("message").unwrap_or_default().trim();
-        // TestGrid drops a skip without a reason, and one whose reason is this word.
+        // TestGrid drops a skip without a reason, and a skip with the reason "skipped".
         if message.is_empty() || message == "skipped" {
             faults.push(format!("{place}: `{}` has no reason", mark.tag_name().name()));
         }
         let skipped = mark.has_tag_name("skipped");
         if skipped && !extended && mark.has_attribute("type") {
-            faults.push(format!("{place}: not every schema knows a type of `skipped`"));
+            faults.push(format!("{place}: not every schema allows a type of `skipped`"));
         }
         if !skipped && mark.attribute("type").is_none_or(str::is_empty) {
             faults.push(format!("{place}: `{}` has no type", mark.tag_name().name()));
@@ -143,11 +143,11 @@ fn case(case: Node<'_, '_>, place: &str, flavour: Flavour, faults: &mut Faults) 
     }
 }
 
-/// All of the wanted ones, and no others than the allowed ones. `time` is checked wherever it stands.
+/// Requires the wanted attributes and refuses all others except the allowed ones. Checks `time` wherever it occurs.
 fn attributes(node: Node<'_, '_>, wanted: &[&str], allowed: &[&str], place: &str, faults: &mut Faults) {
     for attribute in node.attributes().map(|attribute| attribute.name()) {
         if !wanted.contains(&attribute) && !allowed.contains(&attribute) {
-            faults.push(format!("{place}: no schema knows the attribute `{attribute}`"));
+            faults.push(format!("{place}: no schema allows the attribute `{attribute}`"));
         }
     }
     for name in wanted.iter().filter(|name| node.attribute(**name).is_none()) {
@@ -158,7 +158,7 @@ fn attributes(node: Node<'_, '_>, wanted: &[&str], allowed: &[&str], place: &str
     }
 }
 
-/// Elements come in the order of these groups; others do not come at all.
+/// Elements must come in the order of these groups; other elements are refused.
 fn order(node: Node<'_, '_>, groups: &[&[&str]], place: &str, faults: &mut Faults) {
     let mut reached = 0;
     for name in elements(node).map(|child| child.tag_name().name()) {
@@ -178,7 +178,7 @@ fn number(node: Node<'_, '_>, attribute: &str) -> Option<usize> {
     node.attribute(attribute)?.parse().ok()
 }
 
-/// `12.345`: readers without exponents and thousands separators exist.
+/// `12.345`: some readers do not know exponents or thousands separators.
 fn is_time(text: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.').is_some_and(|(whole, part)| digits(whole) && digits(part) && part.len() == 3)
@@ -203,11 +203,11 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_refuses_what_breaks_it() {
+    fn each_rule_refuses_its_violation() {
         assert_eq!(faults_of(GOOD, Flavour::Strict), Faults::new());
         #[rustfmt::skip]
         let table = [
-            ("tests=\"2\" failures=\"1\" errors=\"0\" skipped", "tests=\"3\" failures=\"1\" errors=\"0\" skipped", "`tests` says 3, and there are 2"),
+            ("tests=\"2\" failures=\"1\" errors=\"0\" skipped", "tests=\"3\" failures=\"1\" errors=\"0\" skipped", "`tests` says 3, but there are 2"),
             ("skipped=\"1\"", "skipped=\"0\"", "`skipped` says 0"),
             ("name=\"x\" tests=\"2\"", "name=\"x\" tests=\"1\"", "not the sum"),
             (" id=\"0\"", "", "`id` is missing"),
@@ -220,10 +220,10 @@ mod tests {
             ("message=\"m\"/>", "message=\"skipped\"/>", "no reason"),
             ("<failure type=\"t\"", "<failure", "no type"),
             ("<skipped", "<skipped type=\"t\"", "not every schema"),
-            ("<system-out>o</system-out>", "<error type=\"t\" message=\"m\"/>", "2 ways"),
+            ("<system-out>o</system-out>", "<error type=\"t\" message=\"m\"/>", "2 results"),
             ("text</failure>", "</failure><properties/>", "`properties` does not belong"),
-            ("text</failure>", "\u{1}</failure>", "no character"),
-            ("text</failure>", "\u{ffff}</failure>", "no character"),
+            ("text</failure>", "\u{1}</failure>", "not a character"),
+            ("text</failure>", "\u{ffff}</failure>", "not a character"),
             ("</testsuites>", "", "not well-formed"),
             ("<testcase name=\"a\"", "<system-err/><testcase name=\"a\"", "comes too late"),
         ];
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn both_readers_of_xml_must_accept_the_file() {
+    fn both_xml_readers_must_accept_the_file() {
         let unnamed = GOOD.replacen("<testsuite ", "<:testsuite ", 1);
         let faults = faults_of(&unnamed, Flavour::Strict);
-        assert!(faults.iter().any(|fault| fault.contains("not every reader of XML takes it")), "{faults:?}");
+        assert!(faults.iter().any(|fault| fault.contains("not every XML reader accepts")), "{faults:?}");
     }
 
     #[test]
-    fn counts_that_no_number_holds_are_a_fault() {
+    fn overflowing_counts_are_a_fault() {
         let count = usize::MAX.to_string();
         let suite = format!("<testsuite tests=\"{count}\" failures=\"{count}\" errors=\"{count}\"/>");
         let file = format!("<testsuites tests=\"{count}\">{suite}{suite}</testsuites>");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flavour_allows_what_it_adds_and_nothing_else() {
+    fn flavour_allows_only_its_additions() {
         let extended = GOOD.replace("name=\"b\"", "name=\"b\" file=\"f\" line=\"1\"");
         let flaky = GOOD.replace("text</failure>", "</failure><rerunError type=\"t\" message=\"m\"/>");
         for (text, flavour, fine) in [

@@ -1,4 +1,4 @@
-//! The rules of an audit, one function for each kind of thing.
+//! The rules of an audit, one function for each kind of subject.
 
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ fn finding(level: Level, rule: &'static str, subject: impl Into<String>, text: S
     Finding { level, rule, subject: subject.into(), text, fix: fix.into() }
 }
 
-/// Whether strangers' pull requests may come to the runners. An organisation's do where a group says so.
+/// Whether pull requests of outside contributors may reach the runners. For an organisation, runner groups decide that.
 fn is_public(facts: &Facts) -> bool {
     match (&facts.repository, &facts.groups) {
         (Some(repository), _) => !repository.private,
@@ -23,39 +23,39 @@ fn is_public(facts: &Facts) -> bool {
     }
 }
 
-/// That a runner stays, and that its labels are true.
+/// Runners must be ephemeral, and their labels must match their architecture.
 pub(super) fn runner(runner: &Runner, facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let subject = runner.to_string();
     if runner.ephemeral != Some(true) {
         let (level, whom) = if is_public(facts) {
-            (Level::Problem, "which strangers can leave something on, because pull requests of forks come to it")
+            (Level::Problem, "a pull request from a fork can leave something on it for later jobs")
         } else {
-            (Level::Warning, "so that each job finds what the one before has left")
+            (Level::Warning, "each job sees what earlier jobs have left")
         };
-        let text = format!("it stays after a job, {whom}");
+        let text = format!("it is persistent: {whom}");
         let fix = "delete it (`runner rm`), and register one for each job (`runner jit`)";
         found.push(finding(level, "persistent", &subject, text, fix));
     }
     if let Some(arch) = arch(runner, yardstick) {
         let lies = yardstick.names.lies(&arch, runner.label_names());
         if !lies.is_empty() {
-            let text = format!("it is {arch} and has the label {}", plain(&lies.join(", ")));
+            let text = format!("its architecture is {arch}, but it has the label {}", plain(&lies.join(", ")));
             let fix =
-                "jobs for another architecture come to it: `runner labels rm`, or register it with --no-default-labels";
+                "jobs for another architecture reach it: use `runner labels rm`, or register with --no-default-labels";
             found.push(finding(Level::Problem, "label", &subject, text, fix));
         }
     }
     if runner.version.as_ref().is_none_or(|version| version.is_empty()) && runner.is_online() {
-        let text = "it does not tell the version of its agent".into();
-        let fix = "look at the machine: GitHub gives no jobs to old versions";
+        let text = "it does not report the version of its agent".into();
+        let fix = "check the machine: GitHub gives no jobs to old versions";
         found.push(finding(Level::Warning, "version", &subject, text, fix));
     }
     found
 }
 
-/// What a runner says that it is: in its name, or with a label that is no default of the official agent's for another
-/// architecture. None where nothing is said, or too much.
+/// The architecture that a runner claims: in its name, or with a custom label. None if it claims none. The default
+/// labels of the official agent do not count.
 fn arch(runner: &Runner, yardstick: &Yardstick<'_>) -> Option<String> {
     if let Some(name) = Name::parse(&runner.name) {
         return Some(name.arch);
@@ -63,12 +63,12 @@ fn arch(runner: &Runner, yardstick: &Yardstick<'_>) -> Option<String> {
     if let Some(arch) = runner.name.split(['-', '_', '.']).find_map(|part| yardstick.names.of(part)) {
         return Some(arch.to_owned());
     }
-    // Labels that GitHub gives come from what the agent believes, which in a port may be wrong.
+    // GitHub assigns these labels by what the agent detects, which may be wrong in a port.
     let custom = runner.labels.iter().filter(|label| label.kind.as_deref() != Some("read-only"));
     custom.into_iter().find_map(|label| yardstick.names.of(&label.name)).map(str::to_owned)
 }
 
-/// That agents will be given jobs tomorrow: those of the runners, and those that are pinned here.
+/// Agents must be new enough to get jobs: those of the runners, and those that are pinned in this repository.
 pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (version, told) in &facts.deprecations {
@@ -82,9 +82,9 @@ pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding>
                 found.push(finding(Level::Unknown, "version", subject, why.clone(), "see the permission above"))
             }
             Ok(None) => {
-                let text = "GitHub does not know this version: it is no release of actions/runner".into();
-                let fix =
-                    "if it is another agent, watch its releases; whether GitHub will go on giving it jobs is not told";
+                let text = "GitHub does not know this version: it is not a release of actions/runner".into();
+                let fix = "if it is another agent, watch its releases: GitHub does not announce when it stops \
+                           accepting this version";
                 found.push(finding(Level::Warning, "version", subject, text, fix));
             }
             Ok(Some(dates)) => found.extend(version_dates(&subject, dates, yardstick)),
@@ -94,18 +94,15 @@ pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding>
 }
 
 fn version_dates(subject: &str, dates: &Deprecation, yardstick: &Yardstick<'_>) -> Vec<Finding> {
-    let ends = [
-        ("it is given no jobs", dates.runtime_deprecates_at),
-        ("it cannot be registered", dates.registration_deprecates_at),
-    ];
+    let ends = [("jobs", dates.runtime_deprecates_at), ("registrations", dates.registration_deprecates_at)];
     let ends = ends.into_iter().filter_map(|(what, end)| Some((what, end?)));
     ends.filter_map(|(what, end)| {
         let left = days(yardstick.now, end);
         let date = end.strftime("%Y-%m-%d");
         let (level, text) = if end <= yardstick.now {
-            (Level::Problem, format!("{what} any more, since {date}"))
+            (Level::Problem, format!("GitHub stopped accepting {what} for this version on {date}"))
         } else if left <= i64::from(yardstick.warn) {
-            (Level::Warning, format!("{what} any more from {date} on, {left} days from now"))
+            (Level::Warning, format!("GitHub stops accepting {what} for this version on {date}, in {left} days"))
         } else {
             return None;
         };
@@ -114,7 +111,7 @@ fn version_dates(subject: &str, dates: &Deprecation, yardstick: &Yardstick<'_>) 
     .collect()
 }
 
-/// Who may start jobs, and of what.
+/// The settings must restrict who can start jobs, and which actions they use.
 pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     let (public, subject) = (is_public(facts), facts.scope.as_str());
@@ -123,7 +120,7 @@ pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
         Err(why) => found.push(unknown("approval", subject, why)),
         Ok(approval) if approval.approval_policy != APPROVE_ALL => {
             let text =
-                format!("pull requests of forks wait for an approval only of {}", plain(&approval.approval_policy));
+                format!("pull requests from forks wait for an approval only for {}", plain(&approval.approval_policy));
             let fix = "Settings, Actions, General: require approval for all external contributors";
             found.push(finding(serious, "approval", subject, text, fix));
         }
@@ -132,7 +129,7 @@ pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
     match &facts.permissions {
         Err(why) => found.push(unknown("sha-pinning", subject, why)),
         Ok(permissions) if permissions.sha_pinning_required != Some(true) => {
-            let text = "actions need not be named by their commit".into();
+            let text = "actions need not be pinned to a commit".into();
             let fix = "Settings, Actions, General: require actions to be pinned to a full-length commit SHA";
             found.push(finding(Level::Warning, "sha-pinning", subject, text, fix));
         }
@@ -141,7 +138,7 @@ pub(super) fn settings(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-/// Which repositories and workflows reach which runners.
+/// Runner groups must restrict which repositories and workflows reach which runners.
 pub(super) fn groups(facts: &Facts) -> Vec<Finding> {
     match &facts.groups {
         None if is_public(facts) && !facts.runners.is_empty() => {
@@ -160,11 +157,11 @@ fn group(group: &Group) -> Vec<Finding> {
     let mut found = Vec::new();
     if group.allows_public_repositories && group.visibility != "selected" {
         let text = "every public repository of the organisation reaches its runners".into();
-        let fix = "allow selected repositories only, and public ones in no other group";
+        let fix = "allow only selected repositories, and allow public repositories in no other group";
         found.push(finding(Level::Problem, "group", &subject, text, fix));
     }
     if group.allows_public_repositories && !group.restricted_to_workflows {
-        let text = "any workflow can reach these runners, also one that a pull request from a fork brings".into();
+        let text = "any workflow can reach these runners, including one in a pull request from a fork".into();
         let fix = "restrict the group to the named workflows that need it";
         found.push(finding(Level::Problem, "group", &subject, text, fix));
     }
@@ -172,10 +169,10 @@ fn group(group: &Group) -> Vec<Finding> {
 }
 
 fn unknown(rule: &'static str, subject: &str, why: &str) -> Finding {
-    finding(Level::Unknown, rule, subject, format!("could not be looked at: {why}"), "give the token that permission")
+    finding(Level::Unknown, rule, subject, format!("could not be read: {why}"), "give the token that permission")
 }
 
-/// Whole days, rounded down; negative when it is over.
+/// Whole days, rounded down; negative after the end.
 pub(super) fn days(now: Timestamp, end: Timestamp) -> i64 {
     (end.as_second() - now.as_second()).div_euclid(DAY)
 }

@@ -1,8 +1,8 @@
-//! An audit for people: lines, or a page.
+//! Shows an audit to people: as lines, or as a Markdown page.
 
 use super::Audit;
 
-/// A line for each finding, and what to do below it.
+/// Two lines for each finding: the finding, and below it the fix.
 pub fn text(audit: &Audit) -> String {
     let mut text = String::new();
     for finding in &audit.findings {
@@ -15,7 +15,7 @@ pub fn text(audit: &Audit) -> String {
     text + &format!("{}: {}\n", audit.scope, count(audit))
 }
 
-/// A section of Markdown, for the summary of a step.
+/// A Markdown section, for a step summary.
 pub fn markdown(audit: &Audit) -> String {
     let mut page =
         format!("## Runners of {}\n\n{}, {}\n", cell(&audit.scope), count(audit), audit.at.strftime("%Y-%m-%d"));
@@ -45,7 +45,7 @@ fn count(audit: &Audit) -> String {
     format!("{runners}, {findings}")
 }
 
-/// Names of others stay text: no markup, no mention, no further cell.
+/// Foreign names stay text: no markup, no mention, no additional cell.
 fn cell(text: &str) -> String {
     let mut cell = String::new();
     for c in crate::plain(text).chars() {
@@ -53,7 +53,7 @@ fn cell(text: &str) -> String {
             '&' => cell += "&amp;",
             '<' => cell += "&lt;",
             '>' => cell += "&gt;",
-            // Otherwise it tells somebody of that name.
+            // Otherwise GitHub notifies the user of that name.
             '@' => cell += "&#64;",
             '|' | '\\' | '`' | '*' | '[' | ']' => cell.extend(['\\', c]),
             c => cell.push(c),

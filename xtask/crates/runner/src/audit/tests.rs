@@ -1,4 +1,4 @@
-//! What an audit must find, and what it must not.
+//! The findings that an audit must report, and those that it must not report.
 
 use serde_json::json;
 
@@ -73,12 +73,12 @@ fn ending(runtime: Option<&str>, registration: Option<&str>) -> Facts {
 }
 
 #[test]
-fn what_is_as_it_should_be_is_left_alone() {
+fn correct_setup_has_no_findings() {
     assert_eq!((found(&facts()), of(&facts()).code()), (vec![], 0));
 }
 
 #[test]
-fn runners_that_stay_and_labels_that_lie_are_found() {
+fn persistent_runners_and_wrong_labels_are_found() {
     use Level::{Problem, Warning};
     let with = |runner: Runner| Facts { runners: vec![runner], ..facts() };
     let custom =
@@ -89,7 +89,7 @@ fn runners_that_stay_and_labels_that_lie_are_found() {
         (private(with(runner("b", &[], false))), vec![(Warning, "persistent")]),
         (with(runner(&own, &custom(&["X64"]), true)), vec![(Problem, "label")]),
         (with(runner("my-riscv64", &[("X64", "read-only")], true)), vec![(Problem, "label")]),
-        // A port that labels itself as its default says, and was told otherwise by its owner.
+        // A port sets the official agent's default label, but its owner has added a custom label.
         (with(runner("b", &[("X64", "read-only"), ("riscv64", "custom")], true)), vec![(Problem, "label")]),
         (with(runner("b", &[("X64", "read-only"), ("fast", "custom")], true)), vec![]),
         (with(runner("my-amd64", &[("X64", "read-only")], true)), vec![]),
@@ -103,7 +103,7 @@ fn runners_that_stay_and_labels_that_lie_are_found() {
 }
 
 #[test]
-fn dates_are_read_and_days_are_counted_from_them() {
+fn version_dates_become_findings_and_days_left() {
     use Level::{Problem, Unknown, Warning};
     for (facts, expected, days) in [
         (ending(None, None), vec![], None),
@@ -130,7 +130,7 @@ fn dates_are_read_and_days_are_counted_from_them() {
 }
 
 #[test]
-fn settings_and_groups_that_are_open_are_found() {
+fn permissive_settings_and_groups_are_found() {
     use Level::{Problem, Unknown, Warning};
     let approval = |policy: &str| Facts { approval: Ok(ForkApproval { approval_policy: policy.into() }), ..facts() };
     let pinning = |sha| Permissions { enabled: None, sha_pinning_required: sha };
@@ -163,7 +163,7 @@ fn settings_and_groups_that_are_open_are_found() {
 }
 
 #[test]
-fn the_worst_decides_the_code_and_stands_first() {
+fn worst_finding_decides_the_code_and_is_first() {
     let mut facts = facts();
     facts.permissions = Ok(Permissions { enabled: None, sha_pinning_required: None });
     assert_eq!(of(&facts).code(), 0);
@@ -174,7 +174,7 @@ fn the_worst_decides_the_code_and_stands_first() {
 }
 
 #[test]
-fn names_of_others_stay_text() {
+fn foreign_names_stay_text() {
     let facts = Facts { runners: vec![runner("a|b<img src=x>@you\n\u{1b}[2J`", &[], false)], ..facts() };
     let page = markdown(&of(&facts));
     let row = page.lines().find(|line| line.starts_with("| problem")).unwrap();

@@ -1,4 +1,4 @@
-//! What GitHub answers, as far as it is of interest here. Other fields may come and go.
+//! GitHub's answers, with the fields that this crate needs. Other fields may come and go.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -12,17 +12,17 @@ pub struct Runner {
     pub name: String,
     #[serde(default)]
     pub os: String,
-    /// `online` or `offline`. Nothing is assumed of one that does not tell it.
+    /// `online` or `offline`. Required: a runner without a status is refused.
     pub status: String,
     pub busy: bool,
     #[serde(default)]
     pub labels: Vec<Label>,
     #[serde(default)]
     pub runner_group_id: Option<u64>,
-    /// Whether it takes one job and is gone.
+    /// Whether the runner takes one job and is then removed.
     #[serde(default)]
     pub ephemeral: Option<bool>,
-    /// Of the agent.
+    /// The version of the agent.
     #[serde(default)]
     pub version: Option<String>,
 }
@@ -30,7 +30,7 @@ pub struct Runner {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
     pub name: String,
-    /// `read-only` for those that GitHub gives, `custom` for others.
+    /// `read-only` for labels that GitHub assigns, `custom` for others.
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
 }
@@ -42,10 +42,10 @@ pub struct RegistrationToken {
     pub expires_at: Timestamp,
 }
 
-/// Until when an agent's version is good.
+/// The end dates of an agent version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deprecation {
-    /// From then on it is given no jobs.
+    /// From then on it gets no jobs.
     #[serde(default)]
     pub runtime_deprecates_at: Option<Timestamp>,
     /// From then on it cannot be registered.
@@ -61,7 +61,7 @@ pub struct Repository {
     pub default_branch: String,
 }
 
-/// A group of runners of an organisation.
+/// A runner group of an organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     pub id: u64,
@@ -75,7 +75,7 @@ pub struct Group {
     pub restricted_to_workflows: bool,
 }
 
-/// Whose pull requests wait for an approval.
+/// The users whose pull requests wait for an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForkApproval {
     pub approval_policy: String,
@@ -86,42 +86,42 @@ pub struct Permissions {
     /// Absent for an organisation.
     #[serde(default)]
     pub enabled: Option<bool>,
-    /// Whether actions must be named by their commit.
+    /// Whether actions must be pinned to a commit.
     #[serde(default)]
     pub sha_pinning_required: Option<bool>,
 }
 
-/// A job that waits, and the run that it is of.
+/// A waiting job and its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queued {
     pub job: Job,
     pub run: Run,
 }
 
-/// A run of a workflow.
+/// A workflow run.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Run {
     pub id: u64,
     /// `push`, `pull_request`, …
     #[serde(default)]
     pub event: String,
-    /// The repository whose workflow it is.
+    /// The repository of the workflow.
     #[serde(default)]
     pub repository: Option<RepositoryOfRun>,
-    /// The repository with the commit; none where a fork was deleted.
+    /// The repository of the commit; None if the fork was deleted.
     #[serde(default)]
     pub head_repository: Option<RepositoryOfRun>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct RepositoryOfRun {
-    /// It stays when the repository is renamed, and the name may then be another's.
+    /// Stays the same when the repository is renamed; another repository may then take the name.
     pub id: u64,
     #[serde(default)]
     pub full_name: String,
 }
 
-/// A job of a run of a workflow.
+/// A job of a workflow run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub id: u64,
@@ -129,7 +129,7 @@ pub struct Job {
     pub run_id: u64,
     pub name: String,
     pub status: String,
-    /// A job that has one is over, whatever its status says.
+    /// A job with a conclusion has ended, whatever its status says.
     #[serde(default)]
     pub conclusion: Option<String>,
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What is only read: settings that decide how safe runners are, versions, groups, jobs that wait.
+//! Read-only calls: security settings of runners, versions, groups, waiting jobs.
 
 use reqwest::Method;
 
@@ -13,11 +13,11 @@ pub(super) const READ_ADMINISTRATION: &str = "Administration: read (a fine-grain
                                    (`admin:org` for an organisation) of a classic token";
 const READ_ACTIONS: &str =
     "Actions: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
-/// Runs with jobs that wait for a runner; a run is `in_progress` as soon as one of its jobs is.
+/// Runs with jobs that wait for a runner. A run is `in_progress` as soon as one of its jobs is.
 const WAITING: [&str; 2] = ["queued", "in_progress"];
 
 impl Github {
-    /// None: this is an organisation.
+    /// None: the scope is an organisation.
     pub fn repository(&self) -> Result<Option<Repository>, Error> {
         match self.scope {
             Scope::Org(_) => Ok(None),
@@ -25,7 +25,7 @@ impl Github {
         }
     }
 
-    /// None: GitHub does not know this version.
+    /// None: GitHub does not know the version.
     pub fn deprecation(&self, version: &str) -> Result<Option<Deprecation>, Error> {
         self.find(&self.look(&["actions", "runners", "deprecations", version], self.scope().needs()))
     }
@@ -39,7 +39,7 @@ impl Github {
         self.get(&self.look(&["actions", "permissions"], READ_ADMINISTRATION))
     }
 
-    /// None for a repository.
+    /// Empty for a repository.
     pub fn groups(&self) -> Result<Vec<Group>, Error> {
         if matches!(self.scope, Scope::Repo { .. }) {
             return Ok(Vec::new());
@@ -55,27 +55,22 @@ impl Github {
             return Ok(id);
         }
         if matches!(self.scope, Scope::Repo { .. }) {
-            return Err(Error::Config(
-                "runner groups belong to organisations: give --org, or leave --group out".into(),
-            ));
+            return Err(Error::Config("runner groups belong to organisations: use --org, or omit --group".into()));
         }
         let groups = self.groups()?;
         let found = groups.iter().find(|group| group.name == given).map(|group| group.id);
         found.ok_or_else(|| {
             let names: Vec<String> = groups.iter().map(|group| plain(&group.name)).collect();
-            Error::Config(format!(
-                "{} has no runner group `{}`; there are: {}",
-                self.scope,
-                plain(given),
-                names.join(", ")
-            ))
+            Error::Config(format!("{} has no runner group `{}`; valid: {}", self.scope, plain(given), names.join(", ")))
         })
     }
 
     /// Jobs that wait for a runner, each with its run.
     pub fn queued_jobs(&self) -> Result<Vec<Queued>, Error> {
         if matches!(self.scope, Scope::Org(_)) {
-            return Err(Error::Config("jobs that wait are asked for by repository: give --repo OWNER/NAME".into()));
+            return Err(Error::Config(
+                "waiting jobs can only be listed for a repository: give --repo OWNER/NAME".into(),
+            ));
         }
         let mut queued: Vec<Queued> = Vec::new();
         for status in WAITING {

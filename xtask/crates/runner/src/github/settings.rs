@@ -13,7 +13,7 @@ const READ_PAGES: &str = "Pages: read (a fine-grained token or a GitHub App), or
 const READ_VARIABLES: &str =
     "Variables: read (a fine-grained token or a GitHub App), or the scope `repo` of a classic token";
 
-/// The permissions of a job's token in workflows that set none.
+/// The permissions of a job's token in workflows that declare none.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct WorkflowToken {
     /// `read` or `write`.
@@ -29,7 +29,7 @@ pub struct Pages {
     pub build_type: Option<String>,
 }
 
-/// How a branch is protected.
+/// The protection of a branch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Branch {
     /// The checks that rulesets and branch protection require.
@@ -44,7 +44,7 @@ pub(crate) struct Rule {
     parameters: Parameters,
 }
 
-/// Only those of `required_status_checks`; each kind of rule has others.
+/// The parameters of `required_status_checks`; other kinds of rules have other parameters.
 #[derive(Debug, Default, Deserialize)]
 struct Parameters {
     #[serde(default)]
@@ -95,7 +95,7 @@ impl Github {
         Ok(Branch { checks })
     }
 
-    /// The names of the variables that a workflow sees, of the repository and of its organisation.
+    /// The names of the variables that a workflow sees: those of the repository and of its organisation.
     pub fn variables(&self) -> Result<BTreeSet<String>, Error> {
         let mut names = BTreeSet::new();
         for list in ["variables", "organization-variables"] {

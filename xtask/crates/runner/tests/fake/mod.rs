@@ -1,7 +1,7 @@
-//! A GitHub that keeps what it is told: runners, tokens, labels, settings. It speaks plain HTTP on this machine.
+//! A fake GitHub with state: runners, tokens, labels, settings. It speaks plain HTTP on this machine.
 //!
-//! It refuses what GitHub refuses: no token, no `User-Agent`, a name that is taken, a busy runner. Tests can put an answer
-//! before it, or cut the line after a request was carried out.
+//! It refuses what GitHub refuses: a missing token or `User-Agent`, a used name, a busy runner. Tests can queue another
+//! answer, or cut the connection after a request was processed.
 
 mod routes;
 
@@ -13,27 +13,27 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A personal token that it knows.
+/// A valid personal token.
 pub(crate) const TOKEN: &str = "ghp_PlantedPersonalToken0123456789abcdef";
-/// What it gives for `config.sh`.
+/// The token for `config.sh`.
 pub(crate) const REGISTRATION: &str = "PLANTEDREGISTRATIONTOKEN29";
-/// Stands, encoded, in each just-in-time configuration.
+/// Contained, in encoded form, in each just-in-time configuration.
 pub(crate) const KEY: &str = "PlantedPrivateKeyOfARunner";
 /// A runner token of GitLab.
 pub(crate) const GLRT: &str = "glrt-PlantedTokenOfAGitlabRunner";
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Without the query.
+    /// The path without the query.
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Value,
 }
 
-/// What a test wants to happen instead of, or after, what GitHub would do.
+/// The behaviour that a test wants instead of GitHub's normal answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Instead {
     Answer {
@@ -41,9 +41,9 @@ pub(crate) enum Instead {
         headers: Vec<(String, String)>,
         body: String,
     },
-    /// Carried out, and then the line is cut.
+    /// Process the request, then cut the connection.
     CutAfter,
-    /// Carried out, and answered when [`State::held`] is taken back.
+    /// Process the request, and answer when the test resets [`State::held`].
     Hold,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct State {
     pub(crate) runners: Vec<Value>,
     pub(crate) tokens: BTreeSet<String>,
     pub(crate) requests: Vec<Request>,
-    /// By the beginning of `METHOD PATH`, in order.
+    /// By prefix of `METHOD PATH`, in order.
     pub(crate) instead: VecDeque<(String, Instead)>,
-    /// Answers of what is only read, by the end of the path.
+    /// Answers of read-only requests, by the end of the path.
     pub(crate) settings: BTreeMap<String, Value>,
-    /// Seconds until a token of an App expires.
+    /// Seconds until an App's token expires.
     pub(crate) app_life: i64,
     /// The App's public key, DER of PKCS #1.
     pub(crate) app_key: Vec<u8>,
@@ -95,18 +95,18 @@ impl Fake {
         self.state.lock().unwrap()
     }
 
-    /// Answers the next request that begins so.
+    /// Answers the next request with this prefix.
     pub(crate) fn answer(&self, of: &str, status: u16, headers: &[(&str, &str)], body: &str) {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.state().instead.push_back((of.into(), Instead::Answer { status, headers, body: body.into() }));
     }
 
-    /// Cuts the line after the next request that begins so was carried out.
+    /// Cuts the connection after the next request with this prefix was processed.
     pub(crate) fn cut(&self, of: &str) {
         self.state().instead.push_back((of.into(), Instead::CutAfter));
     }
 
-    /// Does not answer the next request that begins so until it is told to.
+    /// Delays the answer to the next request with this prefix until the test resets `held`.
     pub(crate) fn hold(&self, of: &str) {
         let mut state = self.state();
         state.held = true;
@@ -122,7 +122,7 @@ impl Fake {
         self.state().settings.insert(path.into(), value);
     }
 
-    /// How often something that begins so was asked.
+    /// The number of requests with this prefix.
     pub(crate) fn count(&self, of: &str) -> usize {
         self.state().requests.iter().filter(|request| request.line().starts_with(of)).count()
     }
@@ -202,7 +202,7 @@ fn read(reader: &mut impl BufRead) -> Option<Request> {
 
 fn write(mut stream: TcpStream, status: u16, headers: &[(String, String)], body: &str) {
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    // Who has ended does not read it.
+    // A client that has ended does not read the answer.
     let _ = write!(
         stream,
         "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nx-github-request-id: FAKE:1\r\nconnection: close\r\n{headers}\r\n{body}",

@@ -1,4 +1,4 @@
-//! What the fake GitHub answers.
+//! The answers of the fake GitHub.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -38,7 +38,7 @@ pub(super) fn answer(state: &mut State, request: &Request) -> (u16, Value) {
     }
 }
 
-/// Answers for anonymous callers, who may read public repositories only.
+/// Answers for anonymous callers, who may only read public repositories.
 fn anonymous(state: &State, parts: &[&str]) -> (u16, Value) {
     let repository = state.settings.get("").filter(|repository| repository["private"] == false);
     match (parts, repository) {
@@ -152,7 +152,7 @@ fn labels(state: &mut State, request: &Request, method: &str, id: &str, rest: &[
     (200, json!({ "total_count": labels.len(), "labels": labels }))
 }
 
-/// Looks at the JWT as GitHub does: the signature, who it is from, and that it is not for too long.
+/// Checks the JWT like GitHub: the signature, the issuer, and the limited lifetime.
 fn app_token(state: &mut State, request: &Request, jwt: &str) -> (u16, Value) {
     let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap_or_default();
     let Some((signed, signature)) = jwt.rsplit_once('.') else {

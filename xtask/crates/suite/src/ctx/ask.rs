@@ -1,4 +1,4 @@
-//! One request, recorded with its answer; patience with servers that ask for it.
+//! Sends one request and records it with its answer; retries if the server asks for that.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::overload;
 use crate::record::key;
 
 impl Ctx {
-    /// Sends a request and records it with its answer; also one whose answer asks for patience, before it is sent again.
+    /// Sends a request and records every attempt with its answer, including answers that ask the client to retry.
     pub(super) async fn ask(&self, question: Question<'_>) -> anyhow::Result<Response> {
         self.ask_over(self.api()?, question).await
     }
@@ -24,7 +24,7 @@ impl Ctx {
         let recorder = self.recorder(resource);
         let mut patience = self.patience();
         if self.shared().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
-            // Before the store tells of it: the values of other objects are not recorded there.
+            // Before the store reports the write: the recorder omits the values of objects that the run did not write.
             recorder.written(&resource.key(etcd_prefix, namespace, name));
         }
         loop {
@@ -49,7 +49,7 @@ impl Ctx {
             });
             self.count("operations", 1);
             match &result {
-                Ok(response) if patience.has(response).await => self.count("asked again", 1),
+                Ok(response) if patience.has(response).await => self.count("repeated requests", 1),
                 Ok(response) => {
                     self.must_be_allowed(response)?;
                     return overload::refuse(&request, result?);
@@ -64,13 +64,13 @@ impl Ctx {
     }
 }
 
-/// How long a server that asks for patience gets it.
+/// The time for which a client repeats a request if the server asks for that.
 pub(super) struct Patience {
     end: Instant,
 }
 
 impl Patience {
-    /// Waits as long as the answer asks for; no, if it asks for nothing or there was enough.
+    /// Waits as long as the answer asks for. Returns false if the answer asks for no retry, or the time is over.
     pub(super) async fn has(&mut self, response: &Response) -> bool {
         let Some(pause) = response.asks_for_patience().filter(|pause| Instant::now() + *pause < self.end) else {
             return false;
@@ -97,7 +97,7 @@ fn answer(response: &Response, verb: Verb, resource: &Resource, etcd_prefix: &st
     Answer::List { status, rv: body.rv(), items: items.collect(), more: !body.meta("continue").is_empty() }
 }
 
-/// The resource version that an object in JSON carries. Other media types are not looked into.
+/// The resource version in a JSON object; None for other media types.
 fn based_on(body: &[u8]) -> Option<u64> {
     let object = Object(serde_json::from_slice(body).ok()?);
     Some(object.rv()).filter(|rv| *rv > 0)

@@ -8,8 +8,8 @@ use super::Ctx;
 use crate::object::{NAMESPACES, Object};
 
 impl Ctx {
-    /// Another client with a namespace of its own, whose name is that of this one's with `suffix` behind it. This one
-    /// removes the namespace; what the other one makes in it, the caller has it clean up before.
+    /// Creates a second namespace, whose name is this client's namespace with `suffix` appended, and returns a client
+    /// for it. This client removes the namespace. The caller must first clean up the objects of the returned client.
     pub async fn beside(&self, suffix: &str) -> anyhow::Result<Ctx> {
         let name = format!("{}{suffix}", self.namespace().await?);
         self.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;

@@ -1,4 +1,4 @@
-//! What a case leaves behind is removed here, also where no controller runs that would do it.
+//! Removes the objects that a case leaves behind, even if no controller runs that would remove them.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ use crate::api::{self, Request, Response};
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
 use crate::overload::{self, AcceptOverload};
 
-/// Objects of one page, and how many of them are removed at the same time. Of large objects a busy machine has taken a quarter
-/// second each, and a request has thirty.
+/// The number of objects in a page, and how many of them are removed at the same time. On a busy machine the removal of
+/// a large object has taken a quarter of a second, and a request must end within 30 s.
 const PAGE: usize = 50;
 const AT_ONCE: usize = 8;
-/// So many times a list may show only what the server calls absent, one after the other.
+/// How many times in a row a list may contain only objects that the server calls absent.
 const GHOSTS: usize = 3;
 
 const DELETE: &str = "gracePeriodSeconds=0&propagationPolicy=Background";
 
 impl Ctx {
-    /// Removes everything that the case created. Objects with finalizers are freed of them.
+    /// Removes every object that the case created, including objects with finalizers.
     pub async fn clean_up(&self) -> anyhow::Result<()> {
         let made = std::mem::take(&mut *lock(&self.made));
         let (of_namespace, others): (Vec<Made>, Vec<Made>) =
@@ -32,7 +32,8 @@ impl Ctx {
         let collections: BTreeSet<(Resource, String)> =
             of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
         if self.has_controllers() {
-            // First of all, because afterwards nobody can put anything into them: controllers fill up what we clear.
+            // Namespaces first, because controllers create objects again; they cannot in a namespace that is being
+            // deleted.
             for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
                 self.delete_namespace(&made.name).await?;
             }
@@ -49,14 +50,14 @@ impl Ctx {
         Ok(())
     }
 
-    /// Deletes in pages: under emulation a thousand objects take longer than the server allows one request. What is left
-    /// of a page is held by finalizers.
+    /// Deletes in pages: under emulation a thousand objects take longer than the server allows for one request. Objects
+    /// that remain from a page have finalizers.
     async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
         let path = resource.path(Some(namespace));
         let mut ghosts = 0;
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
-            // Recorded, so that judges know who deleted the objects.
+            // Recorded, so that the judges know which client deleted the objects.
             self.ask_anyway(Question {
                 verb: Verb::DeleteCollection,
                 resource,
@@ -68,7 +69,7 @@ impl Ctx {
             .await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
-                // The custom resource's definition is gone already, and its objects with it.
+                // The custom resource's definition is already deleted, and its objects with it.
                 return Ok(());
             }
             let objects = page.object()?.items();
@@ -80,23 +81,23 @@ impl Ctx {
                 let removed = some.iter().map(|object| self.remove(resource, namespace, object.name()));
                 there |= try_join_all(removed).await?.contains(&true);
             }
-            // A cache that has missed a deletion shows the object for ever.
+            // A cache that has missed a deletion lists the object forever.
             ghosts = if there { 0 } else { ghosts + 1 };
             if ghosts == GHOSTS {
                 let first = objects[0].name();
-                bail!("{path} lists {} objects that are not there when they are deleted, {first} first", objects.len());
+                bail!("{path} lists {} objects that a DELETE does not find, first {first}", objects.len());
             }
         }
     }
 
-    /// Whether the object was there.
+    /// Removes one object. Returns whether it existed.
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<bool> {
         let path = object_path(resource, namespace, name);
         let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
         let answer = self
             .ask_anyway(Question { verb: Verb::Delete, resource, namespace, name, request, changes: false })
             .await?;
-        // CustomResourceDefinitions have a finalizer that the server itself handles.
+        // CustomResourceDefinitions have a finalizer that the server handles itself.
         let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
         if !held {
             return Ok(answer.status != 404);
@@ -107,12 +108,13 @@ impl Ctx {
         Ok(true)
     }
 
-    /// Asks, and takes a time-out or overload answer for an answer: the clean-up looks again at what is left.
+    /// Like [`Ctx::ask`], but returns time-out and overload answers, because the clean-up lists the remaining objects
+    /// again.
     async fn ask_anyway(&self, question: Question<'_>) -> anyhow::Result<Response> {
         self.ask(question).await.accept(overload::ANY)
     }
 
-    /// Whether namespaces are filled, and emptied, by controllers.
+    /// Whether controllers create objects in new namespaces and remove them.
     fn has_controllers(&self) -> bool {
         self.shared().is_some() || self.node().is_some()
     }
@@ -125,7 +127,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// Where no namespace controller runs the finalizer is taken off by hand. One that runs is waited for at the end.
+    /// Without a namespace controller, this function removes the finalizer. A running controller removes it, and the
+    /// end of the run waits for that.
     async fn remove_namespace(&self, name: &str) -> anyhow::Result<()> {
         if self.has_controllers() {
             return Ok(());

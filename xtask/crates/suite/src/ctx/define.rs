@@ -11,14 +11,15 @@ use crate::check::Stop;
 use crate::object::{DEFINITIONS, Object};
 
 impl Ctx {
-    /// Makes a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until it is served.
+    /// Creates a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until the
+    /// server serves the resource.
     pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
         let resource = self.define_unasked(group, plural, kind).await?;
         self.wait_until_served(&resource).await?;
         Ok(resource)
     }
 
-    /// Like [`Ctx::define`], but nobody has asked for the resource yet, and the server has no storage for it.
+    /// Like [`Ctx::define`], but sends no request for the resource, so the server has no storage for it yet.
     pub async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
         let name = format!("{plural}.{group}");
         let definition = Object::new(&DEFINITIONS, &name).with(
@@ -43,7 +44,7 @@ impl Ctx {
         })
     }
 
-    /// Waits until a list of the resource is answered 200.
+    /// Waits until the server answers a list of the resource with 200.
     pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
         let path = resource.path(Some(self.namespace().await?));
         let what = format!("{path} to be served");

@@ -7,7 +7,7 @@ use super::Ctx;
 use crate::object::Object;
 
 impl Ctx {
-    /// Like [`Ctx::create`], in another namespace that the case has made; removed with everything else.
+    /// Like [`Ctx::create`], in another namespace that the case has created. The clean-up removes the object, too.
     pub async fn create_in(&self, namespace: &str, resource: &Resource, object: &Object) -> anyhow::Result<Object> {
         let answer = self.post(resource, namespace, object).await?;
         answer.object().with_context(|| format!("create of {} in {namespace}", object.name()))

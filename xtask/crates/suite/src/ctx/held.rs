@@ -1,4 +1,5 @@
-//! A component that is stopped (SIGSTOP) for as long as a value lives: also a check that is cut off lets it go on.
+//! Suspends a component (SIGSTOP) as long as a value lives. Dropping the value resumes it, even if the check is cut
+//! off.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::Ctx;
 use super::on_demand::blocking;
 use crate::check::Stop;
 
-/// A component that does nothing, though its connections stay.
+/// A suspended component: it does nothing, but its connections stay open.
 pub struct Held {
     control: Arc<dyn Control>,
     component: String,
@@ -26,7 +27,7 @@ impl Ctx {
 }
 
 impl Held {
-    /// Lets it go on.
+    /// Resumes the component.
     pub async fn release(mut self) -> Result<(), Stop> {
         self.apply(Action::Resume).await?;
         self.is_held = false;
@@ -42,7 +43,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if self.is_held {
-            // Whatever is wrong with it is found by whoever asks next.
+            // An error shows again at the next use of the component.
             let _ = self.control.apply(&self.component, &Action::Resume);
         }
     }

@@ -1,4 +1,4 @@
-//! Components that run only while a check wants them to, and programs that it runs to their end.
+//! Components that run only while a check needs them, and tools that run to completion.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::Ctx;
 use crate::check::Stop;
 use crate::requirement::Requirement;
 
-/// A component that was started for this case; it is stopped at the latest when this is dropped.
+/// A component that was started for this case; dropping the value stops it.
 pub struct Started {
     control: Arc<dyn Control>,
     component: String,
@@ -18,8 +18,8 @@ pub struct Started {
 }
 
 impl Ctx {
-    /// Starts a component of this profile that does not run by itself, with some flags changed, as in
-    /// [`Action::Restart`]; skips the check where there is none.
+    /// Starts a component of this profile that does not run by default, with some flags changed, as in
+    /// [`Action::Restart`]; skips the check if the profile has no such component.
     pub async fn start(&self, component: &str, flags: &[(&str, &str)]) -> Result<Started, Stop> {
         let control = self.power()?;
         let name = format!("{}/{component}", self.profile().name);
@@ -29,13 +29,13 @@ impl Ctx {
             });
         }
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        // Also after a start that failed: nothing of it may stay.
+        // Created before the start, so that a failed start is stopped, too.
         let started = Started { control, component: name, runs: true };
         started.apply(Action::Restart { flags }).await?;
         Ok(started)
     }
 
-    /// Runs one of the profile's tools to its end and gives what it printed; `{run}` in an argument is the profile's
+    /// Runs one of the profile's tools to completion and returns its output; `{run}` in an argument is the profile's
     /// private folder.
     pub async fn tool(&self, tool: &'static str, args: &[&str]) -> Result<String, Stop> {
         let profile = self.profile().name.clone();
@@ -43,25 +43,25 @@ impl Ctx {
         self.blocking(move |control| control.run(&profile, tool, &args)).await
     }
 
-    /// Puts a file into the profile's private folder, where its components run.
+    /// Writes a file to the profile's private folder, where its components run.
     pub async fn put_file(&self, name: &str, content: Vec<u8>) -> Result<(), Stop> {
         let (profile, name) = (self.profile().name.clone(), name.to_owned());
         self.blocking(move |control| control.write(&profile, &name, &content)).await
     }
 
-    /// The etcd that is not recorded, as it is reached while it runs.
+    /// The address of the etcd that is not recorded, valid while it runs.
     pub fn spare(&self) -> Result<StoreInfo, Stop> {
         let spare = self.power()?.spare(&self.profile().name);
         spare.ok_or_else(|| Stop::Skipped { need: format!("a spare etcd on profile `{}`", self.profile().name) })
     }
 
-    /// The etcd of this machine, where the components are of another architecture.
+    /// The etcd of the host's architecture, if the components have another architecture.
     pub fn native(&self) -> Result<StoreInfo, Stop> {
         let native = self.power()?.native(&self.profile().name);
         native.ok_or_else(|| Stop::Skipped { need: Requirement::NativeStore.text() })
     }
 
-    /// Starts the apiserver of the profile again with some flags changed.
+    /// Restarts the profile's kube-apiserver with some flags changed.
     pub async fn restart_with(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
         let flags: BTreeMap<String, String> =
             flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -84,14 +84,14 @@ impl Ctx {
 }
 
 impl Started {
-    /// Ends it.
+    /// Stops the component.
     pub async fn stop(mut self) -> Result<(), Stop> {
         self.apply(Action::Stop).await?;
         self.runs = false;
         Ok(())
     }
 
-    /// Stops it and starts it with some flags changed.
+    /// Restarts the component with some flags changed.
     pub async fn restart(&self, flags: &[(&str, &str)]) -> Result<(), Stop> {
         let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.apply(Action::Restart { flags }).await
@@ -106,7 +106,7 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if self.runs {
-            // A case that was cut off; whatever is wrong with it is found by whoever starts it next.
+            // The case was cut off. An error shows again at the next start of the component.
             let _ = self.control.apply(&self.component, &Action::Stop);
         }
     }

@@ -7,7 +7,7 @@ use model::ProfileInfo;
 use super::{Ctx, Ground};
 
 impl Ctx {
-    /// A worker that asks another apiserver of the profile.
+    /// A worker that sends its requests to another apiserver of the profile.
     pub async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
         let ground = Ground {
             cluster: self.ground.cluster.clone(),

@@ -1,4 +1,4 @@
-//! What a case respects in a cluster of somebody else: labels by which its objects are found, and rights.
+//! External clusters: labels that identify the run's objects, missing rights, and transports.
 
 use model::{Resource, Shared};
 use serde_json::json;
@@ -13,7 +13,7 @@ impl Ctx {
         self.ground.cluster.info.shared.as_ref()
     }
 
-    /// HTTP/2, or HTTP/1.1 where the endpoint of an external cluster speaks nothing else.
+    /// HTTP/2, or HTTP/1.1 if the endpoint of an external cluster speaks only HTTP/1.1.
     pub fn transport(&self) -> Transport {
         match self.shared() {
             Some(shared) if shared.http1_only => Transport::Http1,
@@ -29,8 +29,8 @@ impl Ctx {
         }
     }
 
-    /// The object as it is created: what has no namespace of the case carries the label of the run, so that another
-    /// command can remove it if this one is killed.
+    /// The object with the label of the run if it is cluster-scoped, so that another command can remove it if this one
+    /// is killed.
     pub(super) fn labelled(&self, resource: &Resource, object: &Object) -> Object {
         let mut object = object.clone();
         if let Some(shared) = self.shared().filter(|_| !resource.namespaced) {
@@ -42,7 +42,7 @@ impl Ctx {
         object
     }
 
-    /// In a cluster of somebody else, that its user lacks a right says nothing about the server.
+    /// Skips the check if the user of an external cluster lacks a right, which says nothing about the server.
     pub(super) fn must_be_allowed(&self, answer: &Response) -> anyhow::Result<()> {
         match forbidden(answer).filter(|_| self.shared().is_some()) {
             Some(need) => Err(Forbidden { need }.into()),
@@ -51,7 +51,7 @@ impl Ctx {
     }
 }
 
-/// The right that an authorizer has missed. Admission refuses with the same status and other words.
+/// The right that an authorizer found missing. Admission refuses with the same status but with another text.
 fn forbidden(answer: &Response) -> Option<String> {
     if answer.status != 403 {
         return None;
@@ -70,7 +70,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn a_right_that_is_missing_is_told_from_what_admission_refuses() {
+    fn missing_right_is_distinguished_from_refusal_by_admission() {
         for (status, message, need) in [
             (
                 403,

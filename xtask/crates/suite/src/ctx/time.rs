@@ -1,4 +1,4 @@
-//! Deadlines, pauses, and the time of a case.
+//! Deadlines, pauses, and the time limit of a case.
 
 use std::time::{Duration, Instant};
 
@@ -8,54 +8,55 @@ use super::Ctx;
 use crate::check::Stop;
 use crate::contention;
 
-/// The longest a single case may take on the reference machine.
+/// The time limit of a case on the reference machine.
 pub const CASE_LIMIT: Duration = Duration::from_secs(120);
-/// Of the time of a case, for what comes after the last round: the clean-up has its own.
+/// The fraction of a case's time for the work after the last round. The clean-up has a separate limit.
 const RESERVE: f64 = 0.1;
 
 impl Ctx {
-    /// A deadline for this machine as busy as it is now.
+    /// A deadline, adapted to the slowdown of this machine and to its load now.
     pub fn limit(&self, seconds: f64) -> Duration {
         contention::limit(Duration::from_secs_f64(seconds), self.factor())
     }
 
-    /// The slowdown of the machine under test, as it was measured when it was booted.
+    /// The slowdown of the machine under test, measured at its boot.
     pub fn factor(&self) -> f64 {
         self.ground.cluster.info.factor
     }
 
-    /// A time that the server is told in whole seconds. It grows more slowly than deadlines do, because it passes in full.
+    /// A time in whole seconds that the client sends to the server. It grows more slowly than deadlines do, because it
+    /// always passes in full.
     ///
-    /// A watch whose time is over before it has begun is answered with an ERROR, "context deadline exceeded": seen with
-    /// two seconds on an emulated server of a busy machine.
+    /// If the time of a watch is over before the watch begins, the server answers with an ERROR, "context deadline
+    /// exceeded": seen with two seconds on an emulated server on a busy machine.
     pub fn stretched(&self, seconds: u32) -> u32 {
         let grown = Duration::from_secs(seconds.into()).mul_f64(self.slowness());
         u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
     }
 
-    /// How long a client leaves a server alone that did not answer.
+    /// The pause before a client sends the next request to a server that did not answer.
     ///
-    /// Requests to a starting server delay its start. Four writers that came again after 60 ms sent 3000
-    /// requests during three starts of an emulated apiserver, and each start took 50 s.
+    /// Requests to a starting server delay its start. Four writers that retried every 60 ms sent 3000 requests during
+    /// three starts of an emulated apiserver, and each start took 50 s.
     pub(crate) fn at_ease(&self, pause: Duration) -> Duration {
         pause.mul_f64(self.slowness())
     }
 
-    /// By how much times that pass in full are longer on this machine.
+    /// The factor of this machine for times that always pass in full.
     fn slowness(&self) -> f64 {
         self.factor().sqrt().max(1.0)
     }
 
-    /// Rounds that are repeated until `event` has happened in one of them, within the time of the case.
+    /// Rounds for a check that needs an event which may not happen: the check repeats them until `event` has happened
+    /// in one of them, within the time of the case.
     ///
-    /// Where a check needs an event that may not happen, a round that missed it says nothing, and neither does a fixed
-    /// number of them.
+    /// A round without the event proves nothing, and neither does a fixed number of rounds.
     pub fn rounds(&self, event: impl Into<String>) -> Rounds {
         let limit = self.limit(CASE_LIMIT.as_secs_f64() * (1.0 - RESERVE));
         Rounds { event: event.into(), end: self.begun + limit, count: 0, begun: None, longest: Duration::ZERO }
     }
 
-    /// The seconds of a stream in a round: twice as long in each, up to half a minute on the reference machine.
+    /// The seconds of a stream in a round: doubled in each round, up to 30 s on the reference machine.
     pub fn doubled(&self, first: u32, round: u32) -> u32 {
         const LONGEST: u32 = 30;
         first.saturating_mul(2u32.saturating_pow(round)).min(self.stretched(LONGEST).max(first))
@@ -72,7 +73,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The number of the next round, from 0. `Errored` if the time does not suffice for one like the longest so far.
+    /// The number of the next round, from 0. `Errored` if the remaining time is shorter than the longest round so far.
     pub fn next(&mut self) -> Result<u32, Stop> {
         self.next_at(Instant::now())
     }
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_repeated_as_long_as_another_one_fits() {
+    fn rounds_repeat_while_another_one_fits() {
         let (mut rounds, begin) = rounds(100);
         let mut at =
             |seconds: u64| rounds.next_at(begin + Duration::from_secs(seconds)).map_err(|stop| format!("{stop:?}"));
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn first_round_needs_no_time() {
+    fn first_round_runs_even_after_the_deadline() {
         let (mut rounds, begin) = rounds(1);
         assert!(rounds.next_at(begin + Duration::from_secs(7)).is_ok());
         assert!(rounds.next_at(begin + Duration::from_secs(8)).is_err());

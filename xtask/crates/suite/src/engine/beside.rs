@@ -1,4 +1,4 @@
-//! What the engine does otherwise in a cluster of somebody else: it leaves cases out and records less of the store.
+//! How the engine treats an external cluster: it leaves cases out and records less of the store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Engine<'_> {
         fit
     }
 
-    /// Tells of cases that cannot run, with what they need.
+    /// Reports cases that cannot run as skipped, with what they need.
     pub(super) fn skip(&self, cases: Vec<(Case, String)>) {
         for (case, need) in cases {
             self.tell(Event::CaseStarted { at: now(), case: case.name() });
@@ -45,7 +45,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Nobody collects from a store that cannot be reached.
+    /// The collector of a store; None if the store has no endpoint.
     pub(super) async fn collector(
         &self,
         info: &StoreInfo,

@@ -1,4 +1,4 @@
-//! The end of a check: its verdict, its panic, or its time-out.
+//! Runs a check up to its verdict, its panic, or its time-out.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -9,8 +9,9 @@ use futures::FutureExt;
 
 use crate::check::{Stop, Verdict};
 
-/// Ends with the result of `work`, its panic, or the time-out. A panic is a bug of the suite and costs this case only. The
-/// limit is asked for again when it is over: other work may have made the machine slower meanwhile.
+/// Returns the result of `work`, its panic, or a time-out. A panic is a bug in the suite and affects this case only.
+/// When the limit has passed, the function computes it again, because other work may have slowed the machine down
+/// meanwhile.
 pub(super) async fn limited(limit: impl Fn() -> Duration, what: &str, work: impl Future<Output = Verdict>) -> Verdict {
     let begin = Instant::now();
     let work = AssertUnwindSafe(work).catch_unwind();
@@ -31,7 +32,7 @@ pub(super) async fn limited(limit: impl Fn() -> Duration, what: &str, work: impl
 
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> Stop {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    Stop::Errored(anyhow!("it panicked, which is a bug of the suite: {}", text.unwrap_or("(no text)")))
+    Stop::Errored(anyhow!("the check panicked: {}; a bug in the suite", text.unwrap_or("(no text)")))
 }
 
 #[cfg(test)]
@@ -49,20 +50,20 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_check_is_an_error_of_its_case() {
+    fn panic_of_a_check_is_an_error_of_its_case() {
         let panics = async { Err(Stop::failed(format!("{}", [1, 2, 3].iter().rev().nth(7).expect("seven items")))) };
         let Outcome::Errored { message, .. } = ended(Duration::from_secs(60), panics) else { panic!("not errored") };
-        assert!(message.contains("a bug of the suite: seven items"), "{message}");
+        assert!(message.contains("the check panicked: seven items; a bug in the suite"), "{message}");
     }
 
     #[test]
-    fn a_check_without_an_end_times_out_and_says_what_was_awaited() {
+    fn endless_check_times_out_and_names_the_awaited_event() {
         let outcome = ended(Duration::from_millis(1), std::future::pending());
         assert_eq!(outcome, Outcome::TimedOut { what: "the end (0 s)".into() });
     }
 
     #[test]
-    fn time_of_a_check_grows_with_the_load_while_it_runs() {
+    fn time_limit_of_a_check_grows_with_the_load_while_it_runs() {
         let asked = std::cell::Cell::new(0);
         let limit = || {
             asked.set(asked.get() + 1);
@@ -74,6 +75,6 @@ mod tests {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         assert!(runtime.block_on(limited(limit, "the end", work)).is_ok());
-        assert!(asked.get() > 1, "the work ended before its first limit");
+        assert!(asked.get() > 1, "the work ended before its first limit had passed");
     }
 }

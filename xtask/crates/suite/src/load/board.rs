@@ -1,5 +1,5 @@
-//! The state that all clients of a workload share, and the holds of its fault: a fault ends only after the workload has met
-//! it, so that no run depends on what the clients did just then.
+//! The state that all clients of a workload share, and the conditions for the end of its fault: a fault ends only after
+//! the workload has met it, so no run depends on what the clients did at that moment.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::check::{Stop, Verdict};
 use crate::ctx::Ctx;
 use crate::wait;
 
-/// The parts of a workload, as indexes.
+/// The phases of a workload, as indexes.
 const PHASES: [&str; 3] = ["before", "during", "after"];
 pub(super) const BEFORE_FAULT: usize = 0;
 pub(super) const DURING_FAULT: usize = 1;
@@ -28,20 +28,20 @@ pub(super) struct Board {
     /// Acknowledged writes by the resource's plural.
     of_collection: Mutex<BTreeMap<String, u64>>,
     under_way: AtomicUsize,
-    /// Holds that wait for writes to meet the fault.
+    /// The number of holds that wait until writes meet the fault.
     holds: AtomicUsize,
     watches: AtomicUsize,
     resumed: AtomicU64,
     resumed_late: AtomicU64,
-    /// Writers end.
+    /// Set when the writers must end.
     ended: AtomicBool,
-    /// When watchers must have seen the marker.
+    /// The time at which watchers must have seen the marker.
     deadline: Mutex<Option<Instant>>,
     /// The versions of the markers that were written.
     markers: Mutex<BTreeMap<Key, u64>>,
 }
 
-/// Counts as long as it lives.
+/// Counts one as long as it lives.
 pub(super) struct Counted<'a>(&'a AtomicUsize);
 
 impl Counted<'_> {
@@ -62,18 +62,18 @@ impl Board {
         self.phase.store(phase, Ordering::SeqCst);
     }
 
-    /// Before the fault clients stay at their server: a client that moved because of one slow answer would not be at the
+    /// Before the fault, clients stay at their server: a client that moved because of one slow answer would not use the
     /// server that the fault ends.
     pub(super) fn may_move(&self) -> bool {
         self.phase.load(Ordering::SeqCst) != BEFORE_FAULT
     }
 
-    /// A write that has been sent, until the value is dropped.
+    /// Counts a write as under way until the value is dropped.
     pub(super) fn write(&self) -> Counted<'_> {
         Counted::new(&self.under_way)
     }
 
-    /// An open watch, until the value is dropped.
+    /// Counts a watch as open until the value is dropped.
     pub(super) fn watch(&self) -> Counted<'_> {
         Counted::new(&self.watches)
     }
@@ -96,7 +96,7 @@ impl Board {
         self.resumed.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The first event of a resumed watch is a change: the client had missed it.
+    /// Notes that the first event of a resumed watch is a change, which the client had missed.
     pub(super) fn note_resumed_late(&self) {
         self.resumed_late.fetch_add(1, Ordering::SeqCst);
     }
@@ -133,18 +133,18 @@ impl Board {
         }
     }
 
-    /// Whether a hold waits for writes. Writers then send writes only, to each server in turn: kube-apiserver retries reads
-    /// for 40 s, so four writers that all read when the store ends would send no write to it.
+    /// Whether a hold waits for writes. Writers then send only writes, to each server in turn: kube-apiserver retries
+    /// reads for 40 s, so four writers that all read when the store ends would send no write to it.
     pub(super) fn needs_writes(&self) -> bool {
         self.holds.load(Ordering::SeqCst) > 0
     }
 
-    /// Waits until `look` gives no reason to wait.
+    /// Waits until `look` returns no reason to wait.
     async fn hold(&self, what: &str, limit: Duration, look: impl Fn(&Board) -> Option<String>) -> Verdict {
         wait::until(what, limit, LOOK_EVERY, || async { Ok(look(self).map_or(Ok(()), Err)) }).await
     }
 
-    /// Waits for this many acknowledged writes of a part of the workload.
+    /// Waits until a phase of the workload has this many acknowledged writes.
     pub(super) async fn reached(&self, limit: Duration, phase: usize, least: u64) -> Verdict {
         let what = format!("{least} acknowledged writes {} the fault", PHASES[phase]);
         self.hold(&what, limit, |board| {
@@ -154,7 +154,7 @@ impl Board {
         .await
     }
 
-    /// Waits until a write is under way, or one has had no answer since the fault began.
+    /// Waits until a write is under way, or a write got no answer since the fault began.
     pub(super) async fn met_by_write(&self, limit: Duration) -> Verdict {
         let _hold = Counted::new(&self.holds);
         self.hold("a write to meet the fault", limit, |board| {
@@ -165,7 +165,7 @@ impl Board {
         .await
     }
 
-    /// Waits until this many writes have had no answer since the fault began.
+    /// Waits until this many writes got no answer since the fault began.
     pub(super) async fn unanswered(&self, limit: Duration, least: u64) -> Verdict {
         let _hold = Counted::new(&self.holds);
         self.hold(&format!("{least} writes without an answer during the fault"), limit, |board| {
@@ -184,8 +184,8 @@ impl Board {
         .await
     }
 
-    /// Waits for those minima that clients reach after the fault. A minimum that is not reached is for the verdict, which
-    /// looks for violations first.
+    /// Waits until the clients reach those minima that they can reach after the fault. The verdict reports a minimum
+    /// that is not reached, but looks for violations first.
     pub(super) async fn resumed(&self, limit: Duration, minima: &[Minimum]) -> Result<(), Stop> {
         let lacks = |board: &Board| {
             let seen = |name: &str| match name {
@@ -219,7 +219,8 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
     }
 
-    /// Runs a hold next to a workload that is idle for a while and then acts; gives whether the fault lasted until then.
+    /// Runs a hold next to a workload that is idle for a while and then acts. Returns whether the fault lasted until
+    /// then.
     fn outlasts(hold: impl AsyncFnOnce(&Board) -> Verdict, act: impl AsyncFnOnce(&Board)) -> bool {
         let (board, acted) = (Board::default(), AtomicBool::new(false));
         board.enter(DURING_FAULT);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_before_the_fault_does_not_meet_it() {
+    fn writes_before_the_fault_do_not_meet_it() {
         let board = Board::default();
         board.note("configmaps", Fate::Unknown);
         board.note("configmaps", Fate::Done(7));
@@ -304,7 +305,7 @@ mod tests {
             (0..2).for_each(|_| board.note_resumed());
             board.note_resumed_late();
         }));
-        // Too few watches are not the end of the check: what the judge finds counts more.
+        // Too few resumed watches do not end the check: violations that the judge finds have priority.
         let board = Board::default();
         block_on(async { assert!(board.resumed(SHORT, &minima).await.is_ok()) });
     }

@@ -1,4 +1,4 @@
-//! One client with a connection to each apiserver of the profile, at one of them at a time.
+//! One client with a connection to each apiserver of the profile; it uses one server at a time.
 
 use crate::check::Stop;
 use crate::ctx::Ctx;
@@ -6,19 +6,19 @@ use crate::ctx::Ctx;
 /// The apiservers that a workload talks to.
 pub struct Servers(Vec<String>);
 
-/// A client that goes to the next server when its own fails.
+/// A client that moves to the next server when its current server fails.
 pub(super) struct Clients {
     at_each: Vec<Ctx>,
     current: usize,
 }
 
 impl Servers {
-    /// Only the profile's first one.
+    /// Only the profile's first apiserver.
     pub fn first(ctx: &Ctx) -> Servers {
         Servers(vec![ctx.profile().apiserver.clone()])
     }
 
-    /// All of the profile, and there must be more than one.
+    /// All apiservers of the profile; skips the check if there is only one.
     pub fn all(ctx: &Ctx) -> Result<Servers, Stop> {
         let all = ctx.servers();
         if all.len() < 2 {
@@ -31,7 +31,7 @@ impl Servers {
         self.0.len()
     }
 
-    /// A client of that name; clients of different numbers begin at different servers.
+    /// A client with this name; clients with different numbers begin at different servers.
     pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, Stop> {
         let mut at_each = Vec::new();
         for server in &self.0 {

@@ -1,9 +1,9 @@
-//! A workload that goes on while servers die under it: sequential writers with keys of their own, watchers that live on
-//! by resuming or listing anew, and the account of it all, which `judge::fault` judges.
+//! A workload that continues while servers fail: sequential writers with separate keys, watchers that continue by
+//! resuming or listing again, and the record of it all, which `judge::fault` judges.
 //!
-//! `traffic.rs` is the workload under the whole-run judges: there a request that is not answered is an error, here it is
-//! what the workload is for. Choices follow from the run's seed; how much happens before and after the fault is awaited
-//! and counted, so it is the same on every machine.
+//! `traffic.rs` is the workload for the whole-run judges: there a request without an answer is an error, here it is the
+//! purpose. Choices follow from the run's seed. The workload waits for fixed counts before and after the fault, so its
+//! amount is the same on every machine.
 
 mod board;
 mod clients;
@@ -31,24 +31,24 @@ pub use clients::Servers;
 pub use writer::sample;
 
 pub const COLLECTIONS: usize = 2;
-/// Writers, and watchers, of each collection.
+/// The number of writers, and of watchers, of each collection.
 pub const WRITERS: usize = 2;
 pub const WATCHERS: usize = 2;
-/// Writes that must be acknowledged before the fault, and again after it.
+/// The number of writes that must be acknowledged before the fault, and again after it.
 const BEFORE: u64 = 60;
 const AFTER: u64 = 60;
-/// Writes that a watcher lets pass before it resumes, so that there is something to be missed.
+/// The number of writes that a watcher waits for before it resumes, so that it misses events.
 const MISSED: u64 = 10;
 /// Seconds until the last write must have reached every watcher.
 const LIVENESS: f64 = 60.0;
-/// Seconds for a part of the workload to get its writes acknowledged.
+/// Seconds for a phase of the workload to reach its number of acknowledged writes.
 const PROGRESS: f64 = 60.0;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// After a request that nobody answered. Longer on a slow machine, see [`Ctx::at_ease`].
+/// The pause after a request without an answer. Longer on a slow machine, see [`Ctx::at_ease`].
 const PATIENCE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
 
-/// Writes that were under way while the store was silent, or never had an answer. Not only the latter: an apiserver may
+/// Writes that were under way while the store was silent, or never had an answer. Both count, because an apiserver may
 /// hold a write until its store is back.
 pub const MET: &str = "writes that met the fault";
 
@@ -56,22 +56,22 @@ pub const MET: &str = "writes that met the fault";
 pub const RESUMED: &str = "watches resumed";
 pub const RESUMED_LATE: &str = "watches resumed that had missed events";
 
-/// A count that must be reached, or the check has exercised nothing.
+/// A count that must be reached; otherwise the check has exercised nothing.
 pub(crate) type Minimum = (&'static str, u64);
 
-/// What a writer remembers.
+/// The records of a writer.
 #[derive(Default)]
 struct Log {
     writes: Vec<Write>,
     reads: Vec<Read>,
 }
 
-/// A workload that a fault can wait for: each method holds the fault until the clients have met it.
+/// A workload that a fault can wait for: each method delays the end of the fault until the clients have met it.
 pub struct Workload<'a> {
     ctx: &'a Ctx,
     servers: Servers,
     board: Board,
-    /// A moment at which the store could answer no client.
+    /// A moment at which the store could not answer any client.
     silent: OnceLock<Micros>,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Workload<'a> {
         Workload { ctx, servers, board: Board::default(), silent: OnceLock::new() }
     }
 
-    /// Lets the workload run before, during and after `fault`, and judges the result. The fault has to be over when its
-    /// future ends. `minima` are counts of the judge, and `unanswered` for writes without an answer.
+    /// Runs the workload before, during and after `fault`, and judges the result. The fault must be over when its
+    /// future ends. `minima` are counts of the judge, and `unanswered` counts writes without an answer.
     pub async fn through(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
         let account = account(self.ctx, &self.servers, &self.board, minima, fault).await?;
         self.board.tell(self.ctx);
@@ -91,16 +91,16 @@ impl<'a> Workload<'a> {
         judged(self.ctx, &account, minima)
     }
 
-    /// Waits while the store answers no client: until a write is under way, or has had no answer. These writes are counted
-    /// as [`MET`].
+    /// To be called while the store answers no client: waits until a write is under way, or got no answer. [`MET`]
+    /// counts these writes.
     pub async fn met_by_write(&self) -> Verdict {
         self.board.met_by_write(self.ctx.limit(PROGRESS)).await?;
-        // Nothing is awaited in between: the write is still under way.
+        // There is no `await` in between, so the write is still under way.
         self.silent.get_or_init(|| self.ctx.recorder(&CONFIG_MAPS).now());
         Ok(())
     }
 
-    /// Waits until this many writes have had no answer since the fault began.
+    /// Waits until this many writes got no answer since the fault began.
     pub async fn unanswered(&self, least: u64) -> Verdict {
         self.board.unanswered(self.ctx.limit(PROGRESS), least).await
     }
@@ -139,7 +139,7 @@ fn judged(ctx: &Ctx, account: &Account, minima: &[Minimum]) -> Verdict {
     Ok(())
 }
 
-/// Waits until so many more revisions are in the store.
+/// Waits until the store has this many more revisions.
 pub async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
     let store = ctx.store(&CONFIG_MAPS);
     let goal = store.revision().await? + revisions;
@@ -180,8 +180,8 @@ async fn account(
     account.markers =
         account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
     account.lives = lives;
-    // Whoever saw no marker was told too little by a server that answers: that is for the judge. Where nothing answers,
-    // nobody knows what the watches would have shown.
+    // If no watcher saw the marker although a server answers, the judge reports it. If no server answers, it is unknown
+    // what the watches would have shown.
     if is_blind(&account) && !answers(ctx, servers, &collections).await? {
         let lives = account.lives.len();
         let what = format!("the marker on any of {lives} watches, or an answer to a read of it ({LIVENESS:.0} s)");
@@ -197,7 +197,7 @@ fn is_blind(account: &Account) -> bool {
     account.lives.iter().all(blind)
 }
 
-/// Whether some apiserver answers a read of a marker, whatever it says of it.
+/// Whether an apiserver answers a read of a marker, even with 404.
 async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]) -> Result<bool, Stop> {
     let mut clients = servers.clients(ctx, "asker", 0).await?;
     for _ in 0..servers.count() {
@@ -212,8 +212,8 @@ async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]
     Ok(false)
 }
 
-/// The fault, between two parts of the workload that are the same in every run. It begins when all watches are open, and
-/// the workload ends when the watches that the fault has ended are resumed.
+/// Runs the fault between two phases of the workload that are the same in every run. The fault begins when all watches
+/// are open; the workload ends when the watches that the fault has ended are resumed.
 async fn direct(ctx: &Ctx, board: &Board, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
     let limit = ctx.limit(PROGRESS);
     board.reached(limit, BEFORE_FAULT, BEFORE).await?;
@@ -244,7 +244,7 @@ async fn writers<'a>(
     Ok(writers)
 }
 
-/// Lists and watches of every collection, over both transports, with and without bookmarks.
+/// Creates the watchers of every collection, over both transports.
 async fn watchers<'a>(
     ctx: &Ctx,
     servers: &Servers,
@@ -260,7 +260,7 @@ async fn watchers<'a>(
     Ok(watchers)
 }
 
-/// The last write of a collection. The servers are well again: it must be acknowledged.
+/// Writes the last object of a collection. The servers work again, so the write must be acknowledged.
 async fn marker(ctx: &Ctx, resource: &Resource, board: &Board) -> Result<Write, Stop> {
     let recorder = ctx.recorder(resource);
     let id = format!("{MARKER}-{}", resource.plural);
@@ -280,15 +280,15 @@ async fn marker(ctx: &Ctx, resource: &Resource, board: &Board) -> Result<Write, 
     })
 }
 
-/// What the store recorded, and what it holds, below the collections.
+/// Adds what the store recorded below the collections, and what it holds at the end.
 async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resource]) -> Verdict {
     for resource in collections {
         let recorder = ctx.recorder(resource);
         let store = ctx.store(resource);
         let now = store.revision().await?;
         let what = format!("the record of the store to reach revision {now}");
-        // Nothing else is written that has to be waited for: the marker is the last of its collection. If it is not there
-        // although what came after it is, that is for the judge.
+        // Only the marker has to be waited for, because it is the last write of its collection. If the record contains
+        // later revisions but no marker, the judge reports that.
         let marker = account.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
         wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
             let there = marker.as_ref().is_none_or(|marker| !recorder.changes_of(marker).is_empty());
@@ -305,12 +305,12 @@ async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resourc
     Ok(())
 }
 
-/// The value under which a put's id is stored, for the object's content.
+/// The text with a put's id, for the object's content.
 fn content(id: &str) -> String {
     id_text(id)
 }
 
-/// The object with another put's id.
+/// The object with the id of another put.
 fn with_id(object: Object, resource: &Resource, id: &str) -> Object {
     object.with(if resource.plural == "events" { "message" } else { "data.by" }, content(id))
 }
@@ -328,7 +328,7 @@ mod tests {
 
     const PREFIX: &str = "/registry/configmaps/ns/";
 
-    /// A marker that is in the store, and watchers of which some saw it.
+    /// An account with a marker in the store, and with watchers; `seen` says which of them saw it.
     fn account(seen: &[bool]) -> Account {
         let marker = key(&format!("{PREFIX}{MARKER}"));
         let id = "marker-configmaps".to_owned();
@@ -363,11 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn a_marker_that_nobody_saw_is_a_violation() {
+    fn unseen_marker_is_a_violation() {
         for (seen, blind, failed) in [
             ([true, true], false, false),
             ([true, false], false, true),
-            // Here a server that answers makes the difference between a violation and a time-out.
+            // Here it depends on whether a server answers: with an answer it is a violation, otherwise a time-out.
             ([false, false], true, true),
         ] {
             let account = account(&seen);

@@ -1,5 +1,5 @@
-//! A watcher: lists, watches, and lives on when its watch ends, as an informer does: from where it was, or by a list
-//! after a 410.
+//! A watcher: lists, watches, and continues after the end of its watch as an informer does: from its last resource
+//! version, or with a list after a 410.
 
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,10 @@ use crate::record::key;
 use crate::wait;
 use crate::watch::{Next, Watch, WatchOptions};
 
-/// How long a stream is listened to before the clock is looked at.
+/// How long a watcher reads a stream before it checks the deadline.
 const LISTEN: Duration = Duration::from_millis(500);
 
-/// A watcher and what it has come to.
+/// A watcher and its state.
 struct Watcher<'a> {
     clients: Clients,
     board: &'a Board,
@@ -26,13 +26,13 @@ struct Watcher<'a> {
     transport: Transport,
     life: Life,
     marker: Key,
-    /// What it would resume from; None: it has to list.
+    /// The resource version to resume from; None: the watcher must list.
     at: Option<u64>,
-    /// A bookmark has said that the marker was sent. One that was not will not come any more, however long one waits.
+    /// A bookmark promised that everything up to the marker was sent. A marker that is missing then never comes.
     passed: bool,
 }
 
-/// Watches until it sees the marker, or until that is overdue or can no longer come.
+/// Watches until it sees the marker, the deadline passes, or the marker can no longer come.
 pub(super) async fn live(
     clients: Clients,
     board: &Board,
@@ -55,7 +55,7 @@ pub(super) async fn live(
     Ok(watcher.life)
 }
 
-/// Whether a list or an event has shown the marker.
+/// Whether a list or an event contained the marker.
 pub(super) fn has_seen(life: &Life, marker: &Key) -> bool {
     life.legs.iter().any(|leg| {
         let listed = match &leg.begin {
@@ -67,7 +67,7 @@ pub(super) fn has_seen(life: &Life, marker: &Key) -> bool {
 }
 
 impl Watcher<'_> {
-    /// One more part of the life; no if the server did not let it begin.
+    /// Runs one more part of the life. Returns false if the server did not let it begin.
     async fn leg(&mut self) -> Result<bool, Stop> {
         let (from, begin) = match self.at {
             Some(rv) => (rv, Begin::Resumed { rv }),
@@ -76,7 +76,7 @@ impl Watcher<'_> {
                 _ => return Ok(false),
             },
         };
-        // A list counts from its answer on, whatever becomes of the watch.
+        // A list counts from its answer on, even if the watch after it fails.
         if matches!(begin, Begin::Listed { .. }) {
             self.life.legs.push(Leg { begin: begin.clone(), frames: Vec::new() });
             self.at = Some(from);
@@ -144,7 +144,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// A client that resumes at once has missed nothing, and proves nothing.
+    /// Waits for some writes: a client that resumes at once has missed nothing, and exercises nothing.
     async fn let_something_be_missed(&self) {
         let acknowledged = || self.board.acknowledged_of(&self.resource.plural);
         let enough = acknowledged() + MISSED;

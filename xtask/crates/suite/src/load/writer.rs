@@ -1,4 +1,4 @@
-//! A writer: creates, updates and deletes keys that nobody else touches, and notes what it knows of each attempt.
+//! A writer: creates, updates and deletes keys that no other client changes, and records the result of each attempt.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::overload::{self, AcceptOverload};
 use crate::record::key;
 use crate::wait;
 
-/// Names of one writer.
+/// The number of names of one writer.
 const NAMES: u32 = 4;
-/// Between two steps, so that a native server is not asked for thousands of writes.
+/// The pause between two steps, so that a native server does not get thousands of writes.
 const PACE: Duration = Duration::from_millis(10);
 
-/// What a writer knows of one of its keys.
+/// A writer's knowledge about one of its keys.
 #[derive(Clone)]
 enum Known {
     Absent,
     There(Object),
-    /// A write had no answer, or was refused: a read must tell.
+    /// A write had no answer, or was refused: only a read shows the state.
     Nothing,
 }
 
@@ -49,13 +49,14 @@ pub(super) async fn write(
         let chance = clients.ctx().random().u8(..5) == 0;
         let needs_writes = board.needs_writes();
         if needs_writes && matches!(before, Known::Nothing) {
-            // No read can say what became of the key: a key without a past needs none.
+            // No read may look for the state of this key now. A new key needs no read.
             (name, before) = (format!("w{number}-s{step}"), Known::Absent);
         }
         let reads = !needs_writes && (matches!(before, Known::Nothing) || chance);
         let read = if reads { read(&clients, resource, &name, &mut log).await } else { Known::Nothing };
-        // A read without an answer is followed by a write, to the same server: of four writers at two servers, those of a
-        // killed one could all read just then and go elsewhere, and no write met the fault (seen in an emulated guest).
+        // A read without an answer is followed by a write to the same server. Otherwise, with four writers and two
+        // servers, both writers of a killed server could read at that moment and then move on, and no write would meet
+        // the fault (seen in an emulated guest).
         let state = if matches!(read, Known::Nothing) { before } else { read };
         let attempt = Attempt { clients: &clients, resource, name: &name, id: format!("{number}-{step}") };
         let after = match state {
@@ -74,7 +75,7 @@ pub(super) async fn write(
     Ok(log)
 }
 
-/// What a consistent read tells of a key.
+/// The state of a key according to a consistent read.
 async fn read(clients: &Clients, resource: &Resource, name: &str, log: &mut Log) -> Known {
     let ctx = clients.ctx();
     let Ok(key_text) = ctx.key(resource, name).await else { return Known::Nothing };
@@ -98,7 +99,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Creates what is absent; updates, and sometimes deletes, what is there.
+    /// Creates an absent object; updates, and sometimes deletes, an existing one.
     async fn make(self, state: Known, board: &Board, log: &mut Log) -> Known {
         let ctx = self.clients.ctx();
         let Ok(key_text) = ctx.key(self.resource, self.name).await else { return Known::Nothing };
@@ -144,7 +145,7 @@ impl Attempt<'_> {
     }
 }
 
-/// What an answer says about the effect. A refusal of the client has none; an error of the server may have one.
+/// The effect of a write according to its answer: a client error (4xx) has none; after a server error it is unknown.
 fn fate(kind: Change, answer: &anyhow::Result<Response>) -> Fate {
     match answer {
         Ok(answer) if answer.is_success() && kind == Change::Delete => Fate::Done(0),
@@ -154,7 +155,7 @@ fn fate(kind: Change, answer: &anyhow::Result<Response>) -> Fate {
     }
 }
 
-/// An object of one of the workload's collections, with the id of the put that makes it.
+/// An object of one of the workload's collections, with the id of the put that creates it.
 pub fn sample(namespace: &str, resource: &Resource, name: &str, id: &str) -> Object {
     let object = Object::new(resource, name);
     let object = match resource.plural.as_str() {
@@ -170,7 +171,7 @@ mod tests {
     use http::HeaderMap;
 
     #[test]
-    fn only_a_refusal_of_the_client_is_certain_to_have_no_effect() {
+    fn only_client_errors_are_certain_to_have_no_effect() {
         let answer =
             |status, body: &str| Ok(Response { status, headers: HeaderMap::new(), body: body.to_owned().into() });
         let object = r#"{"metadata":{"resourceVersion":"7"}}"#;

@@ -1,5 +1,5 @@
-//! Requests to one etcd, or to one of its members after the other: Range at a revision, Put, DeleteRange, Compact,
-//! LeaseTimeToLive, Status, HashKV, Alarm.
+//! Requests to one etcd, to one member at a time: Range at a revision, Put, DeleteRange, Compact, LeaseTimeToLive,
+//! Status, HashKV, Alarm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,24 +16,24 @@ use tonic_prost::ProstCodec;
 use super::wire;
 use crate::api::chain;
 
-/// What a store says that nobody can ask.
+/// The error of a store without an endpoint, and the need of a check that is skipped because of it.
 const ABSENT: &str = "the raw store (--store-endpoint)";
 
-/// A whole store in one answer; etcd itself has no limit on answers.
+/// The largest answer is a whole store; etcd does not limit its answers.
 const LARGEST_ANSWER: usize = 1 << 30;
 
-/// Connections to the members of one etcd, of which one at a time is asked; cheap to clone.
+/// Connections to the members of one etcd, of which one is used at a time; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     members: Vec<Channel>,
-    /// Who is asked; the next one when it does not answer.
+    /// The member in use; if it does not answer, the next one is used.
     current: Arc<AtomicUsize>,
     limit: Duration,
     /// See `StoreInfo::root`.
     root: String,
 }
 
-/// A key with its value, as a Range at some revision gave it.
+/// A key with its value at some revision, from a Range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
     pub key: String,
@@ -54,7 +54,7 @@ pub struct LeaseInfo {
     pub keys: Vec<String>,
 }
 
-/// A refusal by etcd.
+/// A request to etcd that failed.
 #[derive(Debug)]
 pub struct StoreError {
     pub what: String,
@@ -72,7 +72,7 @@ impl std::fmt::Display for StoreError {
 }
 
 impl Store {
-    /// A store without an endpoint refuses every question, see [`StoreError::is_absent`].
+    /// A store without an endpoint refuses every request, see [`StoreError::is_absent`].
     pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
         if info.endpoint.is_empty() {
             return Ok(Store { members: Vec::new(), current: Arc::default(), limit, root: info.root.clone() });
@@ -97,13 +97,13 @@ impl Store {
             .enable_http2()
             .wrap_connector(http);
         let endpoint = Endpoint::from_shared(address.to_owned())
-            .with_context(|| format!("`{address}` is no endpoint"))?
+            .with_context(|| format!("`{address}` is not an endpoint"))?
             .connect_timeout(limit);
         let channel = endpoint.connect_with_connector(connector).await;
-        channel.map_err(|error| anyhow::anyhow!("the store at {address} cannot be reached: {}", chain(&error)))
+        channel.map_err(|error| anyhow::anyhow!("failed to connect to the store at {address}: {}", chain(&error)))
     }
 
-    /// Each member alone, in the order of their components.
+    /// Each member as a separate store, in the order of their components.
     pub fn members(&self) -> Vec<Store> {
         let alone = |member: &Channel| Store {
             members: vec![member.clone()],
@@ -114,12 +114,12 @@ impl Store {
         self.members.iter().map(alone).collect()
     }
 
-    /// Who does not answer is not asked the next time.
+    /// Selects the next member, because the current one did not answer.
     pub(crate) fn next_member(&self) {
         self.current.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The member's own id, and whom it believes to be the leader.
+    /// The member's own id, and the id of the member that it believes to be the leader.
     pub async fn status(&self) -> Result<(u64, u64), StoreError> {
         let answer: wire::StatusResponse = self.call("Maintenance", "Status", wire::StatusRequest {}).await?;
         Ok((answer.header.map_or(0, |header| header.member_id), answer.leader))
@@ -142,7 +142,12 @@ impl Store {
             }
             Ok(file)
         };
-        let late = || failed(tonic::Code::DeadlineExceeded, format!("no end within {:.0} s", self.limit.as_secs_f64()));
+        let late = || {
+            failed(
+                tonic::Code::DeadlineExceeded,
+                format!("the snapshot was not complete within {:.0} s", self.limit.as_secs_f64()),
+            )
+        };
         tokio::time::timeout(self.limit, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -160,17 +165,17 @@ impl Store {
         Ok(answer.kvs.into_iter().next().map(KeyValue::from))
     }
 
-    /// All keys that begin with `prefix`, at `revision` (0: now), in key order; with the revision answered at.
+    /// All keys that begin with `prefix`, at `revision` (0: now), in key order; with the revision of the answer.
     pub async fn list(&self, prefix: &str, revision: i64) -> Result<(Vec<KeyValue>, i64), StoreError> {
         self.range(prefix, revision, false).await
     }
 
-    /// Like [`Store::list`] without the values; an empty prefix is the whole store.
+    /// Like [`Store::list`] without the values; an empty prefix means the whole store.
     pub async fn keys(&self, prefix: &str, revision: i64) -> Result<(Vec<KeyValue>, i64), StoreError> {
         self.range(prefix, revision, true).await
     }
 
-    /// The store's present revision, from whichever member answers first.
+    /// The store's current revision, from the member that answers first.
     pub async fn revision(&self) -> Result<i64, StoreError> {
         let members = self.members();
         if members.is_empty() {
@@ -186,17 +191,17 @@ impl Store {
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
-    /// Writes a key behind the apiserver's back.
+    /// Writes a key directly, without the apiserver.
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<i64, StoreError> {
         if self.root.is_empty() {
             let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
             let answer: wire::HeaderOnly = self.call("KV", "Put", request).await?;
             return Ok(answer.header.map_or(0, |header| header.revision));
         }
-        // kine answers Put with success and does nothing where the key is not the last one that was written: it updates
-        // it on the condition that it is at the revision of the whole store. An apiserver asks for transactions alone.
+        // kine answers Put with success but does nothing unless the key is the last one that was written: it updates
+        // the key only if its revision is the store's revision. An apiserver sends only transactions.
         // https://github.com/k3s-io/kine/blob/v0.16.4/pkg/server/put.go
-        // Each round is lost to a writer of the same key, and the case's deadline ends them all.
+        // A round fails only if another client writes the same key meanwhile; the case's deadline limits the loop.
         loop {
             let last = self.get(key, 0).await?.map_or(0, |kv| kv.mod_rev);
             if let Some(revision) = self.put_if(key, last, value).await? {
@@ -205,14 +210,14 @@ impl Store {
         }
     }
 
-    /// Deletes one key behind the apiserver's back.
+    /// Deletes one key directly, without the apiserver.
     pub async fn delete(&self, key: &str) -> Result<i64, StoreError> {
         let request = wire::DeleteRangeRequest { key: key.into(), range_end: Vec::new() };
         let answer: wire::HeaderOnly = self.call("KV", "DeleteRange", request).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
-    /// Writes several keys behind the apiserver's back, all at one revision; a key without a value is deleted.
+    /// Writes several keys directly, without the apiserver, all at one revision; a key without a value is deleted.
     pub async fn write_together(&self, changes: &[(&str, Option<&[u8]>)]) -> Result<i64, StoreError> {
         let op = |(key, value): &(&str, Option<&[u8]>)| {
             let key: Vec<u8> = (*key).into();
@@ -232,11 +237,11 @@ impl Store {
         Ok(answer.header.map_or(0, |header| header.revision))
     }
 
-    /// Writes a key if its last change was at this revision, as an apiserver does; tells whether it was.
+    /// Writes a key if its last change was at `mod_revision`, as an apiserver does. Returns None if it was not.
     pub async fn put_if(&self, key: &str, mod_revision: i64, value: &[u8]) -> Result<Option<i64>, StoreError> {
         let same = wire::ModRevisionIs { result: 0, target: wire::MOD, key: key.into(), mod_revision };
         let put = Some(wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 });
-        // kine knows no other transactions than those of an apiserver, which asks for what is there instead.
+        // kine supports only the transactions of an apiserver, which reads the key on failure.
         let range = Some(wire::RangeRequest { key: key.into(), ..Default::default() });
         let request = wire::TxnRequest {
             compare: vec![same],
@@ -247,13 +252,13 @@ impl Store {
         Ok(answer.succeeded.then(|| answer.header.map_or(0, |header| header.revision)))
     }
 
-    /// Forgets all revisions before `revision`; returns when it has been done physically.
+    /// Compacts the store, which removes all revisions before `revision`; returns when that is physically done.
     pub async fn compact(&self, revision: i64) -> Result<(), StoreError> {
         let request = wire::CompactionRequest { revision, physical: true };
         self.call::<_, wire::HeaderOnly>("KV", "Compact", request).await.map(drop)
     }
 
-    /// Takes back the alarms of all members.
+    /// Clears the alarms of all members.
     pub async fn disarm_alarms(&self) -> Result<(), StoreError> {
         let list: wire::AlarmResponse = self.call("Maintenance", "Alarm", wire::AlarmRequest::default()).await?;
         for alarm in list.alarms {
@@ -271,18 +276,18 @@ impl Store {
         Ok(LeaseInfo { ttl: answer.ttl, granted: answer.granted_ttl, keys })
     }
 
-    /// `[key, range_end)` for all keys with a prefix; the whole store for an empty one.
+    /// `[key, range_end)` for all keys with a prefix; an empty prefix means the whole store.
     pub(crate) fn range_of(&self, prefix: &str) -> (Vec<u8>, Vec<u8>) {
         range_of(if prefix.is_empty() { &self.root } else { prefix })
     }
 
-    /// Refuses a question, `what`, to a store without an endpoint.
+    /// Returns an error if the store has no endpoint; `what` names the request.
     pub(super) fn must_be_there(&self, what: impl Fn() -> String) -> Result<(), StoreError> {
         let absent = || StoreError { what: what(), code: tonic::Code::FailedPrecondition, message: ABSENT.into() };
         if self.members.is_empty() { Err(absent()) } else { Ok(()) }
     }
 
-    /// How long an answer may take.
+    /// The time limit for an answer.
     pub(super) fn limit(&self) -> Duration {
         self.limit
     }
@@ -327,27 +332,27 @@ impl Store {
 }
 
 impl StoreError {
-    /// The revision asked for has been compacted.
+    /// The requested revision is compacted.
     pub fn is_compacted(&self) -> bool {
         self.code == tonic::Code::OutOfRange && self.message.contains("compacted")
     }
 
-    /// The store has no such call; kine says so with `Unknown` and a text.
+    /// The store does not support the call; kine reports that with `Unknown` and a text.
     pub fn is_unsupported(&self) -> bool {
         self.code == tonic::Code::Unimplemented || self.message.ends_with("is not supported")
     }
 
-    /// There is nobody to ask: only the apiserver can be reached.
+    /// The store has no endpoint: only the apiserver is reachable.
     pub fn is_absent(&self) -> bool {
         self.message == ABSENT
     }
 
-    /// etcd itself said so, and another member would say the same.
+    /// The error is an answer of etcd itself, and another member would answer the same.
     fn is_answer(&self) -> bool {
         self.is_compacted() || self.is_future()
     }
 
-    /// The revision asked for does not exist yet.
+    /// The requested revision does not exist yet.
     pub fn is_future(&self) -> bool {
         self.code == tonic::Code::OutOfRange && self.message.contains("future")
     }
@@ -359,7 +364,7 @@ impl From<StoreError> for crate::check::Stop {
             return crate::check::Stop::Skipped { need: error.message };
         }
         if error.is_unsupported() {
-            return crate::check::Stop::Skipped { need: format!("a store that answers {error}") };
+            return crate::check::Stop::Skipped { need: format!("a store that does not answer `{error}`") };
         }
         crate::check::Stop::Errored(error.into())
     }
@@ -386,7 +391,7 @@ fn range_of(prefix: &str) -> (Vec<u8>, Vec<u8>) {
             return (prefix.into(), end);
         }
     }
-    // No prefix, or nothing but 0xff bytes: up to the end of the key space.
+    // The prefix is empty or has only 0xff bytes: up to the end of the key space.
     let key = if prefix.is_empty() { b"\0".to_vec() } else { prefix.into() };
     (key, b"\0".to_vec())
 }
@@ -400,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_becomes_the_range_of_its_keys() {
+    fn prefix_becomes_the_range_of_its_keys() {
         assert_eq!(range_of("/a/"), (b"/a/".to_vec(), b"/a0".to_vec()));
         assert_eq!(range_of(""), (b"\0".to_vec(), b"\0".to_vec()));
     }

@@ -1,4 +1,5 @@
-//! One raw watch of a whole store for the whole run: the true history against which everything else is judged.
+//! One raw watch of the whole store during the whole run: it records the history with which everything else is
+//! compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use super::client::{KeyValue, Store};
 use super::wire;
 use crate::record::{Recorder, key};
 
-/// How often a broken watch is opened again, and how long to wait before: etcd may be restarting.
+/// The pause before a broken watch is opened again: etcd may be restarting.
 const REOPEN_PAUSE: Duration = Duration::from_millis(200);
-/// How often progress is asked for while the end of the history is awaited.
+/// How often the collector asks for progress while it waits for the end of the history.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// A running collection.
@@ -30,7 +31,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins at the store's first revision, or at the present one when the history before it is compacted.
+    /// Begins at the store's first revision, or at the current one if earlier revisions are compacted.
     pub async fn start(store: Store, recorder: Recorder) -> anyhow::Result<Collector> {
         match store.keys("", 1).await {
             Ok(_) => Ok(Collector::begin(store, recorder, Names::All, 0)),
@@ -39,8 +40,8 @@ impl Collector {
         }
     }
 
-    /// Begins at the present revision of a store that is not ours alone. With a mark only keys of this run's objects are
-    /// recorded as they are: there are secrets of others, and histories are shown around.
+    /// Begins at the current revision of a store with other writers. With a mark, only keys of this run's objects are
+    /// recorded unchanged: the store may hold secrets of other users, and people share histories.
     pub async fn start_beside_others(
         store: Store,
         recorder: Recorder,
@@ -81,7 +82,7 @@ impl Collector {
         let mut seen = self.seen.clone();
         let arrived = async {
             loop {
-                // A full channel means that a request is under way already.
+                // If the channel is full, a request is already under way.
                 let _ = self.ask_progress.try_send(());
                 let look = tokio::time::timeout(PROGRESS_EVERY, seen.wait_for(|rev| *rev >= revision));
                 match look.await {
@@ -95,12 +96,12 @@ impl Collector {
             Ok(result) => result,
             Err(_) => {
                 let at = *self.seen.borrow();
-                bail!("the raw watch is at revision {at}, not at {revision}, after {:.0} s", limit.as_secs_f64())
+                bail!("the raw watch reached revision {at} of {revision} within {:.0} s", limit.as_secs_f64())
             }
         }
     }
 
-    /// Ends the collection at the store's present revision.
+    /// Ends the collection at the store's current revision.
     pub async fn finish(self, limit: Duration) -> anyhow::Result<()> {
         let revision = self.store.revision().await?;
         self.wait_for(revision, limit).await.context("the store's history is incomplete")?;
@@ -122,12 +123,12 @@ struct Watcher {
     told: watch::Sender<i64>,
     asked: mpsc::Receiver<()>,
     names: Names,
-    /// Keys repeat in nearly every revision: each text is kept once.
+    /// Keys repeat in nearly every revision, so each text is kept once.
     keys: BTreeMap<Vec<u8>, Key>,
 }
 
 impl Watcher {
-    /// Watches for ever, also over the death of the store; returns only what cannot be mended.
+    /// Watches forever, also when the store restarts; returns only an error after which the watch cannot continue.
     async fn run(mut self) -> anyhow::Error {
         for attempt in 0u64.. {
             match self.watch_once(attempt > 0).await {
@@ -139,10 +140,10 @@ impl Watcher {
                 Err(Trouble::Lost(error)) => return error,
             }
         }
-        anyhow!("the raw watch broke more often than can be counted")
+        anyhow!("the raw watch broke too often")
     }
 
-    /// One watch from the first revision that is not recorded yet until it breaks.
+    /// Runs one watch, from the first revision that is not recorded yet until the watch breaks.
     async fn watch_once(&mut self, again: bool) -> Result<(), Trouble> {
         let (requests, receiver) = mpsc::channel::<wire::WatchRequest>(4);
         let (key, range_end) = self.store.range_of("");
@@ -188,7 +189,7 @@ impl Watcher {
         let revisions: Vec<Revision> = answer.events.into_iter().filter_map(revision).collect();
         let progress = revisions.is_empty() && !answer.created;
         self.recorder.revisions(revisions);
-        // Without events the header is a progress notification: everything up to it has been sent.
+        // A response without events is a progress notification: everything up to its revision has been sent.
         let complete = if progress { answer.header.map(|header| header.revision) } else { last_event };
         if let Some(complete) = complete {
             self.told.send_if_modified(|seen| {
@@ -202,16 +203,16 @@ impl Watcher {
 }
 
 enum Trouble {
-    /// Worth another try from the last revision seen.
+    /// The watch can be opened again from the last revision seen.
     Broken,
     Lost(anyhow::Error),
 }
 
-/// Which keys are recorded as they are, with their values.
+/// The keys that are recorded unchanged, with their values.
 #[derive(Clone)]
 enum Names {
     All,
-    /// Those of the objects that the run with this mark has made.
+    /// Those of the objects that the run with this mark has created.
     OfRun {
         mark: String,
         recorder: Recorder,
@@ -219,11 +220,11 @@ enum Names {
 }
 
 impl Names {
-    /// Whether the key and its value are recorded as they are.
+    /// Whether the key and its value are recorded unchanged.
     ///
-    /// What is in a namespace of the run is the run's, and so are all objects of a definition that it made. Secrets are an
-    /// exception: clusters copy pull secrets and certificates into each namespace, so only those that the run wrote count.
-    /// The mark anywhere in a key is not enough: five letters may be a part of any name.
+    /// Objects in a namespace of the run belong to the run, and so do all objects of a definition that it created.
+    /// Secrets are an exception: clusters copy pull secrets and certificates into each namespace, so only Secrets that
+    /// the run wrote count. The mark anywhere in a key is not enough, because its five letters may be part of any name.
     fn shows(&self, key: &[u8]) -> bool {
         let Names::OfRun { mark, recorder } = self else { return true };
         let key = String::from_utf8_lossy(key);
@@ -232,7 +233,7 @@ impl Names {
         }
         let segments: Vec<&str> = key.split('/').collect();
         let [places @ .., name] = segments.as_slice() else { return false };
-        // The apiserver makes an APIService `VERSION.GROUP` for each definition of the run.
+        // The apiserver creates an APIService `VERSION.GROUP` for each definition of the run.
         if let ([.., "apiregistration.k8s.io", "apiservices"], Some((_, group))) = (places, name.split_once('.')) {
             return is_of_run(group, mark);
         }
@@ -240,7 +241,7 @@ impl Names {
         !is_secret && places.iter().any(|place| is_of_run(place, mark))
     }
 
-    /// The key, or a digest of it that begins like no key of an apiserver.
+    /// The key, or a digest of it with a prefix that no key of an apiserver has.
     fn of(&self, text: &str) -> Key {
         if self.shows(text.as_bytes()) {
             return key(text);
@@ -250,7 +251,7 @@ impl Names {
         key(&format!("other:{short}"))
     }
 
-    /// What is recorded of an event; `keys` has the text of each key once.
+    /// The record of an event; `keys` holds the text of each key once.
     fn revision(&self, keys: &mut BTreeMap<Vec<u8>, Key>, event: wire::Event, at: u64) -> Option<Revision> {
         let kv = event.kv?;
         let name = keys.get(&kv.key).cloned().unwrap_or_else(|| {
@@ -283,7 +284,7 @@ impl Names {
     }
 }
 
-/// The answer of a watch, read from its bytes and as it is written again, with the revisions that are recorded of it. For
+/// A watch response parsed from its bytes, its serialised form, and the revisions that the collector records of it. For
 /// the fuzz crate.
 pub(crate) fn recorded(message: &[u8]) -> Option<(wire::WatchResponse, Vec<u8>, Vec<Revision>)> {
     use prost::Message;
@@ -295,7 +296,7 @@ pub(crate) fn recorded(message: &[u8]) -> Option<(wire::WatchResponse, Vec<u8>, 
     Some((answer, written, revisions))
 }
 
-/// Whether a namespace or a group has a name that `Ctx` gives: `ap-CHECK-MARK`, `ap-CHECK-MARK-1.example.org`.
+/// Whether a namespace or a group has a name that `Ctx` generates: `ap-CHECK-MARK`, `ap-CHECK-MARK-1.example.org`.
 fn is_of_run(place: &str, mark: &str) -> bool {
     let end = format!("-{mark}");
     let ends_there =
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn of_secrets_only_those_that_the_run_wrote_are_recorded() {
+    fn only_secrets_that_the_run_wrote_are_recorded() {
         let (names, recorder) = of_run();
         let (copied, own) = ("/registry/secrets/ap-cc-x-qwert/pull", "/registry/secrets/ap-cc-x-qwert/a");
         recorder.written(own);
@@ -358,12 +359,12 @@ mod tests {
         assert_eq!(&*value(own), b"hidden");
         assert_eq!(&*value(copied), b"");
         recorder.written("/registry/namespaces/ap-cc-x-qwert");
-        assert!(names.shows(b"/registry/namespaces/ap-cc-x-qwert"), "an object without a namespace");
+        assert!(names.shows(b"/registry/namespaces/ap-cc-x-qwert"), "a cluster-scoped object of the run");
     }
 
-    /// The recorder asks for the snapshots while it changes the history, and each snapshot asks the recorder.
+    /// The recorder is locked while the closure makes the snapshots, and each snapshot calls the recorder.
     #[test]
-    fn snapshots_of_a_run_are_recorded_without_a_deadlock() {
+    fn snapshots_of_a_run_are_recorded_without_deadlock() {
         let (ended, end) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let (names, recorder) = of_run();
@@ -372,11 +373,11 @@ mod tests {
             recorder.meta(|meta| meta.initial = names.snapshots(vec![kv]));
             ended.send(recorder.take().meta.initial.len()).unwrap();
         });
-        assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(1), "the recorder waits for itself");
+        assert_eq!(end.recv_timeout(Duration::from_secs(20)), Ok(1), "the recorder is deadlocked");
     }
 
     #[test]
-    fn of_others_only_digests_are_recorded() {
+    fn foreign_keys_are_recorded_as_digests() {
         let (names, _) = of_run();
         assert_eq!(&*names.of("/registry/configmaps/ap-cc-x-qwert/a"), "/registry/configmaps/ap-cc-x-qwert/a");
         let secret = names.of("/registry/secrets/shop/password");

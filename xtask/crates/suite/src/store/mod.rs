@@ -1,4 +1,4 @@
-//! The raw store under the apiserver: etcd's gRPC, spoken directly, so that nothing of Kubernetes stands in between.
+//! The raw store under the apiserver, accessed directly through etcd's gRPC API, without any Kubernetes code.
 
 mod client;
 mod collector;

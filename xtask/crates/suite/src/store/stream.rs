@@ -1,4 +1,4 @@
-//! Watches of the store that share a stream, told apart; [`super::Collector`] has one of its own.
+//! Several watches of the store on one stream; [`super::Collector`] uses a separate stream.
 
 use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
@@ -8,10 +8,10 @@ use super::client::{Store, StoreError, method_path};
 use super::wire::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
 use crate::api::chain;
 
-/// The watch of a progress notification that is meant for all of a stream.
+/// The watch ID of a progress notification for all watches of a stream.
 pub const EVERY_WATCH: i64 = -1;
 
-/// What a stream tells.
+/// A message on a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Created {
@@ -21,7 +21,7 @@ pub enum Told {
         watch: i64,
         revision: i64,
     },
-    /// The revision of the last one.
+    /// `last` is the revision of the last event.
     Events {
         watch: i64,
         last: i64,
@@ -29,7 +29,7 @@ pub enum Told {
 }
 
 impl Told {
-    /// Whether these are events, and of another watch than the one that was created first.
+    /// Whether these are events of another watch than the one that was created first.
     fn is_of_another(&self, first: &Told) -> bool {
         match (self, first) {
             (Told::Events { watch, .. }, Told::Created { watch: first }) => watch != first,
@@ -39,7 +39,7 @@ impl Told {
 }
 
 impl Store {
-    /// A stream of watches; what is sent to `requests` is asked of it.
+    /// A stream of watches; it sends the messages from `requests` to the store.
     pub(super) async fn stream(
         &self,
         requests: mpsc::Receiver<WatchRequest>,
@@ -54,8 +54,9 @@ impl Store {
         Ok(grpc.streaming(tonic::Request::new(requests), path, codec).await?.into_inner())
     }
 
-    /// What a stream tells with a watch of a prefix that is up to date, and then, one directly after the other, `asked`
-    /// requests for progress and a second watch of the same, from `start`. It ends with the first events of the second.
+    /// Opens a watch of a prefix that is up to date. Then sends, without a pause in between, `asked` requests for
+    /// progress and a request for a second watch of the same prefix from `start`. Returns all messages up to the first
+    /// events of the second watch.
     pub async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
         let what = || "etcd Watch/Watch".to_owned();
         self.must_be_there(what)?;
@@ -69,7 +70,7 @@ impl Store {
                 ask(WatchRequest { create: None, progress: Some(WatchProgressRequest {}) })?;
             }
             ask(self.create(prefix, start))?;
-            // Of another watch than the first, whose own events would say nothing.
+            // Events of the first watch prove nothing, so the loop waits for events of another watch.
             while !told.last().is_some_and(|last| last.is_of_another(&told[0])) {
                 told.push(next(&mut stream).await?);
             }

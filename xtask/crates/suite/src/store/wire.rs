@@ -1,5 +1,5 @@
-//! The messages of etcd's v3 API that the suite speaks, as prost structs; field numbers are those of etcd's
-//! `rpc.proto` and `kv.proto` (go.etcd.io/etcd/api/v3). Only what is used is here: unknown fields are skipped.
+//! The messages of etcd's v3 API that the suite uses, as prost structs; field numbers are those of etcd's
+//! `rpc.proto` and `kv.proto` (go.etcd.io/etcd/api/v3). Only the fields in use are here: unknown fields are skipped.
 //!
 //! Written as derives rather than generated from a .proto file: a generator in pure Rust would add some forty
 //! crates to every build of the harness for the fifteen messages below.
@@ -81,7 +81,7 @@ pub(crate) struct DeleteRangeRequest {
     pub(crate) range_end: Vec<u8>,
 }
 
-/// `success` is done if all comparisons hold, and in any case where there is none; otherwise `failure`.
+/// `success` runs if all comparisons hold, also if there are none; otherwise `failure` runs.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
@@ -92,7 +92,7 @@ pub(crate) struct TxnRequest {
     pub(crate) failure: Vec<RequestOp>,
 }
 
-/// A `Compare` of the one kind that is used here: with the revision of a key's last change.
+/// A `Compare` of the only kind in use: with the revision of a key's last change.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ModRevisionIs {
     /// `Compare.CompareResult`: EQUAL is 0.
@@ -117,7 +117,7 @@ pub(crate) struct TxnResponse {
     pub(crate) succeeded: bool,
 }
 
-/// One of them.
+/// One of the fields is set.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
     #[prost(message, optional, tag = "1")]
@@ -128,7 +128,7 @@ pub(crate) struct RequestOp {
     pub(crate) delete: Option<DeleteRangeRequest>,
 }
 
-/// The answer of Put, DeleteRange, Txn and Compact: only the header is looked at.
+/// The response of Put, DeleteRange, Txn and Compact, of which only the header is used.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderOnly {
     #[prost(message, optional, tag = "1")]
@@ -195,7 +195,7 @@ pub(crate) struct HashKvResponse {
     pub(crate) compact_revision: i64,
 }
 
-/// The action of an [`AlarmRequest`] that takes an alarm back; the default lists them.
+/// The action of an [`AlarmRequest`] that clears an alarm; the default action lists alarms.
 pub(crate) const DEACTIVATE: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]

@@ -8,7 +8,8 @@ use crate::read::Files;
 
 const LDFLAGS_PLACEHOLDERS: [&str; 6] = ["version", "major", "minor", "commit", "tree_state", "date"];
 const MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "tools.go"];
-/// Where the module is a program of ours: nothing has to be kept from being tidied away.
+/// The files of a module that is one of the project's own programs. It needs no tools.go to keep its requirements when
+/// `go mod tidy` runs.
 const OWN_MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "main.go"];
 const SHA1_DIGITS: usize = 40;
 
@@ -46,7 +47,7 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
     groups(file, components, &programs);
 }
 
-/// That each group has a name of its own and lists programs that there are, each once.
+/// Checks that each group has a unique name and lists existing programs, each once.
 fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
     for (i, group) in components.groups.iter().enumerate() {
         let ComponentGroup { name, summary, components: listed } = group;
@@ -70,7 +71,7 @@ fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
     }
 }
 
-/// The folder that `go build` runs in, and that it pins what the set is named after.
+/// Checks that the folder for `go build` exists and that it pins the set's main module.
 fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
     let folder = format!("components/{}", set.name);
     let text = files.get(&format!("{folder}/go.mod"));
@@ -81,7 +82,7 @@ fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) 
         .iter()
         .filter(|name| !files.contains_key(&format!("{folder}/{name}")))
     {
-        file.refuse(at!["sets", i, "name"], format!("{folder}/{name} is missing beside this file"));
+        file.refuse(at!["sets", i, "name"], format!("{folder}/{name} is missing next to this file"));
     }
     let Some(text) = text else { return };
     if !own && required(text, &set.main_module).is_none() {
@@ -89,7 +90,7 @@ fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) 
     }
 }
 
-/// That each release has a folder that pins it, and that the set's own folder is among them.
+/// Checks that each release has a folder that pins it, and that one of them is the set's own folder.
 fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
     let releases = &set.releases;
     let has_default = releases.is_empty() || set.default_release().is_some();
@@ -117,7 +118,7 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
         let path = at!["sets", i, "releases", j, "module"];
         let folder = format!("components/{module}");
         for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
-            file.refuse(path, format!("{folder}/{name} is missing beside this file"));
+            file.refuse(path, format!("{folder}/{name} is missing next to this file"));
         }
         let Some(text) = files.get(&format!("{folder}/go.mod")) else { continue };
         if required(text, &set.main_module) != Some(version) {

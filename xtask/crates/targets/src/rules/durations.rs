@@ -4,7 +4,7 @@ use model::Durations;
 
 use crate::document::{Document, at};
 
-/// A week: more is a wrong unit.
+/// A week: a larger value has the wrong unit.
 const LONGEST: u64 = 7 * 24 * 3600 * 1000;
 
 pub(crate) fn durations(file: &mut Document<'_>, content: &Durations) {

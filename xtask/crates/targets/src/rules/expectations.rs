@@ -1,4 +1,4 @@
-//! Rules for `targets/expectations.yaml`. Whether a check exists is asked where the checks are known.
+//! Rules for `targets/expectations.yaml`. The suite verifies that a named check exists.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use model::{Expectation, Profile};
 use crate::document::{Document, at};
 use crate::tree::Step;
 
-/// Checks the entries against the names that the other files know.
+/// Checks the entries against the names in the other files.
 pub(crate) fn expectations(
     file: &mut Document<'_>,
     entries: &[Expectation],
@@ -30,7 +30,7 @@ pub(crate) fn expectations(
             at!["expectations", i, "issue"],
             "must be an https:// address where the failure is discussed",
         );
-        // The written form is compared, so 2027-3-1 will not do.
+        // Dates are compared as text, so 2027-3-1 is not accepted.
         let is_date = Date::from_str(&entry.expires).is_ok_and(|date| date.to_string() == entry.expires);
         file.require(is_date, at!["expectations", i, "expires"], "must be a day such as 2027-03-31");
     }
@@ -39,6 +39,6 @@ pub(crate) fn expectations(
 fn known(file: &mut Document<'_>, path: &[Step], given: &[String], valid: &[&str]) {
     for (j, name) in given.iter().enumerate().filter(|(_, name)| !valid.contains(&name.as_str())) {
         let path = [path, at![j]].concat();
-        file.refuse(&path, format!("{name} is none of {}", valid.join(", ")));
+        file.refuse(&path, format!("{name} is not one of {}", valid.join(", ")));
     }
 }

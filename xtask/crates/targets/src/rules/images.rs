@@ -8,7 +8,7 @@ use crate::document::{Document, at};
 /// https://pkg.go.dev/github.com/distribution/reference
 const LONGEST_TAG: usize = 128;
 
-/// Checks the images; `components` are None where their file has problems of its own.
+/// Checks the images; `components` are None if their file has problems.
 pub(crate) fn images(file: &mut Document<'_>, images: &Images, components: Option<&Components>) {
     let Images { registry, env, images, foreign, no_processors: _ } = images;
     file.require(is_host(registry), at!["registry"], "must be a registry's name, such as registry.example.org");
@@ -36,7 +36,7 @@ pub(crate) fn images(file: &mut Document<'_>, images: &Images, components: Optio
 fn check_image(file: &mut Document<'_>, i: usize, image: &ImageRecipe, components: Option<&Components>) {
     let ImageRecipe { name, tags, files, entrypoint, user } = image;
     let path = at!["images", i, "name"];
-    file.require(name.split('/').all(is_part), path, "must be lower-case letters, digits, - . and _, parted by /");
+    file.require(name.split('/').all(is_part), path, "must be lower-case letters, digits, - . and _, separated by /");
     for (minor, tag) in tags {
         let path = at!["images", i, "tags", minor];
         file.require(is_major_minor(minor), path, "must stand for a Kubernetes minor, such as 1.36");
@@ -50,7 +50,7 @@ fn check_image(file: &mut Document<'_>, i: usize, image: &ImageRecipe, component
         let earlier = || files[..j].iter().map(|file| &file.path);
         let under = |one: &str, other: &str| one.strip_prefix(other).is_some_and(|rest| rest.starts_with('/'));
         if earlier().any(|other| other == place || under(place, other) || under(other, place)) {
-            file.refuse(path, "is the place of another file already, or above or below one");
+            file.refuse(path, "is the path of another file already, or contains or is contained in one");
         }
         let known =
             components.is_none_or(|all| all.sets.iter().flat_map(|s| &s.components).any(|c| c.name == *component));
@@ -68,14 +68,14 @@ fn check_image(file: &mut Document<'_>, i: usize, image: &ImageRecipe, component
     }
 }
 
-/// A part of a repository's name.
+/// Whether `text` is a part of a repository's name.
 fn is_part(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c);
     edge(text.chars().next()) && edge(text.chars().next_back()) && text.chars().all(inner)
 }
 
-/// What tells a registry from the first part of a name: a dot.
+/// Whether `text` is a registry's name. A dot distinguishes it from the first part of a repository's name.
 fn is_host(text: &str) -> bool {
     text.contains('.') && text.split('/').all(is_part)
 }

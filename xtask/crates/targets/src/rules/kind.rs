@@ -8,7 +8,7 @@ use super::node::{Others, debian, once, patterns};
 use super::words::is_relative_path;
 use crate::document::{Document, at};
 
-const PATH: &str = "must be a path without a slash in front";
+const PATH: &str = "must be a path without a leading slash";
 
 pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_>) {
     let known = others.components.is_none_or(|all| all.sets.iter().any(|set| set.name == image.set));
@@ -40,7 +40,7 @@ pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_
     for (field, paths) in [("links", keys(&image.links)), ("files", keys(&image.files))] {
         for path in paths {
             let below = is_relative_path(path) && path.contains('/');
-            file.require(below, at![field, path], "must be a path below a folder, without a slash in front");
+            file.require(below, at![field, path], "must be a path below a folder, without a leading slash");
             file.require(taken.insert(path), at![field, path], "is a link as well; delete one of the two");
         }
     }

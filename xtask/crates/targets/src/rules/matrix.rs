@@ -5,14 +5,14 @@ use model::{Ci, MatrixData, Mode, Owner, Profile, Runner, Target, Way};
 use super::words::is_name;
 use crate::document::{Document, at};
 
-/// GitHub ends a job on its own machines then.
+/// GitHub's time limit for a job on its own machines, in minutes.
 const LONGEST_HOSTED: u32 = 6 * 60;
-/// And on others.
+/// GitHub's time limit for a job on other machines, in minutes.
 const LONGEST: u32 = 5 * 24 * 60;
-/// More parts than there are control planes to divide would be empty.
+/// Shards divide the control planes: more shards than control planes would leave some empty.
 const MOST_SHARDS: u32 = 16;
 
-/// Checks the runners and what jobs have in common. `profiles` are None where their file has problems of its own.
+/// Checks the runners and the common settings of jobs. `profiles` are None if their file has problems.
 pub(crate) fn matrix(
     file: &mut Document<'_>,
     content: &MatrixData,
@@ -29,7 +29,7 @@ pub(crate) fn matrix(
     let known: Option<Vec<&str>> = profiles.map(|all| all.iter().map(|profile| profile.name.as_str()).collect());
     for (i, name) in quick.profiles.iter().enumerate() {
         if let Some(known) = known.as_ref().filter(|known| !known.contains(&name.as_str())) {
-            file.refuse(at!["quick", "profiles", i], format!("{name} is none of {}", known.join(", ")));
+            file.refuse(at!["quick", "profiles", i], format!("{name} is not one of {}", known.join(", ")));
         }
     }
     file.require(!quick.profiles.is_empty(), at!["quick", "profiles"], "must name at least one profile");
@@ -43,10 +43,10 @@ pub(crate) fn matrix(
 fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architectures: &[&str]) {
     let Runner { name, arch, labels, owner, available: _, note } = runner;
     file.require(is_name(name), at!["runners", i, "name"], "must be lower-case letters, digits and -");
-    // That there is none is said once.
+    // A folder without architectures is reported elsewhere.
     let known = architectures.is_empty() || architectures.contains(&arch.as_str());
-    file.require(known, at!["runners", i, "arch"], format!("{arch} is none of {}", architectures.join(", ")));
-    file.require(!note.trim().is_empty(), at!["runners", i, "note"], "must say how one comes to it");
+    file.require(known, at!["runners", i, "arch"], format!("{arch} is not one of {}", architectures.join(", ")));
+    file.require(!note.trim().is_empty(), at!["runners", i, "note"], "must say how to get the machine");
     let path = at!["runners", i, "labels"];
     file.require(!labels.is_empty(), path, "must name at least one label");
     for (j, label) in labels.iter().enumerate() {
@@ -56,7 +56,7 @@ fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architecture
     }
     let own = labels.first().is_some_and(|label| label == "self-hosted");
     match owner {
-        // Donated runners have labels that look like these: `ubuntu-24.04-NAME`.
+        // Labels of donated runners may look similar: `ubuntu-24.04-NAME`.
         Owner::Github => {
             let good = matches!(&labels[..], [label] if is_github_label(label));
             file.require(good, path, "must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`");
@@ -64,7 +64,7 @@ fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architecture
         Owner::Donated => file.require(labels.len() <= 1, path, "must be one label: the owner looks for it alone"),
         Owner::Own => {
             file.require(own, path, "must begin with self-hosted");
-            // A runner that was ported claims to be another architecture's in its default labels.
+            // A ported runner claims another architecture in its default labels.
             file.require(
                 labels.contains(arch),
                 path,
@@ -89,15 +89,19 @@ pub(crate) fn ci(file: &mut Document<'_>, target: &Target, matrix: &MatrixData) 
     for (i, way) in ways.iter().enumerate() {
         check_way(file, i, way, target, owner(way), matrix);
         if ways[..i].iter().any(|earlier| earlier.mode > way.mode) {
-            file.refuse(at!["ci", "ways", i, "mode"], format!("{} proves more than what stands before it", way.mode));
+            file.refuse(at!["ci", "ways", i, "mode"], format!("{} proves more than the entry before it", way.mode));
         }
         if ways[..i].iter().any(|earlier| (earlier.mode, &earlier.runner) == (way.mode, &way.runner)) {
-            file.refuse(at!["ci", "ways", i], "is there already; delete one of the two");
+            file.refuse(at!["ci", "ways", i], "is a duplicate; delete one of the two");
         }
     }
     let open = |way: &Way| owner(way).is_some_and(|runner| !runner.owner.is_self_hosted() && runner.available);
     let path = at!["ci", "ways"];
-    file.require(ways.last().is_some_and(open), path, "must end with one of GitHub's own runners: forks have no other");
+    file.require(
+        ways.last().is_some_and(open),
+        path,
+        "must end with one of GitHub's own runners: pull requests from forks use no other",
+    );
 }
 
 fn check_way(
@@ -111,7 +115,7 @@ fn check_way(
     let Way { mode, runner: name, minutes, shards } = way;
     let Some(runner) = runner else {
         let known: Vec<&str> = matrix.runners.iter().map(|runner| runner.name.as_str()).collect();
-        file.refuse(at!["ci", "ways", i, "runner"], format!("{name} is none of {}", known.join(", ")));
+        file.refuse(at!["ci", "ways", i, "runner"], format!("{name} is not one of {}", known.join(", ")));
         return;
     };
     let native = runner.arch == target.name;

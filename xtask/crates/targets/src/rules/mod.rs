@@ -1,7 +1,7 @@
-//! Which values are allowed, beyond what their types say; one file per kind of target file.
+//! Which values are allowed, beyond their types; one file per kind of target file.
 //!
-//! Each rule points at the value that breaks it and says what would be right. Rules only note problems: nothing is
-//! filled in or put right here.
+//! Each rule points at the value that breaks it and says what is correct. Rules only note problems: they change and
+//! complete nothing.
 
 mod components;
 mod durations;

@@ -7,10 +7,10 @@ use super::words::{is_name, is_relative_path};
 use crate::document::{Document, at};
 use crate::tree::Step;
 
-/// containerd reads every file of the folder that ends so.
+/// containerd reads every file of the folder with this ending.
 const CNI: &str = ".conflist";
 
-/// What the other files have; None where they have problems of their own.
+/// The content of the other files; None for a file with problems.
 #[derive(Clone, Copy)]
 pub(crate) struct Others<'a> {
     pub(crate) components: Option<&'a Components>,
@@ -38,7 +38,11 @@ pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
         once(file, at!["identities", i, "name"], name, &earlier);
         file.require(is_name(name), at!["identities", i, "name"], "must be lower-case letters, digits and -");
         let serves = *own_ca && !hosts.is_empty();
-        file.require(!serves, at!["identities", i, "hosts"], "nobody would trust a server with a CA of its own");
+        file.require(
+            !serves,
+            at!["identities", i, "hosts"],
+            "must be empty with `own_ca`: no client would trust such a server",
+        );
     }
     let known = placeholders(node);
     flags(file, at!["apiserver"], &node.apiserver, &known);
@@ -47,7 +51,7 @@ pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
         let path = format!("{{run}}/{name}");
         let named = node.processes.iter().flat_map(|process| process.flags.values()).chain(node.files.values());
         let used = name.ends_with(CNI) || named.into_iter().any(|text| text.contains(&path));
-        file.require(used, at!["files", name], format!("nobody reads it: no flag and no other file names {path}"));
+        file.require(used, at!["files", name], format!("is unused: no flag and no other file names {path}"));
     }
     for (i, process) in node.processes.iter().enumerate() {
         check_process(file, node, i, process, others);
@@ -60,7 +64,7 @@ pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
     }
 }
 
-/// What flags and files may name in braces.
+/// The placeholders that flags and files may contain.
 fn placeholders(node: &Node) -> Vec<String> {
     let ports = node.processes.iter().map(|process| format!("port.{}", process.name));
     let images = node.disk.images.iter().map(|image| format!("image.{image}"));
@@ -83,7 +87,7 @@ fn disk(file: &mut Document<'_>, disk: &NodeDisk, others: Others<'_>) {
     }
     for path in files.keys() {
         let good = path.strip_prefix("etc/").is_some_and(is_relative_path);
-        file.require(good, at!["disk", "files", path], "must be a path below etc/, without a slash in front");
+        file.require(good, at!["disk", "files", path], "must be a path below etc/, without a leading slash");
     }
 }
 
@@ -123,7 +127,7 @@ pub(super) fn patterns(file: &mut Document<'_>, field: &str, patterns: &[String]
     for (i, pattern) in patterns.iter().enumerate() {
         // A star at the end may stand for a whole folder.
         let path = pattern.strip_suffix("/*").unwrap_or(pattern);
-        file.require(is_relative_path(path), at![field, i], "must be a path without a slash in front, or with *");
+        file.require(is_relative_path(path), at![field, i], "must be a path without a leading slash, or with *");
         once(file, at![field, i], pattern, &patterns[..i]);
     }
 }
@@ -137,7 +141,7 @@ fn packages(file: &mut Document<'_>, node: &Node) {
         for (i, module) in list.iter().enumerate() {
             let path = at![field, i];
             file.require(is_module(module), path, "must be a module: lower-case letters, digits, _ and -");
-            // `-` and `_` are the same in a module's name.
+            // `-` and `_` are equivalent in a module's name.
             let same = module.replace('-', "_");
             once(file, path, &same, &earlier);
             earlier.push(same);

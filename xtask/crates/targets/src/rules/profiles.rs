@@ -9,7 +9,7 @@ use crate::document::{Document, at};
 use crate::nearest::nearest;
 use crate::tree::Step;
 
-/// What boot calls a component of its own in a profile, or begins its name with.
+/// Names, and beginnings of names, that boot uses for its own components of a profile.
 const TAKEN: [&str; 2] = ["kube-apiserver", "etcd-"];
 /// The etcds that are not recorded.
 const BESIDE: [&str; 2] = ["spare", "native"];
@@ -17,14 +17,15 @@ const BESIDE: [&str; 2] = ["spare", "native"];
 /// Flags of a plugin that boot sets.
 const SET_BY_BOOT: [&str; 3] = ["listen", "cert-file", "key-file"];
 
-/// The profile that checks run under when they name none.
+/// The profile of checks that name none.
 const DEFAULT: &str = "default";
 
-/// Flags that a profile has fields for, with the field.
+/// Flags that boot derives from a field of the profile, with that field.
 const MADE_FROM_FIELDS: [(&str, &str); 3] =
     [("etcd-prefix", "prefix"), ("etcd-servers", "stores"), ("etcd-servers-overrides", "stores")];
 
-/// Checks the profiles. `components` are the names of all there are, `resources` all that are known to be built in, of whichever release.
+/// Checks the profiles. `components` are the names of all components, `resources` all known built-in resources of any
+/// release.
 pub(crate) fn profiles<'a>(
     file: &mut Document<'_>,
     profiles: &[Profile],
@@ -105,22 +106,19 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
         check_component(file, at!["profiles", i, "plugins", j, "component"], component, components);
         flags(file, at!["profiles", i, "plugins", j, "flags"], own, known);
         for flag in SET_BY_BOOT.iter().filter(|flag| own.contains_key(**flag)) {
-            file.refuse(
-                at!["profiles", i, "plugins", j, "flags", *flag],
-                "is set where the profile is started; delete it",
-            );
+            file.refuse(at!["profiles", i, "plugins", j, "flags", *flag], "is set when the profile starts; delete it");
         }
     }
 }
 
-/// Without any component the file that lists them is what is wrong.
+/// If no component is known, the file that lists them has the problem.
 fn check_component(file: &mut Document<'_>, path: &[Step], component: &str, components: &[&str]) {
     if !components.is_empty() && !components.contains(&component) {
         file.refuse(path, format!("must be a component of components.yaml{}", hint(component, components)));
     }
 }
 
-/// A relay stands before one address.
+/// A relay is in front of one address.
 fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
     for (j, plugin) in profile.plugins.iter().enumerate() {
         let Some(relayed) = &plugin.relays else { continue };
@@ -137,7 +135,7 @@ fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
     }
 }
 
-/// The component that may have been meant.
+/// A hint with the component that was probably meant.
 fn hint(component: &str, components: &[&str]) -> String {
     let near = nearest(component, components.iter().copied());
     near.map_or_else(String::new, |name| format!("; did you mean {name}?"))
@@ -157,7 +155,7 @@ fn check_placeholders(file: &mut Document<'_>, path: &[Step], text: &str, known:
     }
 }
 
-/// A file that nothing mentions is a flag's slip of the pen: the server would start without it.
+/// A file that no flag mentions indicates a misspelt flag: the server would start without the file.
 fn check_files(file: &mut Document<'_>, i: usize, profile: &Profile, known: &[String]) {
     let in_files = [known, &["key32".into()]].concat();
     for (name, text) in &profile.files {
@@ -203,7 +201,7 @@ fn check_stores(
             );
         }
         if j == 0 {
-            let rule = "the first store holds all that no other store names; delete this";
+            let rule = "the first store holds every resource that no other store names; delete this";
             file.require(resources.is_empty(), at!["profiles", i, "stores", j, "resources"], rule);
         } else {
             file.require(!resources.is_empty(), path, "`resources` must name what this store holds");

@@ -6,14 +6,14 @@ use model::{FieldKind, FormField, RequestData, RunnerData};
 
 use crate::document::{Document, at};
 
-/// `runners` is None where its file has problems of its own.
+/// `runners` is None if its file has problems.
 pub(crate) fn requests(file: &mut Document<'_>, content: &RequestData, runners: Option<&RunnerData>) {
     let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (i, form) in content.forms.iter().enumerate() {
         let (name, path) = (&form.provider, at!["forms", i, "provider"]);
         file.require(seen.insert(name), path, format!("{name} is given twice; delete one of the two"));
         let known = runners.is_none_or(|runners| runners.provider(name).is_some());
-        file.require(known, path, format!("{name} is no provider of runners.yaml; add it there, or correct the name"));
+        file.require(known, path, format!("runners.yaml has no provider {name}; add it there, or correct the name"));
         let path = at!["forms", i, "open"];
         file.require(form.open.starts_with("https://"), path, "must be an https address");
         file.require(!form.title.trim().is_empty(), at!["forms", i, "title"], "must not be empty");
@@ -34,7 +34,7 @@ fn check_field(file: &mut Document<'_>, i: usize, j: usize, field: &FormField) {
     let path = at!["forms", i, "fields", j, "values"];
     let choice = field.kind == FieldKind::Choice;
     file.require(!choice || field.values.len() > 1, path, "must name at least two: the field is a choice");
-    file.require(choice || field.values.is_empty(), path, "must not be given: the field is no choice");
+    file.require(choice || field.values.is_empty(), path, "must not be given: the field is not a choice");
     if let Some(proposed) = field.proposed.as_ref().filter(|_| choice) {
         let path = at!["forms", i, "fields", j, "proposed"];
         file.require(field.values.contains(proposed), path, "must be one of the values");

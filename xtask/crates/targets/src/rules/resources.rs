@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::words::{is_major_minor, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 
-/// Filled in by whoever creates the object.
+/// Fields that the creator of the object fills in.
 const STUB_PLACEHOLDERS: [&str; 1] = ["namespace"];
 
 /// Checks one storage table. `minor` is the file's name without `.yaml`.
@@ -56,7 +56,7 @@ fn check_resource(file: &mut Document<'_>, i: usize, resource: &Resource) {
     );
 }
 
-/// The creator adds the four fields that say which object it is; a second copy in the stub could contradict them.
+/// The creator adds the four fields that identify the object; a second copy in the stub could contradict them.
 fn check_stub(file: &mut Document<'_>, i: usize, stub: &str) {
     let path = at!["resources", i, "stub"];
     let object = match serde_json::from_str(stub) {

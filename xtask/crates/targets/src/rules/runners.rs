@@ -1,4 +1,4 @@
-//! Rules for `targets/runners.yaml`. What is downloaded onto a machine is named by its digest, or not at all.
+//! Rules for `targets/runners.yaml`. Every download for a machine must have a digest.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use model::{Agent, MatrixData, Owner, RunnerData};
 use super::words::{is_major_minor, is_name};
 use crate::document::{Document, at};
 
-/// `matrix` is None where its file has problems of its own.
+/// `matrix` is None if its file has problems.
 pub(crate) fn runners(
     file: &mut Document<'_>,
     content: &RunnerData,
@@ -18,7 +18,7 @@ pub(crate) fn runners(
     check_names(file, "providers", "name", &names);
     for (i, provider) in content.providers.iter().enumerate() {
         file.require(!provider.title.trim().is_empty(), at!["providers", i, "title"], "must not be empty");
-        file.require(!provider.apply.trim().is_empty(), at!["providers", i, "apply"], "must say how one comes to it");
+        file.require(!provider.apply.trim().is_empty(), at!["providers", i, "apply"], "must say how to get a machine");
         for (j, link) in provider.links.iter().enumerate() {
             file.require(is_https(link), at!["providers", i, "links", j], "must be an https address");
         }
@@ -39,7 +39,7 @@ pub(crate) fn runners(
     for (arch, label) in &content.default_labels {
         let known = is_known(arch, architectures);
         let path = at!["default_labels", arch];
-        file.require(known, path, format!("{arch} is none of {}", architectures.join(", ")));
+        file.require(known, path, format!("{arch} is not one of {}", architectures.join(", ")));
         file.require(!label.is_empty(), path, "must not be empty");
     }
 }
@@ -59,7 +59,7 @@ fn check_agent(file: &mut Document<'_>, i: usize, agent: &Agent, architectures: 
     for (arch, download) in &agent.downloads {
         let known = is_known(arch, architectures);
         let path = at!["agents", i, "downloads", arch];
-        file.require(known, path, format!("{arch} is none of {}", architectures.join(", ")));
+        file.require(known, path, format!("{arch} is not one of {}", architectures.join(", ")));
         let path = at!["agents", i, "downloads", arch, "url"];
         file.require(is_https(&download.url), path, "must be an https address");
         let rule = format!("must name version {}: this is another one", agent.version);
@@ -81,7 +81,7 @@ fn check_machines(file: &mut Document<'_>, content: &RunnerData, matrix: Option<
         file.require(seen.insert(name), path, format!("{name} is given twice; delete one of the two"));
         let of_matrix = matrix.and_then(|matrix| matrix.runners.iter().find(|runner| runner.name == *name));
         if matrix.is_some() && of_matrix.is_none() {
-            file.refuse(path, format!("{name} is no runner of matrix.yaml; add it there, or correct the name"));
+            file.refuse(path, format!("matrix.yaml has no runner {name}; add it there, or correct the name"));
         }
         let path = at!["machines", i, "provider"];
         known(file, path, &machine.provider, content.providers.iter().map(|provider| provider.name.as_str()));
@@ -102,19 +102,19 @@ fn check_machines(file: &mut Document<'_>, content: &RunnerData, matrix: Option<
         }
     }
     for runner in matrix.into_iter().flat_map(|matrix| &matrix.runners) {
-        let rule = format!("must say who gives the runner {} of matrix.yaml", runner.name);
+        let rule = format!("must have an entry for the runner {} of matrix.yaml", runner.name);
         file.require(seen.contains(runner.name.as_str()), at!["machines"], rule);
     }
 }
 
-/// That there is no architecture at all is said once, elsewhere.
+/// A folder without architectures is reported elsewhere.
 fn is_known(arch: &str, architectures: &[&str]) -> bool {
     architectures.is_empty() || architectures.contains(&arch)
 }
 
 fn known<'a>(file: &mut Document<'_>, path: &[crate::tree::Step], name: &str, names: impl Iterator<Item = &'a str>) {
     let names: Vec<&str> = names.collect();
-    file.require(names.contains(&name), path, format!("{name} is none of {}", names.join(", ")));
+    file.require(names.contains(&name), path, format!("{name} is not one of {}", names.join(", ")));
 }
 
 fn is_https(text: &str) -> bool {

@@ -7,10 +7,11 @@ use model::{Components, Emulator, Machine, Target};
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
 
-/// Set by the build stage from the name; a second value would win or lose silently.
+/// The build stage sets these from the name; a second value would silently win or lose.
 const SET_BY_BUILD: [&str; 3] = ["CGO_ENABLED", "GOARCH", "GOOS"];
 
-/// Checks one architecture. `stem` is the file's name without `.yaml`; `earlier` are those of the files before it.
+/// Checks one architecture. `stem` is the file's name without `.yaml`; `earlier` are the targets of the files before
+/// it.
 pub(crate) fn target(
     file: &mut Document<'_>,
     stem: &str,
@@ -80,17 +81,13 @@ fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
     file.require(!commands.is_empty(), at!["emulator", "commands"], "must name at least one command");
     for (i, command) in commands.iter().enumerate() {
         let is_command = !command.is_empty() && !command.contains(|c: char| c == '/' || c.is_whitespace());
-        file.require(
-            is_command,
-            at!["emulator", "commands", i],
-            "must be a command's name, which is looked for on PATH",
-        );
+        file.require(is_command, at!["emulator", "commands", i], "must be a command's name, to be searched on PATH");
     }
     file.require(!package.trim().is_empty(), at!["emulator", "package"], "must name the Debian package to install");
     if let Some(minimum) = minimum {
         let path = at!["emulator", "minimum"];
         file.require(is_major_minor(minimum), path, format!("must be MAJOR.MINOR, such as 10.0; found {minimum:?}"));
-        file.require(reason.is_some(), path, "needs a `reason` beside it: the symptom with an older version");
+        file.require(reason.is_some(), path, "needs a `reason` as well: the symptom with an older version");
     } else {
         file.require(reason.is_none(), at!["emulator", "reason"], "explains `minimum`, which is missing");
     }
@@ -106,7 +103,7 @@ fn check_machine(file: &mut Document<'_>, machine: &Machine) {
     if let Some(lost) = &machine.lost_timers {
         let at = at!["machine", "lost_timers"];
         file.require(!lost.idle.is_empty(), at, "`idle` must name a register: else any moment would count as idle");
-        // The clock is set from each processor for the others.
+        // Setting the clock on one processor restarts the timers of the others.
         file.require(machine.cpus > 1, at!["machine", "cpus"], "must be at least 2 where timers are lost");
     }
     file.require(machine.memory.base >= 256, at!["machine", "memory", "base"], "must be at least 256 MiB");

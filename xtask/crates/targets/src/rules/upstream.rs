@@ -5,8 +5,7 @@ use model::Upstream;
 use super::node::Others;
 use crate::document::{Document, at};
 
-/// Checks how upstream's suite is run. Its patterns are
-/// Go's, which says what is wrong with them when it reads them.
+/// Checks how upstream's suite is run. The patterns are Go regular expressions; Go reports errors in them at run time.
 pub(crate) fn upstream(file: &mut Document<'_>, upstream: &Upstream, others: Others<'_>) {
     let Upstream { component, focus, images, needs, flags, limit } = upstream;
     let known = others.has_component(component);
@@ -17,12 +16,12 @@ pub(crate) fn upstream(file: &mut Document<'_>, upstream: &Upstream, others: Oth
         file.require(others.has_image(name), at!["images", i], rule);
     }
     for (i, lacking) in needs.iter().enumerate() {
-        // It would match every spec.
+        // An empty pattern would match every spec.
         file.require(!lacking.specs.is_empty(), at!["needs", i, "specs"], "must be a regular expression");
         file.require(!lacking.need.is_empty(), at!["needs", i, "need"], "must say what is needed");
     }
     for name in flags.keys() {
-        // `minStartupPods` is one.
+        // A flag may contain capitals: `minStartupPods`.
         let good = name.chars().all(|c| c.is_ascii_alphanumeric() || "-.".contains(c)) && !name.starts_with('-');
         file.require(good, at!["flags", name], "must be a flag's name without dashes before it");
     }

@@ -1,4 +1,4 @@
-//! The forms that names take in target files.
+//! The forms of names in target files.
 
 /// Names that become folders, flags and parts of reports: `split-events`.
 pub(super) fn is_name(text: &str) -> bool {
@@ -6,13 +6,13 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// Names of environment variables, as the data uses them.
+/// Names of environment variables, in the form that the data uses.
 pub(super) fn is_env_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// A way down from a folder that cannot leave it.
+/// A path below a folder that cannot leave it.
 pub(super) fn is_relative_path(text: &str) -> bool {
     !text.is_empty() && text.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
@@ -23,7 +23,7 @@ pub(super) fn is_major_minor(text: &str) -> bool {
     text.split_once('.').is_some_and(|(major, minor)| number(major) && number(minor))
 }
 
-/// The names in `{name}`. Braces around anything else, as in JSON, are no placeholders.
+/// The names in `{name}`. Braces around anything else, as in JSON, are not placeholders.
 pub(super) fn placeholders(text: &str) -> Vec<&str> {
     let is_placeholder = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -37,7 +37,7 @@ pub(super) fn placeholders(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The rule that a text with an unknown placeholder breaks.
+/// The problem text for an unknown placeholder.
 pub(super) fn unknown_placeholder(name: &str, known: &[String]) -> String {
     let known: Vec<_> = known.iter().map(|name| format!("{{{name}}}")).collect();
     format!("unknown placeholder {{{name}}}; known here: {}", known.join(", "))
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_names_in_braces() {
+    fn names_in_braces_are_placeholders() {
         for (text, expected) in [
             ("", vec![]),
             ("-X a.b={commit}", vec!["commit"]),

@@ -1,31 +1,31 @@
-//! Runners and jobs that break a rule. What would let a stranger's code onto somebody's machine is above all among them.
+//! Runners and jobs that break a rule, above all rules that keep external code away from self-hosted machines.
 
 use super::*;
 
 #[test]
-fn runners() {
+fn runner_rules() {
     check(&[
         (
             "matrix.yaml",
             "name: gift",
             "name: board",
             "targets/matrix.yaml:14:11: runners[2].name: board is given twice; delete one of the two
-targets/runners.yaml:17:14: machines[2].runner: gift is no runner of matrix.yaml; add it there, or correct the name",
+targets/runners.yaml:17:14: machines[2].runner: matrix.yaml has no runner gift; add it there, or correct the name",
         ),
         (
             "matrix.yaml",
             "arch: one",
             "arch: eins",
-            "targets/matrix.yaml:3:11: runners[0].arch: eins is none of one, two
+            "targets/matrix.yaml:3:11: runners[0].arch: eins is not one of one, two
 targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins",
         ),
         (
             "matrix.yaml",
             "note: ask",
             "note: ''",
-            "targets/matrix.yaml:19:11: runners[2].note: must say how one comes to it",
+            "targets/matrix.yaml:19:11: runners[2].note: must say how to get the machine",
         ),
-        // A donated runner whose label looks like GitHub's would take strangers.
+        // A donated runner with a label like GitHub's would also run code of external contributors.
         (
             "matrix.yaml",
             "owner: donated",
@@ -68,7 +68,7 @@ targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
             "matrix.yaml",
             "profiles: [default]",
             "profiles: [empty]",
-            "targets/matrix.yaml:22:14: quick.profiles[0]: empty is none of default, full",
+            "targets/matrix.yaml:22:14: quick.profiles[0]: empty is not one of default, full",
         ),
         (
             "matrix.yaml",
@@ -92,13 +92,13 @@ targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
 }
 
 #[test]
-fn ways() {
+fn way_rules() {
     check(&[
         (
             "one.yaml",
             "{mode: native, runner: hosted, minutes: 30}",
             "{mode: native, runner: hostd, minutes: 30}",
-            "targets/one.yaml:20:30: ci.ways[0].runner: hostd is none of hosted, board, gift",
+            "targets/one.yaml:20:30: ci.ways[0].runner: hostd is not one of hosted, board, gift",
         ),
         (
             "one.yaml",
@@ -152,15 +152,15 @@ fn ways() {
             "two.yaml",
             "    - {mode: build, runner: hosted, minutes: 20}\n",
             "    - {mode: native, runner: board, minutes: 20}\n",
-            "targets/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: forks have no other
-targets/two.yaml:11:7: ci.ways[2]: is there already; delete one of the two
-targets/two.yaml:11:14: ci.ways[2].mode: native proves more than what stands before it",
+            "targets/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other
+targets/two.yaml:11:7: ci.ways[2]: is a duplicate; delete one of the two
+targets/two.yaml:11:14: ci.ways[2].mode: native proves more than the entry before it",
         ),
         (
             "one.yaml",
             "    - {mode: native, runner: hosted, minutes: 30}\n    - {mode: build, runner: hosted, minutes: 20}\n",
             "    []\n",
-            "targets/one.yaml:20:5: ci.ways: must end with one of GitHub's own runners: forks have no other",
+            "targets/one.yaml:20:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other",
         ),
         (
             "one.yaml",

@@ -1,22 +1,22 @@
-//! Files that are not YAML, or not of the form that is expected: keys, types, missing and repeated fields.
+//! Files that are not YAML, or not of the expected form: keys, types, missing and repeated fields.
 
 use super::*;
 
 #[test]
-fn form() {
+fn malformed_files_are_refused() {
     check(&[
         // Not YAML, or YAML that target files do not use.
         (
             "one.yaml",
             "aliases: [uno]",
             "aliases: [uno",
-            "targets/one.yaml:4:4: not YAML as target files use it: did not find expected ',' or ']', while parsing a flow sequence at line 3 column 10",
+            "targets/one.yaml:4:4: not the YAML of target files: did not find expected ',' or ']', while parsing a flow sequence at line 3 column 10",
         ),
         (
             "one.yaml",
             "title: One, 64 bit",
             "title: !x One",
-            "targets/one.yaml:2:8: not YAML as target files use it: title: invalid type: enum, expected plain YAML without tags",
+            "targets/one.yaml:2:8: not the YAML of target files: title: invalid type: enum, expected plain YAML without tags",
         ),
         (
             "one.yaml",

@@ -3,11 +3,15 @@
 use super::*;
 
 #[test]
-fn images() {
+fn image_rules() {
     let cases: [(&'static str, &'static str, &'static str); 17] = [
         ("registry.example.org", "registry", "1:11: registry: must be a registry's name, such as registry.example.org"),
         ("PATH=/bin", "PATH", "2:7: env[0]: must be NAME=VALUE"),
-        ("store/store", "Store/x", "4:11: images[0].name: must be lower-case letters, digits, - . and _, parted by /"),
+        (
+            "store/store",
+            "Store/x",
+            "4:11: images[0].name: must be lower-case letters, digits, - . and _, separated by /",
+        ),
         ("name: ctl", "name: x/store", "9:11: images[1].name: store is the last part of another image's name already"),
         ("'1.36'", "v1", "5:16: images[0].tags.v1: must stand for a Kubernetes minor, such as 1.36"),
         (
@@ -25,7 +29,7 @@ fn images() {
         (
             "path: /storectl",
             "path: /bin/store/ctl",
-            "6:76: images[0].files[1].path: is the place of another file already, or above or below one",
+            "6:76: images[0].files[1].path: is the path of another file already, or contains or is contained in one",
         ),
         (
             "store, path: /ctl",
@@ -67,7 +71,7 @@ fn target_is_not_foreign() {
 }
 
 #[test]
-fn groups() {
+fn group_rules() {
     let text = |from: &str, to: &str| COMPONENTS.to_owned() + &GROUPS.replacen(from, to, 1);
     let catalogue = Catalogue::parse("targets", &with("components.yaml", text("", ""))).unwrap();
     assert_eq!(catalogue.components_of("both").unwrap(), ["store", "storectl"]);

@@ -1,5 +1,5 @@
-//! Every kind of bad input, with the exact line that it must be answered with.
-//! Here are the good files, what concerns a whole folder, and how a case is tried.
+//! Every kind of bad input, with the exact lines of the answer.
+//! This file has the valid files, the rules for a whole folder, and the code that tries a case.
 
 mod ci;
 mod form;
@@ -204,7 +204,7 @@ documents: [\"*.md\", LICENSE]
 caches: { limit: 10, cargo: 1, modules: 1, gobuild: 1, components: 1, downloads: 1 }
 ";
 
-/// Added to those of the file above.
+/// Parts that are added to the files above.
 const GROUPS: &str = "\
 groups:
   - name: both
@@ -272,11 +272,11 @@ default_labels: {one: X1}
 agent_limit: 1000
 ";
 
-/// A change to one file and the lines that must come of it.
+/// A change to one file, and the lines of the answer.
 type Case<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 #[test]
-fn the_files_that_the_cases_change_are_good() {
+fn files_that_the_cases_change_are_valid() {
     let catalogue = Catalogue::parse("targets", &files()).unwrap_or_else(|invalid| panic!("{invalid}"));
     assert_eq!(catalogue.targets.len(), 2);
     assert_eq!(catalogue.profiles[1].stores[1].flags, BTreeMap::from([("quota".into(), "1".into())]));
@@ -295,7 +295,7 @@ fn the_files_that_the_cases_change_are_good() {
 }
 
 #[test]
-fn files_that_are_missing_or_misnamed() {
+fn missing_and_misnamed_files_are_reported() {
     let without = |name: &str| {
         let mut files = files();
         files.remove(name).unwrap();
@@ -317,22 +317,22 @@ fn files_that_are_missing_or_misnamed() {
         (without("runners.yaml"), "targets/runners.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
-            "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing beside this file
-targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tools.go is missing beside this file",
+            "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing next to this file
+targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tools.go is missing next to this file",
         ),
         (
             renamed("two.yaml", "two.yml"),
-            "targets/matrix.yaml:9:11: runners[1].arch: two is none of one
-targets/matrix.yaml:15:11: runners[2].arch: two is none of one
-targets/runners.yaml:10:9: agents[0].downloads.two: two is none of one
+            "targets/matrix.yaml:9:11: runners[1].arch: two is not one of one
+targets/matrix.yaml:15:11: runners[2].arch: two is not one of one
+targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one
 targets/two.yml: must be named .yaml; other names are not read",
         ),
         (
             renamed("two.yaml", "due.yaml"),
             "targets/due.yaml:1:7: name: must be the file's name, due; found two
-targets/matrix.yaml:9:11: runners[1].arch: two is none of due, one
-targets/matrix.yaml:15:11: runners[2].arch: two is none of due, one
-targets/runners.yaml:10:9: agents[0].downloads.two: two is none of due, one",
+targets/matrix.yaml:9:11: runners[1].arch: two is not one of due, one
+targets/matrix.yaml:15:11: runners[2].arch: two is not one of due, one
+targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
         ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
@@ -347,7 +347,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is none of due, one",
 }
 
 #[test]
-fn all_problems_are_reported_at_once_in_the_order_of_the_files() {
+fn all_problems_are_reported_at_once_in_file_order() {
     let mut files = with("one.yaml", "elf: {clas: 64, byte_order: middle}\ngo_env: [1]\naliases: [1, true]\n".into());
     files.insert("two.yaml".into(), "a: [".into());
     files.insert("profiles.yaml".into(), "profiles: [{name: a, nam: b}, {summary: c, stores: [{nme: d}]}]\n".into());
@@ -366,12 +366,12 @@ targets/profiles.yaml:1:22: profiles[0].nam: unknown key; did you mean `name`?
 targets/profiles.yaml:1:31: profiles[1].name: required, but missing
 targets/profiles.yaml:1:53: profiles[1].stores[0].name: required, but missing
 targets/profiles.yaml:1:54: profiles[1].stores[0].nme: unknown key; did you mean `name`?
-targets/two.yaml:2:1: not YAML as target files use it: did not find expected node content, while parsing a flow node";
+targets/two.yaml:2:1: not the YAML of target files: did not find expected node content, while parsing a flow node";
     assert_eq!(answer(&files), expected);
 }
 
 #[test]
-fn a_folder_that_cannot_be_read_is_named() {
+fn unreadable_folder_is_named() {
     let nowhere = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("no-such-folder/targets");
     let invalid = Catalogue::load(&nowhere).unwrap_err();
     assert_eq!(invalid.to_string(), "targets: cannot be read: No such file or directory (os error 2)");

@@ -1,15 +1,15 @@
-//! A node whose packages, paths or modules have not the right form, or that names what no other file has.
+//! A node with malformed packages, paths or modules, or with names that no other file defines.
 
 use super::*;
 
 #[test]
-fn the_node() {
+fn node_disk_rules() {
     let cases: [(&'static str, &'static str, &'static str); 13] = [
         ("[runs, filters]", "[]", "1:11: packages: must name at least one Debian package"),
         ("runs", "Runs", "1:12: packages[0]: must be a package: lower-case letters, digits, + - ."),
         ("filters", "runs", "1:18: packages[1]: runs is given twice; delete one of the two"),
-        ("usr/share", "/usr/share", "2:13: leave_out[0]: must be a path without a slash in front, or with *"),
-        ("usr/share", "usr/../share", "2:13: leave_out[0]: must be a path without a slash in front, or with *"),
+        ("usr/share", "/usr/share", "2:13: leave_out[0]: must be a path without a leading slash, or with *"),
+        ("usr/share", "usr/../share", "2:13: leave_out[0]: must be a path without a leading slash, or with *"),
         ("'*.a'", "usr/share/*", "2:26: leave_out[1]: usr/share/* is given twice; delete one of the two"),
         ("bridge-one", "Bridge", "3:18: modules[1]: must be a module: lower-case letters, digits, _ and -"),
         ("block", "block.ko", "3:11: modules[0]: must be a module: lower-case letters, digits, _ and -"),
@@ -32,7 +32,7 @@ fn the_node() {
 }
 
 #[test]
-fn what_makes_it_a_cluster() {
+fn node_cluster_rules() {
     let cases: [(&'static str, &'static str, &'static str); 18] = [
         ("[store]", "[stor]", "6:14: disk.programs[0]: no component of components.yaml is called stor"),
         ("cni: [store]", "cni: [other]", "7:9: disk.cni[0]: no component of components.yaml is called other"),
@@ -45,7 +45,7 @@ fn what_makes_it_a_cluster() {
         (
             "etc/hosts",
             "/etc/hosts",
-            "9:23: disk.files[\"/etc/hosts\"]: must be a path below etc/, without a slash in front",
+            "9:23: disk.files[\"/etc/hosts\"]: must be a path below etc/, without a leading slash",
         ),
         ("profile: default", "profile: defaul", "10:10: profile: no profile of profiles.yaml is called defaul"),
         ("name: two", "name: one", "15:12: identities[1].name: one is given twice; delete one of the two"),
@@ -53,7 +53,7 @@ fn what_makes_it_a_cluster() {
         (
             "own_ca: true",
             "own_ca: true, hosts: [x]",
-            "15:49: identities[1].hosts: nobody would trust a server with a CA of its own",
+            "15:49: identities[1].hosts: must be empty with `own_ca`: no client would trust such a server",
         ),
         ("one.yaml", "a/one.yaml", "16:21: files[\"a/one.yaml\"]: must be a name without /"),
         ("name: second", "name: first", "21:12: processes[1].name: first is given twice; delete one of the two"),

@@ -1,15 +1,15 @@
-//! Applications that nobody could fill in.
+//! Application forms that break a rule.
 
 use super::*;
 
 #[test]
-fn what_is_asked_and_what_may_be_answered() {
+fn form_rules() {
     check(&[
         (
             "requests.yaml",
             "provider: house",
             "provider: hut",
-            "targets/requests.yaml:2:15: forms[0].provider: hut is no provider of runners.yaml; add it there, or correct the name",
+            "targets/requests.yaml:2:15: forms[0].provider: runners.yaml has no provider hut; add it there, or correct the name",
         ),
         (
             "requests.yaml",
@@ -47,7 +47,7 @@ fn what_is_asked_and_what_may_be_answered() {
             "requests.yaml",
             "kind: line",
             "kind: line, values: [a, b]",
-            "targets/requests.yaml:8:51: forms[0].fields[0].values: must not be given: the field is no choice",
+            "targets/requests.yaml:8:51: forms[0].fields[0].values: must not be given: the field is not a choice",
         ),
         (
             "requests.yaml",

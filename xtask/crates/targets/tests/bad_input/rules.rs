@@ -35,13 +35,13 @@ fn expectations() {
             "expectations.yaml",
             "arch: []",
             "arch: [one, three]",
-            "targets/expectations.yaml:4:17: expectations[0].arch[1]: three is none of one, two",
+            "targets/expectations.yaml:4:17: expectations[0].arch[1]: three is not one of one, two",
         ),
         (
             "expectations.yaml",
             "profile: []",
             "profile: [empty]",
-            "targets/expectations.yaml:3:15: expectations[0].profile[0]: empty is none of default, full",
+            "targets/expectations.yaml:3:15: expectations[0].profile[0]: empty is not one of default, full",
         ),
         (
             "expectations.yaml",
@@ -127,7 +127,7 @@ fn targets() {
             "one.yaml",
             "[qemu-one]",
             "[/usr/bin/qemu-one]",
-            "targets/one.yaml:11:14: emulator.commands[0]: must be a command's name, which is looked for on PATH",
+            "targets/one.yaml:11:14: emulator.commands[0]: must be a command's name, to be searched on PATH",
         ),
         (
             "one.yaml",
@@ -145,7 +145,7 @@ fn targets() {
             "one.yaml",
             "  reason: crashes\n",
             "",
-            "targets/one.yaml:13:12: emulator.minimum: needs a `reason` beside it: the symptom with an older version",
+            "targets/one.yaml:13:12: emulator.minimum: needs a `reason` as well: the symptom with an older version",
         ),
         (
             "one.yaml",
@@ -163,9 +163,9 @@ fn components() {
             "components.yaml",
             "  - name: store\n    main",
             "  - name: Store\n    main",
-            "targets/components.yaml:2:11: sets[0].name: components/Store/go.mod is missing beside this file
-targets/components.yaml:2:11: sets[0].name: components/Store/go.sum is missing beside this file
-targets/components.yaml:2:11: sets[0].name: components/Store/tools.go is missing beside this file
+            "targets/components.yaml:2:11: sets[0].name: components/Store/go.mod is missing next to this file
+targets/components.yaml:2:11: sets[0].name: components/Store/go.sum is missing next to this file
+targets/components.yaml:2:11: sets[0].name: components/Store/tools.go is missing next to this file
 targets/components.yaml:2:11: sets[0].name: must be lower-case letters, digits and -
 targets/components.yaml:18:7: sets[0].releases: must have a release with `module: Store`, the default",
         ),
@@ -255,9 +255,9 @@ targets/components.yaml:19:47: sets[0].releases[1].module: components/store-3.5/
             "components.yaml",
             "module: store-3.5",
             "module: store-3.4",
-            "targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.mod is missing beside this file
-targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.sum is missing beside this file
-targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/tools.go is missing beside this file",
+            "targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.mod is missing next to this file
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/go.sum is missing next to this file
+targets/components.yaml:19:49: sets[0].releases[1].module: components/store-3.4/tools.go is missing next to this file",
         ),
         (
             "components.yaml",
@@ -280,7 +280,7 @@ targets/one.yaml:17:5: component_env.store: no component of components.yaml has 
 }
 
 #[test]
-fn a_second_set_may_not_repeat_the_first() {
+fn second_set_may_not_repeat_the_first() {
     let set = COMPONENTS.strip_prefix("sets:\n").unwrap();
     let text = format!("{COMPONENTS}{set}");
     let expected = "\
@@ -293,7 +293,7 @@ targets/components.yaml:32:15: sets[1].components[1].name: storectl is the name 
 #[test]
 fn profiles() {
     check(&[
-        ("profiles.yaml", "name: default", "name: plain", "targets/matrix.yaml:22:14: quick.profiles[0]: default is none of plain, full
+        ("profiles.yaml", "name: default", "name: plain", "targets/matrix.yaml:22:14: quick.profiles[0]: default is not one of plain, full
 targets/profiles.yaml:2:3: profiles: must have a profile named default"),
         ("profiles.yaml", "name: full", "name: default", "targets/profiles.yaml:4:11: profiles[1].name: default is the name of another profile already"),
         ("profiles.yaml", "name: full", "name: Full", "targets/profiles.yaml:4:11: profiles[1].name: must be lower-case letters, digits and -"),
@@ -312,7 +312,7 @@ targets/profiles.yaml:2:3: profiles: must have a profile named default"),
 targets/profiles.yaml:11:23: profiles[1].files[\"../config.yaml\"]: no flag of this profile mentions {run}/../config.yaml"),
         ("profiles.yaml", "name: more", "name: main", "targets/profiles.yaml:9:13: profiles[1].apiserver.peer: unknown placeholder {store.more}; known here: {run}, {store.main}, {store.main}
 targets/profiles.yaml:15:15: profiles[1].stores[1].name: main is the name of another store already"),
-        ("profiles.yaml", "      - name: main\n", "      - {name: main, resources: [/events]}\n", "targets/profiles.yaml:14:33: profiles[1].stores[0].resources: the first store holds all that no other store names; delete this
+        ("profiles.yaml", "      - name: main\n", "      - {name: main, resources: [/events]}\n", "targets/profiles.yaml:14:33: profiles[1].stores[0].resources: the first store holds every resource that no other store names; delete this
 targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in another store already"),
         ("profiles.yaml", "      - name: main\n", "      - {name: main, members: 2}\n", "targets/profiles.yaml:14:31: profiles[1].stores[0].members: must be 1, 3 or 5: an even number survives no more failures than one less; found 2"),
         ("profiles.yaml", "    prefix: /a/b\n", "    prefix: /a/b\n    controllers: [a,  B]\n", "targets/profiles.yaml:7:23: profiles[1].controllers[1]: must be the name of one controller"),
@@ -327,7 +327,7 @@ targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in a
         ("profiles.yaml", "      - name: helper\n", "      - {name: helper, component: store}\n      - name: helper\n", "targets/profiles.yaml:20:15: profiles[1].plugins[1].name: helper is the name of another plugin already"),
         ("profiles.yaml", "component: store", "component: storr", "targets/profiles.yaml:20:20: profiles[1].plugins[0].component: must be a component of components.yaml; did you mean store?"),
         ("profiles.yaml", "{run}/s\"", "{rum}/s\"", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.socket: unknown placeholder {rum}; known here: {run}, {store.main}, {store.more}"),
-        ("profiles.yaml", "{socket:", "{listen:", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.listen: is set where the profile is started; delete it"),
+        ("profiles.yaml", "{socket:", "{listen:", "targets/profiles.yaml:21:25: profiles[1].plugins[0].flags.listen: is set when the profile starts; delete it"),
         ("profiles.yaml", "        flags: {socket: ", "        relays: many\n        flags: {socket: ", "targets/profiles.yaml:21:17: profiles[1].plugins[0].relays: must be a store of this profile with one member"),
         ("profiles.yaml", "      - name: helper\n", "      - {name: first, component: store, relays: main}\n      - name: helper\n        relays: main\n", "targets/profiles.yaml:21:17: profiles[1].plugins[1].relays: main is relayed by another plugin already"),
         ("profiles.yaml", PROFILES, "profiles:\n  - name: default\n    summary: None.\n    stores: []\n", "targets/profiles.yaml:4:13: profiles[0].stores: must have at least one store"),

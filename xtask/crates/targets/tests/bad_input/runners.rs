@@ -1,9 +1,9 @@
-//! Runners whose making breaks a rule. What is downloaded without a digest is above all among them.
+//! Runners whose definition breaks a rule, above all downloads without a digest.
 
 use super::*;
 
 #[test]
-fn who_gives_them_and_how_they_are_made() {
+fn provider_and_machine_rules() {
     let digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let line = "  - {runner: gift, provider: house}\n";
     check(&[
@@ -11,7 +11,7 @@ fn who_gives_them_and_how_they_are_made() {
             "runners.yaml",
             "apply: ask",
             "apply: ''",
-            "targets/runners.yaml:2:44: providers[0].apply: must say how one comes to it",
+            "targets/runners.yaml:2:44: providers[0].apply: must say how to get a machine",
         ),
         (
             "runners.yaml",
@@ -24,7 +24,7 @@ fn who_gives_them_and_how_they_are_made() {
             "name: worker",
             "name: The Worker",
             "targets/runners.yaml:4:11: agents[0].name: must be lower-case letters, digits and -
-targets/runners.yaml:16:45: machines[1].agent: worker is none of The Worker",
+targets/runners.yaml:16:45: machines[1].agent: worker is not one of The Worker",
         ),
         (
             "runners.yaml",
@@ -43,7 +43,7 @@ targets/runners.yaml:10:14: agents[0].downloads.two.url: must name version v1.2.
             "runners.yaml",
             "      two:",
             "      three:",
-            "targets/runners.yaml:10:9: agents[0].downloads.three: three is none of one, two",
+            "targets/runners.yaml:10:9: agents[0].downloads.three: three is not one of one, two",
         ),
         (
             "runners.yaml",
@@ -91,20 +91,20 @@ targets/runners.yaml:10:14: agents[0].downloads.two.url: must name version v1.2.
             "runners.yaml",
             line,
             "",
-            "targets/runners.yaml:15:3: machines: must say who gives the runner gift of matrix.yaml",
+            "targets/runners.yaml:15:3: machines: must have an entry for the runner gift of matrix.yaml",
         ),
         (
             "runners.yaml",
             line,
             &line.replace("gift", "gifts"),
-            "targets/runners.yaml:15:3: machines: must say who gives the runner gift of matrix.yaml
-targets/runners.yaml:17:14: machines[2].runner: gifts is no runner of matrix.yaml; add it there, or correct the name",
+            "targets/runners.yaml:15:3: machines: must have an entry for the runner gift of matrix.yaml
+targets/runners.yaml:17:14: machines[2].runner: matrix.yaml has no runner gifts; add it there, or correct the name",
         ),
         (
             "runners.yaml",
             line,
             &line.replace("gift", "board"),
-            "targets/runners.yaml:15:3: machines: must say who gives the runner gift of matrix.yaml
+            "targets/runners.yaml:15:3: machines: must have an entry for the runner gift of matrix.yaml
 targets/runners.yaml:17:5: machines[2].agent: must be given: the machine is the project's own
 targets/runners.yaml:17:5: machines[2].max: must be at least 1
 targets/runners.yaml:17:14: machines[2].runner: board is given twice; delete one of the two",
@@ -113,7 +113,7 @@ targets/runners.yaml:17:14: machines[2].runner: board is given twice; delete one
             "runners.yaml",
             line,
             &line.replace("house", "hous"),
-            "targets/runners.yaml:17:30: machines[2].provider: hous is none of house",
+            "targets/runners.yaml:17:30: machines[2].provider: hous is not one of house",
         ),
         (
             "runners.yaml",
@@ -131,20 +131,20 @@ targets/runners.yaml:17:14: machines[2].runner: board is given twice; delete one
             "runners.yaml",
             "agent: worker",
             "agent: worke",
-            "targets/runners.yaml:16:45: machines[1].agent: worke is none of worker",
+            "targets/runners.yaml:16:45: machines[1].agent: worke is not one of worker",
         ),
         ("runners.yaml", "max: 2, ", "", "targets/runners.yaml:16:5: machines[1].max: must be at least 1"),
         (
             "runners.yaml",
             "cloud: sky",
             "cloud: heaven",
-            "targets/runners.yaml:16:77: machines[1].server.cloud: heaven is none of sky",
+            "targets/runners.yaml:16:77: machines[1].server.cloud: heaven is not one of sky",
         ),
         (
             "runners.yaml",
             "{one: X1}",
             "{eins: X1}",
-            "targets/runners.yaml:18:24: default_labels.eins: eins is none of one, two",
+            "targets/runners.yaml:18:24: default_labels.eins: eins is not one of one, two",
         ),
         ("runners.yaml", "{one: X1}", "{one: ''}", "targets/runners.yaml:18:23: default_labels.one: must not be empty"),
     ]);

@@ -1,9 +1,9 @@
-//! Ways to run upstream's suite that could not work.
+//! Settings under which upstream's suite could not run.
 
 use super::*;
 
 #[test]
-fn how_it_is_run_and_what_cannot_run() {
+fn upstream_rules() {
     check(&[
         (
             "upstream.yaml",

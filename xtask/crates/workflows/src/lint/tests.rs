@@ -1,4 +1,4 @@
-//! A good workflow, and each rule with what breaks it.
+//! A valid workflow, and a violation of each rule.
 
 use super::*;
 
@@ -51,12 +51,12 @@ fn faults(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_good_workflow_has_no_faults() {
+fn valid_workflow_has_no_faults() {
     assert_eq!(faults(GOOD), [""; 0]);
 }
 
 #[test]
-fn each_rule_is_broken_by_something() {
+fn each_rule_finds_its_violation() {
     let moved = "2".repeat(40);
     for (from, to, expected) in [
         ("  pull_request:\n", "  pull_request_target:\n", "on: pull_request_target runs with"),
@@ -65,12 +65,12 @@ fn each_rule_is_broken_by_something() {
         ("\npermissions: {}\n", "\npermissions: write-all\n", "permissions: must be {} at the top"),
         ("\nconcurrency:", "\nx:", "concurrency: needs a group"),
         ("ID: \"${{ inputs.id }}\"", "ID: \"${{ runner.arch }}\"", "runner.arch is wrong"),
-        ("    permissions: {}\n", "", "job run: needs permissions of its own"),
-        ("    permissions: {}\n", "    permissions: write-all\n", "job run: needs permissions of its own"),
+        ("    permissions: {}\n", "", "job run: must declare its permissions"),
+        ("    permissions: {}\n", "    permissions: write-all\n", "job run: must declare its permissions"),
         (
             "    permissions: {}\n",
             "    permissions: {contents: write}\n",
-            "job run: contents: write where a stranger's",
+            "job run: contents: write in a workflow that runs code of untrusted",
         ),
         ("    timeout-minutes: 5\n", "", "job plan: needs timeout-minutes"),
         ("== 'true'", "!= 'false'", "job arch: a matrix that may be empty needs"),
@@ -85,8 +85,8 @@ fn each_rule_is_broken_by_something() {
         ("ubuntu-24.04", "self-hosted", "job plan: runs-on must be"),
         ("ubuntu-24.04", "[self-hosted, linux]", "job plan: runs-on must be"),
         ("ubuntu-24.04", "\"ubuntu-${{ inputs.x }}\"", "job plan: runs-on must be"),
-        ("checkout@COMMIT\n", "checkout@v7\n", "step 1: actions/checkout@v7 is a version that can move"),
-        ("checkout@COMMIT\n", &format!("checkout@{moved}\n"), "is another commit than the lock's"),
+        ("checkout@COMMIT\n", "checkout@v7\n", "step 1: actions/checkout@v7 is not pinned to a commit"),
+        ("checkout@COMMIT\n", &format!("checkout@{moved}\n"), "is not at the commit of the lock"),
         ("actions/checkout@COMMIT\n", "some/action@COMMIT\n", "step 1: some/action is not in workflows/actions.lock"),
         ("persist-credentials: false", "fetch-depth: 1", "step 1: needs persist-credentials: false"),
         ("\"$ID\"", "${{ inputs.id }}", "step 2: no ${{ }} in run"),
@@ -94,11 +94,11 @@ fn each_rule_is_broken_by_something() {
         ("run: cargo xtask known \"$ID\" --flag", "run: 'cargo xtask known && true'", "step 2: \"&\" in run"),
         ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
         ("run: cargo xtask known \"$ID\" --flag", "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must begin with one of: cargo, sudo"),
+        ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must start with one of: cargo, sudo"),
         (
             "run: cargo xtask known \"$ID\" --flag",
             "run: pipx install x==1",
-            "step 2: must begin with one of: cargo, sudo",
+            "step 2: must start with one of: cargo, sudo",
         ),
         (
             "run: cargo xtask known \"$ID\" --flag",
@@ -110,21 +110,25 @@ fn each_rule_is_broken_by_something() {
             "run: target/tools/bin/pip install x==1",
             "step 2: `pip install` without --require-hashes",
         ),
-        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask gone", "`cargo xtask gone` is no command: no gone"),
-        ("- run: cargo fmt", "- name: x", "job run, step 1: neither runs nor uses anything"),
+        (
+            "run: cargo xtask known \"$ID\" --flag",
+            "run: cargo xtask gone",
+            "`cargo xtask gone` is not a valid command: no gone",
+        ),
+        ("- run: cargo fmt", "- name: x", "job run, step 1: has neither run nor uses"),
         (
             "cache/save@COMMIT2\n        if: ${{ runner.environment == 'github-hosted' }}",
             "cache/save@COMMIT2",
             "saves a cache",
         ),
         ("a-${{ github.run_attempt }}", "a", "the artifact's name needs github.run_attempt"),
-        ("jobs:", "job:", "jobs: there is none"),
+        ("jobs:", "job:", "jobs: the workflow has no jobs"),
     ] {
-        assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must be there once");
+        assert_eq!(GOOD.matches(from).count(), 1, "{from:?} must occur once");
         let faults = faults(&GOOD.replace(from, to));
         assert!(faults.iter().any(|fault| fault.contains(expected)), "{to:?}: {faults:?}");
     }
-    assert!(faults("a: [")[0].contains("is no YAML"));
+    assert!(faults("a: [")[0].contains("is not YAML"));
 }
 
 #[test]
@@ -156,14 +160,14 @@ fn commands_that_resolve_versions_themselves_are_found() {
         ("\"$python\" -m pip install x==1", "`pip install` without --require-hashes"),
         ("x/bin/pip3 download x", "`pip3 download` without --require-hashes"),
         ("pip install --require-hashes --requirement x; pip install y", "`pip install` without --require-hashes"),
-        ("pipx install zizmor==1.32.0", "`pipx` takes no hashes"),
+        ("pipx install zizmor==1.32.0", "`pipx` does not support hashes"),
     ] {
         let found = unlocked(bad).unwrap_or_default();
         assert!(found.starts_with(expected), "{bad}: {found:?}");
     }
 }
 
-/// A workflow that may write, called by others, with one step more.
+/// A called workflow with a job that has write permission, and one additional step.
 fn writing(step: &str) -> Vec<String> {
     let text = format!(
         "on: workflow_call\npermissions: {{}}\njobs:\n  push:\n    runs-on: ubuntu-24.04\n    timeout-minutes: 5\n    \
@@ -179,8 +183,8 @@ fn workflow_with_write_permission_restores_no_cache() {
     for action in ["actions/cache", "actions/cache/restore", "actions/cache/save"] {
         let step = format!("      - uses: {action}@COMMIT\n        if: runner.environment == 'github-hosted'\n");
         let faults = writing(&step);
-        // Also in the job that only reads: the next one publishes what it has made.
+        // Also in the job that only reads: the next job publishes its output.
         assert_eq!(faults.len(), 2, "{action}: {faults:?}");
-        assert!(faults[0].contains("job push, step 2: no cache in a workflow with a job that may write"), "{faults:?}");
+        assert!(faults[0].contains("job push, step 2: no cache in a workflow with a job that has write"), "{faults:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Which jobs an event makes, and above all which it must never make.
+//! The jobs that an event creates, and the jobs that it must never create.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn targets() -> Vec<Target> {
     ]
 }
 
-/// A question about these, changed by `change`.
+/// Makes the matrix for the data above; `change` changes the request.
 fn ask<R>(change: impl FnOnce(&mut Ask<'_>), look: impl FnOnce(Result<Matrix, MatrixError>) -> R) -> R {
     let (targets, data) = (targets(), data());
     let mut ask = Ask {
@@ -76,7 +76,7 @@ fn ids(change: impl FnOnce(&mut Ask<'_>)) -> Vec<String> {
     ask(change, |matrix| matrix.unwrap().include.into_iter().map(|entry| entry.id).collect())
 }
 
-/// Of a push.
+/// The jobs of a push.
 const EVERYTHING: &[&str] =
     &["four-vm-quick", "one-native", "three-native", "three-user-quick", "two-native", "two-vm-quick"];
 
@@ -99,7 +99,7 @@ fn self_hosted_machine_is_additional_and_never_alone() {
     let plan = matrix.plan(3, Some("7".into()));
     assert_eq!((plan.attempt, plan.jobs.len()), (3, 6));
     assert_eq!(plan.job("two-vm-quick").unwrap().provider.as_deref(), Some("qemu"));
-    // One that proves no more than GitHub's is not asked.
+    // A self-hosted way that proves no more than the GitHub-hosted one is left out.
     let own = target("five", false, &[(Mode::Native, "board", 1), (Mode::Native, "hosted", 1)]);
     let own = std::slice::from_ref(Box::leak(Box::new(own)));
     assert_eq!(ids(|ask| ask.targets = own), ["five-native"]);
@@ -132,17 +132,17 @@ fn each_architecture_gets_its_best_way() {
 }
 
 #[test]
-fn without_self_hosted_runners_or_with_less_wanted_it_falls_back() {
+fn falls_back_without_self_hosted_runners_or_with_a_lower_mode() {
     assert_eq!(ids(|ask| ask.self_hosted = false), ["four-vm-quick", "one-native", "three-user-quick", "two-vm-quick"]);
     assert_eq!(ids(|ask| ask.at_most = Mode::Vm), ["four-vm-quick", "one-build", "three-user-quick", "two-vm-quick"]);
     let none = ask(|ask| ask.at_most = Mode::Build, |matrix| matrix.unwrap_err().to_string());
-    let expected =
-        "three: no way of its `ci` can be taken here: native on gift: less is wanted; user on hosted: less is wanted";
+    let expected = "three: none of its `ci` ways can run here: native on gift: a lower mode was requested; user on \
+                    hosted: a lower mode was requested";
     assert_eq!(none, expected);
 }
 
 #[test]
-fn a_strangers_code_never_reaches_a_machine_that_is_not_githubs() {
+fn untrusted_code_only_runs_on_github_hosted_runners() {
     for event in Event::ALL {
         for also in [&[][..], &["wish".to_owned(), "board".to_owned(), "gift".to_owned()]] {
             let (targets, data) = (targets(), data());
@@ -169,16 +169,16 @@ fn a_strangers_code_never_reaches_a_machine_that_is_not_githubs() {
                     "{entry:?}"
                 );
             }
-            // The emulated job counts as for every other change.
+            // The emulated job is required, as for every other change.
             let two = matrix.include.iter().find(|entry| entry.arch == "two").unwrap();
             assert!(two.role == Role::Required && two.id.starts_with("two-vm"), "{two:?}");
-            assert!(matrix.notes.iter().any(|note| note.contains("a fork gets no self-hosted runner")));
+            assert!(matrix.notes.iter().any(|note| note.contains("forks never run on self-hosted runners")));
         }
     }
 }
 
 #[test]
-fn a_matrix_that_would_break_the_rule_is_refused_whatever_made_it() {
+fn guard_refuses_self_hosted_entries_for_untrusted_code() {
     let (targets, data) = (targets(), data());
     let ask = Ask {
         targets: &targets,
@@ -201,11 +201,11 @@ fn a_matrix_that_would_break_the_rule_is_refused_whatever_made_it() {
     assert!(with(|entry| entry.self_hosted = true));
     assert!(with(|entry| entry.runs_on = RunsOn::One("ubuntu-24.04-three".into())));
     assert!(with(|entry| entry.runs_on = RunsOn::All(vec!["self-hosted".into(), "linux".into(), "two".into()])));
-    // What the data calls GitHub's and is not is refused by the rules of the target data.
+    // The rules of the target data refuse a runner that is wrongly declared as GitHub's.
 }
 
 #[test]
-fn a_change_asks_for_what_it_concerns() {
+fn changed_files_decide_the_jobs() {
     for (files, expected) in [
         (&["README.md", "xtask/README.md", "LICENSE"][..], &[][..]),
         (&["targets/two.yaml"], &["two-native", "two-vm-quick"]),
@@ -231,7 +231,7 @@ fn a_change_asks_for_what_it_concerns() {
 }
 
 #[test]
-fn more_jobs_than_github_takes_are_refused() {
+fn more_jobs_than_github_allows_are_refused() {
     let many: Vec<Target> = (0..20)
         .map(|n| target(&format!("t{n}"), false, &[(Mode::Vm, "hosted", 13), (Mode::Build, "hosted", 1)]))
         .collect();
@@ -246,7 +246,7 @@ fn more_jobs_than_github_takes_are_refused() {
 }
 
 #[test]
-fn the_json_is_what_workflows_read() {
+fn json_has_the_keys_that_workflows_read() {
     let json =
         ask(|ask| ask.only = vec!["two".to_owned()].leak(), |matrix| matrix.unwrap().of(Role::Additional).json());
     let expected = concat!(
@@ -258,18 +258,18 @@ fn the_json_is_what_workflows_read() {
 }
 
 #[test]
-fn an_id_stands_for_one_command() {
+fn id_identifies_one_command() {
     let mut commands: BTreeMap<String, String> = BTreeMap::new();
     for job in Job::all(&targets()) {
         let id = job.id();
         assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
         let command = job.words(&data().quick).join(" ");
-        assert_eq!(commands.insert(id.clone(), command), None, "{id} stands twice");
+        assert_eq!(commands.insert(id.clone(), command), None, "{id} occurs twice");
     }
     assert_eq!(commands["two-vm-quick"], "ci --arch two --provider qemu --level must --profile default --profile json");
     assert_eq!(commands["two-vm-2of3"], "ci --arch two --provider qemu --shard 2/3");
     assert_eq!(commands["two-build"], "build --arch two");
-    // Every job of every event is among them.
+    // `commands` contains every job of every event.
     for event in Event::ALL {
         for self_hosted in [true, false] {
             for id in ids(|ask| (ask.event, ask.self_hosted) = (event, self_hosted)) {
@@ -280,7 +280,7 @@ fn an_id_stands_for_one_command() {
 }
 
 #[test]
-fn caches_are_counted_for_githubs_machines_alone() {
+fn caches_are_counted_only_for_github_hosted_runners() {
     let (targets, data) = (targets(), data());
     let counted: Vec<(&str, usize, u32)> =
         crate::kept(&targets, &data).iter().map(|kept| (kept.kind, kept.of.len(), kept.total())).collect();

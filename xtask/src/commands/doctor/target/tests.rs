@@ -1,4 +1,4 @@
-//! Verdicts, by table.
+//! Table-driven tests of the judging functions.
 
 use ::fetch::Missing;
 use model::SystemEmulator;
@@ -8,11 +8,11 @@ use crate::commands::doctor::tests::patient;
 
 fn expect(finding: &Finding, status: Status, part: &str) {
     assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected {status:?} with `{part}`");
-    assert!(!finding.text.contains('\n'), "{finding:?} is more than a line");
+    assert!(!finding.text.contains('\n'), "{finding:?} has more than one line");
 }
 
 #[test]
-fn what_is_missing_is_told_with_its_size_and_the_command() {
+fn missing_packages_are_reported_with_size_and_command() {
     let missing = |number: u8| Missing {
         name: format!("p{number}"),
         version: "1".into(),
@@ -41,7 +41,7 @@ fn what_is_missing_is_told_with_its_size_and_the_command() {
 }
 
 #[test]
-fn the_installed_qemu_matters_only_when_it_is_asked_for() {
+fn installed_qemu_matters_only_if_requested() {
     for (found, needed, status, part) in [
         (None, false, Status::Ok, "no `q` on PATH; only `--qemu system`"),
         (None, true, Status::Problem, "no `q` on PATH"),
@@ -58,7 +58,7 @@ fn the_installed_qemu_matters_only_when_it_is_asked_for() {
 }
 
 #[test]
-fn kvm_that_does_not_work_is_a_warning_with_the_reason() {
+fn unusable_kvm_is_a_warning_with_the_reason() {
     let chosen = |name: &str| Accelerator { name: name.into(), reason: "Suberror: 1".into() };
     expect(&judge_kvm(&chosen("kvm"), "f"), Status::Ok, "Suberror: 1");
     let finding = judge_kvm(&chosen("tcg"), "f");
@@ -67,7 +67,7 @@ fn kvm_that_does_not_work_is_a_warning_with_the_reason() {
 }
 
 #[test]
-fn a_user_mode_emulator_is_never_a_problem() {
+fn missing_user_mode_emulator_is_never_a_problem() {
     let too_old = "qemu-x is version 7.2, but loong64 needs at least 10.0";
     for (found, package, status, part, fix) in [
         (None, Some("p"), Status::Ok, "not needed", None),
@@ -82,7 +82,7 @@ fn a_user_mode_emulator_is_never_a_problem() {
 }
 
 #[test]
-fn memory_must_do_for_one_profile() {
+fn memory_must_suffice_for_one_profile() {
     for (available, status, part) in [
         (Some(6000), Status::Ok, "6000 MiB are available"),
         (Some(5000), Status::Ok, "5000 MiB with all profiles, 1500 MiB with one"),
@@ -95,7 +95,7 @@ fn memory_must_do_for_one_profile() {
 }
 
 #[test]
-fn a_mirror_that_does_not_do_is_told_suite_by_suite() {
+fn unusable_mirror_is_reported_by_suite() {
     let reached = |lacks: &[&str]| {
         let lacks = lacks.iter().map(|suite| ((*suite).to_owned(), "connection refused".to_owned())).collect();
         Ok(Reached { mirror: "http://m/debian".into(), has: vec!["trixie".into()], lacks })
@@ -112,7 +112,7 @@ fn a_mirror_that_does_not_do_is_told_suite_by_suite() {
 }
 
 #[test]
-fn the_mirror_matters_only_where_a_machine_is_to_be_downloaded() {
+fn mirror_matters_only_for_pending_downloads_of_a_vm() {
     let patient = patient(&["amd64", "arm64", "riscv64"]);
     let plan = || Err(Plan { missing: Vec::new(), unresolved: vec!["x".into()] });
     let found = |mirror| {
@@ -120,7 +120,7 @@ fn the_mirror_matters_only_where_a_machine_is_to_be_downloaded() {
         let there = Finding::new("qemu", Status::Ok, "there");
         let mut findings = vec![
             Finding::new(MIRROR, mirror, "x"),
-            // Its own architecture is run without a machine.
+            // Not a VM: the architecture of the host.
             of(0, judge_files("amd64", plan())),
             of(1, there),
             of(2, judge_files("riscv64", plan())),

@@ -1,4 +1,4 @@
-//! Looks at the machine: what a runner must know that a run need not.
+//! Collects facts about the machine that only matter for a runner.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use proc::exec::{self, Shell, cmd};
 
-/// A program that tells its version does not take longer.
+/// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);
-/// The service is one hop away, if it is there.
+/// If the service exists, it is one hop away.
 const METADATA_LIMIT: Duration = Duration::from_millis(700);
 /// CAP_SYS_MODULE, see capability.h.
 const SYS_MODULE: u32 = 16;
 
-/// What a dry run prints.
+/// The output of a dry run.
 pub(super) const LOOKS: &str = "\
-what `cargo xtask doctor --offline` looks at
+everything that `cargo xtask doctor --offline` checks
 uname -m, and the user
 /proc/self/uid_map, /proc/self/status, /proc/filesystems, /proc/sys/user/max_user_namespaces
 /sys/fs/cgroup/cgroup.controllers
@@ -26,21 +26,21 @@ a connection to 169.254.169.254:80, without a request
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// As `uname -m` tells it.
+    /// As `uname -m` prints it.
     pub(super) machine: String,
     pub(super) root: bool,
-    /// Which one.
+    /// The kind of container.
     pub(super) container: Option<String>,
-    /// Root here is somebody else outside.
+    /// In a user namespace: root here is another user outside.
     pub(super) unprivileged: bool,
     pub(super) cgroup2: bool,
-    /// For users without rights.
+    /// Whether unprivileged users can create namespaces.
     pub(super) namespaces: bool,
     pub(super) overlay: bool,
-    /// Whether modules may be loaded from here.
+    /// Whether this process can load kernel modules.
     pub(super) modules: bool,
     pub(super) node: Option<String>,
-    /// The metadata service of a cloud answers.
+    /// Whether the metadata service of a cloud answers.
     pub(super) metadata: bool,
 }
 
@@ -67,7 +67,7 @@ fn container() -> Option<String> {
     detected.or(marked)
 }
 
-/// What a program prints, if it is there and successful.
+/// The output of a program; `None` if it is missing or fails.
 fn answer(program: &str, argument: &str) -> Option<String> {
     let program = exec::find(program)?;
     let shell = Shell::new().ok()?;
@@ -75,7 +75,7 @@ fn answer(program: &str, argument: &str) -> Option<String> {
     Some(output.stdout.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Whether not every user here is the same outside.
+/// Whether user ids in this namespace differ from those outside.
 fn is_mapped(uid_map: &str) -> bool {
     let fields: Vec<&str> = uid_map.split_whitespace().collect();
     !fields.is_empty() && fields != ["0", "0", "4294967295"]
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_read_as_it_writes() {
+    fn kernel_files_are_parsed() {
         for (map, mapped) in [
             ("         0          0 4294967295\n", false),
             ("         0     100000      65536\n", true),

@@ -1,5 +1,5 @@
-//! Whether the agent may run on this machine for the runner of a configuration that was made elsewhere: the same rules as
-//! for one that is registered here, and what is unknown is refused.
+//! Whether the agent may run on this machine with a configuration that was made elsewhere. The rules are the same as
+//! for a runner that is registered here, and unknown facts lead to a refusal.
 
 use ::runner::exposure::Exposure;
 use ::runner::github::Github;
@@ -10,7 +10,7 @@ use model::Secret;
 use super::super::{config, stop::Stop};
 use crate::args::RunnerUpOptions;
 
-/// GitHub's answer to anonymous callers about a repository that is not public.
+/// GitHub's answer to anonymous callers for a repository that is not public.
 const NOT_PUBLIC: u16 = 404;
 
 /// Refuses the runner of `jit` unless GitHub's settings are known to keep strangers away from this machine.
@@ -23,7 +23,7 @@ pub(super) fn check(options: &RunnerUpOptions, jit: &Secret) -> Result<(), Stop>
     let access = &options.access;
     let github = Github::new(scope, config(&access.api_url, credentials, access.output, access.max_wait))?;
     let repository = match github.repository() {
-        // It exists, because a runner of it does.
+        // The repository exists, because it has this runner; so it is not public.
         Err(error) if is_anonymous && error.status() == Some(NOT_PUBLIC) && origin.is_some() => return Ok(()),
         other => known(&github, other)?,
     };
@@ -37,14 +37,14 @@ pub(super) fn check(options: &RunnerUpOptions, jit: &Secret) -> Result<(), Stop>
     Ok(exposure.check(options.reach.allow_any_workflow)?)
 }
 
-/// For which repository or organisation the runner is: what the configuration and the options say must be the same.
+/// The repository or organisation of the runner. The configuration and the options must agree.
 fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, Stop> {
     let access = &options.access;
     let given = if access.repo.is_some() || access.org.is_some() { Some(access.scope()?) } else { None };
     let Some(origin) = origin else {
         return given.ok_or_else(|| {
             let text = "refused: the configuration does not name its repository, so it is unknown whether strangers reach \
-                        this machine; give --repo OWNER/NAME or --org ORG";
+                        this machine: give --repo OWNER/NAME or --org ORG";
             Stop::Policy(text.into())
         });
     };
@@ -53,7 +53,7 @@ fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, St
     }
     if !access.is_api_of(&origin.host) {
         return Err(Stop::Policy(format!(
-            "refused: the configuration is from {}, and {} is not the API of that server; give --api-url",
+            "refused: the configuration is from {}, but {} is not the API of that server: give --api-url",
             plain(&origin.host),
             plain(&access.api_url)
         )));
@@ -61,7 +61,7 @@ fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, St
     Ok(origin.scope.clone())
 }
 
-/// The runner group of the runner; a repository's runners are in the only one that there is.
+/// The runner group of the runner. A repository has only the default group.
 fn group(github: &Github, jit: &Secret) -> Result<u64, Stop> {
     if matches!(github.scope(), Scope::Repo { .. }) {
         return Ok(::runner::github::DEFAULT_GROUP);
@@ -73,8 +73,8 @@ fn group(github: &Github, jit: &Secret) -> Result<u64, Stop> {
     };
     runner.and_then(|runner| runner.runner_group_id).ok_or_else(|| {
         Stop::Policy(format!(
-            "refused: the runner group of this runner of {} is unknown; make a new configuration with `cargo xtask runner \
-             jit --org ORG --group GROUP`",
+            "refused: the runner group of this runner of {} is unknown: create a new configuration with `cargo xtask \
+             runner jit --org ORG --group GROUP`",
             github.scope()
         ))
     })
@@ -85,8 +85,8 @@ fn known<T>(github: &Github, answer: Result<T, Error>) -> Result<T, Stop> {
     answer.map_err(|error| match error {
         Error::Interrupted(_) | Error::Policy(_) | Error::DryRun => error.into(),
         error => Stop::Policy(format!(
-            "refused: it is unknown whether strangers reach this machine with a runner of {} ({error}); put a token that \
-             may read its settings into the variable of --token-env",
+            "refused: it is unknown whether strangers reach this machine with a runner of {} ({error}): put a token \
+             that can read its settings into the variable of --token-env",
             github.scope()
         )),
     })

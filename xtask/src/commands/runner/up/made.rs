@@ -1,4 +1,4 @@
-//! A runner whose server is made or not yet: waiting for it, and taking both back.
+//! A registered runner and its server: waiting for the runner, and removing both.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use proc::progress::{Phase, say};
 
 use super::super::stop::Stop;
 
-/// Cloud and GitHub are asked so often.
+/// Interval between requests to the cloud and to GitHub.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// For a server that is deleted.
+/// Deadline for the deletion of a server.
 const GONE: Duration = Duration::from_secs(120);
 
-/// A registered runner, whose server is made or not yet.
+/// A registered runner; its server may exist or not.
 pub(super) struct Made<'a> {
     pub(super) github: &'a Github,
     pub(super) session: &'a Session,
@@ -27,16 +27,16 @@ pub(super) struct Made<'a> {
 
 pub(super) enum Undone {
     Done,
-    /// The runner has a job by now; this is its server.
+    /// The runner has got a job in the meantime; this is its server.
     Busy(String),
 }
 
 impl Made<'_> {
-    /// Makes the server and waits for the runner; returns the server's id.
+    /// Creates the server and waits for the runner; returns the server's id.
     pub(super) fn start(&self, server: &NewServer) -> Result<String, Stop> {
         let phase = Phase::start(format!("start the server {}", server.name));
         let id = self.nova.create(server)?;
-        say(&format!("server {id} is being made"));
+        say(&format!("creating server {id}"));
         let what = format!("the runner {} to come online", server.name);
         until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || self.look(&id, &phase)).map_err(Stop::of_wait)?;
         phase.done(&format!("{} is online", self.runner));
@@ -48,12 +48,12 @@ impl Made<'_> {
         match self.github.runner(self.runner.id) {
             Ok(Some(runner)) if runner.is_online() || runner.busy => return Probe::Ready(()),
             Ok(Some(_)) => {}
-            // An ephemeral runner that is gone has had its job, or somebody has deleted it.
+            // An ephemeral runner disappears after its job, or if someone deletes it.
             Ok(None) => return hopeless(Stop::Remote(format!("{} is no longer registered", self.runner))),
             Err(error) => return hopeless(error.into()),
         }
         match self.nova.get(id) {
-            Ok(None) => hopeless(Stop::Remote(format!("the server {id} is gone: somebody has deleted it"))),
+            Ok(None) => hopeless(Stop::Remote(format!("the server {id} is gone: it was deleted"))),
             Ok(Some(server)) => match server.hopeless() {
                 Some(why) => hopeless(Stop::Remote(format!("the server {id} will not become a runner: {why}"))),
                 None => {
@@ -65,15 +65,15 @@ impl Made<'_> {
         }
     }
 
-    /// Takes both back. What cannot be taken back is told, and `gc` finds it.
+    /// Removes both. Warns about what it cannot remove; `gc` finds it later.
     pub(super) fn undo(&self, why: &Stop) -> Undone {
-        say(&format!("{why}; taking back what was made"));
+        say(&format!("{why}; removing the runner and its server"));
         self.session.begin_teardown();
         match self.github.for_teardown().delete(self.runner.id) {
-            Ok(_) => say(&format!("{} is deleted", self.runner)),
+            Ok(_) => say(&format!("deleted {}", self.runner)),
             Err(error) if error.code() == 4 => {
                 if let Some(server) = self.servers().ok().and_then(|mut servers| servers.pop()) {
-                    say(&format!("{} has come after all and has a job; it stays", self.runner));
+                    say(&format!("{} came online late and has a job; it stays", self.runner));
                     return Undone::Busy(server);
                 }
                 stays(&self.runner.to_string(), &error);
@@ -89,12 +89,12 @@ impl Made<'_> {
 
     fn delete(&self, id: &str) {
         match self.nova.delete(id).and_then(|_| self.nova.wait_until_gone(id, GONE)) {
-            Ok(()) => say(&format!("server {id} is deleted")),
+            Ok(()) => say(&format!("deleted server {id}")),
             Err(fault) => stays(&format!("the server {id}"), &fault),
         }
     }
 
-    /// Those that were made for this runner; the answer to their making may have been lost.
+    /// The servers that were created for this runner. Asks Nova, because the response to a creation may have been lost.
     fn servers(&self) -> Result<Vec<String>, Stop> {
         let all = self.nova.list(SERVER_RUNNER)?.into_iter();
         let own = |server: &Server| server.metadata.get(SERVER_RUNNER).is_some_and(|name| *name == self.runner.name);
@@ -103,5 +103,5 @@ impl Made<'_> {
 }
 
 fn stays(what: &str, why: &dyn std::fmt::Display) {
-    say(&format!("warning: {what} may stay, `cargo xtask runner gc` removes it: {why}"));
+    say(&format!("warning: {what} may still exist; `cargo xtask runner gc` removes it: {why}"));
 }

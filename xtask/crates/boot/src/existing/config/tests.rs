@@ -1,4 +1,4 @@
-//! Kubeconfigs that are taken, and those that are refused with what to do.
+//! Kubeconfigs that are accepted, and those that are refused with advice.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn encoded(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// A whole kubeconfig, with the content of the cluster and of the user in flow style.
+/// A complete kubeconfig, with the content of the cluster and of the user in flow style.
 fn config(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{{name: c, cluster: {{{cluster}}}}}]\n\
@@ -25,20 +25,20 @@ fn parse(text: &str) -> Result<Access, String> {
 }
 
 #[test]
-fn a_token_or_a_certificate_is_taken() {
+fn token_or_certificate_is_accepted() {
     let access = parse(&config(&good_cluster(), "token: abc")).unwrap();
     assert_eq!((access.server.as_str(), access.ca.as_slice()), ("https://h:6443", PEM.as_bytes()));
     assert_eq!(access.identity, Identity::Token("abc".into()));
     let both = format!("token: abc, client-certificate-data: {0}, client-key-data: {0}", encoded(PEM));
     let access = parse(&config(&good_cluster(), &both)).unwrap();
     assert_eq!(access.identity, Identity::Certificate { cert: PEM.into(), key: PEM.into() });
-    // An `exec` beside credentials in place is not asked by kubectl either.
+    // kubectl does not run an `exec` either if the user has inline credentials.
     assert!(parse(&config(&good_cluster(), "token: abc, exec: {command: x}")).is_ok());
     assert!(parse(&config(&format!("{}, insecure-skip-tls-verify: false", good_cluster()), "token: abc")).is_ok());
 }
 
 #[test]
-fn files_are_found_beside_the_kubeconfig() {
+fn files_are_relative_to_the_kubeconfig() {
     let dir = std::env::temp_dir().join(format!("archproof-kubeconfig-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("pki")).unwrap();
     std::fs::write(dir.join("pki/ca.crt"), PEM).unwrap();
@@ -53,29 +53,29 @@ fn files_are_found_beside_the_kubeconfig() {
 }
 
 #[test]
-fn a_context_is_chosen_by_name() {
+fn context_is_chosen_by_name() {
     let text = config(&good_cluster(), "token: abc");
     let of = |text: &str, name| Access::parse(text, Path::new(""), name).map_err(|error| format!("{error:#}"));
     assert_eq!(of(&text, Some("a")).unwrap().context, "a");
     let error = of(&text, Some("b")).unwrap_err();
-    assert!(error.contains("no context `b`; there are: a"), "{error}");
+    assert!(error.contains("no context `b`; the existing ones are: a"), "{error}");
     let error = of(&text.replace("current-context: a", ""), None).unwrap_err();
-    assert!(error.contains("no current-context; --context takes one of: a"), "{error}");
+    assert!(error.contains("no current-context: choose one of these with --context: a"), "{error}");
     let error = of("{}", Some("a")).unwrap_err();
-    assert!(error.contains("there are: none"), "{error}");
+    assert!(error.contains("the existing ones are: none"), "{error}");
 }
 
 #[test]
-fn what_proves_nothing_or_is_broken_is_refused() {
+fn unsupported_or_malformed_credentials_are_refused() {
     let data = encoded(PEM);
     for (cluster, user, words) in [
         (good_cluster(), "exec: {command: aws}".to_owned(), ["`u`", "kubectl create token"]),
         (good_cluster(), "exec: {command: aws}".into(), ["gets its credentials from a program", "`exec`"]),
         (good_cluster(), "auth-provider: {name: gcp}".into(), ["`auth-provider`", "not supported"]),
         (good_cluster(), "username: a, password: b".into(), ["password", "`username`"]),
-        (good_cluster(), "token: a, as: admin".into(), ["`u`", "acts as somebody else"]),
+        (good_cluster(), "token: a, as: admin".into(), ["`u`", "impersonates another user"]),
         (good_cluster(), String::new(), ["`u`", "neither a client certificate nor a token"]),
-        (good_cluster(), "token: 'a b'".into(), ["`u`", "no header can hold"]),
+        (good_cluster(), "token: 'a b'".into(), ["`u`", "an HTTP header cannot contain"]),
         (good_cluster(), format!("client-certificate-data: {data}"), ["client-certificate", "no client-key"]),
         (good_cluster(), format!("client-key-data: {data}"), ["client-key", "no client-certificate"]),
         (
@@ -84,14 +84,14 @@ fn what_proves_nothing_or_is_broken_is_refused() {
             ["failed to read", "/nowhere/no.crt"],
         ),
         (good_cluster(), "tokenFile: no".into(), ["tokenFile", "/nowhere/no"]),
-        (good_cluster(), "client-key-data: '%%'".into(), ["`client-key-data`", "no base64"]),
+        (good_cluster(), "client-key-data: '%%'".into(), ["`client-key-data`", "not base64"]),
         (
             format!("server: 'https://h', certificate-authority-data: {}", encoded("x")),
             "token: a".into(),
-            ["`certificate-authority-data`", "no PEM"],
+            ["`certificate-authority-data`", "not PEM"],
         ),
         ("server: 'https://h'".into(), "token: a".into(), ["`c`", "no certificate-authority"]),
-        ("server: 'http://h'".into(), "token: a".into(), ["`http://h`", "no https address"]),
+        ("server: 'http://h'".into(), "token: a".into(), ["`http://h`", "not an https address"]),
         (
             format!("{}, insecure-skip-tls-verify: true", good_cluster()),
             "token: a".into(),
@@ -104,7 +104,7 @@ fn what_proves_nothing_or_is_broken_is_refused() {
         assert!(words.iter().all(|word| error.contains(word)), "{cluster} {user}: {error}");
     }
     let error = parse("- a\n").unwrap_err();
-    assert!(error.contains("no kubeconfig"), "{error}");
+    assert!(error.contains("not a kubeconfig"), "{error}");
     let error = parse(&config(&good_cluster(), "token: a").replace("user: u}", "user: v}")).unwrap_err();
-    assert!(error.contains("no user `v`; there are: u"), "{error}");
+    assert!(error.contains("no user `v`; the existing ones are: u"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Verdicts on what guests were seen to say, and probes of a QEMU that is a shell script.
+//! Verdicts on recorded outputs of guests, and probes of a QEMU that is a shell script.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -21,7 +21,7 @@ fn temp(name: &str) -> PathBuf {
     dir
 }
 
-/// Files of a VM whose QEMU is this script; it is started in the probe's folder.
+/// The files of a VM whose QEMU is this script. It runs in the probe's folder.
 fn files(dir: &Path, script: &str) -> MachineFiles {
     let program = dir.join("qemu-system");
     std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -43,7 +43,7 @@ fn files(dir: &Path, script: &str) -> MachineFiles {
 }
 
 #[test]
-fn a_guest_counts_only_when_its_kernel_came_to_its_end() {
+fn guest_counts_only_if_its_kernel_reached_the_missing_root() {
     let both = |a: &str, b: &str| format!("{a}\n{b}\n");
     let ended = Some("exit status: 1");
     for (console, log, ended, late, expected) in [
@@ -51,12 +51,12 @@ fn a_guest_counts_only_when_its_kernel_came_to_its_end() {
         (both(HELLO, NO_ROOT), "", Some("exit status: 0"), true, Ok(true)),
         (String::new(), "", None, false, Ok(false)),
         (both(HELLO, "[    0.1] x86/fpu: x87 FPU"), "", None, true, Ok(false)),
-        (String::new(), "", None, true, Err("said nothing; QEMU said: nothing")),
+        (String::new(), "", None, true, Err("printed nothing; QEMU printed: nothing")),
         (String::new(), EMULATION, None, false, Err("KVM internal error. Suberror: 1")),
         (HELLO.to_owned(), EMULATION, None, false, Err("KVM internal error. Suberror: 1")),
         (HELLO.to_owned(), "error: kvm run failed Bad address", None, false, Err("kvm run failed Bad address")),
         (both(HELLO, OTHER_PANIC), "", ended, false, Err("timer doesn't work")),
-        // A panic without any words before it is not the kernel that was started.
+        // A panic without the first line does not come from the kernel that was started.
         (NO_ROOT.to_owned(), "", None, false, Err("Kernel panic")),
         (
             String::new(),
@@ -81,7 +81,7 @@ fn a_guest_counts_only_when_its_kernel_came_to_its_end() {
 }
 
 #[test]
-fn a_probe_ends_with_its_qemu_however_that_behaves() {
+fn probe_leaves_no_process_and_no_folder() {
     let root = temp("probe");
     let pid = "echo $$ > ../../pid";
     let hangs = "exec sleep 600";
@@ -89,16 +89,16 @@ fn a_probe_ends_with_its_qemu_however_that_behaves() {
         (format!("{pid}; printf '%s\\n%s\\n' '{HELLO}' '{NO_ROOT}' > console; {hangs}"), LONG, ""),
         (format!("{pid}; echo 'KVM internal error. Suberror: 1' >&2; {hangs}"), LONG, "Suberror: 1"),
         ("echo \"$0: -accel kvm: failed to initialize kvm\" >&2; exit 1".into(), LONG, "line: -accel kvm: failed"),
-        (format!("{pid}; {hangs}"), SHORT, "its kernel said nothing"),
+        (format!("{pid}; {hangs}"), SHORT, "its kernel printed nothing"),
     ] {
         let _ = std::fs::remove_file(root.join("pid"));
         let ended = try_guest(&files(&root, &script), &[], &root, limits);
         let text = ended.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(ended.is_ok() == expected.is_empty() && text.contains(expected), "{script}: {ended:?}");
-        // The one that is killed early may not have written it.
+        // A script that is killed early may not have written it.
         let pid = std::fs::read_to_string(root.join("pid")).ok().and_then(|text| text.trim().parse::<u32>().ok());
         if let Some(pid) = pid {
-            assert!(!Path::new("/proc").join(pid.to_string()).exists(), "{script} is left running");
+            assert!(!Path::new("/proc").join(pid.to_string()).exists(), "{script} still runs");
         }
         assert_eq!(std::fs::read_dir(root.join("run")).unwrap().count(), 0, "{script} left its folder");
     }
@@ -106,7 +106,7 @@ fn a_probe_ends_with_its_qemu_however_that_behaves() {
 }
 
 #[test]
-fn what_is_remembered_is_good_for_the_same_files_and_arguments_only() {
+fn cached_result_is_valid_only_for_the_same_files_and_arguments() {
     let root = temp("known");
     let (file, files) = (root.join("kvm/x.json"), files(&root, ""));
     let key = key(&files, &["-smp".into(), "2".into()]);
@@ -126,12 +126,12 @@ fn what_is_remembered_is_good_for_the_same_files_and_arguments_only() {
 }
 
 #[test]
-fn a_device_that_does_not_open_is_told_with_the_cure() {
+fn error_of_the_device_contains_the_cure() {
     let root = temp("device");
     assert_eq!(opens(Path::new("/dev/null")), Ok(()));
     for (path, reason, cure) in [
         (root.join("none"), "No such file", "modprobe"),
-        // A folder never opens for writing, not even for root.
+        // A folder cannot be opened for writing, not even by root.
         (root.clone(), "directory", "dmesg"),
     ] {
         let no = opens(&path).unwrap_err();

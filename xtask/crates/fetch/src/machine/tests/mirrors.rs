@@ -1,4 +1,4 @@
-//! Debian's public mirrors with the snapshot archive behind them, which both are folders of one server here.
+//! Debian's public mirror followed by the snapshot archive. Both are folders of one server here.
 
 use super::*;
 use crate::mirror::Mirror;
@@ -22,7 +22,7 @@ fn guest_of_public(fixture: &Fixture) -> Result<(), String> {
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
 }
 
-/// Puts everything that is published under other names as well, and leaves out what `kept` does not want.
+/// Publishes all files under other names as well, except those that `kept` does not select.
 fn copy(fixture: &Fixture, folder: &str, kept: impl Fn(&str) -> bool) {
     let mut shared = fixture.server.shared.lock().unwrap();
     let published = shared.files.iter().filter(|(path, _)| path.starts_with("dists/") || path.starts_with("pool/"));
@@ -40,7 +40,7 @@ fn locked_time(fixture: &Fixture) -> String {
 }
 
 #[test]
-fn packages_come_from_the_mirror_and_only_missing_ones_from_the_snapshot_of_the_lock() {
+fn only_packages_missing_on_the_mirror_come_from_the_snapshot_of_the_lock() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.options.locked = true;
@@ -55,7 +55,7 @@ fn packages_come_from_the_mirror_and_only_missing_ones_from_the_snapshot_of_the_
 }
 
 #[test]
-fn a_mirror_that_forbids_a_file_does_not_hide_the_snapshot() {
+fn mirror_that_forbids_a_file_does_not_hide_the_snapshot() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     fixture.options.locked = true;
@@ -65,7 +65,7 @@ fn a_mirror_that_forbids_a_file_does_not_hide_the_snapshot() {
 }
 
 #[test]
-fn the_index_of_the_locks_time_will_do_although_a_newer_one_was_seen() {
+fn index_of_the_locks_time_is_accepted_although_a_newer_one_was_seen() {
     let mut fixture = Fixture::new();
     lock(&fixture);
     copy(&fixture, &format!("snapshot/{}", locked_time(&fixture)), |_| true);

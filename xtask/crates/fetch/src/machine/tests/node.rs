@@ -1,4 +1,4 @@
-//! The packages and modules of a node: what is resolved, unpacked and left out, and that nothing changes without them.
+//! The packages and modules of a node: which are resolved, unpacked and left out, and that other pieces do not change.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,14 +9,14 @@ use super::*;
 use crate::cache;
 use crate::testing::{deb, target};
 
-/// A host of another architecture, for which the archive has nothing.
+/// A host of another architecture, for which the archive has no packages.
 fn host() -> Target {
     let mut host = Target { name: "h".into(), ..target() };
     host.machine.as_mut().unwrap().debian = "h".into();
     host
 }
 
-/// An archive with a program that needs a library, and a QEMU that is only asked for its version.
+/// An archive with a program that needs a library, and a QEMU that only reports its version.
 fn fixture() -> Fixture {
     let mut fixture = Fixture::new();
     let runs = deb("runs 1", |tar| {
@@ -76,7 +76,7 @@ fn modules(files: &MachineFiles) -> Vec<String> {
     files.modules.iter().map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect()
 }
 
-/// Every file and link below a folder, with its mode or what it points to.
+/// Every file and link below a folder, with its mode or its target.
 fn listed(root: &Path, folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for found in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -95,7 +95,7 @@ fn listed(root: &Path, folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_node_is_the_closure_of_its_packages_for_the_guest() {
+fn node_is_the_closure_of_its_packages_for_the_guest() {
     let fixture = fixture();
     let files = obtained(&fixture).unwrap();
     let root = files.node.clone().unwrap();
@@ -106,7 +106,7 @@ fn a_node_is_the_closure_of_its_packages_for_the_guest() {
         "usr/lib/x/libruns.so.1 -> libruns.so.1.2",
         "usr/lib/x/libruns.so.1.2 644",
     ];
-    assert_eq!(listed(&root, &root), expected, "links and modes are kept, and what is left out is not there");
+    assert_eq!(listed(&root, &root), expected, "links and modes are kept, and files that are left out are absent");
     assert_eq!(modules(&files), ["fail_over", "virtio_net", "other"], "the machine's own first");
     let names: Vec<&str> = files.packages.iter().map(|package| package.name.as_str()).collect();
     assert_eq!(names, ["busybox-static", "libruns", "linux-image-6.1", "linux-image-x", "runs"]);
@@ -116,7 +116,7 @@ fn a_node_is_the_closure_of_its_packages_for_the_guest() {
 }
 
 #[test]
-fn without_a_node_all_is_as_it_was() {
+fn guest_without_a_node_is_unchanged() {
     let mut fixture = fixture();
     let node = fixture.options.node.take();
     let alone = obtained(&fixture).unwrap();
@@ -143,9 +143,9 @@ fn only_an_optional_module_may_be_missing() {
     assert_eq!(
         modules(&obtained(&fixture).unwrap()),
         ["fail_over", "virtio_net", "other"],
-        "one that is there is taken"
+        "an existing optional module is used"
     );
-    // The same names as in the first tree, which lacks one.
+    // The same names as in the first tree, which lacks one module.
     change(&mut fixture, |node| node.modules = ["gone", "built-in", "other"].map(String::from).into());
     change(&mut fixture, |node| node.optional_modules.clear());
     let error = obtained(&fixture).unwrap_err();
@@ -155,7 +155,7 @@ fn only_an_optional_module_may_be_missing() {
 }
 
 #[test]
-fn a_package_that_the_archive_lacks_is_named() {
+fn package_that_the_archive_lacks_is_named() {
     let mut fixture = fixture();
     change(&mut fixture, |node| node.packages.push("nothing".into()));
     let error = obtained(&fixture).unwrap_err();
@@ -163,7 +163,7 @@ fn a_package_that_the_archive_lacks_is_named() {
 }
 
 #[test]
-fn a_lock_without_the_set_is_made_up_for_by_the_index() {
+fn set_missing_in_the_lock_is_resolved_from_the_index() {
     let mut fixture = fixture();
     let node = fixture.options.node.take();
     lock(&fixture);
@@ -178,7 +178,7 @@ fn a_lock_without_the_set_is_made_up_for_by_the_index() {
         files.packages.iter().filter(|package| package.note.is_some()).map(|package| package.name.clone()).collect()
     };
     let files = obtained(&fixture).unwrap();
-    assert_eq!(noted(&files), ["libruns", "runs"], "what was locked stays");
+    assert_eq!(noted(&files), ["libruns", "runs"], "locked packages stay");
     let note = files.packages.last().unwrap().note.clone().unwrap();
     assert!(note.contains("not in the lock; from the index of test"), "{note}");
 
@@ -188,7 +188,7 @@ fn a_lock_without_the_set_is_made_up_for_by_the_index() {
 }
 
 #[test]
-fn offline_a_plan_and_a_bundle_know_the_node() {
+fn offline_plan_and_bundle_include_the_node() {
     let mut fixture = fixture();
     let plan = |fixture: &Fixture| crate::plan(&host(), &[&fixture.target], &fixture.options).unwrap();
     assert_eq!(plan(&fixture).unresolved, ["x guest", "x node"]);

@@ -1,9 +1,9 @@
-//! Every history that a correct server can leave is accepted; each single corruption of one is refused by the judge named
-//! for it, which names the place.
+//! Every history that a correct server can leave is accepted; each single corruption of one is refused by the judge of
+//! that corruption, which names the place.
 //!
-//! A corruption chooses its place among those where it makes a difference: what would still be the history of a correct
-//! server is no corruption. It says the place in words, and how often it found one is counted and has a minimum.
-//! `JUDGE_SEEDS=2000 cargo test -p judge property` goes through more histories than the forty of every day.
+//! A corruption chooses a place where it makes a difference: a history that a correct server could still have left is
+//! not corrupted. The corruption returns words for the place; the test counts how often it found one, and requires a
+//! minimum. `JUDGE_SEEDS=2000 cargo test -p judge property` tests more histories than the default forty.
 
 mod reads;
 mod streams;
@@ -17,23 +17,24 @@ use super::{Shape, accept, generate, judge_all};
 
 const SEEDS: u64 = 40;
 
-/// Changes one place; returns what a violation must say of it. None: the history has no place where it makes a difference.
+/// Changes one place; returns words that a violation must contain. None: the change would make no difference in the
+/// history.
 type Corrupt = fn(&mut History, &mut Rng) -> Option<Vec<String>>;
 
-/// What is done, the judge that must refuse it, and how.
+/// The name of the corruption, the judge that must refuse it, and the function that applies it.
 type Kind = (&'static str, &'static str, Corrupt);
 
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("JUDGE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
 }
 
-/// With everything in it: answers that are lost, refusals, writes without effect, compactions.
+/// With every kind of content: lost answers, refusals, writes without effect, compactions.
 fn good(seed: u64) -> History {
     generate(seed, Shape { revisions: 250, frames: 700, trouble: 20, ..Shape::default() })
 }
 
 #[test]
-fn what_correct_servers_leave_is_accepted() {
+fn histories_of_correct_servers_are_accepted() {
     for seed in seeds() {
         let history = good(seed);
         accept(&history, &format!("seed {seed}"));
@@ -44,22 +45,22 @@ fn what_correct_servers_leave_is_accepted() {
 }
 
 #[test]
-fn every_corruption_of_a_stream_is_refused_where_it_is() {
+fn every_corruption_of_a_stream_is_refused_with_its_place() {
     refused(streams::KINDS);
 }
 
 #[test]
-fn every_corruption_of_a_read_is_refused_where_it_is() {
+fn every_corruption_of_a_read_is_refused_with_its_place() {
     refused(reads::KINDS);
 }
 
 #[test]
-fn every_corruption_of_a_write_is_refused_where_it_is() {
+fn every_corruption_of_a_write_is_refused_with_its_place() {
     refused(writes::KINDS);
 }
 
 #[test]
-fn every_corruption_of_the_recording_is_refused_where_it_is() {
+fn every_corruption_of_the_recording_is_refused_with_its_place() {
     refused(truth::KINDS);
 }
 
@@ -99,7 +100,7 @@ fn refused(kinds: &[Kind]) {
     assert!(accepted.is_empty(), "{} accepted: {}", accepted.len(), accepted[..accepted.len().min(3)].join("\n"));
 }
 
-/// The same history, recorded from a revision on.
+/// The same history, recorded from revision `rev` on.
 fn from(history: &History, rev: i64) -> History {
     let mut late = history.clone();
     let mut state = std::collections::BTreeMap::new();
@@ -118,7 +119,7 @@ fn from(history: &History, rev: i64) -> History {
     late.meta.first_rev = rev;
     late.meta.initial = state.into_iter().map(snapshot).collect();
     late.revisions.retain(|revision| revision.rev > rev);
-    // Nobody asked or watched before.
+    // Without operations and streams from before.
     let before = history.revisions.iter().filter(|revision| revision.rev <= rev);
     let begin = before.map(|revision| revision.at).max().unwrap_or(0);
     late.streams.retain(|stream| stream.opened >= begin);
@@ -133,7 +134,7 @@ fn without_versions(mut history: History) -> History {
     history
 }
 
-// What the corruptions look for.
+// Helpers that choose the place of a corruption.
 
 fn rv(revision: &Revision) -> u64 {
     revision.rev.cast_unsigned()
@@ -159,7 +160,7 @@ fn end(stream: &Stream) -> usize {
     error.unwrap_or(stream.frames.len())
 }
 
-/// The first frame that cannot be taken for a part of the initial state.
+/// The first frame that cannot belong to the initial state.
 fn begin(stream: &Stream) -> usize {
     let frames = &stream.frames[..end(stream)];
     match stream.start {
@@ -177,7 +178,7 @@ fn live(history: &History) -> Vec<(usize, usize)> {
     history.streams.iter().enumerate().flat_map(of).collect()
 }
 
-/// One of the live changes that fit.
+/// One of the live changes that fulfil `fits`.
 fn choose(
     history: &History,
     random: &mut Rng,

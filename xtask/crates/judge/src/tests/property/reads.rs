@@ -1,4 +1,4 @@
-//! Reads: lists that lack an object or have one too many, objects of the past and of the future.
+//! Reads: lists with a missing or a superfluous object, objects of the past and of the future.
 
 use fastrand::Rng;
 use model::history::{Answer, Change, History, Key, Operation, Verb};
@@ -78,7 +78,7 @@ pub(super) const KINDS: &[Kind] = &[
         };
         answered_with(h, r, GET_UNSET, stale)
     }),
-    ("an object is read as it was before what was asked for", GET_NOT_OLDER, |h, r| {
+    ("an object is read as it was before the version asked for", GET_NOT_OLDER, |h, r| {
         let stale = |h: &History, get: &Operation| {
             let (key, least) = (get.key.clone()?, number(get)?);
             let over = |rev: u64| life(h, &key).find(|c| rv(c) > rev).is_some_and(|next| rv(next) <= least);
@@ -86,7 +86,7 @@ pub(super) const KINDS: &[Kind] = &[
         };
         answered_with(h, r, GET_NOT_OLDER, stale)
     }),
-    ("an object is not there although it was all the time", GET_UNSET, |h, r| {
+    ("an object is absent although it existed all the time", GET_UNSET, |h, r| {
         let lives = |h: &History, get: &Operation| {
             let key = get.key.clone()?;
             let newest = acknowledged_of(h, &key, get.called)?;
@@ -95,7 +95,7 @@ pub(super) const KINDS: &[Kind] = &[
         };
         answered_with(h, r, GET_UNSET, lives)
     }),
-    ("an object is not there although it was at what was asked for", GET_NOT_OLDER, |h, r| {
+    ("an object is absent although it existed at the version asked for", GET_NOT_OLDER, |h, r| {
         let lives = |h: &History, get: &Operation| {
             let (key, least) = (get.key.clone()?, number(get)?);
             let before = life(h, &key).take_while(|c| rv(c) <= least).last()?;
@@ -108,7 +108,7 @@ pub(super) const KINDS: &[Kind] = &[
     ("an object at 0 is read before it was created", GET_ZERO, |h, r| early(h, r, GET_ZERO)),
 ];
 
-/// Which judge decides about a read, told by its query.
+/// The judge of a read, from its query.
 fn judge_of(operation: &Operation) -> &'static str {
     let query = &*operation.query;
     match operation.verb {
@@ -123,7 +123,7 @@ fn judge_of(operation: &Operation) -> &'static str {
     }
 }
 
-/// As the judges say it.
+/// The operation as the judges name it.
 fn asked(history: &History, place: usize) -> String {
     crate::truth::say(&history.operations[place])
 }
@@ -141,7 +141,7 @@ fn version(operation: &Operation) -> u64 {
     answer_of(operation).map_or(0, |answer| answer.0)
 }
 
-/// A list for a judge: its place and its items.
+/// A list of a judge: its index and its items.
 fn list<'h>(
     history: &'h mut History,
     random: &mut Rng,
@@ -185,7 +185,7 @@ fn too_many(history: &mut History, random: &mut Rng, judge: &str) -> Option<Vec<
     Some(vec![asked(history, place), words])
 }
 
-/// The version of the key beside `now`: the next one, or the one before.
+/// The key's version next to `now`: the later or the earlier one.
 fn beside(history: &History, key: &str, now: u64, by: i64) -> Option<u64> {
     let puts = life(history, key).filter(|revision| revision.kind == Change::Put).map(rv);
     if by > 0 { puts.clone().find(|rev| *rev > now) } else { puts.clone().rfind(|rev| *rev < now) }
@@ -204,7 +204,7 @@ fn other_version(history: &mut History, random: &mut Rng, judge: &str, by: i64) 
     Some(vec![asked(history, place), format!("{key} is there at {other}")])
 }
 
-/// A list for a judge and an earlier one of the same collection that fits.
+/// A list of a judge and an earlier list of the same collection that fulfil `fits`.
 fn random_pair(
     history: &History,
     random: &mut Rng,
@@ -222,7 +222,7 @@ fn random_pair(
     random.choice(pairs.collect::<Vec<_>>())
 }
 
-/// Writes with an answer that names a version.
+/// Writes whose answer names a version.
 fn answered(history: &History) -> impl Iterator<Item = (&Operation, u64)> {
     history.operations.iter().filter_map(|operation| match operation.answer {
         Answer::Object { status: 200..=299, rv }
@@ -243,7 +243,7 @@ fn acknowledged_of(history: &History, key: &Key, time: u64) -> Option<u64> {
     of_key.filter(|(operation, _)| operation.returned < time).map(|(_, rv)| rv).max()
 }
 
-/// When the last creation up to a revision was asked for.
+/// The time when the last creation up to a revision was asked for.
 fn created(history: &History, rev: u64) -> Option<u64> {
     let creations = answered(history).filter(|(operation, rv)| operation.verb == Verb::Create && *rv <= rev);
     creations.map(|(operation, _)| operation.called).max().filter(|called| *called > 10)
@@ -254,7 +254,7 @@ fn number(operation: &Operation) -> Option<u64> {
     operation.query.strip_prefix("resourceVersion=")?.parse().ok()
 }
 
-/// A GET for a judge is answered with another version, or 404 for 0.
+/// Answers a GET of a judge with another version, or with 404 for 0.
 fn answered_with(
     history: &mut History,
     random: &mut Rng,
@@ -281,7 +281,7 @@ fn never(history: &mut History, random: &mut Rng, judge: &str) -> Option<Vec<Str
     answered_with(history, random, judge, strange)
 }
 
-/// The object is of a creation that was asked for after the answer.
+/// The object comes from a creation that was asked for after the answer.
 fn early(history: &mut History, random: &mut Rng, judge: &str) -> Option<Vec<String>> {
     let later = |h: &History, get: &Operation| {
         let of_key = answered(h).filter(|(operation, _)| operation.key == get.key && operation.verb == Verb::Create);

@@ -1,4 +1,4 @@
-//! Streams: events dropped, doubled, moved and changed, bookmarks that lie, initial states that never were.
+//! Streams: events that are dropped, duplicated, moved or changed, wrong bookmarks, initial states that never existed.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const HISTORY: &str = "watch.matches-etcd-history";
 
 pub(super) const KINDS: &[Kind] = &[
     ("an event is dropped", "watch.reliable", |h, r| drop_event(h, r)),
-    ("an event is dropped, held against the history", HISTORY, |h, r| drop_event(h, r)),
+    ("an event is dropped, compared with the history", HISTORY, |h, r| drop_event(h, r)),
     ("the first event is dropped", "watch.resumable", drop_first),
     ("an event that a bookmark covers is dropped", "watch.reliable", drop_before_bookmark),
     ("an event comes twice", "watch.unique", repeat),
@@ -37,7 +37,7 @@ pub(super) const KINDS: &[Kind] = &[
     ("an event is of another key", HISTORY, other_key),
     ("an event is of another collection", HISTORY, other_collection),
     ("an event does not match the selector", HISTORY, unselected),
-    ("a resumed watch begins with what was seen", "watch.resumable", seen_again),
+    ("a resumed watch begins with an event already seen", "watch.resumable", seen_again),
     ("a bookmark is behind an event", "watch.bookmark", |h, r| {
         let (stream, place) = bookmark(h, r, |s, place| s.frames[..place].iter().any(Frame::is_change))?;
         let frames = &mut h.streams[stream].frames;
@@ -54,7 +54,7 @@ pub(super) const KINDS: &[Kind] = &[
     }),
     ("a bookmark is ahead of time", "watch.bookmark", bookmark_ahead_of_time),
     ("a bookmark has no version", "watch.bookmark", |h, r| {
-        // Behind an event it is behind the event.
+        // After an event, it would be behind that event.
         let (stream, place) = bookmark(h, r, |s, place| !s.frames[..place].iter().any(|frame| frame.rv > 0))?;
         h.streams[stream].frames[place].rv = 0;
         Some(vec![name(h, stream), "no resource version".into()])
@@ -81,7 +81,7 @@ pub(super) const KINDS: &[Kind] = &[
         let words = at(&frames[end].key, frames[end].rv);
         Some(vec![name(h, stream), words, "came after BOOKMARK".into()])
     }),
-    ("the initial state is older than what was asked for", HISTORY, |h, r| {
+    ("the initial state is older than the version asked for", HISTORY, |h, r| {
         let (stream, _) = initial(h, r, |_, _| true)?;
         let end = h.streams[stream].frames.iter().find(|f| f.kind == FrameKind::Bookmark { end_of_initial: true })?.rv;
         h.streams[stream].start = Start::InitialEvents(end + 1);
@@ -110,7 +110,7 @@ pub(super) const KINDS: &[Kind] = &[
     }),
 ];
 
-/// Whether the stream showed a later revision, before any ERROR: then it must have shown this one.
+/// Whether the stream showed a later revision before any ERROR: then it must also have shown this one.
 fn goes_on(stream: &Stream, place: usize) -> bool {
     let frame = &stream.frames[place];
     stream.frames[place + 1..end(stream)].iter().any(|later| later.rv > frame.rv)
@@ -134,7 +134,7 @@ fn drop_first(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     Some(vec![name(history, stream), at(&gone.key, gone.rv)])
 }
 
-/// Nothing but a bookmark tells that the event is missing.
+/// Only a bookmark shows that the event is missing.
 fn drop_before_bookmark(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     let last = |stream: &Stream, place: usize, frame: &Frame| {
         let later = &stream.frames[place + 1..end(stream)];
@@ -203,7 +203,7 @@ fn retype(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     Some(vec![name(history, stream), words, format!("change is {was}")])
 }
 
-/// The version before, of the object or of the store, or the one after, at which the object was not deleted.
+/// The previous version of the object or of the store, or the one after, at which the object was not deleted.
 fn deleted_at(history: &mut History, random: &mut Rng, by: i64) -> Option<Vec<String>> {
     let other = |h: &History, frame: &Frame| match by {
         ..0 => before(h, frame),
@@ -259,10 +259,10 @@ fn other_collection(history: &mut History, random: &mut Rng) -> Option<Vec<Strin
     let frame = &mut history.streams[stream].frames[place];
     frame.key = key.as_str().into();
     let words = at(&key, frame.rv);
-    Some(vec![name(history, stream), words, "outside of what is watched".into()])
+    Some(vec![name(history, stream), words, "outside of the watched prefix".into()])
 }
 
-/// A change of the prefix that the stream leaves out by right.
+/// A change of the prefix that the stream correctly leaves out.
 fn unselected(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     let left_out = |s: &Stream, place: usize| {
         let (from, to) = (s.frames[place].rv, s.frames.get(place + 1).filter(|next| next.is_change())?.rv);
@@ -279,7 +279,7 @@ fn unselected(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
         ..history.streams[stream].frames[place].clone()
     };
     history.streams[stream].frames.insert(place + 1, frame);
-    Some(vec![name(history, stream), at(&revision.key, rv(&revision)), "what the selector matches".into()])
+    Some(vec![name(history, stream), at(&revision.key, rv(&revision)), "the selector does not match".into()])
 }
 
 fn seen_again(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
@@ -294,7 +294,7 @@ fn seen_again(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// A bookmark that fits, but not the one after initial events: (stream, frame).
+/// A bookmark that fulfils `fits` and is not the one after initial events: (stream, frame).
 fn bookmark(history: &History, random: &mut Rng, fits: impl Fn(&Stream, usize) -> bool) -> Option<(usize, usize)> {
     let places = history.streams.iter().enumerate().flat_map(|(number, stream)| {
         let is_one = |place: &usize| stream.frames[*place].kind == FrameKind::Bookmark { end_of_initial: false };
@@ -340,7 +340,7 @@ fn bookmark_ahead_of_time(history: &mut History, random: &mut Rng) -> Option<Vec
     Some(vec![name(history, stream), format!("BOOKMARK at {rv} was received at {time}")])
 }
 
-/// An object of the initial state of a stream that says where this ends: (stream, frame).
+/// An object in the initial state of a stream that marks the end of this state: (stream, frame).
 fn initial(history: &History, random: &mut Rng, fits: impl Fn(&History, &Frame) -> bool) -> Option<(usize, usize)> {
     let places = history.streams.iter().enumerate().flat_map(|(number, stream)| {
         let end = stream.frames.iter().position(|frame| frame.kind == FrameKind::Bookmark { end_of_initial: true });
@@ -350,7 +350,7 @@ fn initial(history: &History, random: &mut Rng, fits: impl Fn(&History, &Frame) 
     random.choice(fit.collect::<Vec<_>>())
 }
 
-/// An object that had been deleted by then.
+/// An object that had been deleted before.
 fn deleted_object(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     let (stream, place) = initial(history, random, |_, _| true)?;
     let frames = &history.streams[stream].frames;
@@ -391,7 +391,7 @@ fn stale_initial(history: &mut History, random: &mut Rng) -> Option<Vec<String>>
     Some(vec![name(history, stream), format!("end at {end}, although")])
 }
 
-/// A live change of a stream without a selector that another such stream shows too, and both go on.
+/// A live change of a stream without a selector that another such stream shows too; both continue after it.
 fn covered_twice(history: &History, random: &mut Rng) -> Option<(usize, usize)> {
     let after = |s: &Stream| s.selector.is_none() && matches!(s.start, Start::After(_));
     let twice = |s: &Stream, place: usize, frame: &Frame| {

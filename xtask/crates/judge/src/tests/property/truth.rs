@@ -1,4 +1,4 @@
-//! The recording itself: revisions lost, doubled, swapped and changed, an end that nothing led to.
+//! The recording itself: revisions lost, duplicated, swapped and changed, and a wrong state at the end.
 
 use fastrand::Rng;
 use model::history::{Change, History, Revision, Snapshot};
@@ -11,7 +11,7 @@ pub(super) const KINDS: &[Kind] = &[
     ("a revision is lost", TRUTH, |h, r| {
         let place = r.usize(0..h.revisions.len());
         let gone = h.revisions.remove(place);
-        // It is missed where the next revision or the next change of the key comes, or at the end.
+        // The loss shows at the next revision, at the next change of the key, or at the end.
         let shared = h.revisions.iter().any(|revision| revision.rev == gone.rev);
         let previous = h.revisions[..place].last().map_or(0, |revision| revision.rev);
         Some(vec![if shared { gone.key.to_string() } else { previous.to_string() }])
@@ -33,7 +33,8 @@ pub(super) const KINDS: &[Kind] = &[
     ("a revision is of another key", TRUTH, |h, r| {
         let place = r.usize(0..h.revisions.len());
         let (rev, was) = (h.revisions[place].rev, h.revisions[place].key.clone());
-        // A deletion whose previous value was compacted may be of any key that lives: it is missed where its own is next.
+        // A deletion whose previous value was compacted may be of any live key: it is missed before the key's next
+        // change.
         let of_any = h.revisions[place].kind == Change::Delete && h.revisions[place].prev_rev == 0;
         let others = h.revisions.iter().map(|revision| &revision.key).filter(|key| **key != was);
         let key = r.choice(others.collect::<Vec<_>>())?.clone();
@@ -41,7 +42,7 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![if of_any { was.to_string() } else { rev.to_string() }])
     }),
     ("a put is a deletion", TRUTH, |h, r| {
-        // A deletion has no version and no creation; what comes next does not follow.
+        // A deletion has no version and no creation; the next change does not follow from it.
         let revision = put(h, r, |_| true)?;
         (revision.kind, revision.version, revision.create_rev) = (Change::Delete, 0, 0);
         Some(vec![revision.key.to_string()])
@@ -77,7 +78,7 @@ pub(super) const KINDS: &[Kind] = &[
         end.mod_rev -= 1;
         Some(vec![format!("end state of {}", end.key)])
     }),
-    ("the end has a key that nothing led to", TRUTH, |h, _| {
+    ("the end has a key that no change led to", TRUTH, |h, _| {
         let key: model::history::Key = "/registry/configmaps/ns-0/stranger".into();
         h.meta.last.push(Snapshot { key: key.clone(), create_rev: 9, mod_rev: 9, version: 1 });
         Some(vec![format!("holds {key}")])

@@ -1,5 +1,5 @@
-//! Writes: answers that the store does not know, refusals turned into success, updates that were lost, and answers
-//! without a version that fit into no order.
+//! Writes: answers that contradict the store, refusals turned into success, lost updates, and answers without a version
+//! that fit into no order.
 
 use std::sync::Arc;
 
@@ -31,15 +31,15 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![words, "did not delete it".into()])
     }),
     ("a conflict is answered as success", WRITES, |h, r| conflict_hidden(h, r)),
-    ("a change is answered with what it was based on", WRITES, |h, r| {
+    ("a change is answered with the version it was based on", WRITES, |h, r| {
         let place =
             write(h, r, |_, operation, rv| operation.changes && operation.based_on.is_some_and(|old| old != rv))?;
         let based_on = h.operations[place].based_on?;
         set_rv(h, place, based_on);
         Some(vec![say(&h.operations[place]), format!("answered {based_on}"), "although it changes".into()])
     }),
-    ("a patch is answered and not done", WRITES, |h, r| {
-        // Of a version that another one is known to have made.
+    ("a patch is answered and not applied", WRITES, |h, r| {
+        // Takes a version that is known to be of another write.
         let before = |h: &History, operation: &Operation, made: u64| {
             let key = operation.key.as_ref()?;
             let others = h.operations.iter().filter(|o| o.key.as_ref() == Some(key));
@@ -54,7 +54,7 @@ pub(super) const KINDS: &[Kind] = &[
         set_rv(h, place, lie);
         Some(vec![say(&h.operations[place]), format!("answered {lie}")])
     }),
-    ("an update replaces what it was not based on", WRITES, |h, r| {
+    ("an update replaces another version than it was based on", WRITES, |h, r| {
         let older = |h: &History, operation: &Operation, made: u64| {
             let (key, based_on) = (operation.key.clone()?, operation.based_on.filter(|based_on| *based_on != made)?);
             life(h, &key).find(|c| c.kind == Change::Put && rv(c) < based_on).map(rv)
@@ -65,7 +65,7 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![say(&h.operations[place]), format!("was based on {older}")])
     }),
     ("an update is lost to another", WRITES, |h, r| {
-        // Two updates of one version: the second took the place of the first.
+        // Two updates of one version: the second replaced the first.
         let place = write(h, r, |_, operation, rv| operation.based_on.is_some_and(|based_on| based_on != rv))?;
         let operation = &h.operations[place];
         let other = Operation { client: Arc::from("another"), ..operation.clone() };
@@ -79,7 +79,7 @@ pub(super) const KINDS: &[Kind] = &[
         h.operations.insert(place + 1, other);
         Some(vec![say(&h.operations[place]), "both answered".into()])
     }),
-    ("what exists is created", WRITES, |h, r| {
+    ("an existing object is created", WRITES, |h, r| {
         let changes = |h: &History, operation: &Operation, made: u64| {
             life(h, operation.key.as_deref().unwrap_or_default()).any(|c| rv(c) == made && c.create_rev != c.rev)
         };
@@ -90,7 +90,7 @@ pub(super) const KINDS: &[Kind] = &[
         operation.answer = Answer::Object { status: 201, rv };
         Some(vec![say(operation), "nothing was created".into()])
     }),
-    ("a write has a lower version than what was answered before", WRITES, |h, r| {
+    ("a write has a lower version than an earlier answer", WRITES, |h, r| {
         let certain = |operation: &Operation, rv: u64| {
             operation.verb == Verb::Create || operation.based_on.is_some_and(|based_on| based_on != rv)
         };
@@ -102,13 +102,13 @@ pub(super) const KINDS: &[Kind] = &[
         Some(vec![say(operation), "was answered before it was sent".into()])
     }),
     ("a deletion is answered twice", LINEAR, |h, r| {
-        // Beside a creation both may be true.
+        // With a concurrent creation, both answers may be true.
         let place = of_known(h, r, |h, operation| is_deletion(operation) && !has_creation_beside(h, operation))?;
         let other = Operation { client: Arc::from("another"), ..h.operations[place].clone() };
         h.operations.insert(place + 1, other);
         Some(vec!["no order".into(), h.operations[place].key.as_deref()?.to_owned()])
     }),
-    ("what is there is answered as absent", LINEAR, |h, r| {
+    ("an existing object is answered as absent", LINEAR, |h, r| {
         after(
             h,
             r,
@@ -116,15 +116,15 @@ pub(super) const KINDS: &[Kind] = &[
             |_| (Verb::Get, Answer::Refused { status: 404, reason: "NotFound".into() }),
         )
     }),
-    ("what was deleted is answered as existing", LINEAR, |h, r| {
+    ("a deleted object is answered as existing", LINEAR, |h, r| {
         after(h, r, is_deletion, |_| (Verb::Create, Answer::Refused { status: 409, reason: "AlreadyExists".into() }))
     }),
-    ("what was deleted is read", LINEAR, |h, r| {
+    ("a deleted object is read", LINEAR, |h, r| {
         after(h, r, is_deletion, |version| (Verb::Get, Answer::Object { status: 200, rv: version }))
     }),
 ];
 
-/// The version that a write answered, and not a rehearsal.
+/// The version that a write answered, if it was not a dry run.
 fn answered(operation: &Operation) -> Option<u64> {
     let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch);
     match operation.answer {
@@ -151,7 +151,7 @@ fn missing(history: &History, operation: &Operation, rv: u64) -> Option<u64> {
     (rv + 1..=history.meta.last_rev.cast_unsigned()).find(|later| !changed_at(history, key, *later))
 }
 
-/// A refused update is answered with the version that was there, which somebody else has made.
+/// Answers a refused update with the existing version, which another client made.
 fn conflict_hidden(history: &mut History, random: &mut Rng) -> Option<Vec<String>> {
     let theirs = |operation: &Operation| {
         let key = operation.key.as_ref()?;
@@ -162,7 +162,7 @@ fn conflict_hidden(history: &mut History, random: &mut Rng) -> Option<Vec<String
     };
     let operations = history.operations.iter().enumerate();
     let fit = operations.filter_map(|(place, operation)| Some((place, theirs(operation)?)));
-    // Where a write without an answer made the next version, this one may be the one that made it.
+    // If a write without an answer made the next version, it may have been this very update.
     let certain = fit.filter(|(place, known)| {
         let operation = &history.operations[*place];
         let made: Vec<&Operation> = history.operations.iter().filter(|other| other.key == operation.key).collect();
@@ -188,7 +188,7 @@ fn has_creation_beside(history: &History, operation: &Operation) -> bool {
     creations.any(|other| other.called <= operation.returned && other.returned >= operation.called)
 }
 
-/// An operation on an object of which everything is known: no request about it is without an answer that says what was done.
+/// An operation on an object without unknown results: every request about it has an answer that tells the result.
 fn of_known(history: &History, random: &mut Rng, fits: impl Fn(&History, &Operation) -> bool) -> Option<usize> {
     let unknown: std::collections::BTreeSet<&Key> = history
         .operations
@@ -203,8 +203,8 @@ fn of_known(history: &History, random: &mut Rng, fits: impl Fn(&History, &Operat
     random.choice(fit.map(|(place, _)| place).collect::<Vec<_>>())
 }
 
-/// Right after an operation, while nobody else asks for anything about its object, an answer that cannot be.
-/// `answer` gets the version that the object had last.
+/// Inserts an impossible answer right after an operation, while no other client works on its object.
+/// `answer` gets the last version of the object.
 fn after(
     history: &mut History,
     random: &mut Rng,
