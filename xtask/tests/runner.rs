@@ -76,7 +76,7 @@ fn invalid_options_are_refused_before_any_request() {
         (&["runner", "jit", "--repo", "o/r", "--arch", "amd64", "--out", "x"], &["amd64", "--labels"]),
         (
             &["runner", "jit", "--repo", "o/r", "--arch", "riscv64", "--runner", "rise-riscv64", "--out", "x"],
-            &["rise-riscv64", "own"],
+            &["rise-riscv64", "does not belong to the project"],
         ),
         (
             &["runner", "jit", "--repo", "o/r", "--arch", "riscv64", "--runner", "board", "--out", "x"],

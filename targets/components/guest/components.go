@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -154,18 +157,62 @@ func (c *components) forget(name string) {
 	delete(c.byName, name)
 }
 
-// signal sends a signal to the whole process group.
+// signal sends a signal to the whole process group. After SIGSTOP it returns when no thread of the group runs any more:
+// the group stops only when one of its threads runs again and takes the signal.
 func (c *components) signal(name string, number int) error {
 	c.mutex.Lock()
-	defer c.mutex.Unlock()
 	p := c.byName[name]
 	if p == nil {
+		c.mutex.Unlock()
 		return fmt.Errorf("%s was never started", name)
 	}
 	if p.status != "" {
+		c.mutex.Unlock()
 		return nil
 	}
-	return unix.Kill(-p.pid, unix.Signal(number))
+	err := unix.Kill(-p.pid, unix.Signal(number))
+	c.mutex.Unlock()
+	if err == nil && unix.Signal(number) == unix.SIGSTOP {
+		for end := time.Now().Add(stopLimit); !groupIsStopped(p.pid) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return err
+}
+
+// stopLimit bounds the wait for threads that a disk keeps from stopping.
+const stopLimit = 10 * time.Second
+
+// groupIsStopped reports whether every thread of every process of the group is stopped or has ended.
+func groupIsStopped(group int) bool {
+	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range processes {
+		if _, of := stateAndGroup(stat); of != group {
+			continue
+		}
+		threads, _ := filepath.Glob(filepath.Join(filepath.Dir(stat), "task", "*", "stat"))
+		for _, thread := range threads {
+			if state, _ := stateAndGroup(thread); !strings.Contains("TtZX", state) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// stateAndGroup reads state and process group from a stat file of /proc; both are empty if the process has ended.
+func stateAndGroup(stat string) (state string, group int) {
+	text, err := os.ReadFile(stat)
+	if err != nil {
+		return "", 0
+	}
+	// The command name, in parentheses, may contain spaces and parentheses.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) < 3 {
+		return "", 0
+	}
+	group, _ = strconv.Atoi(fields[2])
+	return fields[0], group
 }
 
 // running returns the names of the components that have not ended.

@@ -47,7 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("boot", &["model", "proc", "tls"]),
     ("cloud", &["model", "proc", "tls"]),
     ("suite", &["judge", "model", "proc", "tls"]),
-    ("checks", &["judge", "model", "proc", "suite", "tls"]),
+    ("checks", &["judge", "model", "suite"]),
     ("report", &["model", "proc", "tls"]),
     ("mutate", &["model", "tls"]),
     ("runner", &["model", "proc", "tls"]),

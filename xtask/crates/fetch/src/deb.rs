@@ -351,9 +351,9 @@ mod tests {
             (Link, "usr/evil", "../evil", "leads out"),
             (Link, "usr/evil", "/etc/passwd", "does not exist"),
             (Regular, "usr/link/evil", "", "below the symbolic link"),
-            (Char, "dev/null", "", "kind"),
-            (Block, "dev/sda", "", "kind"),
-            (Fifo, "run/pipe", "", "kind"),
+            (Char, "dev/null", "", "entry type"),
+            (Block, "dev/sda", "", "entry type"),
+            (Fifo, "run/pipe", "", "entry type"),
         ] {
             let mut place = Place::new();
             place.unpack(|tar| raw(tar, Symlink, "usr/link", "/etc")).unwrap();

@@ -112,11 +112,20 @@ impl Daemon {
         self.ended
     }
 
-    /// Signals the whole group. Not an error if the daemon has ended.
+    /// Signals the whole group. Not an error if the daemon has ended. After SIGSTOP, returns when no thread runs any more.
     pub fn signal(&mut self, signal: Signal) {
         if self.ended().is_none() {
             // The daemon may have ended between the check and the signal.
             let _ = kill_process_group(self.group, signal);
+        }
+        if signal == Signal::STOP {
+            let (what, pid) = (format!("{} to stop", self.spec.name), self.pid());
+            let stopped = || match process::group_is_stopped(pid) {
+                true => Probe::Ready(()),
+                false => Probe::NotYet("a thread still runs".into()),
+            };
+            // A thread that waits for a disk stops when the disk has answered; there is nothing to do about it here.
+            let _ = until(&what, AFTER_KILL, Duration::from_millis(1), OnInterrupt::Stop, stopped);
         }
     }
 
@@ -260,6 +269,25 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("proc-daemon-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         dir
+    }
+
+    #[test]
+    fn stopped_group_has_no_running_thread() {
+        let dir = temp("stopped");
+        let loops = "for i in 1 2 3 4; do (while :; do :; done) & done; echo ready; wait";
+        let mut daemon = daemon(&dir, loops);
+        until("ready", Duration::from_secs(30), Duration::from_millis(5), OnInterrupt::Stop, || {
+            if tail(&dir.join("log"), 5).contains("ready") { Probe::Ready(()) } else { Probe::NotYet(String::new()) }
+        })
+        .unwrap();
+        assert!(!process::group_is_stopped(daemon.pid()));
+        for _ in 0..50 {
+            daemon.signal(Signal::STOP);
+            assert!(process::group_is_stopped(daemon.pid()));
+            daemon.signal(Signal::CONT);
+        }
+        drop(daemon);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -104,6 +104,29 @@ pub fn group_exists(pid: i32) -> bool {
         .is_some_and(|pid| rustix::process::test_kill_process_group(pid).is_ok() || test_kill_process(pid).is_ok())
 }
 
+/// Whether every thread of every process of the group is stopped (SIGSTOP) or has ended.
+///
+/// `kill` returns before that: the group stops only when one of its threads runs again and takes the signal, and on a busy
+/// machine the other threads go on until then.
+pub(crate) fn group_is_stopped(group: i32) -> bool {
+    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut members = pids.filter(|pid| fields(&format!("/proc/{pid}/stat")).is_some_and(|(_, of)| of == group));
+    members.all(|pid| {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let mut states = threads.filter_map(|thread| Some(fields(thread.path().join("stat").to_str()?)?.0));
+        states.all(|state| "TtZX".contains(state))
+    })
+}
+
+/// State and process group from a `stat` file of /proc.
+fn fields(stat: &str) -> Option<(char, i32)> {
+    let stat = std::fs::read_to_string(stat).ok()?;
+    // The command name, in parentheses, may contain spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some((fields.next()?.chars().next()?, fields.nth(1)?.parse().ok()?))
+}
+
 /// All descendants of a process, nearest first.
 pub(crate) fn descendants(of: i32) -> Vec<i32> {
     let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
