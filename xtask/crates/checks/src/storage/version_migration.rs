@@ -116,17 +116,15 @@ const LATER: &str = "later";
 /// the migration. A change of the resource brings it up to date at once; without a change the next bookmark does, after
 /// up to a minute.
 async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
-    let name = format!("{}-{}", ctx.slug(), resource.plural);
-    let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
-    ctx.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
     let limit = Duration::from_secs(90) + ctx.limit(30.0);
-    let dated = wait::until("the migration to have a resource version", limit, LOOK, || async {
-        let migration = ctx.get(&MIGRATIONS, &name).await?;
-        fail_if_failed(&migration)?;
-        let dated = migration.0["status"]["resourceVersion"].is_string();
-        Ok(if dated { Ok(()) } else { Err(migration.0["status"].to_string()) })
-    });
-    dated.await?;
+    let mut number = 0;
+    // The controller gives up if the garbage collector, which starts at the same time, does not watch the resource yet.
+    // Seen in an emulated riscv64 guest; a new migration succeeds.
+    let name = wait::until("a migration that the garbage collector is ready for", limit, LOOK, || {
+        number += 1;
+        dated(ctx, resource, number, limit)
+    })
+    .await?;
     ctx.create(resource, later).await?;
     let succeeded = wait::until("the migration to succeed", limit, LOOK, || async {
         let migration = ctx.get(&MIGRATIONS, &name).await?;
@@ -136,6 +134,34 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     succeeded.await?;
     ctx.count("migrations", 1);
     Ok(())
+}
+
+/// Creates a migration and returns its name once it has a resource version; the inner error if the garbage collector was
+/// not ready for it.
+async fn dated(ctx: &Ctx, resource: &Resource, number: u32, limit: Duration) -> Result<Result<String, String>, Stop> {
+    let name = format!("{}-{}-{number}", ctx.slug(), resource.plural);
+    let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
+    ctx.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
+    wait::until("the migration to have a resource version", limit, LOOK, || async {
+        let migration = ctx.get(&MIGRATIONS, &name).await?;
+        if let Some(message) = too_early(&migration) {
+            ctx.count("migrations before the garbage collector", 1);
+            return Ok(Ok(Err(message)));
+        }
+        fail_if_failed(&migration)?;
+        let dated = migration.0["status"]["resourceVersion"].is_string();
+        Ok(if dated { Ok(Ok(name.clone())) } else { Err(migration.0["status"].to_string()) })
+    })
+    .await
+}
+
+/// What the controller says of a resource that the garbage collector does not watch yet (kubernetes pkg/controller/
+/// storageversionmigrator/storageversionmigrator.go).
+fn too_early(migration: &Object) -> Option<String> {
+    let conditions = migration.0["status"]["conditions"].as_array();
+    let failed = conditions.into_iter().flatten().find(|c| c["type"] == "Failed" && c["status"] == "True")?;
+    let message = failed["message"].as_str()?;
+    message.contains("resource does not exist in GC").then(|| message.to_owned())
 }
 
 const LOOK: Duration = Duration::from_millis(200);
@@ -237,4 +263,25 @@ async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, Stop> {
 
 fn template(name: &str) -> Object {
     Object::new(&POD_TEMPLATES, name).with("template.spec.containers", json!([{"name": "c", "image": "none"}]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_garbage_collector_that_is_not_ready_is_no_failure() {
+        let migration = |message: &str| {
+            let conditions = json!([
+                {"type": "Running", "status": "False", "message": "Migration completed"},
+                {"type": "Failed", "status": "True", "message": message},
+            ]);
+            Object::new(&MIGRATIONS, "a").with("status", json!({"conditions": conditions}))
+        };
+        let early = "migration encountered unhandled error: resource does not exist in GC: %!w(<nil>)";
+        assert!(too_early(&migration(early)).is_some());
+        assert!(too_early(&migration("migration encountered unhandled error: conflict")).is_none());
+        assert!(too_early(&Object::new(&MIGRATIONS, "a")).is_none());
+        assert!(fail_if_failed(&migration("conflict")).is_err());
+    }
 }
