@@ -119,7 +119,7 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     let limit = Duration::from_secs(90) + ctx.limit(30.0);
     let mut number = 0;
     // The controller gives up if the garbage collector, which starts at the same time, does not watch the resource yet.
-    // Seen in an emulated riscv64 guest; a new migration succeeds.
+    // Seen in an emulated guest; a new migration succeeds.
     let name = wait::until("a migration that the garbage collector is ready for", limit, LOOK, || {
         number += 1;
         dated(ctx, resource, number, limit)
