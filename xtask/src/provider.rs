@@ -7,9 +7,9 @@ use anyhow::{Context, anyhow};
 use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
-use model::{Artifacts, Components, MachineFiles, Profile, StoreKind, Target};
+use model::{Artifacts, Capabilities, Components, MachineFiles, Profile, StoreKind, Target};
 use proc::RunDir;
-use suite::Case;
+use suite::{Case, missing};
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions, SourceOptions};
@@ -75,10 +75,14 @@ pub(crate) fn divide(
 ) -> (Vec<Case>, Vec<(Case, String)>) {
     let need = |case: &Case| {
         let profile = profiles.iter().find(|profile| profile.name == case.profile)?;
-        boot::kind::unfit(profile, options.image.is_some()).filter(|_| options.provider == Some(ProviderArg::Kind))
+        let of_kind = options.provider == Some(ProviderArg::Kind);
+        let unfit = boot::kind::unfit(profile, options.image.is_some()).filter(|_| of_kind);
+        // What else the control plane lacks is known when it runs.
+        let planned = Capabilities { no_control_plane: unfit.map(str::to_owned), ..Capabilities::ALL };
+        missing(case.check, case.profile, &planned)
     };
     let (unfit, fit): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| need(case).is_some());
-    let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?.to_owned())));
+    let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?)));
     (fit, unfit.collect())
 }
 

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn every_judged_check_has_a_judge() {
         for check in all().filter(|check| matches!(check.run, Run::Judge)) {
-            assert!(judge::JUDGES.iter().any(|(id, _)| *id == check.id), "nobody judges {}", check.id);
+            assert!(judge::JUDGES.iter().any(|(id, _)| *id == check.id), "no judge has the id {}", check.id);
         }
     }
 
