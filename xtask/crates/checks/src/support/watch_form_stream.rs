@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::support::expected_events::Told;
 use crate::support::watch_forms::{Form, Sent};
-use crate::support::watch_raw::{Raw, request};
+use crate::support::watch_raw::{Raw, request, shown};
 use crate::support::websocket::{Message, WebSocket};
 use suite::api::Transport;
 use suite::check::Stop;
@@ -134,7 +134,7 @@ impl<'c> FormStream<'c> {
         let deadline = Instant::now() + self.ctx.limit(30.0);
         while !self.events.last().is_some_and(&done) {
             if let Some(end) = self.next(deadline, what).await? {
-                return Err(self.fail(&format!("the stream ended ({end:?}) before {what}")));
+                return Err(self.ended_before(&end, what));
             }
         }
         Ok(())
@@ -202,7 +202,8 @@ impl<'c> FormStream<'c> {
     fn take(&mut self, payload: bytes::Bytes) -> Result<(), Stop> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
-            overload::refuse_event(format!("a watch in the form {:?}", self.form), &sent.payload)?;
+            let code = if sent.code() == 0 { 500 } else { sent.code() };
+            overload::refuse_raw(format!("a watch in the form {:?}", self.form), code, &sent.payload)?;
         }
         if let Some(kind) = sent.kind() {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
@@ -237,6 +238,17 @@ impl<'c> FormStream<'c> {
         let message =
             format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
         Stop::Failed { message, evidence: vec![format!("the stream: {}", told.join(", "))] }
+    }
+
+    /// A failure, unless the server's last event was an error of its own: a cache that is late sends the promised ERROR
+    /// "Too large resource version" to a watch for which the server itself has chosen the resource version.
+    fn ended_before(&self, end: &End, what: &str) -> Stop {
+        let last = self.events.last().map_or_else(String::new, |sent| shown(&sent.payload));
+        let stop = self.fail(&format!("the stream ended ({end:?}) before {what}; its last event was `{last}`"));
+        match (self.events.last(), stop) {
+            (Some(last), Stop::Failed { message, .. }) if last.is_server_error() => Stop::Errored(anyhow!(message)),
+            (_, stop) => stop,
+        }
     }
 
     /// Passes the stream to the judges, except a stream without uids: judges compare them.

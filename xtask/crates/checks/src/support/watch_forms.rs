@@ -152,6 +152,20 @@ impl Sent {
             }
     }
 
+    /// The code of the Status in an ERROR; 0 if it has none.
+    pub(crate) fn code(&self) -> u16 {
+        let code = match &self.content {
+            Content::Json(status) => status["code"].as_u64(),
+            Content::Protobuf(value) => code_protobuf(value),
+        };
+        code.and_then(|code| u16::try_from(code).ok()).unwrap_or(0)
+    }
+
+    /// Whether the server reports its own error. That proves nothing about the events that it would have sent.
+    pub(crate) fn is_server_error(&self) -> bool {
+        self.word == "ERROR" && self.code() >= 500
+    }
+
     /// The kind for the record; None for an event that is not part of a history.
     pub(crate) fn kind(&self) -> Option<FrameKind> {
         Some(match self.word.as_str() {
@@ -230,6 +244,15 @@ fn about_protobuf(value: &[u8]) -> Result<About, String> {
     })
 }
 
+/// `Status{6 code}`.
+fn code_protobuf(value: &[u8]) -> Option<u64> {
+    let fields = decode::fields(decode::envelope(value).ok()?.raw).ok()?;
+    fields.iter().find_map(|field| match field.value {
+        Wire::Varint(code) if field.number == 6 => Some(code),
+        _ => None,
+    })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -290,6 +313,27 @@ pub(crate) mod tests {
         let without = r#"{"kind":"Table","metadata":{"resourceVersion":"5"},"rows":[{"cells":["a"],"object":null}]}"#;
         assert_eq!(about(without), Ok(About { namespace: String::new(), uid: String::new(), ..expected }));
         assert!(about(r#"{"kind":"Table","rows":[]}"#).is_err());
+    }
+
+    #[test]
+    fn errors_of_the_server_are_known_by_their_code_in_every_form() {
+        let json = |word: &str, code: u16| {
+            let text = format!(r#"{{"type":"{word}","object":{{"kind":"Status","code":{code}}}}}"#);
+            Form::Json.read(text.into()).unwrap()
+        };
+        // A Status with the code 504, as the server sends it if its cache is late: `30 f8 03` is field 6.
+        let status = |code: &[u8]| {
+            let kind = [bytes(1, b"v1"), bytes(2, b"Status")].concat();
+            let status =
+                [bytes(2, b"Failure"), bytes(3, b"Timeout: Too large resource version"), code.to_vec()].concat();
+            let value = [PROTOBUF_MAGIC, &bytes(1, &kind), &bytes(2, &status)].concat();
+            let event = [bytes(1, b"ERROR"), bytes(2, &bytes(1, &value))].concat();
+            Form::Protobuf.read(event.into()).unwrap()
+        };
+        assert_eq!((json("ERROR", 504).code(), status(b"\x30\xf8\x03").code(), status(b"").code()), (504, 504, 0));
+        assert!(json("ERROR", 504).is_server_error() && status(b"\x30\xf8\x03").is_server_error());
+        assert!(!json("ERROR", 410).is_server_error() && !json("ADDED", 504).is_server_error());
+        assert!(!status(b"\x30\x9a\x03").is_server_error() && !status(b"").is_server_error());
     }
 
     #[test]
