@@ -34,7 +34,7 @@ pub(crate) enum Way {
 
 impl Host {
     pub(crate) fn this() -> Host {
-        Host { processors: proc::host::processors(), memory: proc::host::available_memory() }
+        Host { processors: sys::host::processors(), memory: sys::host::available_memory() }
     }
 }
 

@@ -1,7 +1,7 @@
 //! An error with the exit code of the command.
 
 use model::Exit;
-use proc::interrupt::Interrupted;
+use sys::interrupt::Interrupted;
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -61,6 +61,6 @@ impl<T> OrExit<T> for anyhow::Result<T> {
 
 /// The exit code of an error. An interrupt wins, whether it is in the chain of causes or was requested meanwhile.
 pub(crate) fn or_interrupted(error: &anyhow::Error, exit: Exit) -> Exit {
-    let interrupted = error.chain().any(|cause| cause.is::<Interrupted>()) || proc::interrupt::requested();
+    let interrupted = error.chain().any(|cause| cause.is::<Interrupted>()) || sys::interrupt::requested();
     if interrupted { Exit::Interrupted } else { exit }
 }

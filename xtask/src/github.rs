@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 
 use anyhow::Context;
 use model::Exit;
-use proc::progress;
 use report::{Child, github};
 use ring::rand::{SecureRandom, SystemRandom};
+use sys::progress;
 
 use crate::args::GithubPlaces;
 use crate::commands::print;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use images::Built;
 use model::{Artifacts, ImageOrder, Images, Target};
-use proc::progress;
 use ring::digest::{Context as Sha, SHA256};
+use sys::progress;
 use targets::Catalogue;
 
 use crate::args::MachineOptions;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let code = match ended.and_then(|code| commands::printed().map(|()| code)) {
         Ok(code) => code,
         Err(Failure { exit, error }) => {
-            proc::progress::say(&format!("error: {error:#}"));
+            sys::progress::say(&format!("error: {error:#}"));
             exit.code()
         }
     };
@@ -52,14 +52,14 @@ fn main() -> ExitCode {
 fn tell_panic(panic: &PanicHookInfo<'_>) {
     let backtrace = Backtrace::capture();
     let trace = if backtrace.status() == BacktraceStatus::Captured { format!("\n{backtrace}") } else { String::new() };
-    proc::progress::say(&format!("a bug in the harness: {panic}{trace}"));
+    sys::progress::say(&format!("a bug in the harness: {panic}{trace}"));
 }
 
 /// Returns the exit code. `shell` passes on the exit code of the command in the guest.
 fn start(args: Args) -> Result<u8, Failure> {
     // A supervisor handles signals itself.
     if !matches!(args.command, Command::Supervise(_)) {
-        proc::interrupt::install()?;
+        sys::interrupt::install()?;
     }
     tls::install();
     let paths = || paths::Paths::new(&args.places);

@@ -12,11 +12,11 @@ use model::{
     Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
 };
-use proc::progress::timestamp as now;
-use proc::{RunDir, interrupt};
 use report::EventLog;
 use report::verdict::worse;
 use suite::{Sink, upstream};
+use sys::progress::timestamp as now;
+use sys::{RunDir, interrupt};
 
 use crate::args::ProviderArg;
 use crate::commands::built;

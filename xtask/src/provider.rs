@@ -8,8 +8,8 @@ use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
 use model::{Artifacts, Capabilities, Components, MachineFiles, Profile, StoreKind, Target};
-use proc::RunDir;
 use suite::{Case, missing};
+use sys::RunDir;
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions, SourceOptions};

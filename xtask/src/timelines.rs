@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use model::{Event, Outcome};
-use proc::{RunDir, progress};
 use suite::upstream;
+use sys::{RunDir, progress};
 
 /// The name under which the suite opens the streams that the whole-run judges read.
 const TRAFFIC: &str = "suite.traffic";

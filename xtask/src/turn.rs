@@ -3,8 +3,8 @@
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use proc::deadline::{OnInterrupt, Probe, WaitError, until};
-use proc::progress;
+use sys::deadline::{OnInterrupt, Probe, WaitError, until};
+use sys::progress;
 
 /// The owner of the guard may work.
 #[derive(Default)]

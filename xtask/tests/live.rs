@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harness::{Place, architectures, catalogue, edit, entries, send, targets_copy, wait};
-use proc::RunDir;
-use proc::deadline::Probe;
 use rustix::process::Signal;
 use serde_json::Value;
+use sys::RunDir;
+use sys::deadline::Probe;
 
 /// A first build of Kubernetes takes four minutes on two idle processors, and an hour on slow boards.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -382,7 +382,7 @@ fn port_conflict_costs_one_attempt() {
     let ports = || {
         let number = asked.fetch_add(1, Ordering::SeqCst);
         if ![client, peer, apiserver].contains(&number) {
-            return proc::ports::free();
+            return sys::ports::free();
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::{Ended, Place, architectures, catalogue, edit, targets_copy};
-use proc::exec::{Shell, cmd, run as exec};
 use serde_json::{Value, json};
+use sys::exec::{Shell, cmd, run as exec};
 
 /// Every variable that GitHub or a workflow may have set for these tests.
 const VARIABLES: [&str; 16] = [

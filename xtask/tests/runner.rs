@@ -11,8 +11,8 @@ use std::process::Command;
 
 use fake::{Fake, GLRT, KEY, REGISTRATION, TOKEN};
 use harness::{Ended, Place, wait};
-use proc::deadline::Probe;
 use serde_json::{Value, json};
+use sys::deadline::Probe;
 
 const RUNNERS: &str = "/repos/o/r/actions/runners";
 

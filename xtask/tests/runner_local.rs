@@ -13,9 +13,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use fake::{Fake, TOKEN};
 use harness::{Place, Running, wait};
-use proc::deadline::Probe;
 use rustix::process::Signal;
 use serde_json::json;
+use sys::deadline::Probe;
 
 const SHA256: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 
@@ -54,7 +54,7 @@ impl World {
     fn start(&self, token: Option<&str>, args: &[&str]) -> Option<Running> {
         let mut command = self.place.command(&["runner", "up", "--local"]);
         if is_root() {
-            let setpriv = proc::exec::find("setpriv")?;
+            let setpriv = sys::exec::find("setpriv")?;
             let xtask = self.place.root.join("xtask");
             if !xtask.exists() {
                 std::fs::copy(env!("CARGO_BIN_EXE_xtask"), &xtask).unwrap();
@@ -243,9 +243,9 @@ fn archive(folder: &Path, script: &str) -> (String, String) {
     std::fs::write(place.join("run.sh"), script).unwrap();
     std::fs::set_permissions(place.join("run.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     let file = place.with_extension("tar.gz");
-    let shell = proc::exec::Shell::new().unwrap();
-    let pack = proc::exec::cmd!(shell, "tar --create --gzip --file {file} --directory {place} run.sh");
-    proc::exec::run(pack, std::time::Duration::from_secs(60)).unwrap();
+    let shell = sys::exec::Shell::new().unwrap();
+    let pack = sys::exec::cmd!(shell, "tar --create --gzip --file {file} --directory {place} run.sh");
+    sys::exec::run(pack, std::time::Duration::from_secs(60)).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     let digest = ring::digest::digest(&ring::digest::SHA256, &bytes);
     let sha256 = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -18,9 +18,9 @@ use fake::http::Reply;
 use fake::{CREDENTIAL, Fake, Hook, Moment, Rule, SECRET};
 use harness::{Ended, Place, send, wait};
 use hub::{Hub, TOKEN};
-use proc::deadline::Probe;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sys::deadline::Probe;
 
 const CREATE: &str = "POST /compute/v2.1/servers";
 

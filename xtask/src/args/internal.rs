@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-/// The arguments that `proc::supervisor::Order` writes.
+/// The arguments that `sys::supervisor::Order` writes.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct SuperviseOptions {
     #[arg(long, value_name = "PID")]

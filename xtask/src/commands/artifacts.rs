@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use model::{CiJob, Event};
-use proc::run_dir;
 use serde::{Deserialize, Serialize};
+use sys::run_dir;
 use workflows::{Artifact, Claim, Plan};
 
 use crate::failure::Failure;

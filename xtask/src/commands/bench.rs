@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use ::boot::Topology;
 use anyhow::Context;
 use model::{Artifacts, Exit, Profile, Target};
-use proc::daemon::tail;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::exec::{self, Shell, cmd};
-use proc::{Daemon, RunDir, Spec, progress};
 use serde::Serialize;
+use sys::daemon::tail;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::exec::{self, Shell, cmd};
+use sys::{Daemon, RunDir, Spec, progress};
 
 use targets::Catalogue;
 

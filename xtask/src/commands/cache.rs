@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use ::fetch::cache::{self, Entry, Keep};
 use model::Exit;
-use proc::progress;
+use sys::progress;
 
 use super::{print, print_json};
 use crate::args::{CacheCommand, CacheOptions, PruneOptions};
@@ -29,7 +29,7 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
         }
         CacheCommand::Prune(options) => {
             // The leftovers of killed runs have no owner.
-            proc::run_dir::sweep(&paths.cache);
+            sys::run_dir::sweep(&paths.cache);
             let gone = cache::prune(&paths.cache, keep(options), options.dry_run).or_exit(Exit::Infrastructure)?;
             progress::say(table(&gone).trim_end());
             let done = if options.dry_run { "would be removed" } else { "removed" };

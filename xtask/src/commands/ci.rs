@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
-use proc::progress::Lane;
-use proc::{RunDir, progress};
 use report::{Child, Console, EventLog, Verbosity};
 use suite::{Case, Options, Requirement, Selection};
+use sys::progress::Lane;
+use sys::{RunDir, progress};
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, request};
@@ -352,7 +352,7 @@ impl Ticker {
                 let Some(log) = log.upgrade() else { return };
                 log.tick();
                 drop(log);
-                proc::deadline::pause(std::time::Duration::from_secs(1));
+                sys::deadline::pause(std::time::Duration::from_secs(1));
             }
         });
         Ticker(ended)

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use model::Exit;
-use proc::{Together, progress};
 use report::SingleCase;
+use sys::{Together, progress};
 
 use super::run_folders::some_folders;
 use super::{print, print_json};

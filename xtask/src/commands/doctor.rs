@@ -13,8 +13,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use model::{Exit, Target};
-use proc::interrupt;
 use serde::Serialize;
+use sys::interrupt;
 use targets::Catalogue;
 
 use super::{chosen, host_target, print, print_json};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ::fetch::{Options, QemuChoice};
 use model::{Exit, MachineFiles, SystemEmulator};
-use proc::progress;
+use sys::progress;
 use targets::Catalogue;
 
 use super::{chosen, print, print_json, target};

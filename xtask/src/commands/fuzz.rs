@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use model::Exit;
-use proc::progress::Phase;
-use proc::{Scratch, hold, interrupt, progress, side_by_side};
 use serde::Serialize;
+use sys::progress::Phase;
+use sys::{Scratch, hold, interrupt, progress, side_by_side};
 
 use super::{print, print_json};
 use crate::args::FuzzOptions;

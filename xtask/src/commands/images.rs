@@ -8,8 +8,8 @@ use std::path::Path;
 use ::images::{Audit, Built, Format, NoImage, Request, Rules};
 use anyhow::anyhow;
 use model::{Artifacts, ElfFacts, Exit, ImageOrder, ImageRecipe, Images, Target};
-use proc::progress;
 use serde::Serialize;
+use sys::progress;
 use targets::Catalogue;
 
 use super::{chosen, print, print_json};

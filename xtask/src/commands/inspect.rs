@@ -6,9 +6,9 @@ mod value;
 
 use anyhow::{Context, anyhow};
 use model::{Exit, ProfileInfo};
-use proc::progress;
 use serde::Serialize;
 use suite::store::{KeyValue, LeaseInfo, Store};
+use sys::progress;
 
 use super::kept::{Kept, not_running};
 use super::{print, print_json};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use model::{ClusterInfo, Exit};
-use proc::RunDir;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::owner::{Origin, Owner, Status, status};
-use proc::process::Identity;
 use serde::{Deserialize, Serialize};
+use sys::RunDir;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::owner::{Origin, Owner, Status, status};
+use sys::process::Identity;
 
 use crate::failure::{Failure, OrExit};
 use crate::paths::Paths;
@@ -53,7 +53,7 @@ impl Kept {
         std::fs::create_dir_all(paths.clusters()).context("failed to create the folder of clusters")?;
         let file = Kept::file(paths, &self.name);
         let temporary = file.with_extension("new");
-        proc::run_dir::write_private_file(&temporary, &serde_json::to_vec_pretty(self)?)?;
+        sys::run_dir::write_private_file(&temporary, &serde_json::to_vec_pretty(self)?)?;
         std::fs::rename(&temporary, &file).with_context(|| format!("failed to write {}", file.display()))
     }
 

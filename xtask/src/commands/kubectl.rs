@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ::build::{Plan, Step};
 use anyhow::{Context, anyhow};
 use model::Exit;
-use proc::exec;
+use sys::exec;
 use targets::Catalogue;
 
 use super::kept::{Kept, not_running};

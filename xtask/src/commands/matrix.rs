@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use model::Exit;
-use proc::exec::{Shell, cmd, run as exec};
-use proc::progress;
 use serde_json::Value;
+use sys::exec::{Shell, cmd, run as exec};
+use sys::progress;
 use targets::Catalogue;
 use workflows::{Ask, Matrix, Plan, Role};
 

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use model::history::History;
 use model::{Event, Exit, Outcome};
-use proc::{progress, run_dir};
 use serde::Serialize;
 use suite::Run;
+use sys::{progress, run_dir};
 
 use super::{memory, print_json};
 use crate::args::RejudgeOptions;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use proc::run_dir;
+use sys::run_dir;
 
 use crate::paths::Paths;
 

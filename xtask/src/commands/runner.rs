@@ -32,8 +32,8 @@ use ::runner::github::{Github, Runner};
 use ::runner::policy::ArchNames;
 use ::runner::{Config, Credentials, Error, Planned, plain};
 use model::Secret;
-use proc::{interrupt, progress};
 use serde_json::{Value, json};
+use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use super::{print, print_json};

@@ -12,9 +12,9 @@ use anyhow::{Context, anyhow};
 use boot::Booted;
 use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
-use proc::{RunDir, interrupt, progress};
 use serde::Serialize;
 use suite::{Case, Options, Plan};
+use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::{Ready, print, print_json, ready, target};
@@ -167,7 +167,7 @@ impl Field<'_> {
     /// Runs all mutants; also returns the changes that are not undone yet.
     fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<Owed>)> {
         let width = self.booted.cluster.info.awake.unwrap_or(WIDTH);
-        let ended = proc::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
+        let ended = sys::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
         let (rows, owed): (Vec<Vec<Row>>, Vec<Owed>) = ended.into_iter().unzip();
         let mut rows = rows.concat();
         // Checks without a mutant come first.
@@ -182,7 +182,7 @@ impl Field<'_> {
     fn leg(&self, leg: &Leg) -> anyhow::Result<(Vec<Row>, Owed)> {
         self.power()?.wake(leg.profile)?;
         let mut rows = self.control(leg)?;
-        rows.extend(proc::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
+        rows.extend(sys::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
         let mut owed = Owed::default();
         for mutant in &leg.chain {
             owed = self.start_broken(mutant, owed)?;

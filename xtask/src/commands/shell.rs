@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow};
 use boot::qemu::{Keys, Said, Shell, ShellRequest, ShellTerminal};
 use model::Exit;
-use proc::{interrupt, progress, terminal};
+use sys::{interrupt, progress, terminal};
 
 use super::kept::{Kept, not_running, with_name};
 use crate::args::ShellOptions;

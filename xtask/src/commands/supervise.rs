@@ -1,9 +1,9 @@
-//! `cargo xtask supervise`: the process between `runner up --local` and the agent; see `proc::supervisor`.
+//! `cargo xtask supervise`: the process between `runner up --local` and the agent; see `sys::supervisor`.
 
 use std::time::Duration;
 
 use model::Exit;
-use proc::supervisor::{Order, supervise};
+use sys::supervisor::{Order, supervise};
 
 use crate::args::SuperviseOptions;
 use crate::failure::{Failure, OrExit};

@@ -10,14 +10,14 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
 use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
-use proc::progress::timestamp as now;
-use proc::{RunDir, interrupt, progress};
 use report::EventLog;
 use report::verdict::worse;
 use semver::Version;
 use suite::requirement::{DEFAULT_PROFILE, missing};
 use suite::store::Store;
 use suite::{Case, Options, Plan};
+use sys::progress::timestamp as now;
+use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::ci::{Ticker, console, quoted};
@@ -101,7 +101,7 @@ fn request<'a>(options: &'a TestOptions, store: Option<&'a StoreAccess>) -> Requ
 }
 
 fn clean_up(paths: &Paths, request: &Request<'_>, which: &str) -> Result<Exit, Failure> {
-    let run = proc::run_dir::Scratch::create(&paths.cache, "clean-up").or_exit(Exit::Infrastructure)?;
+    let run = sys::run_dir::Scratch::create(&paths.cache, "clean-up").or_exit(Exit::Infrastructure)?;
     let runs = existing::clean_up(request, which, run.path()).or_exit(Exit::Infrastructure)?;
     for (mark, left) in &runs {
         progress::say(&format!("removed the leftovers of run {mark}: {left}"));

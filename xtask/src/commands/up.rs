@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use model::{Exit, MachineInfo, Profile, Target};
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::{RunDir, daemon, interrupt, progress, run_dir};
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
 use super::kept::{KEEPER, Kept, claim, down_command, elsewhere, keeper, not_running, running, stop, with_name};
@@ -169,7 +169,7 @@ pub(crate) fn stay(booted: &boot::Booted) -> anyhow::Result<()> {
         if let Some(casualty) = booted.cluster.control.as_ref().and_then(|control| control.casualty()) {
             bail!(casualty);
         }
-        proc::deadline::pause(LOOK_EVERY);
+        sys::deadline::pause(LOOK_EVERY);
     }
     Ok(())
 }

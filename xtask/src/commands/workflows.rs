@@ -14,7 +14,7 @@ use ::workflows::{Lock, Parts, examples, render as rendered, unified};
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use model::Exit;
-use proc::progress;
+use sys::progress;
 use targets::Catalogue;
 
 use super::artifacts::{downloaded, plan};

@@ -6,9 +6,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use proc::deadline::{OnInterrupt, Probe, until};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use sys::deadline::{OnInterrupt, Probe, until};
 
 /// Only guards against a hang; a command takes seconds.
 const LIMIT: Duration = Duration::from_secs(300);

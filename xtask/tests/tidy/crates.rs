@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use proc::exec::{self, Shell, cmd};
+use sys::exec::{self, Shell, cmd};
 
 use crate::root;
 

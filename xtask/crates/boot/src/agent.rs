@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use proc::deadline::OnInterrupt;
-use proc::interrupt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sys::deadline::OnInterrupt;
+use sys::interrupt;
 
 use crate::host::{Host, Program, Running};
 

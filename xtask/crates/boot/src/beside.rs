@@ -111,7 +111,7 @@ impl Plan<'_> {
     ) -> anyhow::Result<Option<Native>> {
         let Some(native) = &self.artifacts.native else { return Ok(None) };
         let host: Arc<dyn Host> = Arc::new(Local { ledger: self.run.ledger() });
-        let doors = |_: &str| proc::ports::free().map(|port| Door { inside: port, outside: port });
+        let doors = |_: &str| sys::ports::free().map(|port| Door { inside: port, outside: port });
         let place = Place {
             host: Arc::clone(&host),
             factor: 1.0,

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, StoreInfo};
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::interrupt;
 use rustix::process::Signal;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::interrupt;
 
 use crate::beside::Beside;
 use crate::component::{Component, LAST};
@@ -102,7 +102,7 @@ impl Booted {
 
 impl Power for Processes {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
-        proc::side_by_side(profiles, plan::AWAKE, |name| Ok(self.wake(name)?))?;
+        sys::side_by_side(profiles, plan::AWAKE, |name| Ok(self.wake(name)?))?;
         Ok(())
     }
 

@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use proc::daemon::tail;
-use proc::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 use reqwest::blocking::Client;
 use rustix::process::Signal;
+use sys::daemon::tail;
+use sys::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 
 use crate::host::{Host, Program, Running};
 use crate::members::CONTROLLER_MANAGER;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use model::{Artifact, Artifacts, Emulator, Target};
-use proc::exec;
+use sys::exec;
 use xshell::{Shell, cmd};
 
 /// The time of `kube-apiserver --version` on the machine for which the deadlines were chosen: the program runs the

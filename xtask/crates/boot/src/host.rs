@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use proc::run_dir::write_private_file;
-use proc::{Daemon, Spec, exec};
 use rustix::process::Signal;
+use sys::run_dir::write_private_file;
+use sys::{Daemon, Spec, exec};
 use xshell::{Shell, cmd};
 
 /// Limit for a program that runs to completion; an emulated one may need a minute to start.

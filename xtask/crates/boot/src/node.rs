@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use model::{Node, NodeCondition, NodeInfo, NodeObject, NodeProcess};
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::run_dir::write_private_file;
 use reqwest::blocking::Client;
 use serde_json::Value;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::run_dir::write_private_file;
 use tls::Alpn;
 
 use crate::component::Component;

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use model::{Identity, TlsFiles};
-use proc::RunDir;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SignatureAlgorithm,
 };
+use sys::RunDir;
 
 use crate::flags::random_base64;
 use crate::node::{ADDRESS, OUTSIDE};

@@ -11,11 +11,11 @@ use anyhow::{Context, anyhow, bail};
 use model::{
     Artifact, Artifacts, ClusterInfo, Profile, ProfileInfo, ProfileStore, StoreInfo, StoreKind, StoreWrapper, Target,
 };
-use proc::RunDir;
-use proc::deadline::OnInterrupt;
-use proc::run_dir::write_private_file;
 use reqwest::blocking::Client;
 use rustix::process::Signal;
+use sys::RunDir;
+use sys::deadline::OnInterrupt;
+use sys::run_dir::write_private_file;
 use tls::Alpn;
 
 use crate::beside::Beside;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{Artifact, Artifacts, ClusterInfo, Profile, Target};
-use proc::progress::Phase;
-use proc::{RunDir, interrupt};
+use sys::progress::Phase;
+use sys::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, WayOut};
@@ -18,12 +18,12 @@ use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake};
 /// How many times a start is tried with new ports if another process takes a port in between.
 const PORT_ATTEMPTS: usize = 5;
 
-/// Chooses a free port: `proc::ports::free`, except in a test that takes ports away.
+/// Chooses a free port: `sys::ports::free`, except in a test that takes ports away.
 pub type Ports<'a> = &'a (dyn Fn() -> anyhow::Result<u16> + Sync);
 
 /// Starts the control planes of all profiles in parallel. If this fails, no process is left.
 pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
-    up_on(target, artifacts, topology, run, &proc::ports::free)
+    up_on(target, artifacts, topology, run, &sys::ports::free)
 }
 
 /// [`up`] on chosen ports. If another process has taken a port before its component binds it, the start is repeated.
@@ -42,7 +42,7 @@ pub fn up_on(
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
     let pki = pki::create(run, &[])?;
     let planes = with_plan(target, artifacts, &pki, run, &execution, &host, ports, |plan| {
-        proc::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
+        sys::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
     })?;
     interrupt::check()?;
     let Execution { name, factor, .. } = execution;
@@ -73,7 +73,7 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
     let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let draft =
-        with_plan(target, artifacts, &pki, run, &execution, &host, &proc::ports::free, |plan| plan.draft(profile, 0))?;
+        with_plan(target, artifacts, &pki, run, &execution, &host, &sys::ports::free, |plan| plan.draft(profile, 0))?;
     for component in draft.stores.iter().chain(&draft.plugins).chain([&draft.apiserver]) {
         lines.push(component.shell_command(&quoted(&component.program.log.display().to_string())));
         lines.push(format!(

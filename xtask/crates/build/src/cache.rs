@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use proc::hold;
-use proc::process::unique_name;
 use serde::{Deserialize, Serialize};
+use sys::hold;
+use sys::process::unique_name;
 
 use crate::digest::{Fields, sha256};
 

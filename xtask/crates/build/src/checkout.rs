@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use proc::exec;
+use sys::exec;
 
 use crate::digest::Fields;
 use crate::go::{Env, Toolchain, shell_in};

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use model::Target;
-use proc::exec::{self, ExecError};
-use proc::progress::Phase;
 use serde::Deserialize;
+use sys::exec::{self, ExecError};
+use sys::progress::Phase;
 use xshell::{Cmd, Shell};
 
 /// Limit for queries that `go` answers from disk or with a few requests.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
 use model::{Component, ComponentSet, Source, is_minor};
-use proc::progress;
+use sys::progress;
 
 use crate::Request;
 use crate::audit::{Expected, Origin};

@@ -24,8 +24,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model::{Artifact, Artifacts, BuildStep, Components, Source, Target};
-use proc::{interrupt, progress};
 use serde::{Deserialize, Serialize};
+use sys::{interrupt, progress};
 
 use audit::Origin;
 use cache::{Cache, Entry, Lookup, Record};
@@ -105,7 +105,7 @@ impl std::fmt::Display for Step {
 ///
 /// # Errors
 /// A missing or too old Go, a compiler error (with the compiler's output), a file that is not the requested program, an
-/// unknown name, an interrupt (`proc::exec::ExecError::Interrupted` or `proc::interrupt::Interrupted` in the chain).
+/// unknown name, an interrupt (`sys::exec::ExecError::Interrupted` or `sys::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
     let (modules_dir, cache_dir) = absolute(request)?;
     let request = &request.at(&modules_dir, &cache_dir);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use model::{ComponentSet, is_minor};
-use proc::progress::{self, Phase};
+use sys::progress::{self, Phase};
 
 use crate::cache::Inputs;
 use crate::digest::{Fields, sha256};
@@ -132,7 +132,7 @@ impl Module {
         let phase = Phase::start(format!("resolve {}@{version}", set.main_module));
         let parent = dir.parent().ok_or_else(|| anyhow!("{} has no parent folder", dir.display()))?;
         fs::create_dir_all(parent).with_context(|| format!("failed to create the folder {}", parent.display()))?;
-        let work = Work(dir.with_extension(format!("unfinished-{}", proc::process::unique_name())));
+        let work = Work(dir.with_extension(format!("unfinished-{}", sys::process::unique_name())));
         fs::create_dir_all(&work.0).with_context(|| format!("failed to create the folder {}", work.0.display()))?;
 
         // The release's own go.mod contains the Go version it needs and, for staging repositories, the replacements.

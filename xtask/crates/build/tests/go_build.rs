@@ -101,7 +101,7 @@ fn target(arch: &str) -> Target {
 
 fn host() -> String {
     let shell = Shell::new().unwrap();
-    proc::exec::run(cmd!(shell, "go env GOHOSTARCH"), LONG).unwrap().stdout.trim().to_owned()
+    sys::exec::run(cmd!(shell, "go env GOHOSTARCH"), LONG).unwrap().stdout.trim().to_owned()
 }
 
 fn foreign() -> &'static str {
@@ -143,7 +143,7 @@ fn component_is_built_once_per_architecture() {
         if arch == host() {
             let shell = Shell::new().unwrap();
             let program = &built.path;
-            assert_eq!(proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.2.3");
+            assert_eq!(sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.2.3");
         }
     }
 }
@@ -336,12 +336,12 @@ fn tagged_workspace_has_the_tag_as_version() {
     for step in ["init", "add .", "-c user.name=t -c user.email=t@example.org commit -m one", "tag v1.99.0"] {
         let words = step.split(' ');
         let git = cmd!(shell, "git -C {tree} {words...}").env("GIT_CONFIG_GLOBAL", "/dev/null");
-        proc::exec::run(git, LONG).unwrap();
+        sys::exec::run(git, LONG).unwrap();
     }
     let built = fixture.build(&host(), Source::Checkout(tree)).unwrap();
     assert_eq!(built.version, "v1.99.0");
     let program = &built.path;
-    assert_eq!(proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.99.0 staged");
+    assert_eq!(sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.99.0 staged");
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn minor_is_built_from_its_own_folder() {
     let printed = |source: &str| {
         let built = fixture.build(&host(), source.parse().unwrap())?;
         let program = &built.path;
-        let said = proc::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr;
+        let said = sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr;
         Ok::<_, String>((built.version, said.trim().to_owned()))
     };
     let of_default = ("v1.2.3".to_owned(), "v1.2.3/0123456789abcdef0123456789abcdef01234567".to_owned());

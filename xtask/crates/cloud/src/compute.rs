@@ -8,10 +8,10 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use model::Secret;
-use proc::deadline::{Probe, until};
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sys::deadline::{Probe, until};
 
 use crate::fault::{Fault, Kind, plain};
 use crate::http::{self, Call, Planned};

@@ -1,7 +1,7 @@
 //! Errors of requests to a cloud, by what the user can do about them.
 
-use proc::deadline::WaitError;
-use proc::interrupt::Interrupted;
+use sys::deadline::WaitError;
+use sys::interrupt::Interrupted;
 
 /// The kind of a [`Fault`]; the command line has an exit code for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

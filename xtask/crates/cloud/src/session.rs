@@ -6,12 +6,12 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use model::Secret;
-use proc::deadline::{OnInterrupt, Probe, WaitError, until};
-use proc::interrupt::{self, Interrupted};
-use proc::progress;
 use reqwest::blocking::Client;
 use reqwest::{StatusCode, Url};
 use serde_json::Value;
+use sys::deadline::{OnInterrupt, Probe, WaitError, until};
+use sys::interrupt::{self, Interrupted};
+use sys::progress;
 
 use crate::config::Access;
 use crate::fault::{Fault, Kind};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model::Size;
-use proc::interrupt;
+use sys::interrupt;
 
 use crate::deb::Limit;
 use crate::http::{Client, Job};

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 use model::Size;
-use proc::{interrupt, progress};
+use sys::{interrupt, progress};
 
 use crate::http::{Client, Job};
 use crate::lock::Suite;
@@ -18,7 +18,7 @@ use crate::packages::Index;
 use crate::record::Record;
 use crate::release::Release;
 use crate::{Options, deb, digest};
-use proc::store;
+use sys::store;
 
 /// Bytes; the largest index that Debian has for an architecture has 60 000 000.
 const LARGEST_INDEX: u64 = 1 << 30;

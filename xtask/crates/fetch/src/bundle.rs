@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model::Target;
-use proc::interrupt;
-use proc::progress::Phase;
+use sys::interrupt;
+use sys::progress::Phase;
 
 use crate::digest::Sha256;
 use crate::http::human;
 use crate::lock::{Lock, Pin};
 use crate::machine;
 use crate::{Options, digest, sets};
-use proc::store::{self, Claim, Kind};
+use sys::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
 /// A manifest has one line for each package.

@@ -1,4 +1,4 @@
-//! Lists the content of the cache, and prunes it. An entry that is in use (`proc::hold`) is never removed.
+//! Lists the content of the cache, and prunes it. An entry that is in use (`sys::hold`) is never removed.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use jiff::Timestamp;
-use proc::{hold, interrupt};
 use serde::Serialize;
+use sys::{hold, interrupt};
 
 use crate::digest;
 use crate::tree::{self, Look};
-use proc::store;
+use sys::store;
 
 /// Kinds of entries: a folder below the cache whose items are the entries, and the word for an entry.
 const KINDS: [(&str, &str); 12] = [

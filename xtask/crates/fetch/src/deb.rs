@@ -9,10 +9,10 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, bail};
-use proc::interrupt;
+use sys::interrupt;
 
 use crate::digest::Sha256;
-use proc::store;
+use sys::store;
 
 /// The maximum content of a folder: a small archive can unpack to files that fill the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

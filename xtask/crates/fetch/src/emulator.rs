@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use model::{Machine, SystemEmulator};
-use proc::exec::{self, Shell};
 use serde::{Deserialize, Serialize};
+use sys::exec::{self, Shell};
 
 use crate::deb::Unpacker;
 use crate::elf;

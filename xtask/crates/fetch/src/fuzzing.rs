@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use proc::progress::Phase;
+use sys::progress::Phase;
 
 use crate::deb::{Limit, Unpacker};
 use crate::lock::{Lock, Pin, Set};

@@ -12,8 +12,8 @@ use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::Size;
-use proc::interrupt;
-use proc::progress::Phase;
+use sys::interrupt;
+use sys::progress::Phase;
 
 use crate::deb::Unpacker;
 use crate::digest::Sha256;

@@ -11,12 +11,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures::StreamExt;
 use model::Size;
-use proc::interrupt::{self, Interrupted};
-use proc::progress::Phase;
 use reqwest::StatusCode;
+use sys::interrupt::{self, Interrupted};
+use sys::progress::Phase;
 
 use crate::digest::{self, Sha256};
-use proc::store::{self, Claim, Kind};
+use sys::store::{self, Claim, Kind};
 
 /// Maximum number of parallel downloads.
 const PARALLEL: usize = 6;

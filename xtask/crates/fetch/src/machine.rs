@@ -8,7 +8,7 @@ use std::thread;
 
 use anyhow::{Context, bail};
 use model::{Machine, MachineFiles, Node, NodeImage, PackageUsed, Size, Target};
-use proc::progress::{self, Phase};
+use sys::progress::{self, Phase};
 
 use crate::archive::Archive;
 use crate::deb::Unpacker;
@@ -17,7 +17,7 @@ use crate::lock::Pin;
 use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Look, Tree};
 use crate::{Options, QemuChoice, digest, emulator, guest, plan};
-use proc::store;
+use sys::store;
 
 #[cfg(test)]
 mod tests;

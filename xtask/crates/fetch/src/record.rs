@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use jiff::Timestamp;
-use proc::progress;
-use proc::store::{self, Kind};
+use sys::progress;
+use sys::store::{self, Kind};
 
 use crate::lock::{Lock, Suite};
 use crate::release::Release;

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model::{Machine, Node, NodeImage, PackageUsed, Target};
-use proc::progress;
+use sys::progress;
 
 use crate::archive::Archive;
 use crate::guest::BUSYBOX_PACKAGE;
 use crate::lock::{Lock, Pin, Set, Suite};
 use crate::resolve::{self, Follow, Prefer};
 use crate::{Options, digest};
-use proc::store::{self, Kind};
+use sys::store::{self, Kind};
 
 /// Packages that are needed together.
 #[derive(Clone, Debug)]

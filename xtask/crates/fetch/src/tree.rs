@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use proc::hold;
+use sys::hold;
 
 use crate::deb::Unpacker;
 use crate::digest;
-use proc::store::{self, Claim, Kind};
+use sys::store::{self, Claim, Kind};
 
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use model::Target;
-use proc::interrupt;
-use proc::progress::{self, Phase};
+use sys::interrupt;
+use sys::progress::{self, Phase};
 
 use crate::Options;
 use crate::archive::Archive;
 use crate::http::counted;
 use crate::lock::Lock;
 use crate::sets::{self, Want};
-use proc::store::{self, Kind};
+use sys::store::{self, Kind};
 
 /// The sets that could not be resolved, by cause.
 type Problems = BTreeMap<String, Vec<String>>;

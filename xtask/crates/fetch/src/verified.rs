@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use proc::Scratch;
-use proc::exec::{self, ExecError, Shell, cmd};
-use proc::progress::Phase;
+use sys::Scratch;
+use sys::exec::{self, ExecError, Shell, cmd};
+use sys::progress::Phase;
 
 use crate::Options;
 

@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use proc::interrupt;
+use sys::interrupt;
 use tar::{Builder, EntryType, Header};
 
 use crate::digest::{self, Hashing};

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use model::ImageOrder;
-use proc::interrupt;
+use sys::interrupt;
 
 use crate::digest;
 use crate::image::{Blob, Image};
@@ -87,7 +87,7 @@ pub(crate) fn replace(
     name: &str,
     write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let (file, unfinished) = (dir.join(name), dir.join(format!("{UNFINISHED}{}-{name}", proc::process::unique_name())));
+    let (file, unfinished) = (dir.join(name), dir.join(format!("{UNFINISHED}{}-{name}", sys::process::unique_name())));
     let written = (|| {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&unfinished)?);
         write(&mut out)?;

@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use model::{ImageOrder, Images};
-use proc::interrupt;
 use serde::Serialize;
+use sys::interrupt;
 
 pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
 pub use layer::{Entries, Entry};
@@ -109,7 +109,7 @@ pub fn build_root(root: &Root, archive: &Path) -> anyhow::Result<Built> {
 ///
 /// # Errors
 /// A binary is missing or is not the audited one, a file cannot be written, an interrupt
-/// (`proc::interrupt::Interrupted` in the chain).
+/// (`sys::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Vec<Built>> {
     let mut built = Vec::new();
     let mut made = Vec::new();

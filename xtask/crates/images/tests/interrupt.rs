@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use images::Rules;
-use proc::interrupt::{self, Interrupted};
+use sys::interrupt::{self, Interrupted};
 
 /// A docker archive whose only layer is a sparse file: a hole of 4 EiB.
 fn archive(dir: &std::path::Path) -> PathBuf {

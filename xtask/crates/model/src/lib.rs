@@ -1,6 +1,6 @@
 //! Plain data that crosses stages: targets, artifacts, a running cluster, recorded history, events, outcomes.
 //!
-//! This crate reads no file, opens no socket and starts no process. A stage crate depends on this crate and on `proc`,
+//! This crate reads no file, opens no socket and starts no process. A stage crate depends on this crate and on `sys`,
 //! and never on another stage crate; so everything that two stages share is defined here.
 
 mod artifact;

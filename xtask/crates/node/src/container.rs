@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use images::{Built, Entries, Entry, Format};
 use model::{Artifacts, ImageOrder, Images, NodeImage};
-use proc::interrupt;
-use proc::run_dir::Scratch;
+use sys::interrupt;
+use sys::run_dir::Scratch;
 
 /// Folders that a system with a merged /usr also has under short names.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use proc::progress::Phase;
-use proc::{exec, hold, store};
 use ring::digest::{Context as Sha, SHA256};
+use sys::progress::Phase;
+use sys::{exec, hold, store};
 use xshell::{Shell, cmd};
 
 use crate::{Disk, Request, stage};

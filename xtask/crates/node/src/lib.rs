@@ -49,8 +49,8 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use model::{Artifact, BuildStep, Source};
-    use proc::exec::{self, Shell, cmd};
-    use proc::run_dir::Scratch;
+    use sys::exec::{self, Shell, cmd};
+    use sys::run_dir::Scratch;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use images::Format;
-use proc::interrupt;
+use sys::interrupt;
 
 use crate::Request;
 

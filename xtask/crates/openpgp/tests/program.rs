@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use pgp::composed::{ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
 use pgp::types::Password;
-use proc::exec::{self, ExecError, Shell, cmd};
 use rand::rngs::OsRng;
+use sys::exec::{self, ExecError, Shell, cmd};
 
 const TEXT: &str = "Origin: Test\nCodename: test\n";
 

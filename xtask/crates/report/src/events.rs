@@ -94,7 +94,7 @@ impl Inner {
 /// The events of a log. A truncated last line (the run was killed while writing it) is left out, and a `Note` reports
 /// that. Errors: the file is unreadable, or any other line is not an event.
 pub fn read(path: &Path) -> Result<Vec<Event>> {
-    let bytes = proc::foreign::read(path, LOG_BYTES)?;
+    let bytes = sys::foreign::read(path, LOG_BYTES)?;
     parse(&bytes).with_context(|| format!("in the event log {}", path.display()))
 }
 

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use proc::deadline::{self, OnInterrupt, Probe, WaitError};
-use proc::{interrupt, progress};
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder};
 use reqwest::header::HeaderValue;
 use serde::Serialize;
 use serde_json::Value;
+use sys::deadline::{self, OnInterrupt, Probe, WaitError};
+use sys::{interrupt, progress};
 
 use crate::app::{App, Installed};
 use crate::call::{Answer, Call};

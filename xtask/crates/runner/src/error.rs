@@ -1,6 +1,6 @@
 //! Errors of calls, and their exit codes.
 
-use proc::interrupt::Interrupted;
+use sys::interrupt::Interrupted;
 
 /// The exit codes are an interface: 2 usage, 3 no access, 4 conflict or busy, 5 the server or its limits, 6 refused by
 /// this program's rules, 130 interrupted.

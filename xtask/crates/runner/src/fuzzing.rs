@@ -73,7 +73,7 @@ fn waits(answer: &Answer) {
             assert!(!answer.is_success() || what == Next::Take);
             if let Next::Wait(time, _) = what {
                 assert!(time > Duration::ZERO);
-                let _ = proc::progress::elapsed(time);
+                let _ = sys::progress::elapsed(time);
             }
         }
     }

@@ -40,7 +40,7 @@ pub fn runners(runners: &[Runner], now: Timestamp, older: Duration) -> Vec<Delet
     for runner in runners.iter().filter(|runner| !runner.is_online() && !runner.busy) {
         let Some(name) = Name::parse(&runner.name) else { continue };
         let Some(age) = age(name.created, now).filter(|age| *age > older) else { continue };
-        let why = format!("offline, and made {} ago", proc::progress::elapsed(age));
+        let why = format!("offline, and made {} ago", sys::progress::elapsed(age));
         found.push(Deletion { id: runner.id.to_string(), name: runner.name.clone(), why });
     }
     found

@@ -4,10 +4,10 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use proc::{interrupt, progress};
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::redirect::Policy;
+use sys::{interrupt, progress};
 
 use crate::call::Answer;
 use crate::error::Error;

@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use futures::future::join_all;
 use model::history::History;
 use model::{Cluster, Control, ControlError, Event, GoldenValue, Outcome, ProfileInfo, StorageTable};
-use proc::interrupt;
+use sys::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -435,5 +435,5 @@ fn finished(
 }
 
 pub(crate) fn now() -> String {
-    proc::progress::timestamp()
+    sys::progress::timestamp()
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use model::history::{Compact, History, Meta, Texts};
-use proc::foreign;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sys::foreign;
 
 const META: &str = "meta.json";
 const REVISIONS: &str = "revisions.jsonl";

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use model::{Cluster, Event, Level, NodeInfo, Outcome, Upstream};
-use proc::exec::{self, ExecError};
-use proc::interrupt;
 use serde::Deserialize;
+use sys::exec::{self, ExecError};
+use sys::interrupt;
 
 use crate::engine::{Sink, now};
 
@@ -271,7 +271,7 @@ mod tests {
 
     /// The events for a file of lines that is written in two pieces.
     fn told(text: &str, cut: usize) -> anyhow::Result<(Vec<Event>, bool)> {
-        let scratch = proc::run_dir::Scratch::temporary("upstream")?;
+        let scratch = sys::run_dir::Scratch::temporary("upstream")?;
         let file = scratch.path().join("results.jsonl");
         let suite = suite();
         let order = Order {

@@ -9,9 +9,9 @@ use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
 use model::{Artifacts, Exit, MachineFiles, Profile, Target};
-use proc::process::Identity;
-use proc::run_dir::make_private_dir;
-use proc::{RunDir, interrupt, progress};
+use sys::process::Identity;
+use sys::run_dir::make_private_dir;
+use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::{Row, discard, median, table};

@@ -8,10 +8,10 @@ use ::boot::qemu::restore_by_hand;
 use ::boot::{Booted, Topology};
 use anyhow::Context;
 use model::{Exit, Target};
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::{RunDir, progress};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::{RunDir, progress};
 use targets::Catalogue;
 
 use super::boot::{self, Scratch, Vms, row};

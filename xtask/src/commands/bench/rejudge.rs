@@ -8,8 +8,8 @@ use std::time::Instant;
 use anyhow::Context;
 use judge::generate::{Shape, generate};
 use model::Event;
-use proc::exec::{self, Shell, cmd};
-use proc::{progress, run_dir};
+use sys::exec::{self, Shell, cmd};
+use sys::{progress, run_dir};
 
 use super::{Bench, LIMIT, Row, median};
 use crate::commands::rejudge::PEAK;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use model::Exit;
-use proc::exec::{Shell, cmd, run as exec};
+use sys::exec::{Shell, cmd, run as exec};
 use targets::Catalogue;
 use workflows::{Inputs, Kept, Keys, kept};
 

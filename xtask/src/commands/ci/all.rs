@@ -14,10 +14,10 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use model::{Exit, Target};
-use proc::progress::Lane;
-use proc::{Together, interrupt, progress};
 use report::verdict::worse;
 use report::{Child, Joint};
+use sys::progress::Lane;
+use sys::{Together, interrupt, progress};
 
 use super::{Ended, Setting, command, one, provider, way};
 use crate::args::ClusterArg;

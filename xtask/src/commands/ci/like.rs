@@ -4,7 +4,7 @@
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use model::{CiJob, Exit, Mode, Target};
-use proc::progress;
+use sys::progress;
 use targets::Catalogue;
 use workflows::Job;
 

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use boot::Booted;
 use model::Target;
-use proc::{RunDir, interrupt, progress, terminal};
+use sys::{RunDir, interrupt, progress, terminal};
 
 use super::{Setting, provider};
 use crate::args::ProviderArg;

@@ -93,7 +93,7 @@ fn of_runs(folders: &[PathBuf], usual: &Durations) -> anyhow::Result<Durations> 
 /// Adds the cases of one run. Returns the cost of a control plane if it is known: its share of the boot, times the
 /// average number of overlapping cases.
 fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Result<Option<u64>> {
-    let (events, _) = proc::run_dir::recorded(folder);
+    let (events, _) = sys::run_dir::recorded(folder);
     let (mut profiles, mut phases, mut sum) = (BTreeSet::new(), BTreeMap::new(), 0.0);
     for event in report::read(&events)? {
         match event {

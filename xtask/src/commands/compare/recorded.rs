@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use model::{Event, GoldenValue, Outcome};
-use proc::{foreign, run_dir};
 use ring::digest::{SHA256, digest};
+use sys::{foreign, run_dir};
 
 /// Largest masked value in bytes to read: the store refuses values over 1.5 MiB.
 const VALUE_BYTES: u64 = 16 << 20;

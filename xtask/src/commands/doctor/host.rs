@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use model::Target;
-use proc::exec::{self, Shell, cmd};
-use proc::ports::Survey;
-use proc::{Scratch, ports};
 use rustix::fs::{Access, StatVfsMountFlags};
+use sys::exec::{self, Shell, cmd};
+use sys::ports::Survey;
+use sys::{Scratch, ports};
 
 use super::Patient;
 use super::finding::{Finding, Status};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ::fetch::{Plan, QemuChoice, Reached};
 use boot::qemu::Accelerator;
 use model::{MachineFiles, Target};
-use proc::exec;
+use sys::exec;
 
 use super::Patient;
 use super::finding::{Finding, Status};
@@ -154,7 +154,7 @@ pub(crate) fn memory(patient: &Patient, target: Option<&Target>) -> Vec<Finding>
     let Some(target) = target else { return Vec::new() };
     let way = if patient.in_machine(target) { Way::Machine } else { Way::Native };
     let needs = |profiles| budget::memory(target, way, profiles);
-    let available = proc::host::available_memory();
+    let available = sys::host::available_memory();
     vec![judge_memory(available, needs(1), needs(patient.catalogue.profiles.len())).of(Some(target))]
 }
 

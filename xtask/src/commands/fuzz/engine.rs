@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use proc::exec::{self, ExecError, Shell, cmd};
-use proc::progress::Phase;
 use serde::Serialize;
+use sys::exec::{self, ExecError, Shell, cmd};
+use sys::progress::Phase;
 
 /// More than the largest corpus and its unpacked form take; a target that exceeds it keeps too much of its input.
 const MEMORY_MIB: u32 = 1024;
@@ -94,7 +94,7 @@ pub(super) fn run(program: &Path, order: &Order<'_>, phase: &Phase) -> anyhow::R
         Err(ExecError::Failed { tail, .. }) if log.input.is_some() => tail,
         Err(error) => return Err(error).with_context(|| format!("libFuzzer did not finish {target}")),
     };
-    if !log.instrumented && !proc::interrupt::requested() {
+    if !log.instrumented && !sys::interrupt::requested() {
         bail!("the program of {target} counts no coverage: the compiler ignored the flags of its build");
     }
     log.outcome.finding = log.finding(&tail)?;

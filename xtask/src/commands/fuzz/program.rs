@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use proc::exec::{self, Cmd, ExecError, Shell, cmd};
-use proc::progress::Phase;
+use sys::exec::{self, Cmd, ExecError, Shell, cmd};
+use sys::progress::Phase;
 
 /// Name of the package, of its program and of the profile of its instrumented build.
 const NAME: &str = "fuzz";

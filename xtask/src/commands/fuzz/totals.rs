@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::store::{self, Kind};
 use serde::{Deserialize, Serialize};
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::store::{self, Kind};
 
 use super::engine::Outcome;
 

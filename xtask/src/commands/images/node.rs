@@ -4,7 +4,7 @@ use std::path::Path;
 
 use images::Built;
 use model::{Exit, Target};
-use proc::progress;
+use sys::progress;
 use targets::Catalogue;
 
 use crate::args::{ImagesNodeOptions, MachineOptions, SourceOptions};

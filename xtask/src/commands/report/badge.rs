@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use model::Exit;
-use proc::progress;
 use report::{Badge, Expected, Gate};
+use sys::progress;
 use targets::Catalogue;
 
 use super::{gate, runs};

@@ -1,8 +1,8 @@
 //! `cargo xtask report diff`: how results changed between two runs.
 
 use model::Exit;
-use proc::progress;
 use report::{Diff, Results};
+use sys::progress;
 
 use super::runs;
 use crate::args::DiffOptions;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use model::{CiJob, Exit};
-use proc::{progress, run_dir};
 use report::{Child, Expected, Gate, Joint, Standing};
+use sys::{progress, run_dir};
 use targets::Catalogue;
 use workflows::{PlannedJob, Role};
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use model::{Exit, Secret};
-use proc::{deadline, interrupt, progress};
 use report::Object;
 use reqwest::blocking::{Client, Response};
 use reqwest::{StatusCode, Url};
+use sys::{deadline, interrupt, progress};
 
 use super::prow;
 use crate::args::GcsOptions;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use model::Exit;
-use proc::progress;
 use report::history::{Entry, appended, entries};
 use report::{Child, Results};
+use sys::progress;
 
 use super::runs;
 use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use model::{Event, Exit};
-use proc::{Together, progress};
 use report::{Child, Joint, Results};
+use sys::{Together, progress};
 
 use super::runs;
 use crate::args::MergeOptions;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, bail};
 use model::{Event, Exit};
-use proc::progress;
 use report::{Job, Object, Record};
+use sys::progress;
 
 use super::records;
 use crate::args::{JobOptions, ProwOptions};

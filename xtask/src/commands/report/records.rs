@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use proc::{foreign, progress, run_dir};
 use report::{Known, Picture, Record};
+use sys::{foreign, progress, run_dir};
 
 use crate::commands::run_folders::some_folders;
 use crate::paths::Paths;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use model::{Event, Exit};
-use proc::run_dir;
 use report::Child;
+use sys::run_dir;
 
 use crate::commands::run_folders::folders;
 use crate::failure::{Failure, OrExit};

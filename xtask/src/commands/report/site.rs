@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use model::Exit;
-use proc::progress;
 use report::history::Entry;
+use sys::progress;
 
 use super::{history, records, support};
 use crate::args::SiteOptions;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use model::Exit;
-use proc::progress;
 use report::{Arch, Record, Support, Tiers};
+use sys::progress;
 use targets::Catalogue;
 
 use super::{records, site};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use model::Exit;
-use proc::progress;
+use sys::progress;
 
 use crate::args::ValidateOptions;
 use crate::commands::print_json;

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, anyhow};
 use model::Exit;
-use proc::progress;
 use report::verdict::worse;
+use sys::progress;
 
 use super::runs;
 use crate::args::WriteOptions;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cloud::config::{self, Access};
 use cloud::{Fault, Microversion, Session};
 use model::Cloud;
-use proc::progress;
+use sys::progress;
 use targets::Catalogue;
 
 use super::stop::Stop;

@@ -8,9 +8,9 @@ use ::runner::{Error, Planned, plain};
 use cloud::Session;
 use cloud::compute::Compute;
 use jiff::Timestamp;
-use proc::progress;
 use serde::Serialize;
 use serde_json::json;
+use sys::progress;
 use targets::Catalogue;
 
 use super::stop::Stop;

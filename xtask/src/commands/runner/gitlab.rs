@@ -5,8 +5,8 @@ use std::path::Path;
 use ::runner::gitlab::{Ask, Gitlab, Owner};
 use ::runner::{Error, Name};
 use jiff::Timestamp;
-use proc::{interrupt, progress};
 use serde_json::json;
+use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use super::private::Private;

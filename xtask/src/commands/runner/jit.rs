@@ -5,8 +5,8 @@ use std::path::Path;
 use ::runner::github::JitRequest;
 use ::runner::{Error, check_name, plain, policy};
 use model::{Owner, Runner};
-use proc::{interrupt, progress};
 use serde_json::json;
+use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use super::private::Private;

@@ -2,8 +2,8 @@
 
 use ::runner::Error;
 use ::runner::github::Runner;
-use proc::progress;
 use serde_json::json;
+use sys::progress;
 
 use super::table::table;
 use super::{Ended, find, shown, value, with_github};

@@ -13,13 +13,13 @@ use ::runner::github::{Github, JitRequest};
 use ::runner::policy;
 use cloud::userdata::{Agent, AgentKind};
 use model::{Exit, Secret};
-use proc::daemon::tail;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::exec::{self, Shell, cmd};
-use proc::progress::{Phase, say};
-use proc::{Scratch, Spec, Supervised};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use serde_json::json;
+use sys::daemon::tail;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::exec::{self, Shell, cmd};
+use sys::progress::{Phase, say};
+use sys::{Scratch, Spec, Supervised};
 use targets::Catalogue;
 
 use super::stop::Stop;

@@ -1,7 +1,7 @@
 //! Helpers that the commands for machines share with those for runners.
 
 use ::runner::Planned;
-use proc::progress;
+use sys::progress;
 
 use super::stop::Stop;
 use super::{Ended, show_planned};

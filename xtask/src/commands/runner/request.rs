@@ -4,8 +4,8 @@ use std::path::Path;
 
 use cloud::request;
 use model::RequestForm;
-use proc::progress;
 use serde_json::{Map, Value};
+use sys::progress;
 use targets::Catalogue;
 
 use super::machines::show;

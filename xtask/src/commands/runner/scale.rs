@@ -7,8 +7,8 @@ use ::runner::github::{DEFAULT_GROUP, Github};
 use ::runner::scale::{self, Start, Startable};
 use ::runner::{Error, Scope};
 use jiff::Timestamp;
-use proc::progress;
 use serde_json::json;
+use sys::progress;
 use targets::Catalogue;
 
 use super::stop::Stop;

@@ -2,8 +2,8 @@
 
 use ::runner::Error;
 use cloud::{Fault, Kind};
-use proc::deadline::WaitError;
-use proc::interrupt::Interrupted;
+use sys::deadline::WaitError;
+use sys::interrupt::Interrupted;
 
 use super::Ended;
 use crate::failure::Failure;

@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 
 use ::runner::{Error, policy};
-use proc::progress;
 use serde_json::json;
+use sys::progress;
 
 use super::{Ended, Shown, shown, with_github};
 use crate::args::{TokenKind, TokenOptions};

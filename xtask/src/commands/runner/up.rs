@@ -15,8 +15,8 @@ use cloud::compute::{Compute, NewServer};
 use cloud::userdata::{Agent, Worker, render};
 use cloud::{Session, lookup, plan};
 use model::{Cloud, Runner, Secret, ServerShape, Target};
-use proc::progress::{Phase, say};
 use serde::Serialize;
+use sys::progress::{Phase, say};
 use targets::Catalogue;
 
 use super::stop::Stop;

@@ -9,8 +9,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cloud::userdata::{LARGEST, Worker, render};
 use model::{Exit, Secret};
-use proc::progress;
 use serde::Serialize;
+use sys::progress;
 use targets::Catalogue;
 
 use super::machine;

@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::Exit;
-use proc::exec::{Output, Shell, cmd, run as exec};
-use proc::progress;
+use sys::exec::{Output, Shell, cmd, run as exec};
+use sys::progress;
 
 use crate::args::DataOptions;
 use crate::failure::{Failure, OrExit};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
-use proc::exec::{ExecError, Shell, cmd, run as exec};
-use proc::progress;
+use sys::exec::{ExecError, Shell, cmd, run as exec};
+use sys::progress;
 
 use super::{EXAMPLES, RENDERED, files};
 use crate::args::LintOptions;

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use model::{Cluster, ClusterInfo, ProfileInfo, Shared, StoreInfo, TlsFiles};
-use proc::interrupt;
-use proc::progress::Phase;
-use proc::run_dir::write_private_file;
+use sys::interrupt;
+use sys::progress::Phase;
+use sys::run_dir::write_private_file;
 
 use client::Client;
 pub(crate) use config::{Access, Identity};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use model::Shared;
-use proc::deadline::{OnInterrupt, Probe, until};
 use serde_json::{Value, json};
+use sys::deadline::{OnInterrupt, Probe, until};
 
 use super::Request;
 use super::client::Client;
@@ -118,7 +118,7 @@ pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Res
         });
     match looked {
         Ok(()) => Ok(true),
-        Err(proc::deadline::WaitError::TimedOut { .. }) => Ok(false),
+        Err(sys::deadline::WaitError::TimedOut { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

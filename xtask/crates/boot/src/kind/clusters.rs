@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
-use proc::owner::Owner;
-use proc::{RunDir, Will, interrupt};
+use sys::owner::Owner;
+use sys::{RunDir, Will, interrupt};
 
 use super::engine::{Engine, Sysctls};
 use super::service::{self, Service};

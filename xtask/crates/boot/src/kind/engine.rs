@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use proc::exec::{self, ExecError};
+use sys::exec::{self, ExecError};
 use xshell::{Shell, cmd};
 
 /// Limit for a query, or a small command in a container.

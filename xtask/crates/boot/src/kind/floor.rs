@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use proc::RunDir;
-use proc::progress::Phase;
+use sys::RunDir;
+use sys::progress::Phase;
 
 use super::plane::{Paper, With};
 use super::{Ground, Request, prepare};

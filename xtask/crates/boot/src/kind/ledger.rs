@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use proc::RunDir;
-use proc::exec;
-use proc::owner::{self, Origin, Owner};
-use proc::progress;
-use proc::run_dir::make_private_dir;
 use serde::Deserialize;
 use serde_json::json;
+use sys::RunDir;
+use sys::exec;
+use sys::owner::{self, Origin, Owner};
+use sys::progress;
+use sys::run_dir::make_private_dir;
 use xshell::{Shell, cmd};
 
 use super::config::RUN;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use model::{Artifacts, Cluster, ClusterInfo, Control, NodeInfo, Profile, Target};
-use proc::progress::Phase;
-use proc::{RunDir, interrupt};
+use sys::progress::Phase;
+use sys::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Processes};
@@ -144,7 +144,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let awake = (profiles.len() > awake).then_some(awake);
     let resting = awake.is_some();
     let with = With { request, artifacts: &artifacts, run, ground: &ground, pki: &pki, factor, resting };
-    let made = proc::side_by_side(profiles, WIDTH, |profile| {
+    let made = sys::side_by_side(profiles, WIDTH, |profile| {
         make(&with, profile).with_context(|| format!("failed to start the profile `{}`", profile.name))
     })?;
     interrupt::check()?;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, Profile, ProfileInfo};
-use proc::RunDir;
-use proc::deadline::OnInterrupt;
-use proc::exec;
-use proc::run_dir::{make_private_dir, write_private_file};
+use sys::RunDir;
+use sys::deadline::OnInterrupt;
+use sys::exec;
+use sys::run_dir::{make_private_dir, write_private_file};
 use xshell::{Shell, cmd};
 
 use super::clusters::{Clusters, Node};
@@ -406,7 +406,7 @@ fn doors(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, Door
     kubeadms.extend(managers);
     let mut doors = BTreeMap::new();
     for (name, port) in names.into_iter().zip(FIRST_PORT..) {
-        let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
+        let outside = if name.ends_with("/peer") { 0 } else { sys::ports::free()? };
         let inside = kubeadms.get(&name).copied().unwrap_or(port);
         doors.insert(name, Door { inside, outside });
     }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use proc::deadline::{OnInterrupt, Probe, until};
 use serde_json::json;
+use sys::deadline::{OnInterrupt, Probe, until};
 
 use super::engine;
 use crate::agent::{ANSWER, Agent, AgentHost, Ground};

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use model::{Machine, MachineFiles, Target};
-use proc::deadline::{OnInterrupt, Probe, WaitError, until};
-use proc::progress::Phase;
-use proc::{Daemon, Scratch, Spec, daemon::tail};
 use serde::{Deserialize, Serialize};
+use sys::deadline::{OnInterrupt, Probe, WaitError, until};
+use sys::progress::Phase;
+use sys::{Daemon, Scratch, Spec, daemon::tail};
 
 /// Values of `-accel`.
 pub(crate) const KVM: &str = "kvm";
@@ -101,7 +101,7 @@ pub fn probed(host: &Target, target: &Target, files: &MachineFiles, cache: &Path
     let chosen = match try_guest(files, &arguments, cache, LIMITS) {
         Ok(()) => Accelerator { name: KVM.into(), reason: "a guest was tried and runs".into() },
         Err(error) => {
-            proc::interrupt::check()?;
+            sys::interrupt::check()?;
             tcg(format!("a guest was tried under KVM and failed: {error:#}"))
         }
     };
@@ -180,10 +180,10 @@ fn recall(file: &Path, key: &[String]) -> Option<Accelerator> {
 
 fn remember(file: &Path, known: Known) -> anyhow::Result<()> {
     let folder = file.parent().context("the file has no folder")?;
-    proc::run_dir::make_private_dir(folder)?;
+    sys::run_dir::make_private_dir(folder)?;
     // Another run may read or write it at the same time.
-    let draft = file.with_extension(format!("{}.part", proc::process::unique_name()));
-    proc::run_dir::write_private_file(&draft, &serde_json::to_vec(&known)?)?;
+    let draft = file.with_extension(format!("{}.part", sys::process::unique_name()));
+    sys::run_dir::write_private_file(&draft, &serde_json::to_vec(&known)?)?;
     Ok(std::fs::rename(&draft, file)?)
 }
 

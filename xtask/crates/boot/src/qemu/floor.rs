@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use model::Profile;
-use proc::daemon::tail;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::progress::Phase;
-use proc::{Daemon, RunDir, Spec};
 use reqwest::blocking::Client;
+use sys::daemon::tail;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::progress::Phase;
+use sys::{Daemon, RunDir, Spec};
 
 use super::vm::{self, Begin};
 use super::{BOOT, Job, ROOT, Request, initramfs, memory};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use proc::deadline::{OnInterrupt, Probe, until};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
+use sys::deadline::{OnInterrupt, Probe, until};
 
 use super::vm::{Ports, Vm};
 use crate::agent::{ANSWER, Agent, AgentHost, Ground};

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, ClusterInfo, Machine, MachineFiles, MachineInfo, Profile, StoreKind, Target};
-use proc::progress::{Phase, elapsed};
-use proc::{RunDir, interrupt};
+use sys::progress::{Phase, elapsed};
+use sys::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Saved};
@@ -164,7 +164,7 @@ impl Job<'_> {
                 interrupt::check()?;
                 place.remove();
                 let note = format!("the memory snapshot was removed and the guest boots cold: {error:#}");
-                proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
+                sys::progress::say(&format!("boot {}: {note}", self.request.target.name));
                 notes.push(note);
                 Ok(None)
             }
@@ -229,7 +229,7 @@ impl Job<'_> {
             let drafts = self.drafts(plan)?;
             self.send_files(&guest)?;
             let drafts: Vec<_> = drafts.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
-            proc::side_by_side(&drafts, plan.place.width, |draft| {
+            sys::side_by_side(&drafts, plan.place.width, |draft| {
                 let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.info.name.clone();
@@ -249,7 +249,7 @@ impl Job<'_> {
                 Ok(bytes) => {
                     let time = begin.elapsed() - time;
                     saved = Some(Saved { bytes, time });
-                    proc::progress::say(&format!(
+                    sys::progress::say(&format!(
                         "boot {}: memory snapshot saved, {} MiB, in {}",
                         self.request.target.name,
                         bytes >> 20,
@@ -262,7 +262,7 @@ impl Job<'_> {
                     guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).resume()?;
                     guest.set_clock()?;
                     let note = format!("failed to create a memory snapshot: {error:#}");
-                    proc::progress::say(&format!("boot {}: {note}", self.request.target.name));
+                    sys::progress::say(&format!("boot {}: {note}", self.request.target.name));
                     notes.push(note);
                 }
             }
@@ -298,7 +298,7 @@ impl Job<'_> {
         let Topology { profiles, node } = self.request.topology;
         let of_node = node.iter().flat_map(|request| node::listeners(&request.node));
         for (name, inside) in members::listeners(profiles).into_iter().chain(of_node).zip(FIRST_PORT..) {
-            let outside = if name.ends_with("/peer") { 0 } else { proc::ports::free()? };
+            let outside = if name.ends_with("/peer") { 0 } else { sys::ports::free()? };
             doors.insert(name, Door { inside, outside });
         }
         Ok(doors)

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use model::{LostTimers, MaskedValue};
-use proc::deadline::pause;
 use serde_json::{Value, json};
+use sys::deadline::pause;
 
 /// A monitor answers at once unless the host itself hangs.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ impl Qmp {
             if begin.elapsed() > IDLE {
                 bail!("the guest's CPUs were not all idle at any moment of {} s", IDLE.as_secs());
             }
-            proc::interrupt::check()?;
+            sys::interrupt::check()?;
             pause(LOOK_EVERY);
         }
     }
@@ -122,7 +122,7 @@ impl Qmp {
             if begin.elapsed() > MIGRATION {
                 bail!("the migration is still `{status}` after {} s", MIGRATION.as_secs());
             }
-            proc::interrupt::check()?;
+            sys::interrupt::check()?;
             pause(LOOK_EVERY);
         }
     }

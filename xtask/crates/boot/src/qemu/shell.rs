@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use proc::interrupt;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
+use sys::interrupt;
 
 use super::vm;
 

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
-use proc::hold;
-use proc::run_dir::{make_private_dir, write_private_file};
-use proc::{RunDir, Scratch};
 use ring::digest::{Context as Sha, SHA256};
 use serde::{Deserialize, Serialize};
+use sys::hold;
+use sys::run_dir::{make_private_dir, write_private_file};
+use sys::{RunDir, Scratch};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Folder below the cache.
@@ -251,7 +251,7 @@ fn blocks(file: &File) -> anyhow::Result<u64> {
     let (mut block, zeroes) = (vec![0; BLOCK], vec![0; BLOCK]);
     let mut at = 0;
     while let Some(data) = next_data(file, at)? {
-        proc::interrupt::check()?;
+        sys::interrupt::check()?;
         // The part of the block before the data is zero.
         at = data - data % BLOCK as u64;
         let length = fill(file, &mut block, at)?;

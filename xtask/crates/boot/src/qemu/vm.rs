@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use model::{Machine, MachineFiles};
-use proc::daemon::tail;
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::{Daemon, RunDir, Spec};
+use sys::daemon::tail;
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::{Daemon, RunDir, Spec};
 
 use super::backlog;
 use super::console::Console;
@@ -215,7 +215,7 @@ impl Vm {
         let ports = Ports { control: connected(&sockets.control, CONTROL)?, logs: connected(&sockets.logs, LOGS)? };
         // The monitor has answered, so all forwarded ports exist.
         if let Err(error) = backlog::widen(daemon.pid(), doors.len()) {
-            proc::progress::say(&format!("boot: simultaneous connections to the guest will be delayed: {error:#}"));
+            sys::progress::say(&format!("boot: simultaneous connections to the guest will be delayed: {error:#}"));
         }
         Ok((Vm { qmp: Mutex::new(qmp), console, daemon: Mutex::new(daemon), log }, ports))
     }

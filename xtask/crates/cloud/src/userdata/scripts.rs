@@ -165,7 +165,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::{Duration, Instant};
 
-    use proc::exec::{self, Shell, cmd};
+    use sys::exec::{self, Shell, cmd};
 
     use super::*;
 

@@ -6,8 +6,8 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use proc::{Scratch, interrupt};
 use serde::de::DeserializeOwned;
+use sys::{Scratch, interrupt};
 use tar::EntryType;
 
 use super::budget::{Budget, Stop};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-use proc::interrupt::{self, Interrupted};
+use sys::interrupt::{self, Interrupted};
 
 /// Visits that every archive is allowed.
 const VISITS: u64 = 100_000;

@@ -1,6 +1,6 @@
 //! Lists the images that an archive claims to contain, with all errors that can be found before a layer is opened.
 
-use proc::interrupt::Interrupted;
+use sys::interrupt::Interrupted;
 
 use crate::digest;
 use crate::spec::{self, Config, Descriptor, Index, Manifest, Platform, Saved};

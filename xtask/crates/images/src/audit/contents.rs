@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use model::{ByteOrder, ElfFacts};
-use proc::interrupt;
+use sys::interrupt;
 use tar::EntryType;
 
 use crate::digest::Hashing;

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use model::{ByteOrder, ElfFacts, NoProcessor};
-use proc::progress::Phase;
 use serde::Serialize;
+use sys::progress::Phase;
 
 use archive::Archive;
 use budget::Budget;
@@ -134,7 +134,7 @@ impl Audit {
 /// Audits every image of an archive.
 ///
 /// # Errors
-/// [`NoImage`], or the file cannot be read; an interrupt (`proc::interrupt::Interrupted` in the chain).
+/// [`NoImage`], or the file cannot be read; an interrupt (`sys::interrupt::Interrupted` in the chain).
 pub fn audit(file: &Path, rules: &Rules) -> anyhow::Result<Audit> {
     let budget = Budget::of(rules.max_size);
     let archive = Archive::open(file, rules, &budget)?;

@@ -173,7 +173,7 @@ fn serve(stream: TcpStream, shared: &Mutex<State>) {
     };
     drop(state);
     while hold && shared.lock().unwrap().held {
-        proc::deadline::pause(Duration::from_millis(2));
+        sys::deadline::pause(Duration::from_millis(2));
     }
     write(stream, status, &headers, &body);
 }

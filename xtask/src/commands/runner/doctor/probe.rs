@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use proc::exec::{self, Shell, cmd};
+use sys::exec::{self, Shell, cmd};
 
 /// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);

@@ -6,8 +6,8 @@ use ::runner::gc::SERVER_RUNNER;
 use ::runner::github::{Github, Runner};
 use cloud::Session;
 use cloud::compute::{Compute, NewServer, Server};
-use proc::deadline::{OnInterrupt, Probe, until};
-use proc::progress::{Phase, say};
+use sys::deadline::{OnInterrupt, Probe, until};
+use sys::progress::{Phase, say};
 
 use super::super::stop::Stop;
 
