@@ -202,8 +202,8 @@ fn every_command_reports_each_error_in_the_target_data() {
     let place = Place::new();
     let data = place.root.join("data");
     targets_copy(&data);
-    edit(&data.join("amd64.yaml"), "name:", "bogus: 1\nname:");
-    edit(&data.join("arm64.yaml"), "name: arm64", "name: 7");
+    edit(&data.join("architectures/amd64.yaml"), "name:", "bogus: 1\nname:");
+    edit(&data.join("architectures/arm64.yaml"), "name: arm64", "name: 7");
     let data = data.display().to_string();
     for command in ["ci", "build", "up", "targets"] {
         let ended = place.run(&[command, "--targets", &data]).expect(96, &[]);
@@ -261,7 +261,7 @@ fn images_are_built_from_binaries_and_audited() {
     // Audits the same image with other facts about the architecture.
     let data = place.root.join("data");
     targets_copy(&data);
-    edit(&data.join("riscv64.yaml"), "machine: 243", "machine: 62");
+    edit(&data.join("architectures/riscv64.yaml"), "machine: 243", "machine: 62");
     let data = data.display().to_string();
     let ended = place.run(&["images", "audit", "out/oci", "--targets", &data]).expect(100, &["3 findings"]);
     assert!(ended.stdout.contains("/usr/local/bin/etcd, of layer 0, is for machine 243"), "{}", ended.stdout);

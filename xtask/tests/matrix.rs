@@ -147,10 +147,10 @@ fn options_select_the_jobs() {
     assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64"]), ["riscv64-native", "riscv64-vm-quick"]);
     assert_eq!(of(&["--only", "riscv64", "--runners", "rise-riscv64", "--no-self-hosted"]), ["riscv64-vm-quick"]);
     assert_eq!(of(&["--only", "riscv64,loong64", "--mode", "user"]), ["loong64-build", "riscv64-user-quick"]);
-    assert_eq!(of(&["--changed", "targets/ppc64le.lock"]), ["ppc64le-vm-quick"]);
+    assert_eq!(of(&["--changed", "targets/architectures/ppc64le.lock"]), ["ppc64le-vm-quick"]);
     assert_eq!(of(&["--changed", "README.md,xtask/README.md"]), [""; 0]);
     let list = place.root.join("list");
-    std::fs::write(&list, "README.md\ntargets/arm64.yaml\n").unwrap();
+    std::fs::write(&list, "README.md\ntargets/architectures/arm64.yaml\n").unwrap();
     assert_eq!(of(&["--changed", &format!("@{}", list.display())]), ["arm64-native"]);
     assert_eq!(of(&["--machines"]), ["github-amd64-machine", "github-arm64-machine"]);
     for (args, parts) in [

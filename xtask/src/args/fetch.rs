@@ -29,7 +29,7 @@ pub(crate) struct FetchOptions {
     /// Fail with a list of the missing files instead of downloading anything
     #[arg(long)]
     pub(crate) offline: bool,
-    /// Resolve the packages again and write targets/<ARCH>.lock
+    /// Resolve the packages again and write targets/architectures/<ARCH>.lock
     #[arg(long, conflicts_with_all = ["cluster", "kind", "offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
     /// Write all needed packages into one archive, for a machine without network

@@ -24,14 +24,9 @@ pub(crate) fn module_doc(file: &File) -> Option<String> {
     (!documented).then(|| fault(file, 1, "the file must begin with `//! ` and describe what it contains"))
 }
 
-/// Whether the path is a `targets/NAME.yaml` of an architecture.
+/// Whether the path is the file of an architecture.
 pub(crate) fn is_target(path: &str) -> bool {
-    let name = path.strip_prefix("targets/").and_then(|name| name.strip_suffix(".yaml"));
-    name.is_some_and(|name| {
-        let others =
-            ["components", "durations", "expectations", "images", "matrix", "node", "profiles", "requests", "runners"];
-        !name.contains('/') && !others.contains(&name)
-    })
+    path.starts_with("targets/architectures/") && path.ends_with(".yaml")
 }
 
 /// The values of `name` and `aliases` in a target file, in lower case.
@@ -50,7 +45,7 @@ pub(crate) fn architecture_names(file: &File, names: &BTreeSet<String>) -> Vec<S
     for (line, text) in numbered(file) {
         let text = text.to_lowercase();
         if let Some(name) = names.iter().find(|name| text.contains(*name)) {
-            let rule = format!("`{name}` names an architecture: facts about one belong in targets/*.yaml");
+            let rule = format!("`{name}` names an architecture: facts about one belong in targets/architectures/");
             faults.push(fault(file, line, &rule));
         }
     }
@@ -300,14 +295,8 @@ mod tests {
             names_of_target("# x\nname: riscv64\ntitle: y\naliases: [riscv64gc, A-1]  # and why\n"),
             ["riscv64", "riscv64gc", "a-1"]
         );
-        assert!(is_target("targets/new.yaml"));
-        for other in [
-            "targets/components.yaml",
-            "targets/durations.yaml",
-            "targets/resources/1.36.yaml",
-            "new.yaml",
-            "targets/a.lock",
-        ] {
+        assert!(is_target("targets/architectures/new.yaml"));
+        for other in ["targets/components.yaml", "new.yaml", "targets/architectures/a.lock"] {
             assert!(!is_target(other), "{other}");
         }
     }

@@ -277,7 +277,7 @@ mod tests {
             assert!(fixture.cached("debian/pool").iter().all(|name| !name.ends_with(".part")));
         }
         fs::write(&file, &good).unwrap();
-        fs::write(fixture.options.targets_dir.join("x.lock"), "").unwrap();
+        fs::write(fixture.options.targets_dir.join("architectures/x.lock"), "").unwrap();
         let error = import_into(&fixture, &file).unwrap_err();
         assert!(error.contains("no lock in targets/ names") && error.contains("busybox-static"), "{error}");
     }

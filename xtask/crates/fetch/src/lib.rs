@@ -2,7 +2,7 @@
 //! downloads packages.
 //!
 //! The public surface is [`machine`], and [`plan`] for a dry run. The packages are data: `machine:` in a target file
-//! lists those of a guest, `targets/node.yaml` the additional ones of a node, and `targets/<arch>.lock` the exact
+//! lists those of a guest, `targets/node.yaml` the additional ones of a node, and `targets/architectures/<arch>.lock` the exact
 //! files. A package is trusted through the lock, which was made from the archive's signed index; if the lock does not
 //! cover it, it is trusted through that index directly. Nothing here starts a VM.
 

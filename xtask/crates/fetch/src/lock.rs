@@ -1,4 +1,4 @@
-//! `targets/<arch>.lock`: the packages of an architecture's VM, and of QEMU for hosts of it, pinned by digest.
+//! `targets/architectures/<arch>.lock`: the packages of an architecture's VM, and of QEMU for hosts of it, pinned by digest.
 //!
 //! A set is a list of packages that belong together: `guest`, `node`, or `qemu-<target>`. The lock contains the names
 //! from which a set was resolved, so that a lock older than its target file is noticed. Files of the same format in the

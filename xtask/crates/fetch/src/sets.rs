@@ -201,9 +201,9 @@ impl Settled {
     }
 }
 
-/// `targets/<name>.lock`.
+/// `targets/architectures/<name>.lock`.
 pub(crate) fn lock_file(targets_dir: &Path, target: &str) -> PathBuf {
-    targets_dir.join(format!("{target}.lock"))
+    targets_dir.join(format!("architectures/{target}.lock"))
 }
 
 /// The path of a package in the cache.

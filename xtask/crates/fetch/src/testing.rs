@@ -182,7 +182,7 @@ impl Fixture {
     pub(crate) fn new() -> Fixture {
         let (dir, server, key) = (TempDir::new(), Server::new(), key());
         let targets_dir = dir.path().join("targets");
-        fs::create_dir_all(&targets_dir).unwrap();
+        fs::create_dir_all(targets_dir.join("architectures")).unwrap();
         let keys = key.to_public_key().to_armored_string(pgp::composed::ArmorOptions::default()).unwrap();
         fs::write(targets_dir.join("debian-archive-keys.asc"), format!("For tests.\n{keys}")).unwrap();
         let options = Options {

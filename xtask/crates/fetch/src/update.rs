@@ -1,4 +1,4 @@
-//! Rewrites `targets/<arch>.lock` from the signed indexes.
+//! Rewrites `targets/architectures/<arch>.lock` from the signed indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! System VMs as values: the machine of a target file, and the files from which a VM is started.
 //!
-//! The field comments are the reference for `machine:` in `targets/<name>.yaml`. The files come from the fetch stage
+//! The field comments are the reference for `machine:` in `targets/architectures/<name>.yaml`. The files come from the fetch stage
 //! and go to the boot stage.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The sources of the CI job matrix: `ci` of `targets/<name>.yaml`, and `targets/matrix.yaml`.
+//! The sources of the CI job matrix: `ci` of `targets/architectures/<name>.yaml`, and `targets/matrix.yaml`.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,7 @@ use crate::store::StoreKind;
 use crate::machine::Machine;
 use crate::matrix::Ci;
 
-/// One CPU architecture: `targets/<name>.yaml`.
+/// One CPU architecture: `targets/architectures/<name>.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {

@@ -15,6 +15,8 @@ use crate::problem::{Invalid, Problem};
 use crate::read::Files;
 use crate::rules;
 
+/// The folder of the architectures, one file each.
+const ARCHITECTURES: &str = "architectures/";
 const COMPONENTS: &str = "components.yaml";
 const DURATIONS: &str = "durations.yaml";
 const EXPECTATIONS: &str = "expectations.yaml";
@@ -28,6 +30,10 @@ const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
 const UPSTREAM: &str = "upstream.yaml";
+
+/// The files that are read by name.
+const TOP: [&str; 11] =
+    [COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, KIND, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM];
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
@@ -47,6 +53,9 @@ struct Expectations {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Resources {
+    /// An older release, whose rows are also those of this one, except for the given rows.
+    base: Option<String>,
+    #[serde(default)]
     resources: Vec<StoredResource>,
 }
 
@@ -54,6 +63,9 @@ struct Resources {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Golden {
+    /// See [`Resources::base`].
+    base: Option<String>,
+    #[serde(default)]
     values: Vec<GoldenValue>,
 }
 
@@ -130,8 +142,15 @@ impl<'a> Parser<'a> {
         for name in self.files.keys().filter(|name| name.ends_with(".yml")) {
             self.refuse(name, "must be named .yaml; other names are not read");
         }
-        if !self.files.keys().any(|name| is_target(name)) {
-            self.refuse("", "has no architecture; add NAME.yaml");
+        let unknown = |name: &&String| name.ends_with(".yaml") && !name.contains('/') && !TOP.contains(&name.as_str());
+        for name in self.files.keys().filter(unknown) {
+            self.refuse(
+                name,
+                format!("unknown; valid: {}; an architecture belongs in {ARCHITECTURES}", TOP.join(", ")),
+            );
+        }
+        if self.architectures().is_empty() {
+            self.refuse("", format!("has no architecture; add {ARCHITECTURES}NAME.yaml"));
         }
     }
 
@@ -144,8 +163,7 @@ impl<'a> Parser<'a> {
     /// their file has problems.
     fn targets(&mut self, components: Option<&Components>, matrix: Option<&MatrixData>) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
-        for name in self.files.keys().filter(|name| is_target(name)) {
-            let stem = name.trim_end_matches(".yaml");
+        for (name, stem) in self.folder(ARCHITECTURES) {
             let check = |file: &mut Document<'_>, content: &Target| {
                 rules::target(file, stem, content, components, &targets);
                 // For a misnamed file, each of its jobs would repeat the same problem.
@@ -162,20 +180,30 @@ impl<'a> Parser<'a> {
 
     fn resources(&mut self) -> BTreeMap<String, Vec<StoredResource>> {
         let mut tables = BTreeMap::new();
-        for name in self.files.keys().filter(|name| name.starts_with(RESOURCES) && name.ends_with(".yaml")) {
-            let minor = name.trim_start_matches(RESOURCES).trim_end_matches(".yaml");
-            let table = self.file(name, |file, content: &Resources| rules::resources(file, minor, &content.resources));
-            tables.extend(table.map(|table| (minor.to_owned(), table.resources)));
+        for (name, minor) in self.releases(RESOURCES) {
+            let check = |file: &mut Document<'_>, content: &Resources| {
+                let base = rules::base(file, minor, content.base.as_deref(), &tables);
+                rules::resources(file, &content.resources, base);
+            };
+            if let Some(Resources { base, resources }) = self.file(name, check) {
+                let base = base.and_then(|base| tables.get(&base)).cloned().unwrap_or_default();
+                tables.insert(minor.to_owned(), replaced(base, resources, rules::same_resource));
+            }
         }
         tables
     }
 
     fn golden(&mut self) -> BTreeMap<String, Vec<GoldenValue>> {
         let mut tables = BTreeMap::new();
-        for name in self.files.keys().filter(|name| name.starts_with(GOLDEN) && name.ends_with(".yaml")) {
-            let minor = name.trim_start_matches(GOLDEN).trim_end_matches(".yaml");
-            let table = self.file(name, |file, content: &Golden| rules::golden(file, minor, &content.values));
-            tables.extend(table.map(|table| (minor.to_owned(), table.values)));
+        for (name, minor) in self.releases(GOLDEN) {
+            let check = |file: &mut Document<'_>, content: &Golden| {
+                let base = rules::base(file, minor, content.base.as_deref(), &tables);
+                rules::golden(file, &content.values, base);
+            };
+            if let Some(Golden { base, values }) = self.file(name, check) {
+                let base = base.and_then(|base| tables.get(&base)).cloned().unwrap_or_default();
+                tables.insert(minor.to_owned(), replaced(base, values, rules::same_value));
+            }
         }
         tables
     }
@@ -237,7 +265,20 @@ impl<'a> Parser<'a> {
 
     /// The names of the architectures' files, valid or not.
     fn architectures(&self) -> Vec<&'a str> {
-        self.files.keys().filter(|name| is_target(name)).map(|name| name.trim_end_matches(".yaml")).collect()
+        self.folder(ARCHITECTURES).into_iter().map(|(_, stem)| stem).collect()
+    }
+
+    /// The YAML files in a folder: name and stem.
+    fn folder(&self, folder: &str) -> Vec<(&'a str, &'a str)> {
+        let stem = |name: &'a String| Some((name.as_str(), name.strip_prefix(folder)?.strip_suffix(".yaml")?));
+        self.files.keys().filter_map(stem).collect()
+    }
+
+    /// The files in a folder that are named after a release, the oldest first.
+    fn releases(&self, folder: &str) -> Vec<(&'a str, &'a str)> {
+        let mut files = self.folder(folder);
+        files.sort_by_key(|(_, minor)| rules::major_minor(minor));
+        files
     }
 
     /// The content of one file, checked by its rules. None if it does not have the right form.
@@ -261,7 +302,7 @@ impl<'a> Parser<'a> {
         content
     }
 
-    fn refuse(&mut self, name: &str, rule: &str) {
+    fn refuse(&mut self, name: &str, rule: impl Into<String>) {
         let file = if name.is_empty() { self.label.to_owned() } else { format!("{}/{name}", self.label) };
         self.problems.push(Problem { file, line: 0, column: 0, path: String::new(), rule: rule.into() });
     }
@@ -279,9 +320,14 @@ pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Inval
     content.filter(|_| problems.is_empty()).ok_or(invalid(problems))
 }
 
-fn is_target(name: &str) -> bool {
-    name.ends_with(".yaml")
-        && !name.contains('/')
-        && ![COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, KIND, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM]
-            .contains(&name)
+/// The base with its rows replaced by those for the same thing; the other rows are added.
+fn replaced<T>(base: Vec<T>, rows: Vec<T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let mut table = base;
+    for row in rows {
+        match table.iter_mut().find(|old| same(old, &row)) {
+            Some(old) => *old = row,
+            None => table.push(row),
+        }
+    }
+    table
 }

@@ -8,11 +8,12 @@ use serde_yaml::{Mapping, Value};
 use targets::{Catalogue, Files, table};
 
 /// Optional keys. Deleting any other key must be an error that names it.
-const OPTIONAL: [&str; 59] = [
+const OPTIONAL: [&str; 60] = [
     "apiserver",
     "apiservers",
     "arch",
     "arguments",
+    "base",
     "checkout_dir",
     "ci",
     "commit",
@@ -80,11 +81,27 @@ const FREE: [&str; 10] =
 #[test]
 fn the_committed_files_load() {
     let catalogue = Catalogue::load(&folder()).unwrap_or_else(|invalid| panic!("{invalid}"));
-    let names: Vec<_> = catalogue.targets.iter().map(|target| format!("{}.yaml", target.name)).collect();
+    let names: Vec<_> = catalogue.targets.iter().map(|target| format!("architectures/{}.yaml", target.name)).collect();
     assert_eq!(names, target_files());
     assert_eq!(catalogue.resources("v1.36.3").unwrap().len(), 60);
     assert_eq!(catalogue.resources("v1.35.4").unwrap().len(), 58);
     assert_eq!(catalogue.resources("1.34").unwrap().len(), 58);
+    assert_eq!([catalogue.golden("1.34"), catalogue.golden("1.35")], [catalogue.golden("1.36"); 2]);
+}
+
+#[test]
+fn tables_of_releases_contain_the_rows_of_their_base() {
+    let catalogue = Catalogue::load(&folder()).unwrap();
+    let stored_as = |minor, plural: &str| {
+        let row = catalogue.resources(minor).unwrap().iter().find(|row| row.resource.plural == plural);
+        row.map(|row| row.stored_as.as_str())
+    };
+    let of = |plural| ["1.34", "1.35", "1.36"].map(|minor| stored_as(minor, plural).unwrap_or("none"));
+    assert_eq!(of("configmaps"), ["v1/ConfigMap"; 3]);
+    let (old, new) = ("resource.k8s.io/v1beta2/DeviceClass", "resource.k8s.io/v1/DeviceClass");
+    assert_eq!(of("deviceclasses"), [old, new, new]);
+    let new = "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy";
+    assert_eq!(of("mutatingadmissionpolicies"), ["none", "none", new]);
 }
 
 #[test]
@@ -192,7 +209,7 @@ riscv64  RISC-V, 64 bit                riscv64gc             qemu-riscv64 or qem
     for row in squeezed(expected) {
         assert!(rows.contains(&row), "{row:?} is not in\n{text}");
     }
-    let names: Vec<String> = rows.iter().skip(1).map(|row| format!("{}.yaml", row[0])).collect();
+    let names: Vec<String> = rows.iter().skip(1).map(|row| format!("architectures/{}.yaml", row[0])).collect();
     assert_eq!(names, target_files());
     let column = |line: &str, cell: &str| line.find(cell).unwrap();
     let heading = text.lines().next().unwrap();
@@ -386,7 +403,7 @@ fn files() -> Files {
         "node.yaml",
         "profiles.yaml",
         "requests.yaml",
-        "resources/1.36.yaml",
+        "resources/1.34.yaml",
         "runners.yaml",
         "upstream.yaml",
     ]
@@ -417,13 +434,11 @@ fn files() -> Files {
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()
 }
 
-/// The files of architectures, which are those with an ELF header: "riscv64.yaml". Sorted.
+/// The files of architectures: "architectures/riscv64.yaml". Sorted.
 fn target_files() -> Vec<String> {
-    let names = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let is_target = |name: &String| {
-        name.ends_with(".yaml") && fs::read_to_string(folder().join(name)).unwrap().lines().any(|line| line == "elf:")
-    };
-    let mut names: Vec<String> = names.filter(is_target).collect();
+    let names = fs::read_dir(folder().join("architectures")).unwrap();
+    let names = names.map(|entry| format!("architectures/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".yaml")).collect();
     names.sort();
     assert!(names.len() >= 5, "only {names:?}");
     names

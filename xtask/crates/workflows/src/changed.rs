@@ -39,6 +39,6 @@ fn is_document(file: &str, documents: &[String]) -> bool {
 
 /// The files that only one architecture reads.
 fn is_of(file: &str, target: &Target) -> bool {
-    let name = file.strip_prefix("targets/").unwrap_or_default();
+    let name = file.strip_prefix("targets/architectures/").unwrap_or_default();
     name == format!("{}.yaml", target.name) || name == format!("{}.lock", target.name)
 }

@@ -159,7 +159,7 @@ fn outdated_index_must_not_be_older_than_a_used_one() {
     fixture.date -= SignedDuration::from_hours(1);
     fixture.publish();
     fixture.target.machine.as_mut().unwrap().kernel = "linux-image-x".into();
-    fs::remove_file(fixture.options.targets_dir.join("x.lock")).unwrap();
+    fs::remove_file(fixture.options.targets_dir.join("architectures/x.lock")).unwrap();
     refused(&fixture, &["older than the one of", "--debian-mirror"]);
 }
 
@@ -327,7 +327,7 @@ fn remains_of_a_killed_process_are_swept() {
 fn set_that_cannot_be_resolved_stays_unchanged() {
     let mut fixture = Fixture::new();
     lock(&fixture);
-    let file = fixture.options.targets_dir.join("x.lock");
+    let file = fixture.options.targets_dir.join("architectures/x.lock");
     let before = fs::read_to_string(&file).unwrap();
     fixture.packages.retain(|package| package.name != "libc6");
     fixture.packages.push(Package::new("libc6", "1.9", "", &[]));

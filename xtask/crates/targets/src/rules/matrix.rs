@@ -1,4 +1,4 @@
-//! Rules for `targets/matrix.yaml`, and for `ci` of `targets/<name>.yaml`.
+//! Rules for `targets/matrix.yaml`, and for `ci` of `targets/architectures/<name>.yaml`.
 
 use model::{Ci, MatrixData, Mode, Owner, Profile, Runner, Target, Way};
 

@@ -3,29 +3,30 @@
 use model::{Resource, StoredResource};
 use serde_json::Value;
 
-use super::words::{is_major_minor, is_relative_path, placeholders, unknown_placeholder};
+use super::words::{is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 
 /// Fields that the creator of the object fills in.
 const STUB_PLACEHOLDERS: [&str; 1] = ["namespace"];
 
-/// Checks one storage table. `minor` is the file's name without `.yaml`.
-pub(crate) fn resources(file: &mut Document<'_>, minor: &str, rows: &[StoredResource]) {
-    file.require(is_major_minor(minor), at![], format!("the file must be named after a release, 1.36; found {minor}"));
-    file.require(!rows.is_empty(), at!["resources"], "must have at least one resource");
+/// Checks one storage table, or its differences from `base`.
+pub(crate) fn resources(file: &mut Document<'_>, rows: &[StoredResource], base: &[StoredResource]) {
+    file.require(!(rows.is_empty() && base.is_empty()), at!["resources"], "must have at least one resource");
     for (i, row) in rows.iter().enumerate() {
         let StoredResource { resource, stored_as, name, stub } = row;
         check_resource(file, i, resource);
-        let same = |other: &&StoredResource| identity(&other.resource) == identity(resource);
-        if rows[..i].iter().any(|earlier| same(&earlier)) {
+        if rows[..i].iter().any(|earlier| same_resource(earlier, row)) {
             let rule = format!("{} of {} has a row already", resource.plural, resource.api_version());
             file.refuse(at!["resources", i, "resource"], rule);
         }
         // Two objects under one key would overwrite each other.
-        if rows[..i].iter().any(|earlier| earlier.resource.stored_at == resource.stored_at && earlier.name == *name) {
+        let kept = base.iter().filter(|old| !rows.iter().any(|row| same_resource(old, row)));
+        let mut others = rows[..i].iter().chain(kept);
+        if others.any(|other| other.resource.stored_at == resource.stored_at && other.name == *name) {
             let rule = format!("another row makes {}/{name} already; choose another name", resource.stored_at);
             file.refuse(at!["resources", i, "name"], rule);
         }
+        file.require(!base.contains(row), at!["resources", i], "is the same in `base`; delete it");
         let parts: Vec<_> = stored_as.split('/').collect();
         let is_kind = matches!(parts.len(), 2 | 3) && parts.iter().all(|part| !part.is_empty());
         let is_kind = is_kind && parts.last() == Some(&resource.kind.as_str());
@@ -35,6 +36,11 @@ pub(crate) fn resources(file: &mut Document<'_>, minor: &str, rows: &[StoredReso
         file.require(is_name, at!["resources", i, "name"], "must be an object's name");
         check_stub(file, i, stub);
     }
+}
+
+/// Whether both rows are about one resource in one version.
+pub(crate) fn same_resource(a: &StoredResource, b: &StoredResource) -> bool {
+    identity(&a.resource) == identity(&b.resource)
 }
 
 fn identity(resource: &Resource) -> (&str, &str, &str) {

@@ -1,4 +1,4 @@
-//! Rules for `targets/<name>.yaml`.
+//! Rules for `targets/architectures/<name>.yaml`.
 
 use std::collections::BTreeMap;
 

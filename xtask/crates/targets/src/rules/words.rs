@@ -17,10 +17,15 @@ pub(super) fn is_relative_path(text: &str) -> bool {
     !text.is_empty() && text.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-/// "MAJOR.MINOR".
+/// "MAJOR.MINOR" as numbers.
+pub(crate) fn major_minor(text: &str) -> Option<(u32, u32)> {
+    let number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok()).flatten();
+    let (major, minor) = text.split_once('.')?;
+    Some((number(major)?, number(minor)?))
+}
+
 pub(super) fn is_major_minor(text: &str) -> bool {
-    let number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
-    text.split_once('.').is_some_and(|(major, minor)| number(major) && number(minor))
+    major_minor(text).is_some()
 }
 
 /// The names in `{name}`. Braces around anything else, as in JSON, are not placeholders.

@@ -16,8 +16,8 @@ targets/runners.yaml:17:14: machines[2].runner: matrix.yaml has no runner gift; 
             "matrix.yaml",
             "arch: one",
             "arch: eins",
-            "targets/matrix.yaml:3:11: runners[0].arch: eins is not one of one, two
-targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins",
+            "targets/architectures/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; hosted is eins
+targets/matrix.yaml:3:11: runners[0].arch: eins is not one of one, two",
         ),
         (
             "matrix.yaml",
@@ -36,9 +36,9 @@ targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one its
             "matrix.yaml",
             "owner: own",
             "owner: github",
-            "targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
-targets/runners.yaml:16:45: machines[1].agent: must not be given: the provider brings its own
-targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
+            "targets/architectures/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600
+targets/matrix.yaml:10:13: runners[1].labels: must be one label of GitHub's own, such as ubuntu-24.04; else it is `donated`
+targets/runners.yaml:16:45: machines[1].agent: must not be given: the provider brings its own",
         ),
         (
             "matrix.yaml",
@@ -95,78 +95,78 @@ targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 360; found 600",
 fn way_rules() {
     check(&[
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "{mode: native, runner: hosted, minutes: 30}",
             "{mode: native, runner: hostd, minutes: 30}",
-            "targets/one.yaml:20:30: ci.ways[0].runner: hostd is not one of hosted, board, gift",
+            "targets/architectures/one.yaml:20:30: ci.ways[0].runner: hostd is not one of hosted, board, gift",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "{mode: native, runner: hosted, minutes: 30}",
             "{mode: native, runner: board, minutes: 30}",
-            "targets/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; board is two",
+            "targets/architectures/one.yaml:20:30: ci.ways[0].runner: native needs a runner that is one itself; board is two",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "mode: native",
             "mode: vm",
-            "targets/one.yaml:20:14: ci.ways[0].mode: needs `machine`, which is missing",
+            "targets/architectures/one.yaml:20:14: ci.ways[0].mode: needs `machine`, which is missing",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "mode: native",
             "mode: user",
-            "targets/one.yaml:20:14: ci.ways[0].mode: hosted is one itself: that is native",
+            "targets/architectures/one.yaml:20:14: ci.ways[0].mode: hosted is one itself: that is native",
         ),
         (
-            "two.yaml",
+            "architectures/two.yaml",
             "emulator: {commands: [qemu-two], package: qemu-user}\n",
             "",
-            "targets/two.yaml:9:14: ci.ways[1].mode: needs `emulator`, which is missing",
+            "targets/architectures/two.yaml:9:14: ci.ways[1].mode: needs `emulator`, which is missing",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "minutes: 30",
             "minutes: 361",
-            "targets/one.yaml:20:47: ci.ways[0].minutes: must be from 1 to 360; found 361",
+            "targets/architectures/one.yaml:20:47: ci.ways[0].minutes: must be from 1 to 360; found 361",
         ),
         (
-            "two.yaml",
+            "architectures/two.yaml",
             "minutes: 600",
             "minutes: 7201",
-            "targets/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 7200; found 7201",
+            "targets/architectures/two.yaml:9:46: ci.ways[0].minutes: must be from 1 to 7200; found 7201",
         ),
         (
-            "two.yaml",
+            "architectures/two.yaml",
             "shards: 2",
             "shards: 17",
-            "targets/two.yaml:10:58: ci.ways[1].shards: must be from 1 to 16; found 17",
+            "targets/architectures/two.yaml:10:58: ci.ways[1].shards: must be from 1 to 16; found 17",
         ),
         (
-            "two.yaml",
+            "architectures/two.yaml",
             "minutes: 20}",
             "minutes: 20, shards: 2}",
-            "targets/two.yaml:11:58: ci.ways[2].shards: must be from 1 to 1; found 2",
+            "targets/architectures/two.yaml:11:58: ci.ways[2].shards: must be from 1 to 1; found 2",
         ),
         (
-            "two.yaml",
+            "architectures/two.yaml",
             "    - {mode: build, runner: hosted, minutes: 20}\n",
             "    - {mode: native, runner: board, minutes: 20}\n",
-            "targets/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other
-targets/two.yaml:11:7: ci.ways[2]: is a duplicate; delete one of the two
-targets/two.yaml:11:14: ci.ways[2].mode: native proves more than the entry before it",
+            "targets/architectures/two.yaml:9:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other
+targets/architectures/two.yaml:11:7: ci.ways[2]: is a duplicate; delete one of the two
+targets/architectures/two.yaml:11:14: ci.ways[2].mode: native proves more than the entry before it",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "    - {mode: native, runner: hosted, minutes: 30}\n    - {mode: build, runner: hosted, minutes: 20}\n",
             "    []\n",
-            "targets/one.yaml:20:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other",
+            "targets/architectures/one.yaml:20:5: ci.ways: must end with one of GitHub's own runners: pull requests from forks use no other",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "mode: native",
             "mode: nativ",
-            "targets/one.yaml:20:14: ci.ways[0].mode: expected one of native, vm, user, build, found the text \"nativ\"",
+            "targets/architectures/one.yaml:20:14: ci.ways[0].mode: expected one of native, vm, user, build, found the text \"nativ\"",
         ),
     ]);
 }

@@ -321,18 +321,23 @@ fn missing_and_misnamed_files_are_reported() {
 targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tools.go is missing next to this file",
         ),
         (
-            renamed("two.yaml", "two.yml"),
-            "targets/matrix.yaml:9:11: runners[1].arch: two is not one of one
+            renamed("architectures/two.yaml", "architectures/two.yml"),
+            "targets/architectures/two.yml: must be named .yaml; other names are not read
+targets/matrix.yaml:9:11: runners[1].arch: two is not one of one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of one
-targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one
-targets/two.yml: must be named .yaml; other names are not read",
+targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one",
         ),
         (
-            renamed("two.yaml", "due.yaml"),
-            "targets/due.yaml:1:7: name: must be the file's name, due; found two
+            renamed("architectures/two.yaml", "architectures/due.yaml"),
+            "targets/architectures/due.yaml:1:7: name: must be the file's name, due; found two
 targets/matrix.yaml:9:11: runners[1].arch: two is not one of due, one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of due, one
 targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
+        ),
+        (
+            renamed("durations.yaml", "duration.yaml"),
+            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, upstream.yaml; an architecture belongs in architectures/
+targets/durations.yaml: missing; restore it from version control",
         ),
         (
             renamed("resources/1.36.yaml", "resources/v1.36.yaml"),
@@ -342,31 +347,32 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
         assert_eq!(answer(&files), expected);
     }
     let mut none = files();
-    none.retain(|name, _| name != "one.yaml" && name != "two.yaml");
-    assert_eq!(answer(&none), "targets: has no architecture; add NAME.yaml");
+    none.retain(|name, _| name != "architectures/one.yaml" && name != "architectures/two.yaml");
+    assert_eq!(answer(&none), "targets: has no architecture; add architectures/NAME.yaml");
 }
 
 #[test]
 fn all_problems_are_reported_at_once_in_file_order() {
-    let mut files = with("one.yaml", "elf: {clas: 64, byte_order: middle}\ngo_env: [1]\naliases: [1, true]\n".into());
-    files.insert("two.yaml".into(), "a: [".into());
+    let mut files =
+        with("architectures/one.yaml", "elf: {clas: 64, byte_order: middle}\ngo_env: [1]\naliases: [1, true]\n".into());
+    files.insert("architectures/two.yaml".into(), "a: [".into());
     files.insert("profiles.yaml".into(), "profiles: [{name: a, nam: b}, {summary: c, stores: [{nme: d}]}]\n".into());
     let expected = "\
-targets/one.yaml:1:1: name: required, but missing
-targets/one.yaml:1:1: title: required, but missing
-targets/one.yaml:1:6: elf.class: required, but missing
-targets/one.yaml:1:6: elf.machine: required, but missing
-targets/one.yaml:1:7: elf.clas: unknown key; did you mean `class`?
-targets/one.yaml:1:29: elf.byte_order: expected one of little, big, found the text \"middle\"
-targets/one.yaml:2:9: go_env: expected a mapping, found a list
-targets/one.yaml:3:11: aliases[0]: expected text, found the number 1; put it in quotes
-targets/one.yaml:3:14: aliases[1]: expected text, found the truth value true; put it in quotes
+targets/architectures/one.yaml:1:1: name: required, but missing
+targets/architectures/one.yaml:1:1: title: required, but missing
+targets/architectures/one.yaml:1:6: elf.class: required, but missing
+targets/architectures/one.yaml:1:6: elf.machine: required, but missing
+targets/architectures/one.yaml:1:7: elf.clas: unknown key; did you mean `class`?
+targets/architectures/one.yaml:1:29: elf.byte_order: expected one of little, big, found the text \"middle\"
+targets/architectures/one.yaml:2:9: go_env: expected a mapping, found a list
+targets/architectures/one.yaml:3:11: aliases[0]: expected text, found the number 1; put it in quotes
+targets/architectures/one.yaml:3:14: aliases[1]: expected text, found the truth value true; put it in quotes
+targets/architectures/two.yaml:2:1: not the YAML of target files: did not find expected node content, while parsing a flow node
 targets/profiles.yaml:1:12: profiles[0].summary: required, but missing
 targets/profiles.yaml:1:22: profiles[0].nam: unknown key; did you mean `name`?
 targets/profiles.yaml:1:31: profiles[1].name: required, but missing
 targets/profiles.yaml:1:53: profiles[1].stores[0].name: required, but missing
-targets/profiles.yaml:1:54: profiles[1].stores[0].nme: unknown key; did you mean `name`?
-targets/two.yaml:2:1: not the YAML of target files: did not find expected node content, while parsing a flow node";
+targets/profiles.yaml:1:54: profiles[1].stores[0].nme: unknown key; did you mean `name`?";
     assert_eq!(answer(&files), expected);
 }
 
@@ -398,8 +404,8 @@ fn with(name: &str, text: String) -> Files {
 
 fn files() -> Files {
     [
-        ("one.yaml", ONE),
-        ("two.yaml", TWO),
+        ("architectures/one.yaml", ONE),
+        ("architectures/two.yaml", TWO),
         ("components.yaml", COMPONENTS),
         ("profiles.yaml", PROFILES),
         ("durations.yaml", DURATIONS),

@@ -73,85 +73,125 @@ fn expectations() {
 #[test]
 fn targets() {
     check(&[
-        ("one.yaml", "name: one", "name: eins", "targets/one.yaml:1:7: name: must be the file's name, one; found eins"),
-        ("one.yaml", "title: One, 64 bit", "title: ' '", "targets/one.yaml:2:8: title: must not be empty"),
         (
-            "one.yaml",
+            "architectures/one.yaml",
+            "name: one",
+            "name: eins",
+            "targets/architectures/one.yaml:1:7: name: must be the file's name, one; found eins",
+        ),
+        (
+            "architectures/one.yaml",
+            "title: One, 64 bit",
+            "title: ' '",
+            "targets/architectures/one.yaml:2:8: title: must not be empty",
+        ),
+        (
+            "architectures/one.yaml",
             "[uno]",
             "[uno, one]",
-            "targets/one.yaml:3:16: aliases[1]: repeats the name, which is accepted anyway; delete it",
+            "targets/architectures/one.yaml:3:16: aliases[1]: repeats the name, which is accepted anyway; delete it",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "[uno]",
             "[uno, uno]",
-            "targets/one.yaml:3:16: aliases[1]: uno is given twice; delete one of the two",
+            "targets/architectures/one.yaml:3:16: aliases[1]: uno is given twice; delete one of the two",
         ),
-        ("one.yaml", "[uno]", "[un o]", "targets/one.yaml:3:11: aliases[0]: must be one word"),
-        ("two.yaml", "[due]", "[due, uno]", "targets/two.yaml:3:16: aliases[1]: uno is a name of one already"),
-        ("two.yaml", "[due]", "[one]", "targets/two.yaml:3:11: aliases[0]: one is a name of one already"),
-        ("one.yaml", "[uno]", "[two]", "targets/two.yaml:1:7: name: two is an alias of one already"),
-        ("one.yaml", "class: 64", "class: 63", "targets/one.yaml:5:10: elf.class: must be 32 or 64; found 63"),
         (
-            "one.yaml",
+            "architectures/one.yaml",
+            "[uno]",
+            "[un o]",
+            "targets/architectures/one.yaml:3:11: aliases[0]: must be one word",
+        ),
+        (
+            "architectures/two.yaml",
+            "[due]",
+            "[due, uno]",
+            "targets/architectures/two.yaml:3:16: aliases[1]: uno is a name of one already",
+        ),
+        (
+            "architectures/two.yaml",
+            "[due]",
+            "[one]",
+            "targets/architectures/two.yaml:3:11: aliases[0]: one is a name of one already",
+        ),
+        (
+            "architectures/one.yaml",
+            "[uno]",
+            "[two]",
+            "targets/architectures/two.yaml:1:7: name: two is an alias of one already",
+        ),
+        (
+            "architectures/one.yaml",
+            "class: 64",
+            "class: 63",
+            "targets/architectures/one.yaml:5:10: elf.class: must be 32 or 64; found 63",
+        ),
+        (
+            "architectures/one.yaml",
             "machine: 1",
             "machine: 0",
-            "targets/one.yaml:7:12: elf.machine: must be the e_machine number; 0 stands for none",
+            "targets/architectures/one.yaml:7:12: elf.machine: must be the e_machine number; 0 stands for none",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "GOONE: v1",
             "GOARCH: one",
-            "targets/one.yaml:9:11: go_env.GOARCH: is set by the build for every architecture; delete it",
+            "targets/architectures/one.yaml:9:11: go_env.GOARCH: is set by the build for every architecture; delete it",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "GOONE: v1",
             "go-one: v1",
-            "targets/one.yaml:9:11: go_env.go-one: must be the name of an environment variable: capitals, digits and _",
+            "targets/architectures/one.yaml:9:11: go_env.go-one: must be the name of an environment variable: capitals, digits and _",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "  store:\n",
             "  stor:\n",
-            "targets/one.yaml:17:5: component_env.stor: no component of components.yaml has this name",
+            "targets/architectures/one.yaml:17:5: component_env.stor: no component of components.yaml has this name",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "STORE_ARCH",
             "store_arch",
-            "targets/one.yaml:17:17: component_env.store.store_arch: must be the name of an environment variable: capitals, digits and _",
+            "targets/architectures/one.yaml:17:17: component_env.store.store_arch: must be the name of an environment variable: capitals, digits and _",
         ),
-        ("one.yaml", "[qemu-one]", "[]", "targets/one.yaml:11:13: emulator.commands: must name at least one command"),
         (
-            "one.yaml",
+            "architectures/one.yaml",
+            "[qemu-one]",
+            "[]",
+            "targets/architectures/one.yaml:11:13: emulator.commands: must name at least one command",
+        ),
+        (
+            "architectures/one.yaml",
             "[qemu-one]",
             "[/usr/bin/qemu-one]",
-            "targets/one.yaml:11:14: emulator.commands[0]: must be a command's name, to be searched on PATH",
+            "targets/architectures/one.yaml:11:14: emulator.commands[0]: must be a command's name, to be searched on PATH",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "package: qemu-user-static",
             "package: ''",
-            "targets/one.yaml:12:12: emulator.package: must name the Debian package to install",
+            "targets/architectures/one.yaml:12:12: emulator.package: must name the Debian package to install",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "\"10.0\"",
             "\"10\"",
-            "targets/one.yaml:13:12: emulator.minimum: must be MAJOR.MINOR, such as 10.0; found \"10\"",
+            "targets/architectures/one.yaml:13:12: emulator.minimum: must be MAJOR.MINOR, such as 10.0; found \"10\"",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "  reason: crashes\n",
             "",
-            "targets/one.yaml:13:12: emulator.minimum: needs a `reason` as well: the symptom with an older version",
+            "targets/architectures/one.yaml:13:12: emulator.minimum: needs a `reason` as well: the symptom with an older version",
         ),
         (
-            "one.yaml",
+            "architectures/one.yaml",
             "  minimum: \"10.0\"\n",
             "",
-            "targets/one.yaml:13:11: emulator.reason: explains `minimum`, which is missing",
+            "targets/architectures/one.yaml:13:11: emulator.reason: explains `minimum`, which is missing",
         ),
     ]);
 }
@@ -270,11 +310,11 @@ targets/components.yaml:19:49: sets[0].releases[1].module: components/store/go.m
             "components.yaml",
             COMPONENTS,
             "sets: []\n",
-            "targets/components.yaml:1:7: sets: must have at least one set
+            "targets/architectures/one.yaml:17:5: component_env.store: no component of components.yaml has this name
+targets/components.yaml:1:7: sets: must have at least one set
 targets/images.yaml:6:25: images[0].files[0].component: no component of components.yaml is called store
 targets/images.yaml:6:63: images[0].files[1].component: no component of components.yaml is called store
-targets/images.yaml:10:25: images[1].files[0].component: no component of components.yaml is called store
-targets/one.yaml:17:5: component_env.store: no component of components.yaml has this name",
+targets/images.yaml:10:25: images[1].files[0].component: no component of components.yaml is called store",
         ),
     ]);
 }
@@ -337,6 +377,12 @@ targets/profiles.yaml:16:21: profiles[1].stores[1].resources[0]: /events is in a
 #[test]
 fn resources() {
     check(&[
+        (
+            "resources/1.36.yaml",
+            "resources:",
+            "base: '1.35'\nresources:",
+            "targets/resources/1.36.yaml:1:7: base: must be an older release with a file; valid: ",
+        ),
         (
             "resources/1.36.yaml",
             "'{}'",

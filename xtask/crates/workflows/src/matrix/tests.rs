@@ -208,12 +208,15 @@ fn guard_refuses_self_hosted_entries_for_untrusted_code() {
 fn changed_files_decide_the_jobs() {
     for (files, expected) in [
         (&["README.md", "xtask/README.md", "LICENSE"][..], &[][..]),
-        (&["targets/two.yaml"], &["two-native", "two-vm-quick"]),
-        (&["targets/two.lock", "targets/one.yaml", "a/README.md"], &["one-native", "two-native", "two-vm-quick"]),
-        (&["targets/two.yaml", "xtask/src/main.rs"], EVERYTHING),
+        (&["targets/architectures/two.yaml"], &["two-native", "two-vm-quick"]),
+        (
+            &["targets/architectures/two.lock", "targets/architectures/one.yaml", "a/README.md"],
+            &["one-native", "two-native", "two-vm-quick"],
+        ),
+        (&["targets/architectures/two.yaml", "xtask/src/main.rs"], EVERYTHING),
         (&["targets/profiles.yaml"], EVERYTHING),
         (&["targets/new.yaml"], EVERYTHING),
-        (&["x/targets/two.yaml"], EVERYTHING),
+        (&["x/targets/architectures/two.yaml"], EVERYTHING),
         (&[".md"], EVERYTHING),
         (&[], EVERYTHING),
     ] {
@@ -225,7 +228,7 @@ fn changed_files_decide_the_jobs() {
     assert_eq!(reason, "only documents have changed: there is nothing to test");
     let none = ids(|ask| {
         ask.only = vec!["one".to_owned()].leak();
-        ask.changed = Some(vec!["targets/two.yaml".to_owned()].leak());
+        ask.changed = Some(vec!["targets/architectures/two.yaml".to_owned()].leak());
     });
     assert!(none.is_empty(), "{none:?}");
 }

@@ -35,7 +35,7 @@ fn copy(fixture: &Fixture, folder: &str, kept: impl Fn(&str) -> bool) {
 
 /// The time of the snapshot that the lock names.
 fn locked_time(fixture: &Fixture) -> String {
-    let lock = crate::lock::Lock::load(&fixture.options.targets_dir.join("x.lock")).unwrap();
+    let lock = crate::lock::Lock::load(&fixture.options.targets_dir.join("architectures/x.lock")).unwrap();
     lock.suites["test"].snapshot.clone()
 }
 
