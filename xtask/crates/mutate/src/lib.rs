@@ -18,4 +18,4 @@ pub use call::{Call, Reply};
 pub use message::Message;
 pub use proxy::Proxy;
 pub use store::{OnMessage, StoreChange, StoreProxy};
-pub use table::{Change, Filter, Means, Mutant, OnReply, OnRequest, OnWatch, all};
+pub use table::{Change, Filter, Means, Mutant, OnReply, OnRequest, OnWatch, WITHOUT, all};

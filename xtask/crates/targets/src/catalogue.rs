@@ -1,7 +1,6 @@
 //! The whole of `targets/` as one value, with its lookups.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Node,
@@ -10,9 +9,7 @@ use model::{
 use serde::Serialize;
 
 use crate::nearest::nearest;
-use crate::parse::{parse, parse_durations};
-use crate::problem::{Invalid, Unknown};
-use crate::read::{Files, read};
+use crate::problem::Unknown;
 
 /// The content of `targets/`, without problems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,25 +41,6 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Reads and parses the folder `targets/`. Problems name its files as `targets/NAME`, wherever the folder is.
-    pub fn load(dir: &Path) -> Result<Catalogue, Invalid> {
-        let label =
-            dir.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned());
-        let (files, problems) = read(dir, &label);
-        // A file that could not be read would be reported a second time, as missing.
-        if problems.is_empty() { Self::parse(&label, &files) } else { Err(Invalid { problems }) }
-    }
-
-    /// Parses the texts of the files; `label` precedes their names in problems.
-    pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
-        parse(label, files)
-    }
-
-    /// Parses a file like `targets/durations.yaml` from another folder; problems name it as `name`.
-    pub fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
-        parse_durations(name, text)
-    }
-
     /// The architecture with this name or alias.
     pub fn target(&self, name: &str) -> Result<&Target, Unknown> {
         self.find_target(name).ok_or_else(|| {

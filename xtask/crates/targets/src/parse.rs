@@ -1,6 +1,7 @@
 //! Parses the texts of all files into a catalogue, or into all problems of all files.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use model::{
     Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, NodeImage, Profile, RequestData,
@@ -12,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::catalogue::Catalogue;
 use crate::document::Document;
 use crate::problem::{Invalid, Problem};
-use crate::read::Files;
+use crate::read::{Files, read};
 use crate::rules;
 
 /// The folder of the architectures, one file each.
@@ -69,8 +70,28 @@ struct Golden {
     values: Vec<GoldenValue>,
 }
 
-/// See [`Catalogue::parse`].
-pub(crate) fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
+impl Catalogue {
+    /// Reads and parses the folder `targets/`. Problems name its files as `targets/NAME`, wherever the folder is.
+    pub fn load(dir: &Path) -> Result<Catalogue, Invalid> {
+        let label =
+            dir.file_name().map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned());
+        let (files, problems) = read(dir, &label);
+        // A file that could not be read would be reported a second time, as missing.
+        if problems.is_empty() { Self::parse(&label, &files) } else { Err(Invalid { problems }) }
+    }
+
+    /// Parses the texts of the files; `label` precedes their names in problems.
+    pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
+        parse(label, files)
+    }
+
+    /// Parses a file like `targets/durations.yaml` from another folder; problems name it as `name`.
+    pub fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
+        parse_durations(name, text)
+    }
+}
+
+fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
     let mut parser = Parser { label, files, problems: Vec::new() };
     parser.names();
     let components = parser.components();
@@ -308,8 +329,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Parses one file of measured durations, in the form of `targets/durations.yaml`.
-pub(crate) fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
+fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
     let invalid = |problems| Invalid { problems };
     let mut file = Document::parse(name.to_owned(), text).map_err(|problem| invalid(vec![problem]))?;
     let content = file.decode();

@@ -15,9 +15,12 @@ mod store;
 mod tools;
 mod transport;
 mod watch;
+mod without;
 mod write;
 
 use serde_json::Value;
+
+pub use without::WITHOUT;
 
 use crate::call::{Call, Reply};
 use crate::store::StoreChange;
