@@ -105,7 +105,7 @@ fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result
     }
     phase(log, "suite", Exit::Infrastructure, || {
         let (table, golden) = (job.tables)(&booted.versions);
-        let plan = suite::Plan { cases: job.cases.clone(), unfit: job.unfit.clone(), table, golden };
+        let plan = suite::Plan { cases: job.cases.clone(), unsupported: job.unfit.clone(), table, golden };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })
 }

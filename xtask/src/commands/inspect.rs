@@ -1,6 +1,6 @@
 //! `cargo xtask inspect`: shows the store of a kept cluster, as a list of keys or as one decoded value.
 //!
-//! This module queries the store and prints; `judge::pieces` decodes the bytes.
+//! This module queries the store and prints; `judge::value_dump` decodes the bytes.
 
 mod value;
 

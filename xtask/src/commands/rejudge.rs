@@ -50,7 +50,7 @@ pub(crate) fn run(paths: &Paths, options: &RejudgeOptions) -> Result<Exit, Failu
 
 /// Runs the judges again for every judged case of the run.
 fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
-    let court = judge::Court::new(histories);
+    let run_judge = judge::RunJudge::new(histories);
     let mut verdicts = Vec::new();
     for check in checks::all().filter(|check| matches!(check.run, Run::Judge)) {
         for profile in check.profiles {
@@ -59,7 +59,7 @@ fn verdicts(events: &[Event], histories: &[History]) -> Vec<Verdict> {
             if matches!(recorded, Some(Outcome::Skipped { .. })) {
                 continue;
             }
-            let Some(judgement) = court.judge(check.id, profile) else { continue };
+            let Some(judgement) = run_judge.judge(check.id, profile) else { continue };
             verdicts.push(Verdict { case, outcome: judgement.outcome(), recorded });
         }
     }

@@ -166,7 +166,7 @@ impl Field<'_> {
 
     /// Runs all mutants; also returns the changes that are not undone yet.
     fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<Owed>)> {
-        let width = self.booted.cluster.info.awake.unwrap_or(WIDTH);
+        let width = self.booted.cluster.info.max_active.unwrap_or(WIDTH);
         let ended = sys::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
         let (rows, owed): (Vec<Vec<Row>>, Vec<Owed>) = ended.into_iter().unzip();
         let mut rows = rows.concat();
@@ -180,7 +180,7 @@ impl Field<'_> {
     /// of them: after a long suspension it has so much to catch up with that its store does not answer. At the end, its
     /// apiserver keeps the last mutant's configuration, because nothing follows.
     fn leg(&self, leg: &Leg) -> anyhow::Result<(Vec<Row>, Owed)> {
-        self.power()?.wake(leg.profile)?;
+        self.power()?.resume(leg.profile)?;
         let mut rows = self.control(leg)?;
         rows.extend(sys::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
         let mut owed = Owed::default();
@@ -188,7 +188,7 @@ impl Field<'_> {
             owed = self.start_broken(mutant, owed)?;
             rows.push(self.mutant(mutant)?);
         }
-        self.power()?.rest(leg.profile)?;
+        self.power()?.suspend(leg.profile)?;
         Ok((rows, owed))
     }
 
@@ -309,7 +309,7 @@ impl Field<'_> {
         row: impl Fn(String, Outcome, f64) -> Row + Send + Sync + 'static,
     ) -> anyhow::Result<Vec<Row>> {
         let mut cluster: Cluster = self.booted.cluster.clone();
-        cluster.info.awake = None;
+        cluster.info.max_active = None;
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
         let mut proxies = Vec::new();
         for profile in cluster.info.profiles.values_mut() {
@@ -340,8 +340,12 @@ impl Field<'_> {
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
-        let plan =
-            Plan { cases: cases.to_vec(), unfit: Vec::new(), table: self.table.clone(), golden: self.golden.to_vec() };
+        let plan = Plan {
+            cases: cases.to_vec(),
+            unsupported: Vec::new(),
+            table: self.table.clone(),
+            golden: self.golden.to_vec(),
+        };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite failed on `{name}`"))?;
         let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(|e| e.into_inner()));
         anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());

@@ -13,7 +13,7 @@ use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles
 use report::EventLog;
 use report::verdict::worse;
 use semver::Version;
-use suite::requirement::{DEFAULT_PROFILE, missing};
+use suite::requirement::DEFAULT_PROFILE;
 use suite::store::Store;
 use suite::{Case, Options, Plan};
 use sys::progress::timestamp as now;
@@ -180,7 +180,7 @@ fn tested(
     let existing = tell_connected(connected, begin, log)?;
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let (table, golden) = super::tables(job.catalogue, &existing.versions);
-        let plan = Plan { cases: job.cases.clone(), unfit: Vec::new(), table, golden };
+        let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), table, golden };
         let expected = Expectations::of(&job.catalogue.expectations, circumstances(&existing));
         let sink = Arc::clone(log);
         let ended = suite::run(
@@ -222,7 +222,8 @@ fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &Eve
         versions: existing.versions.clone(),
         machine: None,
     });
-    let names = format!("all objects that this run creates in the cluster have {} in their names", existing.mark());
+    let names =
+        format!("all objects that this run creates in the cluster have {} in their names", existing.run_label());
     for text in existing.notes.iter().cloned().chain([names]) {
         log.append(Event::Note { at: now(), text });
     }
@@ -299,7 +300,7 @@ fn dry_run(job: &Job<'_>, request: &Request<'_>) -> Result<Exit, Failure> {
     let best = Capabilities::external(request.store.is_some());
     let worst = Capabilities { quiet_namespaces: false, http2: false, ..best.clone() };
     for case in &job.cases {
-        let lacks = |capabilities| missing(case.check, case.profile, capabilities);
+        let lacks = |capabilities| suite::missing(case.check, case.profile, capabilities);
         match (lacks(&best), lacks(&worst)) {
             (Some(need), _) => print(&format!("skip   {}: needs {need}\n", case.name())),
             (None, Some(need)) => {

@@ -145,10 +145,10 @@ fn keep(
         .or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
     let info = &booted.cluster.info;
-    if let Some(awake) = info.awake.filter(|awake| info.profiles.len() > *awake) {
+    if let Some(max_active) = info.max_active.filter(|max_active| info.profiles.len() > *max_active) {
         let all = info.profiles.len();
         progress::say(&format!(
-            "resuming all {all} control planes, but a machine this slow supports {awake} at a time, and more may never \
+            "resuming all {all} control planes, but a machine this slow supports {max_active} at a time, and more may never \
              become ready: run `cargo xtask down`, and give fewer --profile options"
         ));
     }
@@ -166,8 +166,8 @@ fn keep(
 /// Waits for a signal, or until a component of the cluster dies.
 pub(crate) fn stay(booted: &boot::Booted) -> anyhow::Result<()> {
     while !interrupt::requested() {
-        if let Some(casualty) = booted.cluster.control.as_ref().and_then(|control| control.casualty()) {
-            bail!(casualty);
+        if let Some(failure) = booted.cluster.control.as_ref().and_then(|control| control.first_failure()) {
+            bail!(failure);
         }
         sys::deadline::pause(LOOK_EVERY);
     }

@@ -43,8 +43,8 @@ pub(crate) trait Ground: Send + Sync {
     /// For messages, for example "the guest".
     fn name(&self) -> &str;
     /// Why the place can no longer be trusted, as far as this is known without a request.
-    fn casualty(&self) -> Option<String>;
-    /// Why the channel to its agent was closed. None if `casualty` reports it.
+    fn first_failure(&self) -> Option<String>;
+    /// Why the channel to its agent was closed. None if `first_failure` reports it.
     fn last_words(&self) -> Option<String> {
         None
     }
@@ -117,7 +117,10 @@ impl Agent {
 
     fn loss(&self) -> Option<String> {
         let breach = || self.shared.breach.lock().unwrap_or_else(|e| e.into_inner()).clone();
-        self.ground.casualty().or_else(breach).or_else(|| if self.is_open() { None } else { self.ground.last_words() })
+        self.ground
+            .first_failure()
+            .or_else(breach)
+            .or_else(|| if self.is_open() { None } else { self.ground.last_words() })
     }
 
     /// Sends a request and waits for its answer.
@@ -254,8 +257,8 @@ impl Host for AgentHost {
         self.0.write(there, 0o600, content)
     }
 
-    fn casualty(&self) -> Option<String> {
-        self.0.ground.casualty()
+    fn first_failure(&self) -> Option<String> {
+        self.0.ground.first_failure()
     }
 
     fn end(&self) {
@@ -418,7 +421,7 @@ mod tests {
             "the guest"
         }
 
-        fn casualty(&self) -> Option<String> {
+        fn first_failure(&self) -> Option<String> {
             None
         }
 

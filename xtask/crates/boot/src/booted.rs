@@ -102,7 +102,7 @@ impl Booted {
 
 impl Power for Processes {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
-        sys::side_by_side(profiles, plan::AWAKE, |name| Ok(self.wake(name)?))?;
+        sys::side_by_side(profiles, plan::MAX_ACTIVE, |name| Ok(self.resume(name)?))?;
         Ok(())
     }
 
@@ -210,7 +210,7 @@ impl Processes {
         }
         Processes {
             host,
-            resting: info.awake.is_some(),
+            resting: info.max_active.is_some(),
             snapshot,
             places,
             is_machine: info.machine.is_some(),
@@ -384,15 +384,15 @@ impl Control for Processes {
         }
     }
 
-    fn wake(&self, profile: &str) -> Result<(), ControlError> {
-        self.with_profile(profile, |components| plan::wake(components))
+    fn resume(&self, profile: &str) -> Result<(), ControlError> {
+        self.with_profile(profile, |components| plan::resume(components))
     }
 
-    fn rest(&self, profile: &str) -> Result<(), ControlError> {
-        self.with_profile(profile, |components| plan::rest(components))
+    fn suspend(&self, profile: &str) -> Result<(), ControlError> {
+        self.with_profile(profile, |components| plan::suspend(components))
     }
 
-    fn casualty(&self) -> Option<String> {
-        self.host.casualty().or_else(|| self.lock().values_mut().find_map(Component::casualty))
+    fn first_failure(&self) -> Option<String> {
+        self.host.first_failure().or_else(|| self.lock().values_mut().find_map(Component::first_failure))
     }
 }

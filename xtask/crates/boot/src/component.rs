@@ -145,7 +145,7 @@ impl Component {
     }
 
     /// Starts the component and waits until it is ready. A failed start leaves no process, and does not count as a
-    /// casualty: the caller has the error.
+    /// failure: the caller has the error.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
         self.launch()?;
         let ready = self.wait_ready(OnInterrupt::Stop);
@@ -212,7 +212,7 @@ impl Component {
     }
 
     /// A message if the component ended by itself.
-    pub(crate) fn casualty(&mut self) -> Option<String> {
+    pub(crate) fn first_failure(&mut self) -> Option<String> {
         let status = self.running.as_mut()?.ended()?;
         Some(format!("{} ended by itself ({status})\n{}", self.name, log_tail(&self.program.log)))
     }

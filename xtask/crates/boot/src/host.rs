@@ -36,7 +36,7 @@ pub(crate) trait Host: Send + Sync {
     /// Writes a file in the place atomically, with mode 0600.
     fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()>;
     /// Why the place itself can no longer be trusted, if so.
-    fn casualty(&self) -> Option<String>;
+    fn first_failure(&self) -> Option<String>;
     /// Ends the place with everything in it, at once. A no-op for this machine.
     fn end(&self);
 }
@@ -88,7 +88,7 @@ impl Host for Local {
         replace(there, content)
     }
 
-    fn casualty(&self) -> Option<String> {
+    fn first_failure(&self) -> Option<String> {
         None
     }
 

@@ -221,8 +221,8 @@ impl Objects {
     fn wait(&self, wanted: &NodeCondition, processes: &mut [Component]) -> anyhow::Result<()> {
         let what = format!("{} to be {}", wanted.path, wanted.condition);
         until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || {
-            if let Some(casualty) = processes.iter_mut().find_map(Component::casualty) {
-                return Probe::Hopeless(anyhow!(casualty));
+            if let Some(failure) = processes.iter_mut().find_map(Component::first_failure) {
+                return Probe::Hopeless(anyhow!(failure));
             }
             match self.conditions(wanted) {
                 Ok(seen) if seen == "True" => Probe::Ready(()),

@@ -122,22 +122,22 @@ pub(crate) struct ControlPlane {
 
 pub(crate) const SLOW: f64 = ClusterInfo::SLOW;
 /// With more at a time, the waiting in one no longer fills the gaps in the others.
-pub(crate) const AWAKE: usize = 3;
+pub(crate) const MAX_ACTIVE: usize = 3;
 
 /// How many control planes may run at the same time on a machine with this factor; see [`model::Control::wake`].
-pub(crate) fn awake(factor: f64) -> Option<usize> {
-    (factor >= SLOW).then_some(AWAKE)
+pub(crate) fn max_active(factor: f64) -> Option<usize> {
+    (factor >= SLOW).then_some(MAX_ACTIVE)
 }
 
 /// Suspends components, apiservers first, so that none of them sees its store stop to answer.
-pub(crate) fn rest<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
+pub(crate) fn suspend<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.collect();
     components.sort_by_key(|component| std::cmp::Reverse(component.order()));
     components.iter_mut().try_for_each(|component| component.signal(Signal::STOP))
 }
 
 /// Resumes components, stores first, and waits until they are ready.
-pub(crate) fn wake<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
+pub(crate) fn resume<'a>(components: impl Iterator<Item = &'a mut Component>) -> anyhow::Result<()> {
     let mut components: Vec<&mut Component> = components.filter(|component| !component.on_demand).collect();
     components.sort_by_key(|component| component.order());
     // The members of a store become ready only together.
@@ -191,7 +191,7 @@ impl Draft {
         started[first..].iter_mut().try_for_each(|late| late.wait_ready(OnInterrupt::Stop))?;
         once.iter().try_for_each(|once| once.complete(started))?;
         if resting {
-            rest(started.iter_mut())?;
+            suspend(started.iter_mut())?;
         }
         started.extend(on_demand);
         Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data, host })

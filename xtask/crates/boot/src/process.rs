@@ -13,7 +13,7 @@ use crate::component::{Component, quoted};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Place, Plan, Root, awake};
+use crate::plan::{ControlPlane, Door, Place, Plan, Root, max_active};
 
 /// How many times a start is tried with new ports if another process takes a port in between.
 const PORT_ATTEMPTS: usize = 5;
@@ -52,8 +52,8 @@ pub fn up_on(
         provider: "process".into(),
         execution: name,
         factor,
-        awake: awake(factor),
-        shared: None,
+        max_active: max_active(factor),
+        external: None,
         node: None,
         profiles: BTreeMap::new(),
         machine: None,
@@ -121,7 +121,7 @@ fn control_plane(plan: &Plan<'_>, profile: &Profile) -> anyhow::Result<ControlPl
         let mut components = Vec::new();
         let error = match plan
             .draft(profile, attempt)
-            .and_then(|draft| draft.start(awake(plan.place.factor).is_some(), &mut components))
+            .and_then(|draft| draft.start(max_active(plan.place.factor).is_some(), &mut components))
         {
             Ok(control_plane) => return Ok(control_plane),
             Err(error) => error,

@@ -18,13 +18,13 @@ const MIN_COMMON: u64 = 10;
 const MIN_OVERLAPS: u64 = 1;
 
 /// A range of resource versions that streams have covered without a hole: `(from, to]`.
-struct Stretch<'t, 'h> {
+struct MergedRange<'t, 'h> {
     from: u64,
     to: u64,
     /// By resource version and key.
     frames: Vec<&'h Frame>,
     /// The streams that delivered the frames, each with the resource version up to which it did.
-    told: Vec<(u64, &'t Trace<'h>)>,
+    sources: Vec<(u64, &'t Trace<'h>)>,
 }
 
 /// The range that a stream covers completely, with its changes there in the order received.
@@ -47,9 +47,9 @@ pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
         let mut covers: Vec<Cover<'_, '_>> = traces.into_iter().filter_map(|trace| cover(prepared, trace)).collect();
         // Streams out of order come last: they are compared with the others, but no stream is compared with them.
         covers.sort_by_key(|cover| (!cover.in_order, cover.from, cover.trace.stream.id));
-        let mut stretches = Vec::new();
+        let mut ranges = Vec::new();
         for cover in covers {
-            lay(prepared, &mut findings, &mut stretches, cover);
+            merge_stream(prepared, &mut findings, &mut ranges, cover);
         }
     }
     findings.at_least("overlaps", MIN_OVERLAPS);
@@ -83,17 +83,17 @@ fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<
 }
 
 /// Compares a stream with the ranges covered so far, and adds the part that it covers beyond them.
-fn lay<'t, 'h>(
+fn merge_stream<'t, 'h>(
     prepared: &Prepared<'h>,
     findings: &mut Findings,
-    stretches: &mut Vec<Stretch<'t, 'h>>,
+    ranges: &mut Vec<MergedRange<'t, 'h>>,
     cover: Cover<'t, 'h>,
 ) {
     findings.count("streams", 1);
-    let first = stretches.partition_point(|stretch| stretch.to <= cover.from);
+    let first = ranges.partition_point(|range| range.to <= cover.from);
     let mut common = 0;
-    for stretch in stretches[first..].iter().take_while(|stretch| stretch.from < cover.to) {
-        match compare(prepared, stretch, &cover) {
+    for range in ranges[first..].iter().take_while(|range| range.from < cover.to) {
+        match compare(prepared, range, &cover) {
             Ok(same) => common += same,
             Err(violation) => return findings.add(*violation),
         }
@@ -101,59 +101,61 @@ fn lay<'t, 'h>(
     findings.count("common events", common);
     findings.count("overlaps", u64::from(common >= MIN_COMMON));
     if cover.in_order {
-        extend(stretches, cover);
+        extend(ranges, cover);
     }
 }
 
-fn extend<'t, 'h>(stretches: &mut Vec<Stretch<'t, 'h>>, cover: Cover<'t, 'h>) {
+fn extend<'t, 'h>(ranges: &mut Vec<MergedRange<'t, 'h>>, cover: Cover<'t, 'h>) {
     let Cover { trace, from, to, mut frames, .. } = cover;
-    match stretches.last_mut().filter(|stretch| stretch.to >= from) {
-        Some(stretch) if stretch.to >= to => {}
-        Some(stretch) => {
-            frames.retain(|frame| frame.rv > stretch.to);
+    match ranges.last_mut().filter(|range| range.to >= from) {
+        Some(range) if range.to >= to => {}
+        Some(range) => {
+            frames.retain(|frame| frame.rv > range.to);
             frames.sort_by_key(|frame| (frame.rv, &*frame.key));
-            stretch.frames.append(&mut frames);
-            stretch.told.push((to, trace));
-            stretch.to = to;
+            range.frames.append(&mut frames);
+            range.sources.push((to, trace));
+            range.to = to;
         }
         None => {
             frames.sort_by_key(|frame| (frame.rv, &*frame.key));
-            stretches.push(Stretch { from, to, frames, told: vec![(to, trace)] });
+            ranges.push(MergedRange { from, to, frames, sources: vec![(to, trace)] });
         }
     }
 }
 
 /// Number of events that both have, or their first difference.
-fn compare(prepared: &Prepared<'_>, stretch: &Stretch<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
-    let (from, to) = (stretch.from.max(cover.from), stretch.to.min(cover.to));
-    let start = stretch.frames.partition_point(|frame| frame.rv <= from);
-    let end = stretch.frames.partition_point(|frame| frame.rv <= to);
-    let known = &stretch.frames[start..end];
-    let mut seen: Vec<&Frame> = cover.frames.iter().copied().filter(|f| f.rv > from && f.rv <= to).collect();
+fn compare(prepared: &Prepared<'_>, range: &MergedRange<'_, '_>, cover: &Cover<'_, '_>) -> Result<u64, Box<Violation>> {
+    let (from, to) = (range.from.max(cover.from), range.to.min(cover.to));
+    let start = range.frames.partition_point(|frame| frame.rv <= from);
+    let end = range.frames.partition_point(|frame| frame.rv <= to);
+    let expected = &range.frames[start..end];
+    let mut delivered: Vec<&Frame> = cover.frames.iter().copied().filter(|f| f.rv > from && f.rv <= to).collect();
     // The order of changes of one revision is not promised.
-    for group in seen.chunk_by_mut(|a, b| a.rv == b.rv).filter(|group| group.len() > 1) {
+    for group in delivered.chunk_by_mut(|a, b| a.rv == b.rv).filter(|group| group.len() > 1) {
         group.sort_by(|a, b| a.key.cmp(&b.key));
     }
     let same = |(a, b): &(&&Frame, &&Frame)| a.rv == b.rv && a.kind == b.kind && a.key == b.key && a.uid == b.uid;
-    let agreed = known.iter().zip(&seen).take_while(same).count();
-    if agreed == known.len() && agreed == seen.len() {
+    let agreed = expected.iter().zip(&delivered).take_while(same).count();
+    if agreed == expected.len() && agreed == delivered.len() {
         return Ok(agreed as u64);
     }
-    let (known, seen) = (known.get(agreed), seen.get(agreed));
-    let rv = known.map_or(u64::MAX, |frame| frame.rv).min(seen.map_or(u64::MAX, |frame| frame.rv));
-    let teller = stretch.told.iter().find(|(to, _)| rv <= *to).map(|(_, trace)| *trace);
+    let (expected, delivered) = (expected.get(agreed), delivered.get(agreed));
+    let rv = expected.map_or(u64::MAX, |frame| frame.rv).min(delivered.map_or(u64::MAX, |frame| frame.rv));
+    let source = range.sources.iter().find(|(to, _)| rv <= *to).map(|(_, trace)| *trace);
     let mut evidence =
         vec![format!("both cover the resource versions after {from} up to {to}; {agreed} events agree before")];
-    evidence.extend(teller.map(|teller| super::stretch::of_two(prepared, cover.trace, teller, rv)).unwrap_or_default());
-    evidence.truncate(super::stretch::LINES);
-    let teller = teller.map(Trace::name).unwrap_or_default();
-    let tell = |frame: Option<&&Frame>| frame.map_or(format!("nothing up to {to}"), |frame| say(frame));
+    evidence.extend(
+        source.map(|source| super::excerpt::of_disagreement(prepared, cover.trace, source, rv)).unwrap_or_default(),
+    );
+    evidence.truncate(super::excerpt::LINES);
+    let source = source.map(Trace::name).unwrap_or_default();
+    let describe = |frame: Option<&&Frame>| frame.map_or(format!("nothing up to {to}"), |frame| say(frame));
     Err(Box::new(Violation {
         message: format!(
-            "streams disagree at {rv}: {} has {}, {teller} has {}",
+            "streams disagree at {rv}: {} has {}, {source} has {}",
             cover.trace.name(),
-            tell(seen),
-            tell(known)
+            describe(delivered),
+            describe(expected)
         ),
         evidence,
     }))

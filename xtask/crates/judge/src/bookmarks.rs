@@ -4,7 +4,7 @@ use model::history::{Frame, FrameKind};
 
 use super::prepared::Prepared;
 use super::trace::say;
-use super::{Findings, Judgement, Violation, stretch};
+use super::{Findings, Judgement, Violation, excerpt};
 
 /// One bookmark is enough to break the promise; without a bookmark, the promise is not exercised.
 const MIN_BOOKMARKS: u64 = 1;
@@ -41,7 +41,7 @@ pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
         if let Some((place, why)) = problem {
             findings.add(Violation {
                 message: format!("{}: {why}", trace.name()),
-                evidence: stretch::around(prepared, trace, place),
+                evidence: excerpt::at_frame(prepared, trace, place),
             });
         }
     }
@@ -66,7 +66,7 @@ fn bookmark_problem(
     if frame.rv > prepared.last {
         return Some(format!("{}, but the store ended at revision {}", say(frame), prepared.last));
     }
-    let earliest = prepared.known.not_before(frame.rv);
+    let earliest = prepared.time_bounds.not_before(frame.rv);
     (earliest > frame.at).then(|| {
         format!(
             "{} was received at {} µs, but a write of that revision or an earlier one was only sent at {earliest} µs",

@@ -6,7 +6,7 @@ use super::prepared::Prepared;
 use super::query::Query;
 use super::trace::{Begin, Trace, say};
 use super::view::{Event, Kind, View, differences};
-use super::{Findings, Judgement, Violation, stretch};
+use super::{Findings, Judgement, Violation, excerpt};
 
 /// Fewer events than this may match by coincidence.
 const MIN_EVENTS: u64 = 100;
@@ -58,9 +58,9 @@ pub(super) fn delete_rv(prepared: &Prepared<'_>) -> Judgement {
                 let said =
                     event.map_or("no change of that object".into(), |event| format!("{} there", event.kind.word()));
                 let message = format!("{}: {}, but the history has {said}", trace.name(), say(frame));
-                let mut evidence = stretch::around(prepared, trace, place);
+                let mut evidence = excerpt::at_frame(prepared, trace, place);
                 evidence.extend(deletions(prepared, view, frame));
-                evidence.truncate(stretch::LINES);
+                evidence.truncate(excerpt::LINES);
                 findings.add(Violation { message, evidence });
             } else {
                 findings.count("violations not shown", 1);
@@ -103,7 +103,7 @@ fn initial_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
     }
     // Without a resource version the state must be as fresh as a consistent read.
     let unset = Query::parse(&trace.stream.query).resource_version.is_none();
-    let before = prepared.known.acknowledged(trace.stream.opened);
+    let before = prepared.time_bounds.acknowledged(trace.stream.opened);
     (unset && end.rv < before).then(|| {
         Violation::plain(format!(
             "{}: the initial events end at {}, although a write with {before} was answered before the watch was opened",
@@ -159,8 +159,8 @@ fn frame_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place:
     };
     let mut evidence = own_changes(prepared, frame);
     evidence.extend(if frame.kind == FrameKind::Deleted { deletions(prepared, view, frame) } else { None });
-    evidence.extend(stretch::around(prepared, trace, place));
-    evidence.truncate(stretch::LINES);
+    evidence.extend(excerpt::at_frame(prepared, trace, place));
+    evidence.truncate(excerpt::LINES);
     Some(Violation { message: format!("{}: {text}", trace.name()), evidence })
 }
 
@@ -193,7 +193,7 @@ fn after_error(prepared: &Prepared<'_>, trace: &Trace<'_>) -> Option<Violation> 
     let next = frames.get(error + 1)?;
     Some(Violation {
         message: format!("{}: {} came after an ERROR", trace.name(), say(next)),
-        evidence: stretch::around(prepared, trace, error + 1),
+        evidence: excerpt::at_frame(prepared, trace, error + 1),
     })
 }
 
@@ -221,7 +221,7 @@ fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> O
         trace.missing.count,
         missing_line(prepared, view, first)
     );
-    Some(Violation { message, evidence: stretch::around_missing(prepared, view, trace, first) })
+    Some(Violation { message, evidence: excerpt::at_missing_event(prepared, view, trace, first) })
 }
 
 /// An event that was not delivered, in a message.
@@ -233,7 +233,7 @@ pub(super) fn missing_line(prepared: &Prepared<'_>, view: &View, event: usize) -
 /// What the store recorded for the frame's key at the frame's revision.
 fn own_changes(prepared: &Prepared<'_>, frame: &Frame) -> Vec<String> {
     let same = prepared.revisions_at(frame.rv).iter().filter(|revision| revision.key == frame.key);
-    same.map(|revision| format!("history: {}", super::truth::describe(revision))).collect()
+    same.map(|revision| format!("history: {}", super::recording::describe(revision))).collect()
 }
 
 /// Where the key of a DELETED was really deleted.

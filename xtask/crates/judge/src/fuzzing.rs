@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::decrypt::{EncryptedObject, Provider, Sealed};
-use crate::fault::{Account, id_in, judge_account};
-use crate::pieces::{self, Piece};
-use crate::{Court, JUDGES, decode, decrypt, judge_all, stored};
+use crate::fault::{FaultHistory, id_in, judge_fault_history};
+use crate::value_dump::{self, Piece};
+use crate::{JUDGES, RunJudge, decode, decrypt, judge_all, stored};
 
 /// The name of a corpus, and a function that panics on a defect.
 pub type Target = (&'static str, fn(&[u8]));
@@ -17,17 +17,17 @@ pub const TARGETS: &[Target] = &[("judge-values", values), ("judge-decrypt", dec
 
 /// A stored value: every byte is in exactly one piece, an envelope has a kind, and both readers of metadata agree.
 fn values(bytes: &[u8]) {
-    let pieces = pieces::pieces(bytes);
+    let pieces = value_dump::split(bytes);
     let mut at = 0;
     for piece in &pieces {
         assert_eq!(piece.at, at, "{piece:?} does not begin where the piece before it ends");
         at += piece.length;
     }
     assert_eq!(at, bytes.len(), "the pieces do not cover the value");
-    let shown = pieces::hex_lines(bytes, &pieces).len();
+    let shown = value_dump::hex_lines(bytes, &pieces).len();
     assert_eq!(shown, pieces.iter().map(|piece: &Piece| piece.length.div_ceil(16)).sum::<usize>());
     for offset in [0, bytes.len() / 2, bytes.len()] {
-        assert_eq!(pieces::piece_at(&pieces, offset).is_some(), offset < bytes.len());
+        assert_eq!(value_dump::piece_at(&pieces, offset).is_some(), offset < bytes.len());
     }
     let kind = decode::stored_kind(bytes);
     let envelope = decode::envelope(bytes);
@@ -40,7 +40,7 @@ fn values(bytes: &[u8]) {
         assert_eq!(meta.uid, borrowed.uid);
         assert_eq!(meta.labels, borrowed.labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect());
     }
-    let _ = (pieces::encryption(bytes), id_in(bytes));
+    let _ = (value_dump::encryption(bytes), id_in(bytes));
 }
 
 /// An encrypted value: prefix and body together are the whole value, and a body that opens has the length that its
@@ -61,7 +61,7 @@ fn decryption(bytes: &[u8]) {
     let Ok(Some(sealed)) = decrypt::sealed(bytes) else { return };
     let Sealed { provider, name, body } = sealed;
     assert_eq!([provider.prefix(name).as_bytes(), body].concat(), bytes);
-    assert!(pieces::encryption(bytes).is_some(), "the provider of the value has no name");
+    assert!(value_dump::encryption(bytes).is_some(), "the provider of the value has no name");
     object(body);
     for key in [&KEY[..], &KEY[..24], &KEY[..16], &[]] {
         if let Ok(clear) = decrypt::open(&sealed, key, PLACE) {
@@ -90,11 +90,11 @@ fn history(bytes: &[u8]) {
     for (_, judgement) in &judgements {
         let _ = judgement.outcome();
     }
-    let account = Account { revisions: history.revisions.clone(), ..Account::default() };
-    let _ = judge_account(&account).outcome();
+    let faults = FaultHistory { revisions: history.revisions.clone(), ..FaultHistory::default() };
+    let _ = judge_fault_history(&faults).outcome();
     let profile = history.meta.profile.clone();
     let histories = [history];
-    assert!(Court::new(&histories).judge("suite.truth", &profile).is_some());
+    assert!(RunJudge::new(&histories).judge("suite.truth", &profile).is_some());
 }
 
 /// Reads a record from a line; the record must survive a round trip.

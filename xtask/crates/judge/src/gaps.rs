@@ -8,7 +8,7 @@ use super::content::missing_line;
 use super::prepared::Prepared;
 use super::trace::{Begin, Trace, say};
 use super::view::View;
-use super::{Findings, Judgement, Violation, stretch};
+use super::{Findings, Judgement, Violation, excerpt};
 
 /// Minimum length of the longest stream.
 const MIN_IN_ONE: u64 = 10;
@@ -51,7 +51,7 @@ fn skipped(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violation
         missing.expected,
         lines.first().map_or("", |line| line.trim_start_matches("missing: "))
     );
-    let evidence = missing.first.first().map(|event| stretch::around_missing(prepared, view, trace, *event));
+    let evidence = missing.first.first().map(|event| excerpt::at_missing_event(prepared, view, trace, *event));
     Violation { message, evidence: evidence.unwrap_or_default() }
 }
 
@@ -103,7 +103,7 @@ fn wrong_begin(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: u
     let how = if frame.rv <= start { "which is not after it" } else { "which is not the first one" };
     Some(Violation {
         message: format!("{}: began with {}, {how}; {expected}", trace.name(), say(frame)),
-        evidence: stretch::around_all(
+        evidence: excerpt::at_frames(
             prepared,
             trace,
             &[place],

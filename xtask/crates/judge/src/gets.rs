@@ -5,7 +5,7 @@ use model::history::{Answer, Change, Operation, Revision, Verb};
 use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
-use super::truth::{describe, say};
+use super::recording::{describe, say};
 use super::{Findings, Judgement, Violation};
 
 /// A verdict needs at least this many objects read.
@@ -30,7 +30,7 @@ pub(super) fn unset_linearizable(prepared: &Prepared<'_>) -> Judgement {
         if query.resource_version.is_some() {
             return None;
         }
-        let low = prepared.known.acknowledged_of(key, operation.called);
+        let low = prepared.time_bounds.acknowledged_of(key, operation.called);
         Some((low, format!("{low} of the key was answered before the GET was sent")))
     })
 }
@@ -109,7 +109,7 @@ impl Get<'_> {
         if let Some(ends) = ends {
             return Some(format!("answered {rv}, which was over at {ends}; {}", self.reason));
         }
-        let earliest = prepared.known.not_before(rv);
+        let earliest = prepared.time_bounds.not_before(rv);
         (earliest > self.operation.returned)
             .then(|| format!("answered {rv}, which a write made that was only sent at {earliest} µs"))
     }
@@ -126,8 +126,9 @@ impl Get<'_> {
             return None;
         }
         let delete = changes[next..].iter().find(|&&change| self.revision(prepared, change).kind == Change::Delete);
-        let possible = delete
-            .is_some_and(|&delete| prepared.known.not_before(self.rev(prepared, delete)) <= self.operation.returned);
+        let possible = delete.is_some_and(|&delete| {
+            prepared.time_bounds.not_before(self.rev(prepared, delete)) <= self.operation.returned
+        });
         (!possible).then(|| format!("answered 404 although the key existed all the time; {}", self.reason))
     }
 

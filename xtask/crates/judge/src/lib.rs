@@ -7,13 +7,13 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `prepared`, `keys`, `view`, `trace`, `known` | the prepared history: expected and delivered events, time bounds |
+//! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, time bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
 //! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
 //! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |
-//! | `truth`, `writes` | the recording itself, and the answers to writes |
+//! | `recording`, `writes` | the recording itself, and the answers to writes |
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
-//! | `stretch` | the excerpt of the history that shows what is wrong with a stream |
+//! | `excerpt` | the excerpt of the history that shows what is wrong with a stream |
 //! | `lists`, `gets` | reads |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
@@ -21,32 +21,32 @@
 pub mod decode;
 pub mod decrypt;
 pub mod generate;
-pub mod pieces;
+pub mod value_dump;
 
 mod agree;
 mod bookmarks;
 mod content;
-mod court;
+mod excerpt;
 pub mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gaps;
 mod gets;
 mod keys;
-mod known;
 pub mod linear;
 mod lists;
 mod order;
 mod prepared;
 mod query;
+mod recording;
 mod registers;
+mod run_judge;
 mod selector;
 mod stored;
-mod stretch;
 #[cfg(test)]
 mod tests;
+mod time_bounds;
 mod trace;
-mod truth;
 mod view;
 mod writes;
 
@@ -55,8 +55,8 @@ use std::collections::BTreeMap;
 use model::Outcome;
 use model::history::History;
 
-pub use court::Court;
 pub use prepared::Prepared;
+pub use run_judge::RunJudge;
 
 /// The result of one judge on one history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
 
 /// Every judge by the id of its check, or of the suite's own case. `suite.truth` comes first.
 pub static JUDGES: &[(&str, PreparedJudge)] = &[
-    ("suite.truth", truth_and_untold),
+    ("suite.truth", truth_and_missing_prev_kv),
     ("suite.writes", writes::writes),
     ("watch.matches-etcd-history", content::matches_history),
     ("watch.ordered", order::ordered),
@@ -113,10 +113,10 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
 
 /// Missing previous values are reported only if the recording is sound otherwise: they may be an expected failure, but
 /// an unsound recording never is.
-fn truth_and_untold(prepared: &Prepared<'_>) -> Judgement {
-    let mut judgement = prepared.truth.clone();
+fn truth_and_missing_prev_kv(prepared: &Prepared<'_>) -> Judgement {
+    let mut judgement = prepared.recording.clone();
     if judgement.violations.is_empty() {
-        judgement.violations.clone_from(&prepared.untold);
+        judgement.violations.clone_from(&prepared.missing_prev_kv);
     }
     judgement
 }
@@ -133,9 +133,9 @@ pub fn judge(prepared: &Prepared<'_>, id: &str) -> Option<Judgement> {
     Some(judge_prepared(prepared, *judge, *id == "suite.truth"))
 }
 
-fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, is_truth: bool) -> Judgement {
-    match prepared.truth.violations.first() {
-        Some(first) if !is_truth => Judgement {
+fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, judges_recording: bool) -> Judgement {
+    match prepared.recording.violations.first() {
+        Some(first) if !judges_recording => Judgement {
             not_exercised: Some(format!("the recording is not sound: {}", first.message)),
             ..Judgement::default()
         },

@@ -4,7 +4,7 @@ use model::history::{Answer, Key, Operation, Verb};
 
 use super::prepared::Prepared;
 use super::query::Query;
-use super::truth::say;
+use super::recording::say;
 use super::view::differences;
 use super::{Findings, Judgement, Violation};
 
@@ -27,7 +27,7 @@ struct List<'h> {
 pub(super) fn store_revision(prepared: &Prepared<'_>) -> Judgement {
     let asked = |query: &Query<'_>| query.resource_version.is_none() && query.version_match.is_none();
     judge(prepared, asked, |list| {
-        let before = prepared.known.acknowledged(list.operation.called);
+        let before = prepared.time_bounds.acknowledged(list.operation.called);
         (list.rv < before)
             .then(|| format!("is older than {before}, which a write had answered before the list was sent"))
     })
@@ -100,7 +100,7 @@ fn list(operation: &Operation) -> Option<List<'_>> {
 }
 
 fn from_the_future(prepared: &Prepared<'_>, list: &List<'_>) -> Option<String> {
-    let earliest = prepared.known.not_before(list.rv);
+    let earliest = prepared.time_bounds.not_before(list.rv);
     (earliest > list.operation.returned)
         .then(|| format!("did not exist yet: a write of it or of an earlier one was only sent at {earliest} µs"))
 }

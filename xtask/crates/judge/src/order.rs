@@ -4,7 +4,7 @@ use model::history::Frame;
 
 use super::prepared::Prepared;
 use super::trace::{Trace, say};
-use super::{Findings, Judgement, Violation, stretch};
+use super::{Findings, Judgement, Violation, excerpt};
 
 /// Order shows only among many events. This is the minimum length of the longest stream …
 const MIN_IN_ONE: u64 = 10;
@@ -35,7 +35,7 @@ pub(super) fn ordered(prepared: &Prepared<'_>) -> Judgement {
         if let Some((place, frame, Some(previous))) = problem {
             findings.add(Violation {
                 message: format!("{}: {} came after {}", trace.name(), say(frame), say(previous)),
-                evidence: stretch::around_all(prepared, trace, &[place], &[previous.rv]),
+                evidence: excerpt::at_frames(prepared, trace, &[place], &[previous.rv]),
             });
         }
     }
@@ -57,7 +57,7 @@ pub(super) fn unique(prepared: &Prepared<'_>) -> Judgement {
                     first + 1,
                     second + 1
                 ),
-                evidence: stretch::around_all(prepared, trace, &[second, first], &[]),
+                evidence: excerpt::at_frames(prepared, trace, &[second, first], &[]),
             });
         }
     }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use model::history::{Change, End, History, Revision, Stream};
 
 use super::keys::{Keys, unsigned};
-use super::known::Known;
+use super::recording;
 use super::selector::Program;
 use super::stored::{self, Meta};
+use super::time_bounds::TimeBounds;
 use super::trace::Trace;
-use super::truth;
 use super::view::{Builder, View};
 use super::{Judgement, Violation};
 
@@ -17,9 +17,9 @@ use super::{Judgement, Violation};
 pub struct Prepared<'h> {
     pub(super) history: &'h History,
     /// Whether the recording is sound.
-    pub(super) truth: Judgement,
+    pub(super) recording: Judgement,
     /// Changes whose previous value is missing, in a recording that is sound otherwise.
-    pub(super) untold: Vec<Violation>,
+    pub(super) missing_prev_kv: Vec<Violation>,
     /// States before this revision are unknown.
     pub(super) first: u64,
     /// The recording is complete up to here.
@@ -34,7 +34,7 @@ pub struct Prepared<'h> {
     pub(super) views: Vec<Option<View>>,
     /// One for each stream that the server accepted.
     pub(super) traces: Vec<Trace<'h>>,
-    pub(super) known: Known,
+    pub(super) time_bounds: TimeBounds,
     /// Revisions that changed several keys, sorted.
     shared: Vec<u64>,
 }
@@ -47,15 +47,15 @@ impl<'h> Prepared<'h> {
         let (first, last) = (unsigned(history.meta.first_rev), unsigned(history.meta.last_rev));
         let revisions = within(&history.revisions, history.meta.first_rev, history.meta.last_rev);
         let keys = Keys::new(history, revisions);
-        let (truth, untold) = truth::sound(history, revisions, &keys);
+        let (recording, missing_prev_kv) = recording::sound(history, revisions, &keys);
         let revs: Vec<u64> = revisions.iter().map(|revision| unsigned(revision.rev)).collect();
-        let known = Known::new(history, revisions, &revs, &keys);
+        let time_bounds = TimeBounds::new(history, revisions, &revs, &keys);
         let shared = revisions.chunk_by(|a, b| a.rev == b.rev).filter(|group| group.len() > 1);
         let shared = shared.map(|group| unsigned(group[0].rev)).collect();
         let mut prepared = Prepared {
             history,
-            truth,
-            untold,
+            recording,
+            missing_prev_kv,
             first,
             last,
             revisions,
@@ -64,11 +64,11 @@ impl<'h> Prepared<'h> {
             uids: Vec::new(),
             views: Vec::new(),
             traces: Vec::new(),
-            known,
+            time_bounds,
             shared,
         };
         // A broken recording is not indexed: its indices might be out of range.
-        if prepared.truth.violations.is_empty() {
+        if prepared.recording.violations.is_empty() {
             let wanted = wanted(history);
             (prepared.views, prepared.uids) = build_views(&prepared, &wanted);
             let streams = history.streams.iter().filter(|stream| !matches!(stream.end, End::Refused { .. }));
@@ -94,7 +94,7 @@ pub(super) fn at<'h>(revisions: &'h [Revision], revs: &[u64], rv: u64) -> &'h [R
     &revisions[start..start + length]
 }
 
-/// The revisions in `(first, last]`; all of them if they are not in order, which `truth` then reports.
+/// The revisions in `(first, last]`; all of them if they are not in order, which `recording` then reports.
 fn within(revisions: &[Revision], first: i64, last: i64) -> &[Revision] {
     if !revisions.is_sorted_by_key(|revision| revision.rev) {
         return revisions;

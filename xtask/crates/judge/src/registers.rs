@@ -12,7 +12,7 @@ use super::keys::unsigned;
 use super::linear::{Effect, Found, Op, search};
 use super::prepared::Prepared;
 use super::query::Query;
-use super::truth::say;
+use super::recording::say;
 use super::{Findings, Judgement, Violation};
 
 /// A verdict needs at least this many answers without a resource version.

@@ -173,9 +173,9 @@ impl View {
             if self.alive_before(position) == found.len() as u64 {
                 return Some(high);
             }
-            let stretch = self.events.get(position.checked_sub(1)?)?.rev;
-            high = stretch.checked_sub(1)?;
-            position = self.at(stretch);
+            let previous = self.events.get(position.checked_sub(1)?)?.rev;
+            high = previous.checked_sub(1)?;
+            position = self.at(previous);
         }
         None
     }

@@ -8,7 +8,7 @@ use model::history::{Answer, Change, Operation, Revision, Verb};
 use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
-use super::truth::{describe, say};
+use super::recording::{describe, say};
 use super::{Findings, Judgement, Violation};
 
 /// A verdict about answers needs at least this many answered writes.
@@ -94,7 +94,7 @@ fn write<'h>(
         _ => return None,
     }
     claims.push((rv, &revision.key, operation));
-    let before = prepared.known.acknowledged(operation.called);
+    let before = prepared.time_bounds.acknowledged(operation.called);
     let text = || format!("answered {rv} although a write with {before} was answered before it was sent");
     (rv <= before).then(|| (text(), evidence()))
 }
@@ -104,14 +104,14 @@ fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
     let text = operation.key.as_deref()?;
     // Nothing is known about an object that the store never held, not even that this is its key.
     let key = prepared.keys.id(text)?;
-    let low = prepared.known.acknowledged(operation.called);
+    let low = prepared.time_bounds.acknowledged(operation.called);
     // The tombstone may be older than the recording.
     if prepared.first > 0 && low <= prepared.first {
         return None;
     }
     let later = &prepared.keys.changes_of(key)[prepared.keys.changes_until(key, low)..];
     let mut deletes = later.iter().map(|&change| &prepared.revisions[change as usize]).filter(|revision| {
-        revision.kind == Change::Delete && prepared.known.not_before(unsigned(revision.rev)) <= operation.returned
+        revision.kind == Change::Delete && prepared.time_bounds.not_before(unsigned(revision.rev)) <= operation.returned
     });
     deletes.next().is_none().then(|| {
         (format!("was answered as complete, but after {low} the store did not delete it"), around(prepared, text, low))
@@ -123,7 +123,7 @@ fn over_before(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Optio
     let key = prepared.keys.id(operation.key.as_deref()?)?;
     let next = *prepared.keys.changes_of(key).get(prepared.keys.changes_until(key, rv))?;
     let next = unsigned(prepared.revisions[next as usize].rev);
-    (next <= prepared.known.acknowledged_of(key, operation.called)).then_some(next)
+    (next <= prepared.time_bounds.acknowledged_of(key, operation.called)).then_some(next)
 }
 
 /// The version of the key that a revision replaced; 0 if the key did not exist. None: it is older than the recording.

@@ -1,6 +1,6 @@
 //! What a control plane and its provider can do for checks. Which check needs what is in the suite.
 
-use crate::{Cluster, ProfileInfo, Shared};
+use crate::{Cluster, External, ProfileInfo};
 
 /// What the checks on one profile can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +63,15 @@ impl Capabilities {
 impl Cluster {
     /// The capabilities of a running control plane.
     pub fn capabilities(&self, profile: &ProfileInfo) -> Capabilities {
-        let external = self.info.shared.as_ref();
-        let lacks = |what: fn(&Shared) -> bool| external.is_some_and(what);
+        let external = self.info.external.as_ref();
+        let lacks = |what: fn(&External) -> bool| external.is_some_and(what);
         Capabilities {
             no_control_plane: None,
             external: external.is_some(),
             control: self.control.is_some(),
             raw_store: profile.stores.iter().all(|store| !store.endpoint.is_empty()),
-            quiet_namespaces: !lacks(|shared| shared.fills_namespaces),
-            http2: !lacks(|shared| shared.http1_only),
+            quiet_namespaces: !lacks(|external| external.fills_namespaces),
+            http2: !lacks(|external| external.http1_only),
             node: self.info.node.as_ref().is_some_and(|node| node.profile == profile.name),
             native_store: self.control.as_ref().is_some_and(|control| control.native(&profile.name).is_some()),
             processes: self.info.machine.is_none(),

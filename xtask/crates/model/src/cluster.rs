@@ -28,17 +28,17 @@ pub struct ClusterInfo {
     /// The slowdown of this machine against the reference; every deadline is multiplied by it. At least 1.
     pub factor: f64,
     /// How many control planes may run at the same time; the others are suspended until the suite needs them. None if
-    /// all control planes always run. See [`Control::wake`].
-    #[serde(default)]
-    pub awake: Option<usize>,
+    /// all control planes always run. See [`Control::resume`].
+    #[serde(default, rename = "awake")]
+    pub max_active: Option<usize>,
     /// By profile name.
     pub profiles: BTreeMap<String, ProfileInfo>,
     /// The system VM that everything runs in, if there is one.
     #[serde(default)]
     pub machine: Option<MachineInfo>,
     /// Set for an external cluster.
-    #[serde(default)]
-    pub shared: Option<Shared>,
+    #[serde(default, rename = "shared")]
+    pub external: Option<External>,
     /// The node on which Pods run, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeInfo>,
@@ -61,10 +61,11 @@ pub struct NodeInfo {
 /// Rules for a cluster that others use and operate: their clients write too, and the suite must be able to distinguish
 /// its own objects and to remove all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shared {
-    /// The suffix of the names of everything that this run creates, and the value of the label [`Shared::LABEL`] on
+pub struct External {
+    /// The suffix of the names of everything that this run creates, and the value of the label [`External::LABEL`] on
     /// objects without a namespace.
-    pub mark: String,
+    #[serde(rename = "mark")]
+    pub run_label: String,
     /// Whether a controller creates objects in each new namespace, as the controller manager does.
     pub fills_namespaces: bool,
     /// Whether the endpoint did not choose HTTP/2 when both protocols were offered, for example a reverse proxy without
@@ -73,7 +74,7 @@ pub struct Shared {
     pub http1_only: bool,
 }
 
-impl Shared {
+impl External {
     /// The label that names the run to which a namespace or another object without a namespace belongs.
     pub const LABEL: &str = "archproof.example/run";
 }
@@ -167,11 +168,11 @@ pub trait Control: Send + Sync {
     ///
     /// An idle control plane takes a few percent of a native processor, and under emulation most of one. So on slow
     /// machines, control planes without work are suspended (SIGSTOP).
-    fn wake(&self, profile: &str) -> Result<(), ControlError>;
-    /// Suspends the profile again. `wake` and `rest` are no-ops if no profile is ever suspended.
-    fn rest(&self, profile: &str) -> Result<(), ControlError>;
+    fn resume(&self, profile: &str) -> Result<(), ControlError>;
+    /// Suspends the profile again. `resume` and `suspend` are no-ops if no profile is ever suspended.
+    fn suspend(&self, profile: &str) -> Result<(), ControlError>;
     /// A component that exited unexpectedly, with the last lines of its log.
-    fn casualty(&self) -> Option<String>;
+    fn first_failure(&self) -> Option<String>;
 }
 
 /// An action on a component.

@@ -29,7 +29,7 @@ mod upstream;
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
 pub use capabilities::Capabilities;
 pub use cluster::{
-    Action, Cluster, ClusterInfo, Control, ControlError, NodeInfo, ProfileInfo, Shared, StoreInfo, TlsFiles,
+    Action, Cluster, ClusterInfo, Control, ControlError, External, NodeInfo, ProfileInfo, StoreInfo, TlsFiles,
 };
 pub use durations::Durations;
 pub use event::{CiJob, Event, RunInfo, Timestamp};

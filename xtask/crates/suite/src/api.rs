@@ -14,7 +14,8 @@ use model::ProfileInfo;
 use serde_json::Value;
 
 use crate::object::Object;
-use crate::overload;
+
+pub mod overload;
 
 pub const JSON: &str = "application/json";
 pub const JSON_PATCH: &str = "application/json-patch+json";
@@ -117,7 +118,7 @@ impl Api {
     }
 
     /// Sends a request and reads the whole answer. A server's own time-out or overload answer is an error, see
-    /// [`crate::overload`].
+    /// [`overload`].
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
         overload::refuse(request, self.exchange(request).await?)
     }
@@ -222,7 +223,7 @@ impl Response {
     /// The pause that a server asks for while it refuses all requests: 429 with Retry-After. A cache that is being
     /// filled answers so ("storage is (re)initializing"), for a new custom resource and after each change of its
     /// definition. client-go obeys it too, for every verb (rest/with_retry.go).
-    pub fn asks_for_patience(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         let seconds = self.header("retry-after").parse().ok()?;
         (self.status == 429).then(|| Duration::from_secs(seconds))
     }
@@ -322,7 +323,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.extend(header.map(|value| (header::RETRY_AFTER, value.parse().unwrap())));
             let response = Response { status, headers, body: Bytes::new() };
-            assert_eq!(response.asks_for_patience(), seconds.map(Duration::from_secs), "{status} {header:?}");
+            assert_eq!(response.retry_after(), seconds.map(Duration::from_secs), "{status} {header:?}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! A check: a row of a table and one function. `list`, `explain`, selection and reports read the same rows.
 
 use futures::future::BoxFuture;
-use model::{Level, Outcome};
+use model::{Capabilities, Level};
 
 use crate::ctx::Ctx;
+pub use crate::error::{CheckError, Verdict};
+use crate::requirement::DEFAULT_PROFILE;
 pub use crate::requirement::{Requirement, Requires};
-use crate::store::StoreError;
 
 /// One requirement and the function that checks it.
 pub struct Check {
@@ -45,68 +46,6 @@ pub enum Run {
     Judge,
 }
 
-/// `Ok` is a pass.
-pub type Verdict = Result<(), Stop>;
-
-/// Why a check ended without a pass.
-#[derive(Debug)]
-pub enum Stop {
-    Failed {
-        message: String,
-        evidence: Vec<String>,
-    },
-    Skipped {
-        need: String,
-    },
-    TimedOut {
-        what: String,
-    },
-    /// The environment broke, or the event that the requirement is about did not happen.
-    Errored(anyhow::Error),
-}
-
-impl From<anyhow::Error> for Stop {
-    /// A check is skipped if an external cluster does not offer what it needs.
-    fn from(error: anyhow::Error) -> Stop {
-        if let Some(Forbidden { need }) = error.downcast_ref() {
-            return Stop::Skipped { need: need.clone() };
-        }
-        match error.downcast_ref::<StoreError>() {
-            Some(store) if store.is_absent() => Stop::Skipped { need: store.message.clone() },
-            _ => Stop::Errored(error),
-        }
-    }
-}
-
-/// The user of an external cluster lacks a right, or the endpoint does not speak a protocol.
-#[derive(Debug)]
-pub(crate) struct Forbidden {
-    pub(crate) need: String,
-}
-
-impl std::error::Error for Forbidden {}
-
-impl std::fmt::Display for Forbidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.need)
-    }
-}
-
-impl Stop {
-    pub fn failed(message: impl Into<String>) -> Stop {
-        Stop::Failed { message: message.into(), evidence: Vec::new() }
-    }
-
-    pub fn into_outcome(self) -> Outcome {
-        match self {
-            Stop::Failed { message, evidence } => Outcome::Failed { message, evidence },
-            Stop::Skipped { need } => Outcome::Skipped { need },
-            Stop::TimedOut { what } => Outcome::TimedOut { what },
-            Stop::Errored(error) => Outcome::errored("suite", format!("{error:#}")),
-        }
-    }
-}
-
 impl Check {
     /// `storage`, `rv`, `list`, `watch`, `cc`.
     pub fn suite(&self) -> &'static str {
@@ -128,12 +67,31 @@ impl Check {
     }
 }
 
+/// What the check lacks on a profile with these capabilities; None if it can run.
+pub fn missing(check: &Check, profile: &str, capabilities: &Capabilities) -> Option<String> {
+    const OWN_CLUSTER: &str = "a cluster of its own";
+    if capabilities.no_control_plane.is_some() {
+        return capabilities.no_control_plane.clone();
+    }
+    if capabilities.external && profile != DEFAULT_PROFILE {
+        return Some("a control plane with flags of its own".into());
+    }
+    let unmet = check.requires.list().iter().find(|requirement| !requirement.is_met(profile, capabilities));
+    match check.requires {
+        Requires::OwnCluster(_) if capabilities.external => match unmet {
+            Some(Requirement::Control) => Some(Requirement::Control.text()),
+            _ => Some(OWN_CLUSTER.into()),
+        },
+        _ => unmet.map(|requirement| requirement.text()),
+    }
+}
+
 /// Fails the check unless the condition holds; the rest is a format string that says what was seen instead.
 #[macro_export]
 macro_rules! expect {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
-            return Err($crate::check::Stop::failed(format!($($text)+)));
+            return Err($crate::error::CheckError::failed(format!($($text)+)));
         }
     };
 }
@@ -144,7 +102,7 @@ macro_rules! expect_eq {
     ($seen:expr, $expected:expr, $($text:tt)+) => {{
         let (seen, expected) = (&$seen, &$expected);
         if seen != expected {
-            return Err($crate::check::Stop::failed(format!(
+            return Err($crate::error::CheckError::failed(format!(
                 "{}: expected {expected:?}, seen {seen:?}", format!($($text)+)
             )));
         }
@@ -165,4 +123,40 @@ macro_rules! scenario {
     ($function:expr) => {
         $crate::check::Run::Scenario(|ctx| Box::pin($function(ctx)))
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_checks::CHECKS;
+
+    fn lacks(id: &str, profile: &str, capabilities: &Capabilities) -> Option<String> {
+        missing(CHECKS.iter().find(|check| check.id == id).unwrap(), profile, capabilities)
+    }
+
+    #[test]
+    fn clusters_of_the_run_skip_only_for_unmet_requirements() {
+        let all = Capabilities::ALL;
+        assert!(
+            CHECKS.iter().all(|check| check.profiles.iter().all(|profile| missing(check, profile, &all).is_none()))
+        );
+        let single = Capabilities { members: 1, control: false, ..Capabilities::ALL };
+        assert_eq!(lacks("fault.members", "ha", &single).as_deref(), Some("a store of 3 members"));
+        assert_eq!(lacks("fault.restart", "disruptive", &single), Some(Requirement::Control.text()));
+        assert_eq!(lacks("watch.start", "default", &single), None);
+        let unmade = Capabilities { no_control_plane: Some("another store".into()), ..Capabilities::ALL };
+        assert_eq!(lacks("watch.start", "default", &unmade).as_deref(), Some("another store"));
+    }
+
+    #[test]
+    fn external_clusters_run_only_checks_that_name_them() {
+        let best = Capabilities::external(true);
+        assert_eq!(lacks("storage.anywhere", "default", &best), None);
+        assert_eq!(lacks("suite.sound", "default", &best), None);
+        assert_eq!(lacks("cc.update", "default", &best).as_deref(), Some("a cluster of its own"));
+        assert_eq!(lacks("watch.ordered", "no-cache", &best).as_deref(), Some("a control plane with flags of its own"));
+        let worst = Capabilities { quiet_namespaces: false, ..Capabilities::external(false) };
+        assert_eq!(lacks("list.pages", "default", &worst), Some(Requirement::QuietNamespace.text()));
+        assert_eq!(lacks("suite.sound", "default", &worst), Some(Requirement::RawStore.text()));
+    }
 }

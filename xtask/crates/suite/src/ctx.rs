@@ -1,53 +1,62 @@
 //! The context of a check: recorded requests, the case's namespace, the raw store, random choices, deadlines.
 
-mod ask;
-mod beside;
 mod clean_up;
-mod define;
-mod elsewhere;
-mod held;
+mod custom_resources;
+mod external;
+mod namespaces;
 mod on_demand;
+mod paused;
+mod recorded_request;
 mod servers;
-mod shared;
 mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use http::Method;
 use model::history::Verb;
-use model::{Action, Cluster, NodeInfo, ProfileInfo, Resource, StorageTable, StoredResource};
+use model::{Action, Cluster, GoldenValue, NodeInfo, ProfileInfo, Resource, StorageTable, StoredResource};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub use on_demand::Started;
 pub use time::CASE_LIMIT;
 
+use crate::api::overload;
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
-use crate::check::{Forbidden, Stop};
+use crate::error::{CheckError, Forbidden};
 use crate::object::{NAMESPACES, Object};
-use crate::overload;
 use crate::record::Recorder;
 use crate::requirement::Requirement;
 use crate::store::{KeyValue, Store};
 use crate::watch::{self, Watch, WatchOptions};
 
 /// A control plane under test with its recorders; all checks on the profile share it.
-pub struct Ground {
+pub struct ProfileEnv {
     pub cluster: Cluster,
     pub profile: ProfileInfo,
     /// By store name.
     pub stores: BTreeMap<String, (Store, Recorder)>,
     pub table: Arc<StorageTable>,
     /// The values with which stored values are compared.
-    pub compared: Arc<crate::engine::Compared>,
+    pub references: Arc<ReferenceValues>,
+}
+
+/// The values with which the masked stored values of a run are compared, now and later.
+#[derive(Debug)]
+pub struct ReferenceValues {
+    /// The expected bytes for this release.
+    pub golden: Vec<GoldenValue>,
+    /// The run's folder for the masked values, so that runs can be compared.
+    pub values: PathBuf,
 }
 
 /// The context of one case.
 pub struct Ctx {
-    pub ground: Arc<Ground>,
+    pub env: Arc<ProfileEnv>,
     /// The check's id; operations and streams are recorded under it.
     pub client: Arc<str>,
     http1: OnceLock<Api>,
@@ -55,16 +64,16 @@ pub struct Ctx {
     namespace: OnceCell<String>,
     seed: u64,
     /// Unique in the run and stable for a seed: the name of every object that this case creates contains it.
-    slug: String,
+    name_prefix: String,
     random: Mutex<fastrand::Rng>,
     counters: Mutex<BTreeMap<String, u64>>,
-    made: Mutex<BTreeSet<Made>>,
-    begun: Instant,
+    created: Mutex<BTreeSet<Created>>,
+    started: Instant,
 }
 
 /// A collection in which the case created objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Made {
+struct Created {
     resource: Resource,
     namespace: String,
     /// Set for cluster-scoped objects only, because their collection also contains objects of other clients.
@@ -72,7 +81,7 @@ struct Made {
 }
 
 /// A request, with the data that is recorded with it.
-struct Question<'a> {
+struct RecordedRequest<'a> {
     verb: Verb,
     resource: &'a Resource,
     namespace: &'a str,
@@ -84,28 +93,28 @@ struct Question<'a> {
 
 impl Ctx {
     /// `seed` is the run's; the case's random choices follow from it, `client` and the profile's name.
-    pub fn new(ground: Arc<Ground>, client: &str, seed: u64) -> Ctx {
+    pub fn new(env: Arc<ProfileEnv>, client: &str, seed: u64) -> Ctx {
         let mut hash = seed ^ 0x9e37_79b9_7f4a_7c15;
-        for byte in client.bytes().chain(ground.profile.name.bytes()) {
+        for byte in client.bytes().chain(env.profile.name.bytes()) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         let mut random = fastrand::Rng::with_seed(hash);
         let nonce: String = std::iter::repeat_with(|| random.char('a'..='z')).take(5).collect();
         // Two runs with the same seed may use the same external cluster.
-        let nonce = ground.cluster.info.shared.as_ref().map_or(nonce, |shared| shared.mark.clone());
+        let nonce = env.cluster.info.external.as_ref().map_or(nonce, |external| external.run_label.clone());
         let short: String = client.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         Ctx {
-            ground,
+            env,
             client: client.into(),
             http1: OnceLock::new(),
             http2: OnceLock::new(),
             namespace: OnceCell::new(),
             seed,
-            slug: format!("ap-{short}-{nonce}"),
+            name_prefix: format!("ap-{short}-{nonce}"),
             random: Mutex::new(random),
             counters: Mutex::new(BTreeMap::new()),
-            made: Mutex::new(BTreeSet::new()),
-            begun: Instant::now(),
+            created: Mutex::new(BTreeSet::new()),
+            started: Instant::now(),
         }
     }
 
@@ -113,17 +122,17 @@ impl Ctx {
     /// namespace.
     pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
         let namespace = self.namespace().await?.to_owned();
-        let worker = Ctx::new(Arc::clone(&self.ground), &format!("{}/{name}", self.client), self.seed);
-        Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), begun: self.begun, ..worker })
+        let worker = Ctx::new(Arc::clone(&self.env), &format!("{}/{name}", self.client), self.seed);
+        Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), started: self.started, ..worker })
     }
 
     pub fn profile(&self) -> &ProfileInfo {
-        &self.ground.profile
+        &self.env.profile
     }
 
     /// `ap-<check>-<nonce>`: a prefix for names outside the case's namespace.
-    pub fn slug(&self) -> &str {
-        &self.slug
+    pub fn name_prefix(&self) -> &str {
+        &self.name_prefix
     }
 
     /// Adds to a counter of exercised events, which the report shows.
@@ -142,11 +151,11 @@ impl Ctx {
 
     /// The client over [`Ctx::transport`], which most checks use.
     pub fn api(&self) -> anyhow::Result<&Api> {
-        self.over(self.transport())
+        self.api_over(self.transport())
     }
 
     /// The client over one transport; skips the check if an external cluster does not offer it.
-    pub fn over(&self, transport: Transport) -> anyhow::Result<&Api> {
+    pub fn api_over(&self, transport: Transport) -> anyhow::Result<&Api> {
         if transport == Transport::Http2 && self.transport() != transport {
             return Err(Forbidden { need: Requirement::Http2.text() }.into());
         }
@@ -156,7 +165,7 @@ impl Ctx {
         };
         if cell.get().is_none() {
             // If another thread has set the cell meanwhile, this client is dropped.
-            let _ = cell.set(Api::new(self.profile(), transport, self.limit(30.0))?);
+            let _ = cell.set(Api::new(self.profile(), transport, self.answer_limit())?);
         }
         cell.get().context("the client was just created")
     }
@@ -166,10 +175,10 @@ impl Ctx {
         let name = self
             .namespace
             .get_or_try_init(|| async {
-                let body = Object::new(&NAMESPACES, &self.slug);
+                let body = Object::new(&NAMESPACES, &self.name_prefix);
                 let answer = self.post(&NAMESPACES, "", &body).await?;
                 answer.object().context("failed to create the case's namespace")?;
-                anyhow::Ok(self.slug.clone())
+                anyhow::Ok(self.name_prefix.clone())
             })
             .await?;
         Ok(name)
@@ -198,7 +207,15 @@ impl Ctx {
     pub async fn try_get(&self, resource: &Resource, name: &str, query: &str) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let request = Request::get(object_path(resource, &namespace, name)).query(query);
-        self.ask(Question { verb: Verb::Get, resource, namespace: &namespace, name, request, changes: false }).await
+        self.send_recorded(RecordedRequest {
+            verb: Verb::Get,
+            resource,
+            namespace: &namespace,
+            name,
+            request,
+            changes: false,
+        })
+        .await
     }
 
     /// PUT of the object as given, including its resource version.
@@ -225,7 +242,15 @@ impl Ctx {
         let name = object.name();
         let path = object_path(resource, &namespace, name);
         let request = Request::new(Method::PUT, path).query(query).json(&object.0);
-        self.ask(Question { verb: Verb::Update, resource, namespace: &namespace, name, request, changes }).await
+        self.send_recorded(RecordedRequest {
+            verb: Verb::Update,
+            resource,
+            namespace: &namespace,
+            name,
+            request,
+            changes,
+        })
+        .await
     }
 
     /// PATCH with a body of the given patch type; see the constants in `api`.
@@ -256,8 +281,16 @@ impl Ctx {
         let namespace = self.namespace_of(resource).await?;
         let path = object_path(resource, &namespace, name);
         let request = Request::new(Method::PATCH, path).query(query).body(media_type, patch.to_string());
-        self.note_made(resource, &namespace, name);
-        self.ask(Question { verb: Verb::Patch, resource, namespace: &namespace, name, request, changes }).await
+        self.track_created(resource, &namespace, name);
+        self.send_recorded(RecordedRequest {
+            verb: Verb::Patch,
+            resource,
+            namespace: &namespace,
+            name,
+            request,
+            changes,
+        })
+        .await
     }
 
     pub async fn delete(&self, resource: &Resource, name: &str) -> anyhow::Result<Object> {
@@ -275,7 +308,15 @@ impl Ctx {
             }
             request = request.json(&body);
         }
-        self.ask(Question { verb: Verb::Delete, resource, namespace: &namespace, name, request, changes: false }).await
+        self.send_recorded(RecordedRequest {
+            verb: Verb::Delete,
+            resource,
+            namespace: &namespace,
+            name,
+            request,
+            changes: false,
+        })
+        .await
     }
 
     pub async fn list(&self, resource: &Resource, query: &str) -> anyhow::Result<Object> {
@@ -285,15 +326,22 @@ impl Ctx {
     pub async fn try_list(&self, resource: &Resource, query: &str) -> anyhow::Result<Response> {
         let namespace = self.namespace_of(resource).await?;
         let request = Request::get(resource.path(Some(&namespace))).query(query);
-        self.ask(Question { verb: Verb::List, resource, namespace: &namespace, name: "", request, changes: false })
-            .await
+        self.send_recorded(RecordedRequest {
+            verb: Verb::List,
+            resource,
+            namespace: &namespace,
+            name: "",
+            request,
+            changes: false,
+        })
+        .await
     }
 
     /// A watch of the resource in the case's namespace; a refusal fails the check.
-    pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, Stop> {
+    pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, CheckError> {
         match self.try_watch(self.transport(), resource, options).await? {
             Ok(watch) => Ok(watch),
-            Err(refusal) => Err(Stop::failed(format!("watch with `{}` was refused: {refusal}", options.query()))),
+            Err(refusal) => Err(CheckError::failed(format!("watch with `{}` was refused: {refusal}", options.query()))),
         }
     }
 
@@ -302,26 +350,26 @@ impl Ctx {
         transport: Transport,
         resource: &Resource,
         options: &WatchOptions,
-    ) -> Result<Result<Watch, Response>, Stop> {
+    ) -> Result<Result<Watch, Response>, CheckError> {
         let namespace = self.namespace_of(resource).await?;
         let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
         let path = resource.path(Some(&namespace));
         let etcd_prefix = self.profile().prefix.clone();
         let target = watch::Target { resource: resource.clone(), etcd_prefix };
-        let (api, recorder) = (self.over(transport)?, self.recorder(resource));
-        let mut patience = self.patience();
+        let (api, recorder) = (self.api_over(transport)?, self.recorder(resource));
+        let mut retry_budget = self.retry_budget();
         loop {
             let open = watch::open(api, recorder, &self.client, &path, &prefix, target.clone(), options);
-            let Ok(answer) = tokio::time::timeout(self.limit(30.0), open).await else {
+            let Ok(answer) = tokio::time::timeout(self.answer_limit(), open).await else {
                 let what = format!("the response head of a watch with `{}`", options.query());
-                return Err(Stop::TimedOut { what });
+                return Err(CheckError::TimedOut { what });
             };
             let refusal = match answer? {
                 Ok(watch) => return Ok(Ok(watch)),
                 Err(refusal) => refusal,
             };
-            if !patience.has(&refusal).await {
-                self.must_be_allowed(&refusal)?;
+            if !retry_budget.waits_for_retry(&refusal).await {
+                self.skip_if_forbidden(&refusal)?;
                 return Ok(Err(overload::refuse(format!("a watch with `{}`", options.query()), refusal)?));
             }
             self.count("repeated requests", 1);
@@ -331,7 +379,7 @@ impl Ctx {
     /// A raw request that is not recorded, for requests that do not fit into a history.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
         let answer = self.api()?.send(request).await?;
-        self.must_be_allowed(&answer)?;
+        self.skip_if_forbidden(&answer)?;
         Ok(answer)
     }
 
@@ -339,22 +387,22 @@ impl Ctx {
 
     /// The node of this profile.
     pub(crate) fn node(&self) -> Option<&NodeInfo> {
-        self.ground.cluster.info.node.as_ref().filter(|node| node.profile == self.profile().name)
+        self.env.cluster.info.node.as_ref().filter(|node| node.profile == self.profile().name)
     }
 
     /// The reference of an image on the node.
-    pub fn image(&self, name: &str) -> Result<&str, Stop> {
+    pub fn image(&self, name: &str) -> Result<&str, CheckError> {
         let image = self.node().and_then(|node| node.images.get(name));
-        image
-            .map(String::as_str)
-            .ok_or_else(|| Stop::Skipped { need: format!("{}, with the image `{name}`", Requirement::Node.text()) })
+        image.map(String::as_str).ok_or_else(|| CheckError::Skipped {
+            need: format!("{}, with the image `{name}`", Requirement::Node.text()),
+        })
     }
 
     /// Exactly one row for each resource that the server's release stores; skips the check if the release has no table.
-    pub fn table(&self) -> Result<&[StoredResource], Stop> {
-        match &self.ground.table.lacks {
-            None => Ok(&self.ground.table.rows),
-            Some(need) => Err(Stop::Skipped { need: need.clone() }),
+    pub fn table(&self) -> Result<&[StoredResource], CheckError> {
+        match &self.env.table.lacks {
+            None => Ok(&self.env.table.rows),
+            Some(need) => Err(CheckError::Skipped { need: need.clone() }),
         }
     }
 
@@ -370,7 +418,7 @@ impl Ctx {
 
     fn store_and_recorder(&self, resource: &Resource) -> &(Store, Recorder) {
         let name = &self.profile().store_for(&resource.group, &resource.plural).name;
-        self.ground.stores.get(name).expect("the engine connects to every store before the suite begins")
+        self.env.stores.get(name).expect("the engine connects to every store before the suite begins")
     }
 
     /// The key under which the store must hold an object of the case's namespace.
@@ -386,15 +434,15 @@ impl Ctx {
     }
 
     /// Like [`Ctx::stored`]; an absent key fails the check.
-    pub async fn must_be_stored(&self, resource: &Resource, name: &str) -> Result<KeyValue, Stop> {
+    pub async fn must_be_stored(&self, resource: &Resource, name: &str) -> Result<KeyValue, CheckError> {
         let key = self.key(resource, name).await?;
         let found = self.store(resource).get(&key, 0).await?;
-        found.ok_or_else(|| Stop::failed(format!("the store has no key {key}")))
+        found.ok_or_else(|| CheckError::failed(format!("the store has no key {key}")))
     }
 
     /// The version of a key after this many writes since its creation. kine reports 0 for every key, which
     /// `storage.create-txn` reports as a failure.
-    pub fn version_after(&self, resource: &Resource, writes: i64) -> i64 {
+    pub fn expected_key_version(&self, resource: &Resource, writes: i64) -> i64 {
         let info = self.profile().store_for(&resource.group, &resource.plural);
         if info.counts_versions() { writes } else { 0 }
     }
@@ -409,10 +457,10 @@ impl Ctx {
     /// Compacts the store of `resource` at `revision`; only for checks with the need `Exclusive`. Waits until the
     /// history is recorded up to that revision: etcd cancels a watch that has not reached it ("mvcc: required revision
     /// has been compacted"), which would end the recording.
-    pub async fn compact(&self, resource: &Resource, revision: i64) -> Result<(), Stop> {
+    pub async fn compact(&self, resource: &Resource, revision: i64) -> Result<(), CheckError> {
         let recorder = self.recorder(resource);
         let what = format!("the record of the store to reach revision {revision}");
-        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(10), || async {
+        crate::wait::until(&what, self.wait_limit(), Duration::from_millis(10), || async {
             let last = recorder.last_revision();
             Ok(if last >= revision { Ok(()) } else { Err(format!("revision {last}")) })
         })
@@ -425,41 +473,48 @@ impl Ctx {
     // Components and other objects.
 
     /// Applies an action to a component of this profile: `kube-apiserver`, `etcd-main`.
-    pub async fn control(&self, component: &str, action: Action) -> Result<(), Stop> {
+    pub async fn control(&self, component: &str, action: Action) -> Result<(), CheckError> {
         let name = format!("{}/{component}", self.profile().name);
         let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
         self.blocking(move |control| control.apply(&name, &action)).await?;
         if starts {
-            self.ground.stores.values().for_each(|(_, recorder)| recorder.restart());
+            self.env.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
         Ok(())
     }
 
     /// The log of a component of this profile, over all its restarts.
-    pub fn log(&self, component: &str) -> Result<String, Stop> {
+    pub fn log(&self, component: &str) -> Result<String, CheckError> {
         let name = format!("{}/{component}", self.profile().name);
-        Ok(self.power()?.log(&name).map_err(|error| anyhow!(error))?)
+        Ok(self.require_control()?.log(&name).map_err(|error| anyhow!(error))?)
     }
 
     async fn post(&self, resource: &Resource, namespace: &str, object: &Object) -> anyhow::Result<Response> {
         let request =
             Request::new(Method::POST, resource.path(Some(namespace))).json(&self.labelled(resource, object).0);
-        self.note_made(resource, namespace, object.name());
-        self.ask(Question { verb: Verb::Create, resource, namespace, name: object.name(), request, changes: false })
-            .await
+        self.track_created(resource, namespace, object.name());
+        self.send_recorded(RecordedRequest {
+            verb: Verb::Create,
+            resource,
+            namespace,
+            name: object.name(),
+            request,
+            changes: false,
+        })
+        .await
     }
 
     /// Registers a collection of the case's namespace for the clean-up, if only workers create objects in it.
-    pub async fn workers_make(&self, resource: &Resource) -> anyhow::Result<()> {
+    pub async fn track_for_cleanup(&self, resource: &Resource) -> anyhow::Result<()> {
         let namespace = self.namespace().await?;
-        self.note_made(resource, namespace, "");
+        self.track_created(resource, namespace, "");
         Ok(())
     }
 
-    fn note_made(&self, resource: &Resource, namespace: &str, name: &str) {
+    fn track_created(&self, resource: &Resource, namespace: &str, name: &str) {
         let (namespace, name) = if resource.namespaced { (namespace, "") } else { ("", name) };
-        let made = Made { resource: resource.clone(), namespace: namespace.into(), name: name.into() };
-        lock(&self.made).insert(made);
+        let created = Created { resource: resource.clone(), namespace: namespace.into(), name: name.into() };
+        lock(&self.created).insert(created);
     }
 }
 

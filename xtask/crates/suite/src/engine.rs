@@ -1,7 +1,7 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, runs the judges, and emits events.
 
-mod beside;
-mod limited;
+mod external;
+mod time_limit;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,16 +17,17 @@ use sys::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::check::{self, Stop};
+use crate::check;
 use crate::contention;
-use crate::ctx::{CASE_LIMIT, Ctx, Ground};
-use crate::judge::{Court, Judgement};
+use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
+use crate::error::CheckError;
+use crate::judge::{Judgement, RunJudge};
 use crate::record::{Clock, Recorder};
+use crate::schedule::{Slots, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
-use crate::turns::{Slots, in_order};
 use crate::{history_files, traffic, wait};
-use limited::{limited, panicked};
+use time_limit::{panic_error, with_time_limit};
 
 /// Takes the events of the run, from any thread.
 pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
@@ -35,7 +36,7 @@ pub type Sink = Arc<dyn Fn(Event) + Send + Sync>;
 pub struct Plan {
     pub cases: Vec<Case>,
     /// Cases for which the cluster has no control plane, each with what it needs.
-    pub unfit: Vec<(Case, String)>,
+    pub unsupported: Vec<(Case, String)>,
     pub table: StorageTable,
     /// The expected bytes of stored values for the server's release; empty if they are not known.
     pub golden: Vec<GoldenValue>,
@@ -61,7 +62,7 @@ const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server may take to finish the deletions that the clean-up of the cases began.
 const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
 /// How often the engine checks the components' health and Ctrl-C.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The name under which the engine records the workload for the judges and its objects.
 const TRAFFIC: &str = "suite.traffic";
@@ -83,35 +84,26 @@ struct Engine<'a> {
     sink: Sink,
 }
 
-/// The values with which the masked stored values of a run are compared, now and later.
-#[derive(Debug)]
-pub struct Compared {
-    /// The expected bytes for this release.
-    pub golden: Vec<GoldenValue>,
-    /// The run's folder for the masked values, so that runs can be compared.
-    pub values: PathBuf,
-}
-
 /// A profile under test while the suite runs.
-struct Field {
-    ground: Arc<Ground>,
+struct ActiveProfile {
+    env: Arc<ProfileEnv>,
     collectors: Vec<(String, Collector, Recorder)>,
     /// Limits the number of its cases that run at the same time.
     slots: Arc<Semaphore>,
 }
 
 /// Data that all profiles of a run share.
-struct Run {
+struct RunContext {
     clock: Clock,
     table: Arc<StorageTable>,
-    compared: Arc<Compared>,
+    references: Arc<ReferenceValues>,
     slots: Slots,
     /// Limits the number of profiles that run at the same time.
-    awake: Semaphore,
+    max_active: Semaphore,
 }
 
 /// The results of a profile when its cases have ended.
-struct Leg {
+struct ProfileResult {
     profile: String,
     histories: Vec<History>,
     /// Why the traffic for the judges was cut short.
@@ -119,53 +111,53 @@ struct Leg {
 }
 
 /// The result of a task of the suite.
-enum Done {
+enum TaskResult {
     Case,
-    Traffic(Result<BTreeMap<String, u64>, Stop>),
+    Traffic(Result<BTreeMap<String, u64>, CheckError>),
 }
 
 impl Engine<'_> {
     async fn run(&self, mut plan: Plan) -> anyhow::Result<()> {
-        let cases = plan.cases.len() + plan.unfit.len();
-        self.tell(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
-        self.skip(std::mem::take(&mut plan.unfit));
-        plan.cases = self.skip_unfit(plan.cases);
-        let all = Run {
+        let cases = plan.cases.len() + plan.unsupported.len();
+        self.emit(Event::SuitePlanned { at: now(), cases, seed: self.options.seed });
+        self.skip(std::mem::take(&mut plan.unsupported));
+        plan.cases = self.skip_unsupported(plan.cases);
+        let run = RunContext {
             clock: Clock::start(),
             table: Arc::new(plan.table.clone()),
-            compared: Arc::new(Compared { golden: plan.golden.clone(), values: self.options.values.clone() }),
-            slots: Slots::new(self.options.jobs, self.cluster.info.awake, self.cluster.info.factor),
-            awake: Semaphore::new(self.cluster.info.awake.unwrap_or(Semaphore::MAX_PERMITS)),
+            references: Arc::new(ReferenceValues { golden: plan.golden.clone(), values: self.options.values.clone() }),
+            slots: Slots::new(self.options.jobs, self.cluster.info.max_active, self.cluster.info.factor),
+            max_active: Semaphore::new(self.cluster.info.max_active.unwrap_or(Semaphore::MAX_PERMITS)),
         };
-        let legs = in_order(&plan.cases, &self.cluster.info.profiles);
-        let ended = join_all(legs.into_iter().map(|profile| self.leg(&plan, &all, profile))).await;
-        let legs = ended.into_iter().collect::<anyhow::Result<Vec<Leg>>>()?;
-        self.look()?;
+        let profiles = profile_order(&plan.cases, &self.cluster.info.profiles);
+        let ended = join_all(profiles.into_iter().map(|profile| self.run_profile(&plan, &run, profile))).await;
+        let results = ended.into_iter().collect::<anyhow::Result<Vec<ProfileResult>>>()?;
+        self.check_health()?;
         let mut histories = Vec::new();
         let mut trouble = BTreeMap::new();
-        for leg in legs {
-            histories.extend(leg.histories);
-            trouble.extend(leg.trouble.map(|trouble| (leg.profile, trouble)));
+        for result in results {
+            histories.extend(result.histories);
+            trouble.extend(result.trouble.map(|trouble| (result.profile, trouble)));
         }
         histories.sort_by(|a, b| (&a.meta.profile, &a.meta.store).cmp(&(&b.meta.profile, &b.meta.store)));
-        self.tell_residue(&histories);
+        self.report_residue(&histories);
         self.judge(&plan, &histories, &trouble);
         Ok(())
     }
 
     /// Runs everything on one profile, from the first connection to the end of its recording. The profile is resumed
     /// during that time.
-    async fn leg(&self, plan: &Plan, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Leg> {
-        let _awake = all.awake.acquire().await.context("the semaphore is never closed")?;
-        self.look()?;
-        self.control(profile, |control, profile| control.wake(profile)).await?;
-        let field = self.unless_it_breaks(self.connect(all, profile)).await?;
-        let ended = self.scenarios(plan, &field).await;
-        let histories = self.histories(field, ended.is_ok()).await;
+    async fn run_profile(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ProfileResult> {
+        let _permit = run.max_active.acquire().await.context("the semaphore is never closed")?;
+        self.check_health()?;
+        self.control(profile, |control, profile| control.resume(profile)).await?;
+        let active = self.while_healthy(self.connect(run, profile)).await?;
+        let ended = self.scenarios(plan, &active).await;
+        let histories = self.histories(active, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
-        self.control(profile, |control, profile| control.rest(profile)).await?;
-        Ok(Leg { profile: profile.name.clone(), histories, trouble })
+        self.control(profile, |control, profile| control.suspend(profile)).await?;
+        Ok(ProfileResult { profile: profile.name.clone(), histories, trouble })
     }
 
     /// Suspends or resumes the profile in a blocking task, so that the other profiles continue. Does nothing in a
@@ -175,82 +167,83 @@ impl Engine<'_> {
         profile: &ProfileInfo,
         action: impl FnOnce(&dyn Control, &str) -> Result<(), ControlError> + Send + 'static,
     ) -> anyhow::Result<()> {
-        let resting = self.cluster.info.awake.is_some();
-        let Some(control) = self.cluster.control.clone().filter(|_| resting) else { return Ok(()) };
+        let suspends = self.cluster.info.max_active.is_some();
+        let Some(control) = self.cluster.control.clone().filter(|_| suspends) else { return Ok(()) };
         let name = profile.name.clone();
         let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
         let done = done.context("suspending or resuming a profile panicked: a bug in the harness")?;
         // The error may only be a consequence of an interrupt or a dead component.
-        self.look().and(done.map_err(anyhow::Error::from))
+        self.check_health().and(done.map_err(anyhow::Error::from))
     }
 
-    async fn connect(&self, all: &Run, profile: &ProfileInfo) -> anyhow::Result<Field> {
+    async fn connect(&self, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ActiveProfile> {
         let limit = contention::limit(Duration::from_secs(30), self.cluster.info.factor);
         let mut stores = BTreeMap::new();
         let mut collectors = Vec::new();
         for info in &profile.stores {
             let store = Store::connect(info, limit).await?;
-            let recorder = Recorder::new(all.clock, &profile.name, &info.name);
+            let recorder = Recorder::new(run.clock, &profile.name, &info.name);
             recorder.meta(|meta| meta.versioned = Some(info.counts_versions()));
             if let Some(collector) = self.collector(info, &store, &recorder).await? {
                 collectors.push((info.name.clone(), collector, recorder.clone()));
             }
             stores.insert(info.name.clone(), (store, recorder));
         }
-        let ground = Arc::new(Ground {
+        let env = Arc::new(ProfileEnv {
             cluster: self.cluster.clone(),
             profile: profile.clone(),
             stores,
-            table: Arc::clone(&all.table),
-            compared: Arc::clone(&all.compared),
+            table: Arc::clone(&run.table),
+            references: Arc::clone(&run.references),
         });
-        Ok(Field { ground, collectors, slots: all.slots.of_profile() })
+        Ok(ActiveProfile { env, collectors, slots: run.slots.of_profile() })
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
     /// exclusive use of the profile. Returns why the traffic failed, if it did.
-    async fn scenarios(&self, plan: &Plan, field: &Field) -> anyhow::Result<Option<String>> {
-        let profile = field.ground.profile.name.as_str();
+    async fn scenarios(&self, plan: &Plan, active: &ActiveProfile) -> anyhow::Result<Option<String>> {
+        let profile = active.env.profile.name.as_str();
         let mine = || plan.cases.iter().filter(|case| case.profile == profile);
         let scenarios = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_)));
         let (alone, together): (Vec<&Case>, Vec<&Case>) =
             scenarios.partition(|case| case.check.is_exclusive(case.profile));
-        let mut tasks: JoinSet<Done> = JoinSet::new();
+        let mut tasks: JoinSet<TaskResult> = JoinSet::new();
         if mine().any(|case| matches!(case.check.run, check::Run::Judge)) {
-            tasks.spawn(self.traffic(field));
+            tasks.spawn(self.traffic(active));
         }
         for case in together {
-            tasks.spawn(self.scenario(*case, field));
+            tasks.spawn(self.scenario(*case, active));
         }
         let trouble = self.wait_for_all(tasks).await?;
         for case in alone {
             let mut tasks = JoinSet::new();
-            tasks.spawn(self.scenario(*case, field));
+            tasks.spawn(self.scenario(*case, active));
             self.wait_for_all(tasks).await?;
         }
-        self.unless_it_breaks(self.wait_until_clean(field)).await?;
+        self.while_healthy(self.wait_until_clean(active)).await?;
         Ok(trouble)
     }
 
-    fn traffic(&self, field: &Field) -> impl Future<Output = Done> + Send + use<> {
-        let ctx = Ctx::new(Arc::clone(&field.ground), TRAFFIC, self.options.seed);
+    fn traffic(&self, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
+        let ctx = Ctx::new(Arc::clone(&active.env), TRAFFIC, self.options.seed);
         let factor = self.cluster.info.factor;
         async move {
             let result =
-                limited(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx)).await;
-            // `tell_residue` reports objects that the traffic leaves behind, like those of the cases.
+                with_time_limit(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx))
+                    .await;
+            // `report_residue` reports objects that the traffic leaves behind, like those of the cases.
             let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.clean_up()).await;
-            Done::Traffic(result.map(|()| ctx.counters()))
+            TaskResult::Traffic(result.map(|()| ctx.counters()))
         }
     }
 
     /// Waits for the tasks, a dead component, or Ctrl-C, whichever comes first.
-    async fn wait_for_all(&self, mut tasks: JoinSet<Done>) -> anyhow::Result<Option<String>> {
+    async fn wait_for_all(&self, mut tasks: JoinSet<TaskResult>) -> anyhow::Result<Option<String>> {
         let mut trouble = None;
         loop {
-            match tokio::time::timeout(LOOK_EVERY, tasks.join_next()).await {
+            match tokio::time::timeout(POLL_INTERVAL, tasks.join_next()).await {
                 Ok(None) => return Ok(trouble),
-                Ok(Some(Ok(Done::Traffic(Err(stop))))) => trouble = Some(stop.into_outcome().message()),
+                Ok(Some(Ok(TaskResult::Traffic(Err(error))))) => trouble = Some(error.into_outcome().message()),
                 Ok(Some(Ok(_))) => {}
                 // A case catches the panics of its check; this panic is in the engine.
                 Ok(Some(Err(error))) => {
@@ -259,54 +252,54 @@ impl Engine<'_> {
                 Err(_) => {}
             }
             // An error drops the set, which aborts the tasks.
-            self.look()?;
+            self.check_health()?;
         }
     }
 
     /// Fails if Ctrl-C was pressed or a component has died.
-    fn look(&self) -> anyhow::Result<()> {
+    fn check_health(&self) -> anyhow::Result<()> {
         interrupt::check()?;
-        match self.cluster.control.as_ref().and_then(|control| control.casualty()) {
-            Some(casualty) => Err(anyhow!("a component died while the suite ran: {casualty}")),
+        match self.cluster.control.as_ref().and_then(|control| control.first_failure()) {
+            Some(first_failure) => Err(anyhow!("a component died while the suite ran: {first_failure}")),
             None => Ok(()),
         }
     }
 
     /// Does some work as long as no interrupt arrives and all components live.
-    async fn unless_it_breaks<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    async fn while_healthy<T>(&self, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
         tokio::pin!(work);
         loop {
-            match tokio::time::timeout(LOOK_EVERY, &mut work).await {
+            match tokio::time::timeout(POLL_INTERVAL, &mut work).await {
                 // The error may only be a consequence of an interrupt or a dead component.
-                Ok(result) => return self.look().and(result),
-                Err(_) => self.look()?,
+                Ok(result) => return self.check_health().and(result),
+                Err(_) => self.check_health()?,
             }
         }
     }
 
-    fn scenario(&self, case: Case, field: &Field) -> impl Future<Output = Done> + Send + use<> {
-        let (ground, slots) = (Arc::clone(&field.ground), Arc::clone(&field.slots));
+    fn scenario(&self, case: Case, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
+        let (env, slots) = (Arc::clone(&active.env), Arc::clone(&active.slots));
         let sink = Arc::clone(&self.sink);
         let options = self.options.clone();
         async move {
-            let Ok(_slot) = slots.acquire().await else { return Done::Case };
+            let Ok(_slot) = slots.acquire().await else { return TaskResult::Case };
             sink(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
-            let ctx = Ctx::new(ground, case.check.id, options.seed);
+            let ctx = Ctx::new(env, case.check.id, options.seed);
             let outcome = run_scenario(&case, &ctx).await;
             let outcome = clean_up(&ctx, outcome).await;
             sink(finished(&case, outcome, begin.elapsed(), ctx.counters(), &options));
-            Done::Case
+            TaskResult::Case
         }
     }
 
     /// Ends the recording and writes it to disk, also for a run that broke off.
-    async fn histories(&self, field: Field, whole: bool) -> anyhow::Result<Vec<History>> {
+    async fn histories(&self, active: ActiveProfile, whole: bool) -> anyhow::Result<Vec<History>> {
         let limit = contention::limit(Duration::from_secs(if whole { 30 } else { 3 }), self.cluster.info.factor);
         let mut histories = Vec::new();
         let mut trouble = Ok(());
-        let profile = &field.ground.profile.name;
-        for (store, collector, recorder) in field.collectors {
+        let profile = &active.env.profile.name;
+        for (store, collector, recorder) in active.collectors {
             let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
             let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
             let history = recorder.take();
@@ -320,53 +313,54 @@ impl Engine<'_> {
     }
 
     /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
-    async fn wait_until_clean(&self, field: &Field) -> anyhow::Result<()> {
+    async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
         if !self.options.alone {
             // The owner of the cluster removes the remaining objects.
             return Ok(());
         }
         let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
-        for (store, _) in field.ground.stores.values() {
+        for (store, _) in active.env.stores.values() {
             while Instant::now() < deadline {
                 let (keys, _) = store.keys("", 0).await?;
                 if !keys.iter().any(|kv| is_residue(&kv.key)) {
                     break;
                 }
-                wait::pause(LOOK_EVERY).await;
+                wait::pause(POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 
     /// Reports objects that remain, because every check must remove the objects that it creates.
-    fn tell_residue(&self, histories: &[History]) {
+    fn report_residue(&self, histories: &[History]) {
         for history in histories.iter().filter(|_| self.options.alone) {
             let (profile, store) = (&history.meta.profile, &history.meta.store);
             let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
             if !left.is_empty() {
                 let text = format!("left behind in {profile}/{store}: {}", left.join(", "));
-                self.tell(Event::Note { at: now(), text });
+                self.emit(Event::Note { at: now(), text });
             }
         }
     }
 
     /// Runs the judges, each on the main store's history of its profiles.
     fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
-        let court = Court::new(histories);
+        let judges = RunJudge::new(histories);
         for case in plan.cases.iter().filter(|case| matches!(case.check.run, check::Run::Judge)) {
             (self.sink)(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
-            let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| court.judge(case.check.id, case.profile)))
-            {
+            let (outcome, exercised) = match catch_unwind(AssertUnwindSafe(|| {
+                judges.judge(case.check.id, case.profile)
+            })) {
                 Ok(Some(judgement)) => (verdict(&judgement, trouble.get(case.profile)), judgement.exercised),
                 Ok(None) => (Outcome::errored("suite", "the case's profile has no recorded history"), BTreeMap::new()),
-                Err(panic) => (panicked(panic.as_ref()).into_outcome(), BTreeMap::new()),
+                Err(panic) => (panic_error(panic.as_ref()).into_outcome(), BTreeMap::new()),
             };
-            self.tell(finished(case, outcome, begin.elapsed(), exercised, self.options));
+            self.emit(finished(case, outcome, begin.elapsed(), exercised, self.options));
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn emit(&self, event: Event) {
         (self.sink)(event);
     }
 }
@@ -385,13 +379,13 @@ async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
         return Outcome::errored("suite", "the engine ran a judge as a scenario: a bug in the harness");
     };
     let limit = || contention::limit(CASE_LIMIT, ctx.factor());
-    match limited(limit, "the end of the check", function(ctx)).await {
+    match with_time_limit(limit, "the end of the check", function(ctx)).await {
         Ok(()) => Outcome::Passed,
-        Err(stop) => stop.into_outcome(),
+        Err(error) => error.into_outcome(),
     }
 }
 
-/// Every name that a case makes begins like its namespace, see `Ctx::slug`.
+/// Every name that a case makes begins like its namespace, see `Ctx::name_prefix`.
 fn is_residue(key: &str) -> bool {
     key.contains("/ap-")
 }

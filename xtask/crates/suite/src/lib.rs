@@ -9,31 +9,31 @@ pub mod check;
 pub mod contention;
 pub mod ctx;
 mod engine;
+pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod history_files;
 pub mod keyring;
 pub mod load;
 pub mod object;
-pub mod overload;
 pub mod record;
 pub mod requirement;
+mod schedule;
 mod selection;
 mod shard;
 pub mod store;
 #[cfg(test)]
 mod test_checks;
 pub mod traffic;
-mod turns;
 pub mod upstream;
 pub mod wait;
 pub mod watch;
 
 pub use ::judge::{self, decode, decrypt};
-pub use check::{Check, Place, Run};
+pub use check::{Check, Place, Run, missing};
 pub use ctx::Ctx;
 pub use engine::{Options, Plan, Sink, run};
 pub use keyring::Keyring;
-pub use requirement::{Requirement, Requires, missing};
+pub use requirement::{Requirement, Requires};
 pub use selection::{Case, Selection, Unknown};
 pub use shard::{NotAShard, Shard};

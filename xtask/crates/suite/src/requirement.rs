@@ -1,10 +1,8 @@
-//! What checks need from a control plane, and the only function that decides whether it has that.
+//! What checks need from a control plane; [`missing`](crate::check::missing) decides whether it has that.
 //!
 //! A check body skips only for what it learns by asking the server, such as a feature gate.
 
 use model::Capabilities;
-
-use crate::check::Check;
 
 /// The profile whose flags are the defaults: the only one that an external cluster can stand for.
 pub const DEFAULT_PROFILE: &str = "default";
@@ -82,11 +80,11 @@ impl Requirement {
         }
     }
 
-    fn is_met(self, on: &str, by: &Capabilities) -> bool {
+    pub(crate) fn is_met(self, on: &str, by: &Capabilities) -> bool {
         match self {
             Requirement::Control => by.control,
             Requirement::ExclusiveOn(profile) => profile != on || by.control,
-            // An external cluster is never exclusive, see `missing`.
+            // An external cluster is never exclusive, see `check::missing`.
             Requirement::Exclusive => true,
             Requirement::RawStore => by.raw_store,
             Requirement::QuietNamespace => by.quiet_namespaces,
@@ -98,60 +96,5 @@ impl Requirement {
             Requirement::Apiservers(count) => by.apiservers >= count,
             Requirement::Members(count) => by.members >= count,
         }
-    }
-}
-
-/// What the check lacks on a profile with these capabilities; None if it can run.
-pub fn missing(check: &Check, profile: &str, capabilities: &Capabilities) -> Option<String> {
-    const OWN_CLUSTER: &str = "a cluster of its own";
-    if capabilities.no_control_plane.is_some() {
-        return capabilities.no_control_plane.clone();
-    }
-    if capabilities.external && profile != DEFAULT_PROFILE {
-        return Some("a control plane with flags of its own".into());
-    }
-    let unmet = check.requires.list().iter().find(|requirement| !requirement.is_met(profile, capabilities));
-    match check.requires {
-        Requires::OwnCluster(_) if capabilities.external => match unmet {
-            Some(Requirement::Control) => Some(Requirement::Control.text()),
-            _ => Some(OWN_CLUSTER.into()),
-        },
-        _ => unmet.map(|requirement| requirement.text()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::test_checks::CHECKS;
-
-    fn lacks(id: &str, profile: &str, capabilities: &Capabilities) -> Option<String> {
-        missing(CHECKS.iter().find(|check| check.id == id).unwrap(), profile, capabilities)
-    }
-
-    #[test]
-    fn clusters_of_the_run_skip_only_for_unmet_requirements() {
-        let all = Capabilities::ALL;
-        assert!(
-            CHECKS.iter().all(|check| check.profiles.iter().all(|profile| missing(check, profile, &all).is_none()))
-        );
-        let single = Capabilities { members: 1, control: false, ..Capabilities::ALL };
-        assert_eq!(lacks("fault.members", "ha", &single).as_deref(), Some("a store of 3 members"));
-        assert_eq!(lacks("fault.restart", "disruptive", &single), Some(Requirement::Control.text()));
-        assert_eq!(lacks("watch.start", "default", &single), None);
-        let unmade = Capabilities { no_control_plane: Some("another store".into()), ..Capabilities::ALL };
-        assert_eq!(lacks("watch.start", "default", &unmade).as_deref(), Some("another store"));
-    }
-
-    #[test]
-    fn external_clusters_run_only_checks_that_name_them() {
-        let best = Capabilities::external(true);
-        assert_eq!(lacks("storage.anywhere", "default", &best), None);
-        assert_eq!(lacks("suite.sound", "default", &best), None);
-        assert_eq!(lacks("cc.update", "default", &best).as_deref(), Some("a cluster of its own"));
-        assert_eq!(lacks("watch.ordered", "no-cache", &best).as_deref(), Some("a control plane with flags of its own"));
-        let worst = Capabilities { quiet_namespaces: false, ..Capabilities::external(false) };
-        assert_eq!(lacks("list.pages", "default", &worst), Some(Requirement::QuietNamespace.text()));
-        assert_eq!(lacks("suite.sound", "default", &worst), Some(Requirement::RawStore.text()));
     }
 }

@@ -2,8 +2,9 @@
 
 use model::Level;
 
-use crate::check::{Check, Run, Verdict};
+use crate::check::{Check, Run};
 use crate::ctx::Ctx;
+use crate::error::Verdict;
 use crate::requirement::{Requirement, Requires};
 use crate::{here, scenario};
 

@@ -10,8 +10,8 @@ use model::history::FrameKind;
 use serde_json::json;
 
 use crate::api::{Response, Transport, query};
-use crate::check::Stop;
 use crate::ctx::Ctx;
+use crate::error::CheckError;
 use crate::object::{CONFIG_MAPS, Object, config_map};
 use crate::watch::{Event, Next, Watch, WatchOptions};
 
@@ -33,7 +33,7 @@ const MARKER: &str = "marker";
 const TEAM: &str = "team=a";
 
 /// Runs the whole workload. The counters of `ctx` record its amount.
-pub(crate) async fn run(ctx: &Ctx) -> Result<(), Stop> {
+pub(crate) async fn run(ctx: &Ctx) -> Result<(), CheckError> {
     let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
     let watchers = try_join_all(watchers(ctx, begin).await?);
     let work = async {
@@ -42,14 +42,14 @@ pub(crate) async fn run(ctx: &Ctx) -> Result<(), Stop> {
         futures::try_join!(writers, readers)?;
         let marker = config_map(MARKER).with("metadata.labels", json!({"team": "a"}));
         ctx.create(&CONFIG_MAPS, &marker).await?;
-        Ok::<(), Stop>(())
+        Ok::<(), CheckError>(())
     };
     futures::try_join!(work, watchers)?;
     Ok(())
 }
 
 /// One sequential client that reads, changes, creates and deletes.
-async fn write(parent: &Ctx, number: usize) -> Result<(), Stop> {
+async fn write(parent: &Ctx, number: usize) -> Result<(), CheckError> {
     let ctx = parent.worker(&format!("writer-{number}")).await?;
     for step in 0..STEPS {
         let name = format!("k{}", ctx.random().u32(..NAMES));
@@ -89,7 +89,7 @@ fn labelled(ctx: &Ctx, object: Object) -> Object {
 }
 
 /// One sequential client that reads with every kind of resource version.
-async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), Stop> {
+async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), CheckError> {
     let ctx = parent.worker(&format!("reader-{number}")).await?;
     let mut newest = begin;
     // The kinds take turns: with random kinds a judge might not get enough reads of one kind.
@@ -122,7 +122,10 @@ async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), Stop> {
 }
 
 /// Opens the first stream of every watcher, so that all of them see the whole workload.
-async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFuture<'_, Result<(), Stop>>>, Stop> {
+async fn watchers(
+    parent: &Ctx,
+    begin: u64,
+) -> Result<Vec<futures::future::BoxFuture<'_, Result<(), CheckError>>>, CheckError> {
     let (http1, usual) = (Transport::Http1, parent.transport());
     let from = WatchOptions::after(begin);
     let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
@@ -139,7 +142,7 @@ async fn watchers(parent: &Ctx, begin: u64) -> Result<Vec<futures::future::BoxFu
         ("resuming-2", usual, from.clone().bookmarks(), Some(EVENTS_PER_STREAM)),
         ("resuming-selecting", usual, from.labels(TEAM), Some(EVENTS_PER_STREAM)),
     ];
-    let mut watchers: Vec<futures::future::BoxFuture<'_, Result<(), Stop>>> = Vec::new();
+    let mut watchers: Vec<futures::future::BoxFuture<'_, Result<(), CheckError>>> = Vec::new();
     for (name, transport, options, cut) in plans {
         let ctx = parent.worker(name).await?;
         let first = open(&ctx, transport, &options).await?;
@@ -159,24 +162,27 @@ async fn follow(
     transport: Transport,
     options: WatchOptions,
     cut: Option<usize>,
-) -> Result<u64, Stop> {
+) -> Result<u64, CheckError> {
     let mut streams = 1;
     let mut again = options.clone();
-    let mut untold = false;
+    let mut missing_prev_kv = false;
     loop {
         let id = watch.id();
         match read_some(&mut watch, cut.unwrap_or(usize::MAX), ctx).await? {
             Progress::Marker => return Ok(streams),
             Progress::Cut(last) => {
                 again = WatchOptions { resource_version: Some(last.to_string()), ..options.clone() }.resuming(id);
-                untold = false;
+                missing_prev_kv = false;
             }
-            Progress::Untold if untold => {
-                return Err(Stop::failed(format!("{} received this error twice in a row: {UNTOLD}", ctx.client)));
+            Progress::MissingPrevKv if missing_prev_kv => {
+                return Err(CheckError::failed(format!(
+                    "{} received this error twice in a row: {MISSING_PREV_KV}",
+                    ctx.client
+                )));
             }
-            Progress::Untold => {
+            Progress::MissingPrevKv => {
                 ctx.count("streams that etcd began without previous values", 1);
-                untold = true;
+                missing_prev_kv = true;
             }
         }
         drop(watch);
@@ -189,8 +195,8 @@ enum Progress {
     Marker,
     /// The resource version of the last event.
     Cut(u64),
-    /// [`UNTOLD`] instead of the first event.
-    Untold,
+    /// [`MISSING_PREV_KV`] instead of the first event.
+    MissingPrevKv,
 }
 
 /// The error of an apiserver whose store sent a change without its previous value; the apiserver then ends the stream,
@@ -200,26 +206,28 @@ enum Progress {
 /// `prevKV` in recvLoop, server/etcdserver/api/v3rpc/watch.go, 3.6.16), so a change at the start of a watch lacks its
 /// previous value. Seen in an emulated guest, without watch cache. Kubernetes cannot use a store that omits the
 /// previous value at any other time.
-const UNTOLD: &str = "etcd event received with PrevKv=nil";
+const MISSING_PREV_KV: &str = "etcd event received with PrevKv=nil";
 
-async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progress, Stop> {
+async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progress, CheckError> {
     let mut seen = 0;
     loop {
         let event: Event = match watch.poll(ctx.limit(LIVENESS)).await? {
             Next::Event(event) => *event,
             Next::End => {
                 let end = watch.end().map(|end| format!("{end:?}")).unwrap_or_default();
-                return Err(Stop::failed(format!("{} ended before the marker: {end}", ctx.client)));
+                return Err(CheckError::failed(format!("{} ended before the marker: {end}", ctx.client)));
             }
             Next::Nothing => {
                 let what = format!("the marker on the watch of {}; last seen: {}", ctx.client, watch.last_rv());
-                return Err(Stop::TimedOut { what });
+                return Err(CheckError::TimedOut { what });
             }
         };
         match &event.frame.kind {
-            FrameKind::Error { message, .. } if seen == 0 && message.contains(UNTOLD) => return Ok(Progress::Untold),
+            FrameKind::Error { message, .. } if seen == 0 && message.contains(MISSING_PREV_KV) => {
+                return Ok(Progress::MissingPrevKv);
+            }
             FrameKind::Error { code, message, .. } => {
-                return Err(Stop::failed(format!("{} received an ERROR event {code}: {message}", ctx.client)));
+                return Err(CheckError::failed(format!("{} received an ERROR event {code}: {message}", ctx.client)));
             }
             _ if event.object.name() == MARKER => return Ok(Progress::Marker),
             _ => seen += 1,
@@ -230,10 +238,10 @@ async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progres
     }
 }
 
-async fn open(ctx: &Ctx, transport: Transport, options: &WatchOptions) -> Result<Watch, Stop> {
+async fn open(ctx: &Ctx, transport: Transport, options: &WatchOptions) -> Result<Watch, CheckError> {
     match ctx.try_watch(transport, &CONFIG_MAPS, options).await? {
         Ok(watch) => Ok(watch),
-        Err(refusal) => Err(Stop::failed(format!("a watch of the traffic was refused: {refusal}"))),
+        Err(refusal) => Err(CheckError::failed(format!("a watch of the traffic was refused: {refusal}"))),
     }
 }
 

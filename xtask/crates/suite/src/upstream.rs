@@ -75,7 +75,7 @@ pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<
     let node = cluster.info.node.as_ref().context("upstream's suite has no node: a bug in the harness")?;
     let control = cluster.control.as_deref();
     if let Some(control) = control {
-        control.wake(&node.profile)?;
+        control.resume(&node.profile)?;
     }
     fs::create_dir_all(&order.folder).with_context(|| format!("failed to create {}", order.folder.display()))?;
     let mut results = Results { file: order.folder.join("results.jsonl"), open: None, rest: Vec::new() };
@@ -87,8 +87,8 @@ pub fn run(cluster: &Cluster, order: &Order<'_>, sink: &Sink) -> anyhow::Result<
         // Lines that the program writes while it is being stopped must not hide the reason for stopping it.
         if trouble.is_ok() {
             trouble = results.read().and_then(|lines| tally.tell(&lines, sink));
-            if let Some(casualty) = control.and_then(|control| control.casualty()) {
-                trouble = Err(anyhow!("a component died while upstream's suite ran: {casualty}"));
+            if let Some(first_failure) = control.and_then(|control| control.first_failure()) {
+                trouble = Err(anyhow!("a component died while upstream's suite ran: {first_failure}"));
             }
         }
         if trouble.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -270,7 +270,7 @@ mod tests {
     }
 
     /// The events for a file of lines that is written in two pieces.
-    fn told(text: &str, cut: usize) -> anyhow::Result<(Vec<Event>, bool)> {
+    fn events_of(text: &str, cut: usize) -> anyhow::Result<(Vec<Event>, bool)> {
         let scratch = sys::run_dir::Scratch::temporary("upstream")?;
         let file = scratch.path().join("results.jsonl");
         let suite = suite();
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn lines_become_cases_wherever_they_are_cut() {
         for cut in 0..LINES.len() {
-            let (events, whole) = told(LINES, cut).unwrap();
+            let (events, whole) = events_of(LINES, cut).unwrap();
             assert!(whole);
             let [Event::SuitePlanned { cases: 2, .. }, Event::CaseStarted { case, .. }, one, other] = &events[..]
             else {
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn spec_that_never_ended_is_noticed() {
         let cut: String = LINES.lines().take(3).map(|line| format!("{line}\n")).collect();
-        assert!(!told(&cut, 0).unwrap().1);
+        assert!(!events_of(&cut, 0).unwrap().1);
     }
 
     #[test]

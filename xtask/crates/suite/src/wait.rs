@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use crate::check::Stop;
-use crate::overload;
+use crate::api::overload;
+use crate::error::CheckError;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -15,9 +15,9 @@ pub async fn until<T, F>(
     limit: Duration,
     interval: Duration,
     mut look: impl FnMut() -> F,
-) -> Result<T, Stop>
+) -> Result<T, CheckError>
 where
-    F: Future<Output = Result<Result<T, String>, Stop>>,
+    F: Future<Output = Result<Result<T, String>, CheckError>>,
 {
     let begin = Instant::now();
     loop {
@@ -27,13 +27,15 @@ where
             Ok(Err(seen)) => seen,
             // An overloaded server may answer the next call. At the end the overload answer is the result, so that no
             // caller mistakes it for the silence of a server that could have answered.
-            Err(Stop::Errored(error)) if overload::answer_in(&error).is_some() && begin.elapsed() < limit => {
+            Err(CheckError::Errored(error)) if overload::answer_in(&error).is_some() && begin.elapsed() < limit => {
                 format!("{error:#}")
             }
-            Err(stop) => return Err(stop),
+            Err(error) => return Err(error),
         };
         if begin.elapsed() >= limit {
-            return Err(Stop::TimedOut { what: format!("{what} ({:.0} s); last seen: {seen}", limit.as_secs_f64()) });
+            return Err(CheckError::TimedOut {
+                what: format!("{what} ({:.0} s); last seen: {seen}", limit.as_secs_f64()),
+            });
         }
         pause(interval.max(looked.elapsed().min(LONGEST_PAUSE))).await;
     }

@@ -11,10 +11,10 @@ use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
 use serde_json::{Map, Value};
 
+use crate::api::overload;
 use crate::api::{Api, Request, Response, Streaming, chain};
-use crate::check::Stop;
+use crate::error::CheckError;
 use crate::object::Object;
-use crate::overload;
 use crate::record::{Recorder, key};
 
 /// The parameters of a watch. `Default` is a watch of all objects with `resourceVersion` unset.
@@ -183,18 +183,18 @@ impl Watch {
     }
 
     /// The next event; None when the server has ended the stream. Times out if no event comes within `limit`.
-    pub async fn next(&mut self, limit: Duration) -> Result<Option<Event>, Stop> {
+    pub async fn next(&mut self, limit: Duration) -> Result<Option<Event>, CheckError> {
         match self.poll(limit).await? {
             Next::Event(event) => Ok(Some(*event)),
             Next::End => Ok(None),
-            Next::Nothing => Err(Stop::TimedOut {
+            Next::Nothing => Err(CheckError::TimedOut {
                 what: format!("the next event of {} ({:.0} s)", self.describe(), limit.as_secs_f64()),
             }),
         }
     }
 
     /// Like [`Watch::next`], but silence is a result instead of a time-out.
-    pub async fn poll(&mut self, limit: Duration) -> Result<Next, Stop> {
+    pub async fn poll(&mut self, limit: Duration) -> Result<Next, CheckError> {
         let next = self.poll_any(limit).await?;
         if let Next::Event(event) = &next
             && let FrameKind::Error { code, .. } = event.frame.kind
@@ -206,7 +206,7 @@ impl Watch {
 
     /// Like [`Watch::poll`], but an ERROR by which the server reports its own time-out or overload is an event, for
     /// clients that continue after it.
-    pub async fn poll_any(&mut self, limit: Duration) -> Result<Next, Stop> {
+    pub async fn poll_any(&mut self, limit: Duration) -> Result<Next, CheckError> {
         let Some(lines) = &mut self.lines else { return Ok(Next::End) };
         let line = match tokio::time::timeout(limit, lines.next()).await {
             Err(_) => return Ok(Next::Nothing),
@@ -229,7 +229,7 @@ impl Watch {
         what: &str,
         limit: Duration,
         mut done: impl FnMut(&Event) -> bool,
-    ) -> Result<Vec<Event>, Stop> {
+    ) -> Result<Vec<Event>, CheckError> {
         let deadline = tokio::time::Instant::now() + limit;
         let mut events = Vec::new();
         loop {
@@ -246,24 +246,24 @@ impl Watch {
                     // A server that reports its own error proves nothing about the events that it would have sent.
                     let last = events.last().map(|event| &event.frame.kind);
                     let cannot = matches!(last, Some(FrameKind::Error { code: 500.., .. }));
-                    return Err(if cannot { Stop::Errored(anyhow!(text)) } else { Stop::failed(text) });
+                    return Err(if cannot { CheckError::Errored(anyhow!(text)) } else { CheckError::failed(text) });
                 }
                 Next::Nothing => {
                     let seen = summary(&events);
                     let what = format!("{what} on {} ({:.0} s); it sent {seen}", self.describe(), limit.as_secs_f64());
-                    return Err(Stop::TimedOut { what });
+                    return Err(CheckError::TimedOut { what });
                 }
             }
         }
     }
 
     /// Reads until an event with this resource version or a later one arrives.
-    pub async fn read_to(&mut self, rv: u64, limit: Duration) -> Result<Vec<Event>, Stop> {
+    pub async fn read_to(&mut self, rv: u64, limit: Duration) -> Result<Vec<Event>, CheckError> {
         self.read_until(&format!("resource version {rv}"), limit, |event| event.frame.rv >= rv).await
     }
 
     /// Reads all events until the server ends the stream.
-    pub async fn read_to_end(&mut self, limit: Duration) -> Result<Vec<Event>, Stop> {
+    pub async fn read_to_end(&mut self, limit: Duration) -> Result<Vec<Event>, CheckError> {
         let deadline = tokio::time::Instant::now() + limit;
         let mut events = Vec::new();
         loop {

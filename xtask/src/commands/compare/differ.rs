@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use judge::pieces::{Piece, hex_lines, piece_at, pieces};
+use judge::value_dump::{Piece, hex_lines, piece_at, split};
 use model::{Exit, Outcome};
 use report::SingleCase;
 use serde::Serialize;
@@ -244,7 +244,7 @@ fn first_difference(left: &[u8], right: &[u8]) -> Option<usize> {
 
 /// The field at this offset as part of a sentence, and the bytes around it.
 fn around(value: &[u8], offset: usize) -> (String, Vec<String>) {
-    let all = pieces(value);
+    let all = split(value);
     let Some(here) = piece_at(&all, offset) else { return ("the end".into(), last(value, &all)) };
     let path = if here.path.is_empty() { String::new() } else { format!("{} ", here.path) };
     let at = all.iter().position(|piece| piece == here).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! One value for people and for scripts: its type, its fields, and the bytes next to them.
 
 use judge::decode::{self, Encoding};
-use judge::pieces::{Piece, encryption, hex_lines, pieces};
+use judge::value_dump::{Piece, encryption, hex_lines, split};
 use model::ProfileInfo;
 use serde::Serialize;
 use serde_json::Value;
@@ -90,7 +90,7 @@ impl Shown {
             encryption: encrypted,
             kind: decode::stored_kind(clear).ok(),
             object: if decode::encoding(clear) == Encoding::Json { serde_json::from_slice(clear).ok() } else { None },
-            fields: pieces(clear).iter().map(Field::of).collect(),
+            fields: split(clear).iter().map(Field::of).collect(),
             decrypted: opened.and_then(|(_, opened)| opened.ok()),
         }
     }
@@ -112,10 +112,10 @@ impl Shown {
             text += &format!("  encrypted by {provider} with the key {key}{closed}\n");
         }
         if hex {
-            text += &(hex_lines(value, &pieces(value)).join("\n") + "\n");
+            text += &(hex_lines(value, &split(value)).join("\n") + "\n");
             if let Some(clear) = &self.decrypted {
                 text += &format!("  decrypted, {} bytes\n", clear.len());
-                text += &(hex_lines(clear, &pieces(clear)).join("\n") + "\n");
+                text += &(hex_lines(clear, &split(clear)).join("\n") + "\n");
             }
             return text;
         }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use model::{Cluster, ClusterInfo, ProfileInfo, Shared, StoreInfo, TlsFiles};
+use model::{Cluster, ClusterInfo, External, ProfileInfo, StoreInfo, TlsFiles};
 use sys::interrupt;
 use sys::progress::Phase;
 use sys::run_dir::write_private_file;
@@ -94,13 +94,13 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
             access.server
         ));
     }
-    let mark = mark();
+    let run_label = run_label();
     phase.status("finding out whether other clients write into a new namespace");
-    let fills_namespaces = match sweep::is_filled(&client, &mark, factor) {
+    let fills_namespaces = match sweep::is_filled(&client, &run_label, factor) {
         Ok(filled) => filled,
         Err(error) => {
             // The namespace may exist already.
-            let _ = sweep::remove(&client, &mark, false, factor);
+            let _ = sweep::remove(&client, &run_label, false, factor);
             return Err(error);
         }
     };
@@ -110,10 +110,10 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
         provider: "existing".into(),
         execution: "unknown: external cluster".into(),
         factor,
-        awake: None,
+        max_active: None,
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
         machine: None,
-        shared: Some(Shared { mark, fills_namespaces, http1_only: version.http1_only }),
+        external: Some(External { run_label, fills_namespaces, http1_only: version.http1_only }),
         node: None,
     };
     let mut versions = BTreeMap::from([("kube-apiserver".to_owned(), version.release.clone())]);
@@ -130,23 +130,23 @@ pub fn clean_up(request: &Request<'_>, which: &str, run: &Path) -> anyhow::Resul
     let client = Client::new(&access.server, &tls, token.as_deref())?;
     version(&access, &tls, token.as_deref())?;
     let mut runs = sweep::runs(&client)?;
-    runs.retain(|mark, _| which == "all" || which == mark);
+    runs.retain(|run_label, _| which == "all" || which == run_label);
     if runs.is_empty() {
         return Ok(runs);
     }
-    let mark = mark();
+    let run_label = run_label();
     let factor = request.factor.unwrap_or_else(|| factor(client.median()));
-    let filled = sweep::is_filled(&client, &mark, factor);
-    for mark in runs.keys().chain([&mark]) {
-        sweep::remove(&client, mark, filled.as_ref().is_ok_and(|filled| *filled), factor)?;
+    let filled = sweep::is_filled(&client, &run_label, factor);
+    for run_label in runs.keys().chain([&run_label]) {
+        sweep::remove(&client, run_label, filled.as_ref().is_ok_and(|filled| *filled), factor)?;
     }
     filled.map(|_| runs)
 }
 
 impl Existing {
     /// The suffix of the names of all objects of this run.
-    pub fn mark(&self) -> &str {
-        self.cluster.info.shared.as_ref().map_or("", |shared| &shared.mark)
+    pub fn run_label(&self) -> &str {
+        self.cluster.info.external.as_ref().map_or("", |external| &external.run_label)
     }
 
     /// Whether the server still accepts the credentials. If a token expired or the server went away during the run, the
@@ -164,8 +164,8 @@ impl Existing {
 
     /// Removes everything that the run created, also after Ctrl-C.
     pub fn end(&self) -> anyhow::Result<()> {
-        let Some(shared) = &self.cluster.info.shared else { return Ok(()) };
-        sweep::remove(&self.client, &shared.mark, shared.fills_namespaces, self.cluster.info.factor)
+        let Some(external) = &self.cluster.info.external else { return Ok(()) };
+        sweep::remove(&self.client, &external.run_label, external.fills_namespaces, self.cluster.info.factor)
     }
 }
 
@@ -262,7 +262,7 @@ fn factor(answer: Duration) -> f64 {
 }
 
 /// Five letters, like the nonce in the names of the project's own clusters, but unique to this run.
-fn mark() -> String {
+fn run_label() -> String {
     let mut random = [0u8; 5];
     // If the system provides no random bytes, the mark may repeat; the server then refuses it as a name in use.
     let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut random);
@@ -298,7 +298,7 @@ mod tests {
         for (answer, expected) in [(1, 1.0), (10, 1.0), (50, 5.0), (5000, LARGEST_FACTOR)] {
             assert!((factor(Duration::from_millis(answer)) - expected).abs() < 1e-9, "{answer}");
         }
-        let mark = mark();
-        assert!(mark.len() == 5 && mark.bytes().all(|byte| byte.is_ascii_lowercase()), "{mark}");
+        let run_label = run_label();
+        assert!(run_label.len() == 5 && run_label.bytes().all(|byte| byte.is_ascii_lowercase()), "{run_label}");
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use model::Shared;
+use model::External;
 use serde_json::{Value, json};
 use sys::deadline::{OnInterrupt, Probe, until};
 
@@ -73,8 +73,8 @@ impl std::fmt::Display for Left {
 pub(super) fn runs(client: &Client) -> anyhow::Result<Runs> {
     let mut runs = Runs::new();
     for (collection, is_namespace) in [(NAMESPACES, true), (DEFINITIONS, false)] {
-        for (mark, name, since) in labelled(client, collection, Shared::LABEL)? {
-            let left: &mut Left = runs.entry(mark).or_default();
+        for (run_label, name, since) in labelled(client, collection, External::LABEL)? {
+            let left: &mut Left = runs.entry(run_label).or_default();
             if left.since.is_empty() || since < left.since {
                 left.since = since;
             }
@@ -91,7 +91,7 @@ pub(super) fn note(runs: &Runs, request: &Request<'_>) -> Option<String> {
     }
     let context = request.context.map(|context| format!(" --context {context}")).unwrap_or_default();
     let command = format!("cargo xtask test --kubeconfig {}{context} --clean-up", request.kubeconfig.display());
-    let each: Vec<String> = runs.iter().map(|(mark, left)| format!("{mark}: {left}")).collect();
+    let each: Vec<String> = runs.iter().map(|(run_label, left)| format!("{run_label}: {left}")).collect();
     Some(format!(
         "this cluster has objects of other runs, which are still alive or were killed: {}; `{command} MARK` removes \
          the objects of one run",
@@ -100,10 +100,9 @@ pub(super) fn note(runs: &Runs, request: &Request<'_>) -> Option<String> {
 }
 
 /// Whether a controller creates objects in a new namespace. Creates a namespace with the run's label to find out.
-pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Result<bool> {
-    let name = format!("ap-probe-{mark}");
-    let body =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {Shared::LABEL: mark}}});
+pub(super) fn is_filled(client: &Client, run_label: &str, factor: f64) -> anyhow::Result<bool> {
+    let name = format!("ap-probe-{run_label}");
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {External::LABEL: run_label}}});
     client.post(NAMESPACES, &body)?.ok("the creation of a namespace")?;
     let looked =
         until("a namespace to be filled", FILLED_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Stop, || {
@@ -125,9 +124,9 @@ pub(super) fn is_filled(client: &Client, mark: &str, factor: f64) -> anyhow::Res
 
 /// Removes everything with the run's label, and returns when it is gone. `has_controller`: a namespace controller
 /// empties deleted namespaces; then only the controller may remove the finalizer that it waits for.
-pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: f64) -> anyhow::Result<()> {
-    let selector = format!("{}={mark}", Shared::LABEL);
-    let what = format!("the removal of the objects of run {mark}");
+pub(super) fn remove(client: &Client, run_label: &str, has_controller: bool, factor: f64) -> anyhow::Result<()> {
+    let selector = format!("{}={run_label}", External::LABEL);
+    let what = format!("the removal of the objects of run {run_label}");
     let mut clean = 0;
     let waited = until(&what, GONE_WITHIN.mul_f64(factor), LOOK_EVERY, OnInterrupt::Continue, || {
         match step(client, &selector, has_controller) {
@@ -150,7 +149,7 @@ pub(super) fn remove(client: &Client, mark: &str, has_controller: bool, factor: 
             Ok(_) => Probe::Ready(()),
         }
     });
-    waited.with_context(|| format!("run {mark} left objects behind; remove them with --clean-up {mark}"))
+    waited.with_context(|| format!("run {run_label} left objects behind; remove them with --clean-up {run_label}"))
 }
 
 /// One round of removal. Returns the names of the objects that still existed.
@@ -262,7 +261,7 @@ fn labelled(client: &Client, collection: &str, selector: &str) -> anyhow::Result
     let read = |object: &Value| {
         let meta = &object["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        (text(&meta["labels"][Shared::LABEL]), text(&meta["name"]), text(&meta["creationTimestamp"]))
+        (text(&meta["labels"][External::LABEL]), text(&meta["name"]), text(&meta["creationTimestamp"]))
     };
     Ok(list(client, collection, selector)?.iter().map(read).collect())
 }

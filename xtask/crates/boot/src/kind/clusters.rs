@@ -222,15 +222,15 @@ impl Control for Clusters {
         }
     }
 
-    fn wake(&self, profile: &str) -> Result<(), ControlError> {
-        if self.is_whole(profile) { Ok(()) } else { self.processes()?.wake(profile) }
+    fn resume(&self, profile: &str) -> Result<(), ControlError> {
+        if self.is_whole(profile) { Ok(()) } else { self.processes()?.resume(profile) }
     }
 
-    fn rest(&self, profile: &str) -> Result<(), ControlError> {
-        if self.is_whole(profile) { Ok(()) } else { self.processes()?.rest(profile) }
+    fn suspend(&self, profile: &str) -> Result<(), ControlError> {
+        if self.is_whole(profile) { Ok(()) } else { self.processes()?.suspend(profile) }
     }
 
-    fn casualty(&self) -> Option<String> {
-        self.processes().ok()?.casualty()
+    fn first_failure(&self) -> Option<String> {
+        self.processes().ok()?.first_failure()
     }
 }

@@ -39,7 +39,7 @@ use plane::{Paper, With};
 const WIDTH: usize = 2;
 /// How many control planes may run at the same time per CPU. With a dozen on two CPUs each check took three times as
 /// long, and some exceeded their limit.
-const AWAKE: usize = 2;
+const MAX_ACTIVE: usize = 2;
 
 /// The inputs of the clusters.
 pub struct Request<'a> {
@@ -140,9 +140,9 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         Origin::Ours { .. } => request.artifacts.clone(),
         Origin::Published => published::with_its_own(request.artifacts, &ground.release),
     };
-    let awake = AWAKE * std::thread::available_parallelism().map_or(1, usize::from);
-    let awake = (profiles.len() > awake).then_some(awake);
-    let resting = awake.is_some();
+    let max_active = MAX_ACTIVE * std::thread::available_parallelism().map_or(1, usize::from);
+    let max_active = (profiles.len() > max_active).then_some(max_active);
+    let resting = max_active.is_some();
     let with = With { request, artifacts: &artifacts, run, ground: &ground, pki: &pki, factor, resting };
     let made = sys::side_by_side(profiles, WIDTH, |profile| {
         make(&with, profile).with_context(|| format!("failed to start the profile `{}`", profile.name))
@@ -160,8 +160,8 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         provider: "kind".into(),
         execution: format!("native, {}", engine.name),
         factor: found.factor,
-        awake,
-        shared: None,
+        max_active,
+        external: None,
         node: whole.then(|| NodeInfo { profile: request.whole.to_owned(), images: found.images }),
         profiles: BTreeMap::new(),
         machine: None,

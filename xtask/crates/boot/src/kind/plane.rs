@@ -374,7 +374,7 @@ impl<'a> Paper<'a> {
         components.iter_mut().try_for_each(|component| component.wait_ready(OnInterrupt::Stop))?;
         node.services.iter().try_for_each(|service| service.wait(&container))?;
         if resting && !whole {
-            plan::rest(components.iter_mut())?;
+            plan::suspend(components.iter_mut())?;
         }
         components.extend(wanted);
         Ok(ControlPlane { info, there, components, beside, data, host })

@@ -40,7 +40,7 @@ impl Ground for NodeGround {
     }
 
     /// Docker knows it, but each query would cost a process. A node that dies closes the channels of its agents.
-    fn casualty(&self) -> Option<String> {
+    fn first_failure(&self) -> Option<String> {
         None
     }
 
@@ -135,8 +135,8 @@ impl Host for SocketHost {
         self.agent()?.write(there, content)
     }
 
-    fn casualty(&self) -> Option<String> {
-        self.ground.casualty()
+    fn first_failure(&self) -> Option<String> {
+        self.ground.first_failure()
     }
 
     fn end(&self) {

@@ -35,8 +35,8 @@ impl Ground for Machine {
         "the guest"
     }
 
-    fn casualty(&self) -> Option<String> {
-        if self.ended_by_us.load(Ordering::SeqCst) { None } else { self.vm.casualty() }
+    fn first_failure(&self) -> Option<String> {
+        if self.ended_by_us.load(Ordering::SeqCst) { None } else { self.vm.first_failure() }
     }
 
     fn end(&self) {
@@ -68,7 +68,7 @@ impl Guest {
             if self.agent.has_greeted() {
                 return Probe::Ready(());
             }
-            if let Some(cause) = self.vm().casualty() {
+            if let Some(cause) = self.vm().first_failure() {
                 return Probe::Hopeless(anyhow!("the guest did not boot: {cause}"));
             }
             let (quiet, last) = self.vm().console.silence();

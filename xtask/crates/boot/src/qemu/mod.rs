@@ -34,7 +34,7 @@ use crate::host::Host;
 use crate::members;
 use crate::node::{self, NodeRequest};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, awake, rest, wake};
+use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, max_active, resume, suspend};
 
 use guest::Guest;
 pub(crate) use snapshot::Place as Snapshots;
@@ -193,7 +193,7 @@ impl Job<'_> {
                 drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
             })?;
             self.phase.status("probing the restored components");
-            answering(&mut planes, awake(factor).is_some())?;
+            answering(&mut planes, max_active(factor).is_some())?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the verification of the snapshot panicked"))??;
             Ok(Up { host, planes, factor, warm: true, time, saved: None })
@@ -220,7 +220,7 @@ impl Job<'_> {
             Some(factor) => f64::from(factor),
             None => self.calibrate(&guest)?,
         };
-        if awake(factor).is_some() {
+        if max_active(factor).is_some() {
             guest.be_patient(LATE, SLICE)?;
         }
         let host: Arc<dyn Host> = Arc::new(guest.host());
@@ -234,11 +234,11 @@ impl Job<'_> {
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.info.name.clone();
                 draft
-                    .start(awake(factor).is_some(), &mut Vec::new())
+                    .start(max_active(factor).is_some(), &mut Vec::new())
                     .with_context(|| format!("failed to start the profile `{name}`"))
             })
         });
-        let planes = planes.map_err(|error| match host.casualty() {
+        let planes = planes.map_err(|error| match host.first_failure() {
             Some(cause) => error.context(format!("the guest is lost: {cause}")),
             None => error,
         })?;
@@ -435,8 +435,8 @@ impl Job<'_> {
             provider: "qemu".into(),
             execution: self.execution(),
             factor: up.factor,
-            awake: awake(up.factor),
-            shared: None,
+            max_active: max_active(up.factor),
+            external: None,
             node: self.request.topology.node.as_ref().map(NodeRequest::info),
             profiles: BTreeMap::new(),
             machine: Some(machine),
@@ -465,9 +465,9 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
 fn answering(planes: &mut [ControlPlane], resting: bool) -> anyhow::Result<()> {
     let asked = if resting { 1 } else { planes.len() };
     for plane in planes.iter_mut().take(asked) {
-        wake(plane.components.iter_mut())?;
+        resume(plane.components.iter_mut())?;
         if resting {
-            rest(plane.components.iter_mut())?;
+            suspend(plane.components.iter_mut())?;
         }
     }
     Ok(())

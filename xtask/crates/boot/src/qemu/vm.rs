@@ -221,7 +221,7 @@ impl Vm {
     }
 
     /// Why the guest is lost: its kernel's message, or QEMU's exit status.
-    pub(crate) fn casualty(&self) -> Option<String> {
+    pub(crate) fn first_failure(&self) -> Option<String> {
         let ended = self.daemon.lock().unwrap_or_else(|e| e.into_inner()).ended();
         // A panic ends QEMU too; then the kernel's message is the cause.
         self.console.cause().or_else(|| {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen, words};
 use judge::decode;
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use suite::watch::WatchOptions;
@@ -106,12 +106,12 @@ async fn no_lost_update(ctx: &Ctx) -> Verdict {
     expect_eq!(count_of(&last), Some(CLIENTS * INCREMENTS), "the counter after {CLIENTS} times {INCREMENTS}");
     let changes = changes(ctx, &CONFIG_MAPS, "counter", &last).await?;
     let counts: Vec<Option<u64>> = changes.iter().map(stored_count).collect();
-    counted_up(&counts, CLIENTS * INCREMENTS).map_err(Stop::failed)?;
+    counted_up(&counts, CLIENTS * INCREMENTS).map_err(CheckError::failed)?;
     let mut revisions = vec![first.rv()];
     revisions.extend(done.iter().flat_map(|client| &client.revisions));
     revisions.sort_unstable();
     only_put_at(&changes, &revisions)
-        .map_err(|fault| Stop::failed(format!("the acknowledged PUTs are not the revisions: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("the acknowledged PUTs are not the revisions: {fault}")))?;
     Ok(())
 }
 
@@ -122,10 +122,10 @@ struct Increments {
 }
 
 /// One client: adds one until enough PUTs have succeeded.
-async fn increment(ctx: &Ctx, mut read: Object) -> Result<Increments, Stop> {
+async fn increment(ctx: &Ctx, mut read: Object) -> Result<Increments, CheckError> {
     let mut done = Increments { revisions: Vec::new(), conflicts: 0 };
     while (done.revisions.len() as u64) < INCREMENTS {
-        let count = count_of(&read).ok_or_else(|| Stop::failed(format!("a read without a count: {read}")))?;
+        let count = count_of(&read).ok_or_else(|| CheckError::failed(format!("a read without a count: {read}")))?;
         let next = read.with("metadata.labels.n", (count + 1).to_string());
         let answer = ctx.try_update(&CONFIG_MAPS, &next).await?;
         if answer.is_success() {
@@ -166,7 +166,7 @@ fn counted_up(counts: &[Option<u64>], last: u64) -> Result<(), String> {
 const OTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn noop_write(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     futures::try_join!(
         noop_writes(ctx, &CONFIG_MAPS, true),
         noop_writes(ctx, &fruits, false),
@@ -205,7 +205,7 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     let changed = ctx.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
     let changes = changes(ctx, resource, "a", &changed).await?;
     only_put_at(&changes, &[created.rv(), applied.rv(), changed.rv()])
-        .map_err(|fault| Stop::failed(format!("a write that changes nothing was stored: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("a write that changes nothing was stored: {fault}")))?;
     let events = events(ctx, &mut watch, &changed).await?;
     expect_eq!(events, [seen("MODIFIED", "a", changed.rv())], "events after {}", words(&changes[..2]));
     Ok(())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::assertions::{changes, events, only_put_at, pod_template, put_then_deleted, seen};
 use judge::decode;
 use suite::api::{MERGE_PATCH, Response, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, POD_TEMPLATES, config_map};
 use suite::watch::{Watch, WatchOptions};
@@ -79,8 +79,9 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     // A new object of the same name matches the same watches: all events before it belong to the DELETE.
     let again = ctx.create(&CONFIG_MAPS, &matching).await?;
     let all = changes(ctx, &CONFIG_MAPS, "a", &again).await?;
-    let (last, removal) = all.split_last().ok_or_else(|| Stop::failed("the raw history has no change of the key"))?;
-    put_then_deleted(removal, 1).map_err(Stop::failed)?;
+    let (last, removal) =
+        all.split_last().ok_or_else(|| CheckError::failed("the raw history has no change of the key"))?;
+    put_then_deleted(removal, 1).map_err(CheckError::failed)?;
     expect_eq!(last.rev.cast_unsigned(), again.rv(), "the last change of the key");
     let deleted = removal[1].rev.cast_unsigned();
     for (what, watch) in &mut watches {
@@ -94,7 +95,7 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, Stop> {
+async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, CheckError> {
     let after = || WatchOptions::after(rv);
     let mut watches = Vec::new();
     let usual = ctx.transport();
@@ -106,7 +107,7 @@ async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch
     ] {
         match ctx.try_watch(transport, &CONFIG_MAPS, &options).await? {
             Ok(watch) => watches.push((what, watch)),
-            Err(refusal) => return Err(Stop::failed(format!("a watch {what} was refused: {refusal}"))),
+            Err(refusal) => return Err(CheckError::failed(format!("a watch {what} was refused: {refusal}"))),
         }
     }
     Ok(watches)
@@ -135,7 +136,7 @@ async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
     }
     let last = ctx.create(&CONFIG_MAPS, &config_map("once-end")).await?;
     for name in &names {
-        put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1).map_err(Stop::failed)?;
+        put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1).map_err(CheckError::failed)?;
     }
     Ok(())
 }
@@ -153,9 +154,9 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
 
     let last = ctx.create(&POD_TEMPLATES, &pod_template(&format!("after-{round}"))).await?;
     let changes = changes(ctx, &POD_TEMPLATES, &name, &last).await?;
-    put_then_deleted(&changes, changes.len().saturating_sub(1)).map_err(Stop::failed)?;
+    put_then_deleted(&changes, changes.len().saturating_sub(1)).map_err(CheckError::failed)?;
     let [.., put, delete] = &changes[..] else {
-        return Err(Stop::failed(format!("the raw history of {name} has fewer than two changes")));
+        return Err(CheckError::failed(format!("the raw history of {name} has fewer than two changes")));
     };
     let stored = decode::meta(&put.value).and_then(|meta| meta.labels.get("n").cloned());
     let answered = deleted.0["metadata"]["labels"]["n"].as_str().map(str::to_owned);
@@ -170,7 +171,7 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
 }
 
 /// Returns the number of updates that succeeded.
-async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, Stop> {
+async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, CheckError> {
     for n in 1.. {
         let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
         let answer = ctx.try_patch(&POD_TEMPLATES, name, MERGE_PATCH, &patch, "").await?;
@@ -184,7 +185,7 @@ async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> R
 }
 
 /// Reads first, more often in each round, so that the DELETE meets the updates at different moments.
-async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, Stop> {
+async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, CheckError> {
     for _ in 0..=reads {
         ctx.get(&POD_TEMPLATES, name).await?;
     }
@@ -240,7 +241,7 @@ async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object
     let all = changes(ctx, resource, "a", &last).await?;
     // The first two changes belong to the earlier object, the last one creates the newest object.
     let ours = all.get(2..all.len() - 1).unwrap_or_default();
-    put_then_deleted(ours, 2).map_err(Stop::failed)
+    put_then_deleted(ours, 2).map_err(CheckError::failed)
 }
 
 fn uid_refusal(given: &str, uid: &str) -> String {
@@ -278,15 +279,15 @@ async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict
         (true, false) => {
             expect!(deleted.is(409, "Conflict"), "DELETE of a version that an update replaced: {deleted}");
             ctx.count("races won by the update", 1);
-            only_put_at(&changes, &[created.rv(), updated.object()?.rv()]).map_err(Stop::failed)
+            only_put_at(&changes, &[created.rv(), updated.object()?.rv()]).map_err(CheckError::failed)
         }
         (false, true) => {
             let refused = updated.is(404, "NotFound") || updated.is(409, "Conflict");
             expect!(refused, "an update of a version that DELETE removed: {updated}");
             ctx.count("races won by the delete", 1);
-            put_then_deleted(&changes, 1).map_err(Stop::failed)
+            put_then_deleted(&changes, 1).map_err(CheckError::failed)
         }
-        _ => Err(Stop::failed(format!(
+        _ => Err(CheckError::failed(format!(
             "an update and a DELETE of the same version: exactly one must win, but the update was answered {updated}, \
              the DELETE {deleted}"
         ))),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{Seen, changes, events, pod_template, put_then_deleted, seen, words};
 use suite::api::MERGE_PATCH;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use suite::watch::WatchOptions;
@@ -70,7 +70,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
     let mut watch = ctx.watch(resource, &WatchOptions::after(created.rv())).await?;
 
     let marked = ctx.delete(resource, "a").await?;
-    marked_for_deletion(&created, &marked).map_err(Stop::failed)?;
+    marked_for_deletion(&created, &marked).map_err(CheckError::failed)?;
     expect_eq!(stored_rv(ctx, resource).await?, marked.rv(), "mod_revision after DELETE");
     let again = ctx.delete(resource, "a").await?;
     expect!(again == marked, "a second DELETE was answered {again}, the first {marked}");
@@ -90,7 +90,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
 
     let end = ctx.create(resource, &after).await?;
     let changes = changes(ctx, resource, "a", &end).await?;
-    put_then_deleted(&changes, 3).map_err(Stop::failed)?;
+    put_then_deleted(&changes, 3).map_err(CheckError::failed)?;
     let expected = [
         seen("MODIFIED", "a", marked.rv()),
         seen("MODIFIED", "a", one_left.rv()),
@@ -101,7 +101,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
     Ok(())
 }
 
-async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     Ok(ctx.must_be_stored(resource, "a").await?.mod_rev.cast_unsigned())
 }
 
@@ -144,8 +144,8 @@ async fn removal_races(ctx: &Ctx) -> Verdict {
         let name = format!("race-{race}");
         let changes = changes(ctx, &POD_TEMPLATES, &name, &end).await?;
         // Created, then written once, either to mark the object or to remove its finalizer; the other write deleted it.
-        put_then_deleted(&changes, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
-        deleted_once(&events, &name, changes[2].rev.cast_unsigned()).map_err(Stop::failed)?;
+        put_then_deleted(&changes, 2).map_err(|fault| CheckError::failed(format!("{name}: {fault}")))?;
+        deleted_once(&events, &name, changes[2].rev.cast_unsigned()).map_err(CheckError::failed)?;
     }
     ctx.count("races", RACES as u64);
     Ok(())
@@ -194,7 +194,7 @@ async fn propagation(ctx: &Ctx) -> Verdict {
 }
 
 /// An owner and a ConfigMap that it owns.
-async fn family(ctx: &Ctx, owner: &str) -> Result<(Object, Object), Stop> {
+async fn family(ctx: &Ctx, owner: &str) -> Result<(Object, Object), CheckError> {
     let owner = ctx.create(&CONFIG_MAPS, &config_map(owner)).await?;
     let reference = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name(), "uid": owner.uid(), "blockOwnerDeletion": true,
@@ -209,7 +209,7 @@ async fn held(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
     let answered = delete_with(ctx, owner.name(), policy).await?;
     let expected = owner.clone().with("metadata.finalizers", json!([finalizer]));
     marked_for_deletion(&expected, &answered)
-        .map_err(|fault| Stop::failed(format!("propagationPolicy {policy}: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("propagationPolicy {policy}: {fault}")))?;
     let changes = changes(ctx, &CONFIG_MAPS, owner.name(), &answered).await?;
     let kept = changes.get(1).is_some_and(|second| second.kind == Change::Put);
     expect!(kept, "propagationPolicy {policy} must mark the owner, the store has: {}", words(&changes));
@@ -238,12 +238,12 @@ async fn background(ctx: &Ctx) -> Verdict {
     expect!(ctx.stored(&CONFIG_MAPS, owner.name()).await?.is_none(), "Background did not remove the key at once");
     let end = ctx.create(&CONFIG_MAPS, &config_map("background-end")).await?;
     let of_owner = changes(ctx, &CONFIG_MAPS, owner.name(), &end).await?;
-    put_then_deleted(&of_owner, 1).map_err(Stop::failed)?;
+    put_then_deleted(&of_owner, 1).map_err(CheckError::failed)?;
     let of_child = changes(ctx, &CONFIG_MAPS, child.name(), &end).await?;
-    untouched_until(&of_child, of_owner[1].rev).map_err(Stop::failed)
+    untouched_until(&of_child, of_owner[1].rev).map_err(CheckError::failed)
 }
 
-async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, Stop> {
+async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, CheckError> {
     let answer = ctx.try_delete(&CONFIG_MAPS, name, &json!({"propagationPolicy": policy})).await?;
     expect_eq!(answer.status, 200, "DELETE with propagationPolicy {policy} was answered {answer}");
     ctx.count("deletes with a policy", 1);

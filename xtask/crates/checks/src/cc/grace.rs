@@ -5,7 +5,7 @@ use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, put_then_deleted, seen};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{Object, PODS};
 use suite::watch::WatchOptions;
@@ -56,7 +56,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     ] {
         let answer = delete(ctx, asked).await?;
         let what = format!("DELETE with a grace period of {asked:?} seconds");
-        is_marked(&created, &answer, period).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+        is_marked(&created, &answer, period).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
         expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
         let stored = ctx.must_be_stored(&PODS, "a").await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after {what}");
@@ -69,7 +69,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     expect!(ctx.stored(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
     let end = ctx.create(&PODS, &pod("end")).await?;
     let history = changes(ctx, &PODS, "a", &end).await?;
-    put_then_deleted(&history, written.len() + 1).map_err(Stop::failed)?;
+    put_then_deleted(&history, written.len() + 1).map_err(CheckError::failed)?;
     let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
     let (puts, ends) = revisions.split_at(written.len());
     expect_eq!(puts, written, "the writes of the Pod in the raw history");
@@ -83,7 +83,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     unbound(ctx).await
 }
 
-async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, Stop> {
+async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, CheckError> {
     let options = seconds.map_or(Value::Null, |seconds| json!({"gracePeriodSeconds": seconds}));
     let answer = ctx.try_delete(&PODS, "a", &options).await?;
     expect_eq!(answer.status, 200, "DELETE with {options} was answered {answer}");
@@ -95,7 +95,8 @@ async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, Stop> {
 async fn own_period(ctx: &Ctx) -> Verdict {
     let created = ctx.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
     let answer = delete(ctx, None).await?;
-    is_marked(&created, &answer, 1000).map_err(|fault| Stop::failed(format!("DELETE without a period: {fault}")))?;
+    is_marked(&created, &answer, 1000)
+        .map_err(|fault| CheckError::failed(format!("DELETE without a period: {fault}")))?;
     delete(ctx, Some(0)).await?;
     Ok(())
 }

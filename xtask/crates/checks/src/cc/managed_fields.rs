@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use judge::decode::{self, Encoding, Field, Wire, object_meta};
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
 use suite::{expect_eq, here, scenario};
@@ -34,7 +34,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 async fn managed_fields_stored(ctx: &Ctx) -> Verdict {
     let built_in = if ctx.profile().name == "json" { Encoding::Json } else { Encoding::Protobuf };
     writes(ctx, &CONFIG_MAPS, built_in, true).await?;
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     writes(ctx, &fruits, Encoding::Json, false).await
 }
 
@@ -114,13 +114,13 @@ async fn judge(
     let writer = managers.last().copied().unwrap_or_default();
     let entry = shown.iter().find(|entry| entry["manager"] == writer).unwrap_or(&Value::Null);
     records(entry, operation, &resource.api_version(), field)
-        .map_err(|fault| Stop::failed(format!("the write of data.{field} by {writer}: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("the write of data.{field} by {writer}: {fault}")))?;
 
     let stored = ctx.must_be_stored(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after the write of data.{field}");
     expect_eq!(decode::encoding(&stored.value), encoding, "encoding of the stored {}", resource.kind);
     let entries = stored_entries(&stored.value)
-        .map_err(|fault| Stop::failed(format!("managedFields of the stored {}: {fault}", resource.kind)))?;
+        .map_err(|fault| CheckError::failed(format!("managedFields of the stored {}: {fault}", resource.kind)))?;
     expect_eq!(entries, shown, "managedFields in the stored {}, and in the answer", resource.kind);
     ctx.count("entries", entries.len() as u64);
     Ok(())

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cc::conflict::STALE;
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{Object, POD_TEMPLATES};
 use suite::watch::WatchOptions;
@@ -70,7 +70,7 @@ async fn patch_kinds(ctx: &Ctx) -> Verdict {
     let all = [Kind::Json, Kind::Merge, Kind::Strategic, Kind::Apply];
     exercise(ctx, &template, &all, &pod_template("a")).await?;
 
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let object = Object::new(&fruits, "a").with("data.k", "v");
     let fruit = Subject { resource: fruits, name: "a", patch: patch_of_fruit, content: data, effect: effect_on_fruit };
     exercise(ctx, &fruit, &[Kind::Json, Kind::Merge, Kind::Apply], &object).await?;
@@ -102,7 +102,7 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
     }
     let changes = changes(ctx, &subject.resource, subject.name, &last).await?;
     only_put_at(&changes, &revisions)
-        .map_err(|fault| Stop::failed(format!("one revision for each patch answered 200: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("one revision for each patch answered 200: {fault}")))?;
     let events = events(ctx, &mut watch, &last).await?;
     let expected: Vec<_> = revisions[1..].iter().map(|rv| seen("MODIFIED", subject.name, *rv)).collect();
     expect_eq!(events, expected, "events of the patches of a {}", subject.resource.kind);

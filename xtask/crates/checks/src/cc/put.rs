@@ -9,7 +9,7 @@ use crate::cc::conflict::STALE;
 use crate::storage::crd::{define_versions, version};
 use crate::support::assertions::{changes, only_put_at};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEPLOYMENTS, LEASES, Object, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -72,7 +72,7 @@ pub(super) static CHECKS: &[Check] = &[
 const REQUIRED: &str = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
 
 async fn put_create(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for (resource, creates) in [(&*LEASES, true), (&*CORE_EVENTS, true), (&*CONFIG_MAPS, false), (&fruits, false)] {
         // The clean-up covers only collections in which the check created an object.
         ctx.create(resource, &sample(ctx, resource, "first").await?).await?;
@@ -86,10 +86,10 @@ async fn put_create(ctx: &Ctx) -> Verdict {
             let stored = ctx.must_be_stored(resource, "a").await?;
             let seen = (stored.version, stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
             let rv = answer.object()?.rv();
-            let version = ctx.version_after(resource, 1);
+            let version = ctx.expected_key_version(resource, 1);
             expect_eq!(seen, (version, rv, rv), "version, create_revision and mod_revision after {of}");
             expect!(refused.is(409, "Conflict"), "{of} with a uid was answered {refused}");
-            only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(Stop::failed)?;
+            only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(CheckError::failed)?;
         } else {
             expect!(answer.is(404, "NotFound"), "{of} was answered {answer}");
             expect!(refused.is(404, "NotFound"), "{of} with a uid was answered {refused}");
@@ -102,7 +102,7 @@ async fn put_create(ctx: &Ctx) -> Verdict {
 }
 
 async fn unconditional_put(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for (resource, allowed) in [(&*CONFIG_MAPS, true), (&*CORE_EVENTS, true), (&*LEASES, false), (&fruits, false)] {
         let created = ctx.create(resource, &sample(ctx, resource, "a").await?).await?;
         // From here on a PUT with the first version would be refused.
@@ -123,14 +123,14 @@ async fn unconditional_put(ctx: &Ctx) -> Verdict {
             newer
         };
         only_put_at(&changes(ctx, resource, "a", &last).await?, &revisions)
-            .map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+            .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
         ctx.count("types", 1);
     }
     Ok(())
 }
 
 /// The smallest object that the type's validation accepts.
-async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, Stop> {
+async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, CheckError> {
     let object = Object::new(resource, name);
     if *resource == *CORE_EVENTS {
         return Ok(object.with("involvedObject.namespace", ctx.namespace().await?).with("reason", "Seen"));
@@ -179,11 +179,11 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let stored = ctx.must_be_stored(resource, "a").await?;
     expect_eq!(
         (stored.version, stored.mod_rev.cast_unsigned()),
-        (ctx.version_after(resource, 3), main.rv()),
+        (ctx.expected_key_version(resource, 3), main.rv()),
         "version and mod_revision of the {kind}"
     );
     only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])
-        .map_err(|fault| Stop::failed(format!("{kind}: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("{kind}: {fault}")))?;
     ctx.count("types", 1);
     Ok(())
 }
@@ -194,7 +194,7 @@ fn half(object: &Object) -> (Value, Value, Value) {
     (of("spec", "replicas"), of("status", "replicas"), of("metadata", "generation"))
 }
 
-async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Response, Stop> {
+async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Response, CheckError> {
     let path = object_path(resource, ctx.namespace().await?, "a");
     Ok(ctx.send(&Request::new(Method::PUT, format!("{path}/status")).json(&object.0)).await?)
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cc::conflict::STALE;
 use crate::support::assertions::{changes, events, pod_template, put_then_deleted, seen, words};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use suite::watch::WatchOptions;
@@ -103,7 +103,7 @@ async fn delete_recreate(ctx: &Ctx) -> Verdict {
         let seen_now = (stored.version, stored.create_rev.cast_unsigned());
         expect_eq!(
             seen_now,
-            (ctx.version_after(&CONFIG_MAPS, 1), new.rv()),
+            (ctx.expected_key_version(&CONFIG_MAPS, 1), new.rv()),
             "version and create_revision of life {life}"
         );
         // The server compares the uid before the version; both refusals are conflicts.
@@ -119,7 +119,7 @@ async fn delete_recreate(ctx: &Ctx) -> Verdict {
         }
         let history = changes(ctx, &CONFIG_MAPS, "a", &new).await?;
         let [.., deleted, created] = &history[..] else {
-            return Err(Stop::failed(format!("the key has fewer than two changes: {}", words(&history))));
+            return Err(CheckError::failed(format!("the key has fewer than two changes: {}", words(&history))));
         };
         let kinds = (deleted.kind, created.kind, created.rev.cast_unsigned());
         expect_eq!(kinds, (Change::Delete, Change::Put, new.rv()), "the last two changes in life {life}");
@@ -145,13 +145,13 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
     {
         let name = format!("a-{n}");
         let holds = |object: Object| if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
-        let told =
+        let what =
             format!("DELETE with {options} of an object {} finalizer", if held { "with a" } else { "without a" });
 
         let object = ctx.create(&CONFIG_MAPS, &holds(config_map(&name))).await?;
         let answer = ctx.try_delete(&CONFIG_MAPS, &name, &options).await?;
-        expect_eq!(answer.status, status, "{told} was answered {answer}");
-        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key exists after {told}");
+        expect_eq!(answer.status, status, "{what} was answered {answer}");
+        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key exists after {what}");
         if held {
             is_object(&answer, &object, true)?
         } else {
@@ -160,7 +160,7 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
 
         let template = ctx.create(&POD_TEMPLATES, &holds(pod_template(&name))).await?;
         let answer = ctx.try_delete(&POD_TEMPLATES, &name, &options).await?;
-        expect_eq!(answer.status, status, "{told} was answered {answer}");
+        expect_eq!(answer.status, status, "{what} was answered {answer}");
         is_object(&answer, &template, held)?;
         ctx.count("deletes", 2);
     }
@@ -186,7 +186,7 @@ fn is_object(answer: &Response, object: &Object, marked: bool) -> Verdict {
 }
 
 async fn delete_collection(ctx: &Ctx) -> Verdict {
-    let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
+    let mut outcomes: BTreeMap<String, RecreateOutcome> = BTreeMap::new();
     let mut first = None;
     for n in 0..12 {
         let (name, matching) = (format!("c-{n:02}"), n % 3 != 2);
@@ -195,14 +195,14 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
         let object = if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
         let created = ctx.create(&CONFIG_MAPS, &object).await?;
         first = Some(created.rv());
-        let fate = if !matching {
-            Fate::Stays
+        let outcome = if !matching {
+            RecreateOutcome::Stays
         } else if held {
-            Fate::Marked
+            RecreateOutcome::Marked
         } else {
-            Fate::Gone
+            RecreateOutcome::Gone
         };
-        fates.insert(name, fate);
+        outcomes.insert(name, outcome);
     }
     let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
     let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
@@ -212,12 +212,13 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
     let end = ctx.create(&CONFIG_MAPS, &config_map("end")).await?;
 
     let mut expected = Vec::new();
-    for (name, fate) in &fates {
+    for (name, outcome) in &outcomes {
         let history = changes(ctx, &CONFIG_MAPS, name, &end).await?;
         let kinds: Vec<Change> = history.iter().map(|change| change.kind).collect();
-        expect_eq!(kinds, fate.changes(), "changes of {name}, whose expected fate is {fate:?}");
-        expected.extend(history.get(1).and_then(|last| Some((last.rev.cast_unsigned(), fate.word()?, name.clone()))));
-        if *fate == Fate::Marked {
+        expect_eq!(kinds, outcome.changes(), "changes of {name}, whose expected fate is {outcome:?}");
+        expected
+            .extend(history.get(1).and_then(|last| Some((last.rev.cast_unsigned(), outcome.word()?, name.clone()))));
+        if *outcome == RecreateOutcome::Marked {
             let marked = ctx.get(&CONFIG_MAPS, name).await?;
             expect!(!marked.meta("deletionTimestamp").is_empty(), "{name} has a finalizer, but no mark: {marked}");
         }
@@ -234,26 +235,26 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
 
 /// The effect of the collection's deletion on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum RecreateOutcome {
     Gone,
     Marked,
     Stays,
 }
 
-impl Fate {
+impl RecreateOutcome {
     fn changes(self) -> Vec<Change> {
         match self {
-            Fate::Gone => vec![Change::Put, Change::Delete],
-            Fate::Marked => vec![Change::Put, Change::Put],
-            Fate::Stays => vec![Change::Put],
+            RecreateOutcome::Gone => vec![Change::Put, Change::Delete],
+            RecreateOutcome::Marked => vec![Change::Put, Change::Put],
+            RecreateOutcome::Stays => vec![Change::Put],
         }
     }
 
     fn word(self) -> Option<&'static str> {
         match self {
-            Fate::Gone => Some("DELETED"),
-            Fate::Marked => Some("MODIFIED"),
-            Fate::Stays => None,
+            RecreateOutcome::Gone => Some("DELETED"),
+            RecreateOutcome::Marked => Some("MODIFIED"),
+            RecreateOutcome::Stays => None,
         }
     }
 }
@@ -272,10 +273,10 @@ async fn finalizer_race(ctx: &Ctx) -> Verdict {
         let name = race_name(race);
         let history = changes(ctx, &CONFIG_MAPS, &name, &end).await?;
         // Created, then marked or freed of its finalizer by the first of both requests, then removed.
-        put_then_deleted(&history, 2).map_err(|fault| Stop::failed(format!("{name}: {fault}")))?;
+        put_then_deleted(&history, 2).map_err(|fault| CheckError::failed(format!("{name}: {fault}")))?;
         let deleted = seen("DELETED", &name, history[2].rev.cast_unsigned());
-        let told: Vec<_> = events.iter().filter(|event| event.0 == "DELETED" && event.1 == name).collect();
-        expect_eq!(told, [&deleted], "DELETED of {name}");
+        let delivered: Vec<_> = events.iter().filter(|event| event.0 == "DELETED" && event.1 == name).collect();
+        expect_eq!(delivered, [&deleted], "DELETED of {name}");
     }
     ctx.count("races", RACES as u64);
     Ok(())
@@ -305,7 +306,7 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
 }
 
 /// Removes the finalizers, again after each conflict; returns the number of conflicts.
-async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, Stop> {
+async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, CheckError> {
     let name = read.name().to_owned();
     for conflicts in 0.. {
         let answer = ctx.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;

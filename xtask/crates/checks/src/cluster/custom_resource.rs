@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::storage::crd::{define_versions, version};
 use crate::support::workload;
 use suite::api::{Request, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::Object;
 use suite::store::KeyValue;
@@ -53,7 +53,7 @@ const OWNED: usize = 3;
 const GOES: &str = "goes";
 const STAYS: &str = "stays";
 const MARKER: &str = "marker";
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long to wait for an event before the next look at the deadline.
 const LISTEN: Duration = Duration::from_millis(200);
 
@@ -76,7 +76,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     let mut served = version("v1", true);
     served["subresources"] = json!({"status": {}});
     let fruits = &define_versions(ctx, &json!([served])).await?;
-    ctx.workers_make(fruits).await?;
+    ctx.track_for_cleanup(fruits).await?;
     for owner in [GOES, STAYS] {
         own(ctx, fruits, owner).await?;
     }
@@ -93,7 +93,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     };
     let (controller, ()) = futures::try_join!(controller.run(board), work)?;
     let stored = ctx.stored_all(fruits, 0).await?;
-    differences(&controller.cache, &stored).map_err(Stop::failed)?;
+    differences(&controller.cache, &stored).map_err(CheckError::failed)?;
     for n in 0..OWNED {
         expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} is gone, but its owner exists", owned(STAYS, n));
     }
@@ -102,7 +102,9 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     ctx.count("lists", controller.lists);
     ctx.count("watches resumed", controller.resumed);
     if controller.resumed == 0 {
-        return Err(Stop::Errored(anyhow::anyhow!("not exercised: no watch of the controller had to be resumed")));
+        return Err(CheckError::Errored(anyhow::anyhow!(
+            "not exercised: no watch of the controller had to be resumed"
+        )));
     }
     Ok(())
 }
@@ -171,7 +173,7 @@ async fn use_it(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
 /// Makes an object have this request, or deletes it; returns when a read shows the result.
 async fn want(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
     let what = format!("{name} to ask for {wish:?}");
-    wait::until(&what, Duration::from_secs(30) + ctx.limit(30.0), LOOK, || async {
+    wait::until(&what, Duration::from_secs(30) + ctx.wait_limit(), POLL_INTERVAL, || async {
         let Ok(seen) = ctx.try_get(fruits, name, "").await else { return Ok(Err("no answer".to_owned())) };
         let answer = match (seen.object(), wish) {
             (Ok(_), None) => ctx.try_delete(fruits, name, &json!(null)).await,
@@ -205,7 +207,7 @@ struct Controller<'a> {
 }
 
 impl<'a> Controller<'a> {
-    async fn start(ctx: Ctx, fruits: &'a Resource) -> Result<Controller<'a>, Stop> {
+    async fn start(ctx: Ctx, fruits: &'a Resource) -> Result<Controller<'a>, CheckError> {
         let (cache, tried) = (Cache::new(), BTreeMap::new());
         let mut controller =
             Controller { ctx, fruits, cache, at: None, newest: 0, tried, events: 0, lists: 0, resumed: 0 };
@@ -214,7 +216,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Runs until the cache has the last object and every status matches its spec.
-    async fn run(mut self, board: &Board) -> Result<Controller<'a>, Stop> {
+    async fn run(mut self, board: &Board) -> Result<Controller<'a>, CheckError> {
         let mut deadline = None;
         let mut first = true;
         while !self.is_done(board) {
@@ -224,7 +226,7 @@ impl<'a> Controller<'a> {
             }
             let Some(at) = self.at else {
                 if !self.list().await? {
-                    wait::pause(LOOK).await;
+                    wait::pause(POLL_INTERVAL).await;
                 }
                 continue;
             };
@@ -236,14 +238,14 @@ impl<'a> Controller<'a> {
                     self.follow(&mut watch, board, deadline).await?;
                 }
                 Ok(Err(refusal)) if refusal.status == 410 => self.at = None,
-                Ok(Err(_)) | Err(_) => wait::pause(LOOK).await,
+                Ok(Err(_)) | Err(_) => wait::pause(POLL_INTERVAL).await,
             }
         }
         Ok(self)
     }
 
     /// Lists the whole collection; false if the request fails.
-    async fn list(&mut self) -> Result<bool, Stop> {
+    async fn list(&mut self) -> Result<bool, CheckError> {
         let Ok(answer) = self.ctx.try_list(self.fruits, "").await else { return Ok(false) };
         let Ok(list) = answer.object() else { return Ok(false) };
         expect!(
@@ -269,7 +271,7 @@ impl<'a> Controller<'a> {
                     FrameKind::Error { code: 410, .. } => self.at = None,
                     FrameKind::Error { .. } => return Ok(()),
                     kind => {
-                        take(&mut self.cache, kind, &event.object).map_err(Stop::failed)?;
+                        take(&mut self.cache, kind, &event.object).map_err(CheckError::failed)?;
                         self.events += 1;
                         self.newest = self.newest.max(event.frame.rv);
                         self.at = Some(event.frame.rv);

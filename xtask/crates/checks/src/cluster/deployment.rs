@@ -4,7 +4,7 @@ use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Version, gone, life, one_life, owners, wrote};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{DEPLOYMENTS, Object, PODS, REPLICA_SETS};
 use suite::{expect, here, scenario};
@@ -74,7 +74,7 @@ async fn deployment_path(ctx: &Ctx) -> Verdict {
         pod: life(ctx, &PODS, &names.pod).await?,
     };
     ctx.count("versions", (lives.deployment.len() + lives.set.len() + lives.pod.len()) as u64);
-    fault(&lives).map_or(Ok(()), |fault| Err(Stop::failed(fault)))
+    fault(&lives).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))
 }
 
 async fn cascading_deletion(ctx: &Ctx) -> Verdict {
@@ -107,22 +107,24 @@ async fn cascading_deletion(ctx: &Ctx) -> Verdict {
 async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
     let set = ctx.get(&REPLICA_SETS, &names.set).await?;
     if !owners(&set.0).is_empty() {
-        return Err(Stop::failed(format!("the orphaned ReplicaSet still has owners: {}", set.0["metadata"])));
+        return Err(CheckError::failed(format!("the orphaned ReplicaSet still has owners: {}", set.0["metadata"])));
     }
     let pod = ctx.get(&PODS, &names.pod).await?;
     match pod.uid() == uid && pod.meta("deletionTimestamp").is_empty() {
         true => Ok(()),
-        false => Err(Stop::failed(format!("the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"]))),
+        false => {
+            Err(CheckError::failed(format!("the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"])))
+        }
     }
 }
 
 /// Creates a Deployment of one Pod and waits until it is available.
-async fn running(ctx: &Ctx, name: &str) -> Result<Names, Stop> {
+async fn running(ctx: &Ctx, name: &str) -> Result<Names, CheckError> {
     workload::create(ctx, name, 1).await?;
     workload::settled(ctx, name, 1).await?;
     let only = |list: Vec<Object>, what: &str| match list.as_slice() {
         [one] => Ok(one.name().to_owned()),
-        all => Err(Stop::failed(format!("a Deployment with one replica has {} {what}", all.len()))),
+        all => Err(CheckError::failed(format!("a Deployment with one replica has {} {what}", all.len()))),
     };
     Ok(Names {
         deployment: name.to_owned(),

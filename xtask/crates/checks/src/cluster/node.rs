@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::lease_use::Times;
 use crate::support::workload::{self, owners, wrote};
 use suite::api::Request;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, LEASES, NODES, Object, PODS, SECRETS, SERVICE_ACCOUNTS};
 use suite::{expect, expect_eq, here, scenario};
@@ -78,7 +78,7 @@ const RENEWALS: usize = 3;
 async fn node_lease(ctx: &Ctx) -> Verdict {
     let nodes = ctx.send(&Request::get(NODES.path(None))).await?.object()?.items();
     let [node] = nodes.as_slice() else {
-        return Err(Stop::Errored(anyhow!("the cluster has {} nodes, not one", nodes.len())));
+        return Err(CheckError::Errored(anyhow!("the cluster has {} nodes, not one", nodes.len())));
     };
     let key = LEASES.key(&ctx.profile().prefix, NODE_LEASES, node.name());
     let recorder = ctx.recorder(&LEASES);
@@ -98,7 +98,7 @@ async fn node_lease(ctx: &Ctx) -> Verdict {
         leases.push(found.with_context(|| format!("a list at {} lacks {key}, which changed there", change.rev))?.0);
     }
     ctx.count("renewals", leases.len() as u64);
-    renewed(node, &leases).map_err(Stop::failed)
+    renewed(node, &leases).map_err(CheckError::failed)
 }
 
 /// Checks the versions of a node's Lease, given in their order.
@@ -138,7 +138,7 @@ const TOLD: [(&str, &str); 4] =
     [("Scheduled", "default-scheduler"), ("Pulled", "kubelet"), ("Created", "kubelet"), ("Started", "kubelet")];
 
 /// An Event and its key.
-struct Told {
+struct RecordedEvent {
     reason: String,
     by: String,
     made: i64,
@@ -160,7 +160,7 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
     })
     .await?;
     let times = Times::of(&ctx.profile().flags)?;
-    let mut told = Vec::new();
+    let mut recorded = Vec::new();
     for event in &events {
         let stored = ctx.must_be_stored(&CORE_EVENTS, event.name()).await?;
         expect!(stored.lease != 0, "the key of Event {} has no lease", event.name());
@@ -172,18 +172,18 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
         });
         let by = by.into_iter().find(|by| !by.is_empty()).unwrap_or_default();
         let reason = event.0["reason"].as_str().unwrap_or_default().to_owned();
-        told.push(Told { reason, by, made: stored.create_rev, lease: stored.lease });
+        recorded.push(RecordedEvent { reason, by, made: stored.create_rev, lease: stored.lease });
     }
-    ctx.count("Events", told.len() as u64);
+    ctx.count("Events", recorded.len() as u64);
     let own = ctx.must_be_stored(&PODS, pod.name()).await?.lease;
     expect_eq!(own, 0, "lease of the Pod's key");
-    in_order(&told).map_err(Stop::failed)
+    in_order(&recorded).map_err(CheckError::failed)
 }
 
-fn in_order(told: &[Told]) -> Result<(), String> {
+fn in_order(recorded: &[RecordedEvent]) -> Result<(), String> {
     let mut last = ("", 0);
     for (reason, by) in TOLD {
-        let Some(event) = told.iter().find(|event| event.reason == reason) else {
+        let Some(event) = recorded.iter().find(|event| event.reason == reason) else {
             return Err(format!("the Event {reason} is missing"));
         };
         if event.by != by {
@@ -228,7 +228,7 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     let token = answer["status"]["token"].as_str().context("the answer has no token")?;
     let account = ctx.get(&SERVICE_ACCOUNTS, "default").await?;
     let expected = Bound { namespace: ctx.namespace().await?, account: account.uid(), pod: &pod };
-    claims_fault(token, &expected).map_err(Stop::failed)?;
+    claims_fault(token, &expected).map_err(CheckError::failed)?;
 
     let valid = reviewed(ctx, token).await?;
     expect_eq!(valid["authenticated"], json!(true), "TokenReview of a token whose Pod exists: {valid}");
@@ -243,10 +243,10 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     .await
 }
 
-async fn only_pod(ctx: &Ctx, deployment: &str) -> Result<Object, Stop> {
+async fn only_pod(ctx: &Ctx, deployment: &str) -> Result<Object, CheckError> {
     match workload::of(ctx, &PODS, deployment).await?.as_slice() {
         [one] => Ok(one.clone()),
-        all => Err(Stop::failed(format!("a Deployment with one replica has {} Pods", all.len()))),
+        all => Err(CheckError::failed(format!("a Deployment with one replica has {} Pods", all.len()))),
     }
 }
 
@@ -262,7 +262,7 @@ async fn request_token(ctx: &Ctx, pod: &Object, uid: &str) -> anyhow::Result<sui
 }
 
 /// The status of a TokenReview.
-async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, Stop> {
+async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, CheckError> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let answer =
         ctx.send(&Request::new(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews").json(&body)).await?;
@@ -281,7 +281,7 @@ async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
     ctx.count("values searched for the token", all.len() as u64);
     let found = all.iter().find(|kv| kv.value.windows(signature.len()).any(|part| part == signature));
     match found {
-        Some(kv) => Err(Stop::failed(format!("the token is stored at {}", kv.key))),
+        Some(kv) => Err(CheckError::failed(format!("the token is stored at {}", kv.key))),
         None => Ok(()),
     }
 }
@@ -362,24 +362,24 @@ mod tests {
 
     #[test]
     fn new_pod_must_have_its_events_in_order() {
-        let told = || -> Vec<Told> {
+        let recorded = || -> Vec<RecordedEvent> {
             let all = TOLD.iter().zip(1..);
-            all.map(|((reason, by), made)| Told { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
+            all.map(|((reason, by), made)| RecordedEvent { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
                 .collect()
         };
-        assert_eq!(in_order(&told()), Ok(()));
-        type Wrong = (&'static str, fn(&mut Vec<Told>));
+        assert_eq!(in_order(&recorded()), Ok(()));
+        type Wrong = (&'static str, fn(&mut Vec<RecordedEvent>));
         let wrong: [Wrong; 5] = [
-            ("the Event Started is missing", |told| drop(told.pop())),
-            ("the Event Created is from `x`", |told| told[2].by = "x".into()),
-            ("the Event Pulled has no lease", |told| told[1].lease = 0),
-            ("the Event Created was created at 3, but Pulled at 4", |told| told[1].made = 4),
-            ("the Event Scheduled is from ``", |told| told[0].by.clear()),
+            ("the Event Started is missing", |recorded| drop(recorded.pop())),
+            ("the Event Created is from `x`", |recorded| recorded[2].by = "x".into()),
+            ("the Event Pulled has no lease", |recorded| recorded[1].lease = 0),
+            ("the Event Created was created at 3, but Pulled at 4", |recorded| recorded[1].made = 4),
+            ("the Event Scheduled is from ``", |recorded| recorded[0].by.clear()),
         ];
         for (expected, change) in wrong {
-            let mut told = told();
-            change(&mut told);
-            assert_eq!(in_order(&told), Err(expected.to_owned()));
+            let mut recorded = recorded();
+            change(&mut recorded);
+            assert_eq!(in_order(&recorded), Err(expected.to_owned()));
         }
     }
 

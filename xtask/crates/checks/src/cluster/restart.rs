@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::rollout::sane;
 use crate::support::workload::{self, Step, is_active, settled, steps};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, PODS, REPLICA_SETS, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -115,8 +115,8 @@ async fn kubelet_restart(ctx: &Ctx) -> Verdict {
     same_container(ctx, &kept).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    none_began(&pods, &absence).map_err(Stop::failed)?;
-    sane(&pods, &sets, &[ended.name()]).map_err(Stop::failed)
+    none_began(&pods, &absence).map_err(CheckError::failed)?;
+    sane(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
 }
 
 async fn scheduler_restart(ctx: &Ctx) -> Verdict {
@@ -132,8 +132,8 @@ async fn scheduler_restart(ctx: &Ctx) -> Verdict {
     settled(ctx, NAME, 2).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    placed_after(&pods, absence.to).map_err(Stop::failed)?;
-    sane(&pods, &sets, &[]).map_err(Stop::failed)
+    placed_after(&pods, absence.to).map_err(CheckError::failed)?;
+    sane(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 async fn controllers_restart(ctx: &Ctx) -> Verdict {
@@ -152,9 +152,9 @@ async fn controllers_restart(ctx: &Ctx) -> Verdict {
     same_container(ctx, &kept).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     for (what, steps) in [("Pod", &pods), ("ReplicaSet", &sets)] {
-        none_made(what, steps, &absence).map_err(Stop::failed)?;
+        none_made(what, steps, &absence).map_err(CheckError::failed)?;
     }
-    sane(&pods, &sets, &[ended.name()]).map_err(Stop::failed)
+    sane(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
 }
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
@@ -176,32 +176,32 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
     run_once(ctx).await?;
     // A client may repeat a request whose answer was lost, so a surplus Pod may have been created and ended.
     let pods = steps(ctx, &PODS).await?;
-    workload::lives(&pods).map_err(Stop::failed)
+    workload::lives(&pods).map_err(CheckError::failed)
 }
 
 /// Creates a Deployment with two running Pods.
-async fn two(ctx: &Ctx) -> Result<[Object; 2], Stop> {
+async fn two(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
     workload::create(ctx, NAME, 2).await?;
     settled(ctx, NAME, 2).await?;
     let pods = workload::of(ctx, &PODS, NAME).await?;
-    pods.try_into().map_err(|pods: Vec<_>| Stop::failed(format!("a Deployment of two has {} Pods", pods.len())))
+    pods.try_into().map_err(|pods: Vec<_>| CheckError::failed(format!("a Deployment of two has {} Pods", pods.len())))
 }
 
 /// Kills a component, does the work, and starts the component again, even if the work fails.
-async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Absence, Stop> {
+async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Absence, CheckError> {
     ctx.control(component, Action::Kill).await?;
     let done = async {
         let from = mark(ctx, "dead").await?;
         work.await?;
         Ok(Absence { from, to: mark(ctx, "alive").await? })
     };
-    let done: Result<Absence, Stop> = done.await;
+    let done: Result<Absence, CheckError> = done.await;
     ctx.control(component, Action::Start).await?;
     done
 }
 
 /// Writes a ConfigMap and returns its revision.
-async fn mark(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
+async fn mark(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
     let rv = ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
@@ -224,7 +224,7 @@ async fn run_once(ctx: &Ctx) -> Verdict {
     workload::until(ctx, "the node to run the Pods of the store and no others", || async {
         let running = workload::on_node(ctx, &node).await?;
         if let Some((uid, names)) = running.iter().find(|(_, names)| names.len() > 1) {
-            return Err(Stop::failed(format!("the Pod {uid} runs more than one container: {names:?}")));
+            return Err(CheckError::failed(format!("the Pod {uid} runs more than one container: {names:?}")));
         }
         let uids: BTreeSet<String> = running.into_keys().collect();
         Ok(if uids == expected { Ok(()) } else { Err(format!("it runs {uids:?}, the store has {expected:?}")) })

@@ -6,7 +6,7 @@ use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Step, controller, is_active, is_ready, steps};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{DEPLOYMENTS, PODS, REPLICA_SETS};
 use suite::{expect, expect_eq, here, scenario};
@@ -65,7 +65,7 @@ async fn scale(ctx: &Ctx) -> Verdict {
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     expect_eq!(names.len(), 3, "number of Pods that ever existed");
-    sane(&pods, &sets, &[]).map_err(Stop::failed)
+    sane(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 async fn rolling_update(ctx: &Ctx) -> Verdict {
@@ -100,8 +100,8 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
     }
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
-    in_bounds(&pods, &sets, from).map_err(Stop::failed)?;
-    sane(&pods, &sets, &[]).map_err(Stop::failed)
+    in_bounds(&pods, &sets, from).map_err(CheckError::failed)?;
+    sane(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 /// No Pod may live twice, and none may be created or ended without need; `ended` names the Pods that the check deleted.

@@ -6,7 +6,7 @@ use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Step, controller, gone, is_active, is_ready, steps};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{ENDPOINT_SLICES, ENDPOINTS, Object, PODS, SERVICES};
 use suite::{expect, expect_eq, here, scenario};
@@ -52,7 +52,7 @@ async fn endpoint_slices(ctx: &Ctx) -> Verdict {
         slices.iter().filter_map(|step| step.object.as_ref()).map(|slice| endpoints(slice).len()).sum();
     expect!(endpoints >= 2, "the versions of the slices have {endpoints} endpoints together");
     ctx.count("endpoints compared", endpoints as u64);
-    follow(service.uid(), &slices, &pods).map_err(Stop::failed)?;
+    follow(service.uid(), &slices, &pods).map_err(CheckError::failed)?;
 
     ctx.delete(&SERVICES, NAME).await?;
     gone(ctx, &ENDPOINTS, NAME).await?;

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use model::Action;
 use model::Level::{Extra, Should};
 
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::{self, Servers, Workload};
 use suite::object::CONFIG_MAPS;
@@ -84,12 +84,12 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A client for each of the two servers.
-async fn both(ctx: &Ctx) -> Result<[Ctx; 2], Stop> {
+async fn both(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
     let servers = ctx.servers();
     let [first, second, ..] = servers.as_slice() else {
         return Err(anyhow!("the profile has {} apiservers instead of two", servers.len()).into());
     };
-    ctx.workers_make(&CONFIG_MAPS).await?;
+    ctx.track_for_cleanup(&CONFIG_MAPS).await?;
     Ok([ctx.worker_at("first", first).await?, ctx.worker_at("second", second).await?])
 }
 
@@ -110,9 +110,9 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
     }
     let mut seen: Vec<Vec<(String, String, u64)>> = Vec::new();
     for watch in &mut watches {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
-        let told = |event: &Event| (event.word().to_owned(), event.object.name().to_owned(), event.frame.rv);
-        seen.push(events.iter().map(told).collect());
+        let events = watch.read_to(last, ctx.event_limit()).await?;
+        let summary_of = |event: &Event| (event.word().to_owned(), event.object.name().to_owned(), event.frame.rv);
+        seen.push(events.iter().map(summary_of).collect());
     }
     expect!(seen[0].len() >= WRITES, "a watch over {WRITES} writes delivered {} events", seen[0].len());
     expect_eq!(seen[1], seen[0], "events of the watch at the second server, compared with the first");
@@ -120,7 +120,7 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an object or updates it; returns the revision.
-async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, Stop> {
+async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, CheckError> {
     let name = format!("k{}", number / 3);
     ctx.count("writes", 1);
     let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, &number.to_string());
@@ -143,7 +143,7 @@ async fn as_new_there(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict
     expect!(list.rv() >= rv, "a LIST at the other server is at {}, but {rv} or newer was requested", list.rv());
     expect_eq!(item, Some(rv), "the resource version of {name} in a LIST at the other server");
     let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::after(rv - 1)).await?;
-    let events = watch.read_to(rv, ctx.limit(30.0)).await?;
+    let events = watch.read_to(rv, ctx.event_limit()).await?;
     let seen = events.last().map(|event| (event.object.name().to_owned(), event.frame.rv));
     expect_eq!(seen, Some((name, rv)), "the last event of a watch at the other server after {}", rv - 1);
     Ok(())
@@ -186,7 +186,7 @@ async fn never_back(ctx: &Ctx) -> Verdict {
         let rv = write_again(here, &name).await?;
         let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
         let what = format!("{name} in the initial events");
-        let events = watch.read_until(&what, ctx.limit(30.0), |event| event.object.name() == name).await?;
+        let events = watch.read_until(&what, ctx.event_limit(), |event| event.object.name() == name).await?;
         let seen = events.last().map(|event| event.frame.rv);
         expect_eq!(
             seen,
@@ -198,12 +198,12 @@ async fn never_back(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn write_again(server: &Ctx, name: &str) -> Result<u64, Stop> {
+async fn write_again(server: &Ctx, name: &str) -> Result<u64, CheckError> {
     let object = server.get(&CONFIG_MAPS, name).await?.with("data.again", "1");
     Ok(server.update(&CONFIG_MAPS, &object).await?.rv())
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Writes that must be acknowledged across the elections.
 const ACKNOWLEDGED: u64 = 20;
@@ -217,13 +217,13 @@ async fn leader_change(ctx: &Ctx) -> Verdict {
         let second = leader(ctx, &members, Some(first)).await?;
         load::progress(ctx, 20).await?;
         ctx.control(&component(first), Action::Start).await?;
-        let held = ctx.hold(&component(second)).await?;
+        let held = ctx.pause(&component(second)).await?;
         leader(ctx, &members, Some(second)).await?;
         load::progress(ctx, 20).await?;
         workload.acknowledged(ACKNOWLEDGED).await?;
-        held.release().await
+        held.resume().await
     };
-    workload.through(&[("elections", 3), ("acknowledged during the fault", ACKNOWLEDGED)], elections).await?;
+    workload.run_with_fault(&[("elections", 3), ("acknowledged during the fault", ACKNOWLEDGED)], elections).await?;
     same_hash(ctx, &members).await
 }
 
@@ -233,9 +233,9 @@ fn component(place: usize) -> String {
 }
 
 /// Waits until the members agree on a leader; returns its index. `away` is the index of a killed or suspended member.
-async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usize, Stop> {
+async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usize, CheckError> {
     let present = || members.iter().enumerate().filter(|(place, _)| Some(*place) != away);
-    let found = wait::until("the members to agree on a leader", ctx.limit(60.0), LOOK_EVERY, || async {
+    let found = wait::until("the members to agree on a leader", ctx.limit(60.0), POLL_INTERVAL, || async {
         let mut ids = Vec::new();
         let mut leaders = BTreeSet::new();
         for (place, member) in present() {
@@ -261,7 +261,7 @@ async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
     let mut hashes = BTreeSet::new();
     for member in members {
         let what = format!("a member to be at revision {revision}");
-        let hash = wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
+        let hash = wait::until(&what, ctx.limit(60.0), POLL_INTERVAL, || async {
             Ok(member.hash(revision).await.map_err(|error| error.to_string()))
         });
         hashes.insert(hash.await?);
@@ -287,20 +287,20 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let away = (leading + 1) % members.len();
     let recorder = Recorder::new(Clock::start(), &ctx.profile().name, "away");
     let collector = Collector::start(members[away].clone(), recorder.clone()).await?;
-    collector.wait_for(members[away].revision().await?, ctx.limit(30.0)).await?;
+    collector.wait_for(members[away].revision().await?, ctx.wait_limit()).await?;
     let snapshots = snapshots(ctx, away)?;
     let absence = async {
         let mut rounds = ctx.rounds("the member that was away received no snapshot");
         loop {
             rounds.next()?;
             ctx.count("absences", 1);
-            let held = ctx.hold(&component(away)).await?;
+            let held = ctx.pause(&component(away)).await?;
             for _ in 0..ENTRIES {
                 members[leading].put(FILLER, b"x").await?;
             }
             let last = members[leading].delete(FILLER).await?;
-            held.release().await?;
-            wait::until("the member to catch up", ctx.limit(60.0), LOOK_EVERY, || async {
+            held.resume().await?;
+            wait::until("the member to catch up", ctx.limit(60.0), POLL_INTERVAL, || async {
                 Ok(match members[away].revision().await {
                     Ok(revision) if revision >= last => Ok(()),
                     Ok(revision) => Err(format!("it is at revision {revision} of {last}")),
@@ -314,10 +314,10 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
             }
         }
     };
-    workload.through(&[("snapshots", 1)], absence).await?;
+    workload.run_with_fault(&[("snapshots", 1)], absence).await?;
     let revision = ctx.store(&CONFIG_MAPS).revision().await?;
     if let Err(error) = collector.wait_for(revision, ctx.limit(60.0)).await {
-        return Err(Stop::failed(format!("the watch at the member that was away: {error:#}")));
+        return Err(CheckError::failed(format!("the watch at the member that was away: {error:#}")));
     }
     let seen = |recorder: &Recorder| -> Vec<(i64, String)> {
         let changes = recorder.changes_below("").into_iter().filter(|change| change.rev <= revision);
@@ -335,6 +335,6 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
 }
 
 /// The number of snapshots that the member has received according to its log.
-fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, Stop> {
+fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, CheckError> {
     Ok(ctx.log(&component(place))?.matches(CAUGHT_UP).count())
 }

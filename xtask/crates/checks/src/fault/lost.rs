@@ -10,12 +10,12 @@ use model::history::Change;
 use serde_json::json;
 
 use crate::fault::store::settle;
+use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load;
 use suite::object::{CONFIG_MAPS, Object};
-use suite::overload::{self, AcceptOverload};
 use suite::{expect, expect_eq, here, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -38,7 +38,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const ETCD: &str = "etcd-main";
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A write whose answer is lost.
 #[derive(Clone, Copy)]
@@ -76,10 +76,10 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         let object = if lost.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
         writes.push((lost, object));
     }
-    let held = ctx.hold(ETCD).await?;
+    let held = ctx.pause(ETCD).await?;
     let silent = || writes.iter().filter(|(lost, _)| lost.way != Way::Nobody);
     let answers = try_join_all(silent().map(|(lost, object)| lose(ctx, *lost, object))).await;
-    held.release().await?;
+    held.resume().await?;
     for (answer, (lost, _)) in answers?.iter().zip(silent()) {
         let done = answer.as_ref().is_some_and(Response::is_success);
         expect!(!done, "a {:?} was answered as done while etcd was suspended", lost.kind);
@@ -94,11 +94,11 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         again(ctx, *lost, object).await?;
     }
     if ctx.counters().get("there once").is_none_or(|n| *n < 3) {
-        return Err(Stop::Errored(anyhow!("not exercised: no write without an answer took effect")));
+        return Err(CheckError::Errored(anyhow!("not exercised: no write without an answer took effect")));
     }
     let last = settle(ctx, "last").await?;
     let recorder = ctx.recorder(&CONFIG_MAPS);
-    wait::until("the record of the last write", ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until("the record of the last write", ctx.wait_limit(), POLL_INTERVAL, || async {
         let seen = recorder.last_revision();
         Ok(if seen >= last { Ok(()) } else { Err(format!("revision {seen}")) })
     })

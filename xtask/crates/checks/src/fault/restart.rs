@@ -90,7 +90,7 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
     let minima = [("unanswered", 1), (RESUMED, 2), (RESUMED_LATE, 1)];
     let servers = Servers::all(ctx).unwrap_or_else(|_| Servers::first(ctx));
     let workload = Workload::new(ctx, servers);
-    workload.through(&minima, restart_after(ctx, APISERVER, workload.unanswered(1))).await
+    workload.run_with_fault(&minima, restart_after(ctx, APISERVER, workload.unanswered(1))).await
 }
 
 async fn etcd_restart(ctx: &Ctx) -> Verdict {
@@ -99,15 +99,15 @@ async fn etcd_restart(ctx: &Ctx) -> Verdict {
         // etcd is back within a second; a workload that was waiting just then would not have noticed. Without its own
         // time limit a read is retried for 40 s.
         let what = "a quorum read to fail without a store";
-        let read = format!("/api/v1/namespaces/default?timeout={}s", ctx.stretched(2));
-        wait::until(what, ctx.limit(30.0), Duration::from_millis(50), || async {
+        let read = format!("/api/v1/namespaces/default?timeout={}s", ctx.scaled_seconds(2));
+        wait::until(what, ctx.wait_limit(), Duration::from_millis(50), || async {
             let read = ctx.send(&Request::get(&read)).await;
             Ok(if read.is_ok_and(|answer| answer.is_success()) { Err("it was answered".to_owned()) } else { Ok(()) })
         })
         .await?;
         workload.met_by_write().await
     };
-    workload.through(&[(load::MET, 1)], restart_after(ctx, ETCD, silence)).await
+    workload.run_with_fault(&[(load::MET, 1)], restart_after(ctx, ETCD, silence)).await
 }
 
 /// Kills the component and starts it again; it is ready afterwards.
@@ -145,15 +145,15 @@ async fn slow_machine(ctx: &Ctx) -> Verdict {
         let mut stops = 0;
         while stops < STOPS || !enough.load(Ordering::Relaxed) {
             stops += 1;
-            let (apiserver, etcd) = futures::try_join!(ctx.hold(APISERVER), ctx.hold(ETCD))?;
+            let (apiserver, etcd) = futures::try_join!(ctx.pause(APISERVER), ctx.pause(ETCD))?;
             wait::pause(STOPPED).await;
-            futures::try_join!(apiserver.release(), etcd.release())?;
+            futures::try_join!(apiserver.resume(), etcd.resume())?;
             wait::pause(RUNNING).await;
         }
         Ok(())
     };
     let fault = async { futures::try_join!(writes, stutter).map(|_| ()) };
-    workload.through(&[("acknowledged during the fault", STUTTERED)], fault).await
+    workload.run_with_fault(&[("acknowledged during the fault", STUTTERED)], fault).await
 }
 
 const KILLS: u64 = 3;
@@ -171,5 +171,5 @@ async fn apiserver_kills(ctx: &Ctx) -> Verdict {
         }
         Ok(())
     };
-    workload.through(&[("unanswered", KILLS), (RESUMED, 8)], kills).await
+    workload.run_with_fault(&[("unanswered", KILLS), (RESUMED, 8)], kills).await
 }

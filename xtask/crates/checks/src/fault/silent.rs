@@ -8,12 +8,12 @@ use http::Method;
 use model::Level::{Extra, Should};
 use model::Resource;
 
+use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::{Servers, Workload};
 use suite::object::{Object, SECRETS};
-use suite::overload::{self, AcceptOverload};
 use suite::{expect, here, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -70,20 +70,20 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const ETCD: &str = "etcd-main";
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 async fn readyz(ctx: &Ctx) -> Verdict {
     well(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
     let main = ["etcd", "etcd-readiness"];
     let events = ["etcd-override-0", "etcd-override-readiness-0"];
     for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
-        let held = ctx.hold(component).await?;
+        let held = ctx.pause(component).await?;
         let body = until_ill(ctx, "/readyz", &ill).await?;
         for other in others {
             expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
         }
         until_ill(ctx, "/livez", &ill[..1]).await?;
-        held.release().await?;
+        held.resume().await?;
         well(ctx, &ill).await?;
         ctx.count("stores stopped", 1);
     }
@@ -91,9 +91,9 @@ async fn readyz(ctx: &Ctx) -> Verdict {
 }
 
 /// Waits until a health endpoint fails with all of these checks.
-pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, Stop> {
+pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, CheckError> {
     let what = format!("{path} to fail with {}", checks.join(" and "));
-    let ill = wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+    let ill = wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         // A server that is not ready may also answer 503.
         let answer = ctx.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
         let body = String::from_utf8_lossy(&answer.body).into_owned();
@@ -102,7 +102,7 @@ pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<
     });
     match ill.await {
         // The server must notice a store that is suspended for so long, so a time-out is a failure.
-        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("timed out waiting for {what}"))),
+        Err(CheckError::TimedOut { what }) => Err(CheckError::failed(format!("timed out waiting for {what}"))),
         other => other,
     }
 }
@@ -110,7 +110,7 @@ pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<
 pub(crate) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
     for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
         let what = format!("{path} to succeed with {}", which.join(" and "));
-        wait::until(&what, ctx.limit(60.0), LOOK_EVERY, || async {
+        wait::until(&what, ctx.limit(60.0), POLL_INTERVAL, || async {
             let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
             let body = String::from_utf8_lossy(&answer.body).into_owned();
             let well = answer.status == 200 && which.iter().all(|check| body.contains(&format!("[+]{check} ok")));
@@ -131,8 +131,8 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
     let mut rounds = ctx.rounds("each cache was filled before a WATCH and a LIST reached it");
     loop {
         let attempt = rounds.next()? + 1;
-        let group = format!("{}-{attempt}.example.org", ctx.slug());
-        let resource = ctx.define_unasked(&group, "melons", "Melon").await?;
+        let group = format!("{}-{attempt}.example.org", ctx.name_prefix());
+        let resource = ctx.define_unrequested(&group, "melons", "Melon").await?;
         wait_until_known(ctx, &resource).await?;
         plant(ctx, &resource, attempt).await?;
         let refused = ask_all(ctx, &resource).await?;
@@ -145,10 +145,10 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
 }
 
 /// Sends the first requests for a resource, all at once. Returns whether a WATCH and a LIST were refused.
-async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
+async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
-    let watch = format!("watch=true&timeoutSeconds={}", ctx.stretched(3));
+    let watch = format!("watch=true&timeoutSeconds={}", ctx.scaled_seconds(3));
     let from_one = format!("{watch}&resourceVersion=1");
     let by_cache =
         [watch.as_str(), from_one.as_str(), "", "labelSelector=a%3Db&limit=1", "resourceVersion=0"].map(request);
@@ -168,7 +168,7 @@ async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
             continue;
         }
         expect!(answer.is(429, "TooManyRequests"), "{request} was answered {answer} before the cache was filled");
-        let after = answer.asks_for_patience().map_or(0, |pause| pause.as_secs());
+        let after = answer.retry_after().map_or(0, |pause| pause.as_secs());
         expect!(
             (1..=30).contains(&after),
             "{request} was answered with Retry-After {:?}",
@@ -186,7 +186,7 @@ async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, Stop> {
 async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(format!("/apis/{}/{}", resource.group, resource.version));
     let what = format!("{} in the server's discovery", resource.plural);
-    wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         let answer = ctx.send(&request).await?;
         let known = answer.json()["resources"][0]["name"] == resource.plural.as_str();
         Ok(if known { Ok(()) } else { Err(answer.to_string()) })
@@ -197,9 +197,9 @@ async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
 /// Puts objects directly into the store: a create through the server would fill the cache. Each attempt puts more.
 async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
     let namespace = ctx.namespace().await?;
-    ctx.workers_make(resource).await?;
+    ctx.track_for_cleanup(resource).await?;
     let fields: serde_json::Map<_, _> = (0..FIELDS).map(|n| (format!("f{n}"), n.into())).collect();
-    for number in 0..attempt * OBJECTS / ctx.stretched(1) {
+    for number in 0..attempt * OBJECTS / ctx.scaled_seconds(1) {
         let name = format!("a{number}");
         let object = Object::new(resource, &name)
             .with("metadata.namespace", namespace)
@@ -213,17 +213,17 @@ async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
 
 async fn blackhole(ctx: &Ctx) -> Verdict {
     // The create may take effect later.
-    ctx.workers_make(&SECRETS).await?;
+    ctx.track_for_cleanup(&SECRETS).await?;
     // Not in the workload's collections; a namespace is cached as well.
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let hole = async {
-        let held = ctx.hold(ETCD).await?;
+        let held = ctx.pause(ETCD).await?;
         let seen = refused_in_the_dark(ctx, &namespace).await;
-        held.release().await?;
+        held.resume().await?;
         seen
     };
     let minima = [("answered 5xx", 1), ("served from the cache", 1)];
-    Workload::new(ctx, Servers::first(ctx)).through(&minima, hole).await
+    Workload::new(ctx, Servers::first(ctx)).run_with_fault(&minima, hole).await
 }
 
 /// Repeats [`in_the_dark`] until a request is answered: if the server aborts all streams, there is no answer to judge.
@@ -231,7 +231,7 @@ async fn refused_in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
     let mut rounds = ctx.rounds("the server aborted each GET and create");
     while !ctx.counters().contains_key("answered 5xx") {
         rounds.next()?;
-        in_the_dark(ctx, path, Duration::from_secs(ctx.stretched(2).into())).await?;
+        in_the_dark(ctx, path, Duration::from_secs(ctx.scaled_seconds(2).into())).await?;
     }
     Ok(())
 }

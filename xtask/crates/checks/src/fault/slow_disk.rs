@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use model::Level::Extra;
 
-use crate::support::fault_injector::Switch;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use crate::support::fault_injector::FaultInjector;
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::{self, Servers, Workload};
 use suite::object::{Object, SECRETS};
@@ -33,7 +33,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const DELAY: Duration = Duration::from_secs(1);
 /// etcd gives up a request after seven seconds, and a request waits for more than one fsync.
 const LONGEST: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Revisions during the fault. Writes that wait for the same fsync come together.
 const DURING: i64 = 8;
 const ACKNOWLEDGED: u64 = 3;
@@ -42,14 +42,14 @@ const DELAYED: u64 = 3;
 async fn slow_disk(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::first(ctx));
     let fault = async {
-        let mut disk = Switch::disk(ctx)?;
+        let mut disk = FaultInjector::disk(ctx)?;
         let delay = ordinary_delay(ctx).await?;
         let position = delay.as_millis().to_string();
-        disk.turn(&position).await?;
+        disk.set(&position).await?;
         let took = create(ctx).await?;
         load::progress(ctx, DURING).await?;
         workload.acknowledged(ACKNOWLEDGED).await?;
-        let mut counts = disk.until_felt(&position, &[("delayed", DELAYED)]).await?;
+        let mut counts = disk.wait_until_effective(&position, &[("delayed", DELAYED)]).await?;
         counts.add(disk.off().await?);
         ctx.count("fsyncs delayed", counts.of("delayed"));
         // With kine, the database decides when a write is on the disk.
@@ -60,14 +60,16 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
             took.as_millis(),
             delay.as_millis()
         );
-        Ok::<(), Stop>(())
+        Ok::<(), CheckError>(())
     };
-    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED), ("fsyncs delayed", DELAYED)], fault).await
+    workload
+        .run_with_fault(&[("acknowledged during the fault", ACKNOWLEDGED), ("fsyncs delayed", DELAYED)], fault)
+        .await
 }
 
 /// A delay that no ordinary create takes. A create that is as slow as the longest delay proves nothing: on a busy
 /// machine the next one is faster.
-async fn ordinary_delay(ctx: &Ctx) -> Result<Duration, Stop> {
+async fn ordinary_delay(ctx: &Ctx) -> Result<Duration, CheckError> {
     let mut rounds = ctx.rounds("an ordinary create took as long as a slow disk");
     loop {
         rounds.next()?;
@@ -83,8 +85,8 @@ fn delay(ordinary: Duration) -> Option<Duration> {
 
 /// The duration of a create that is answered as done. etcd gives up a request after seven seconds, which may be a few
 /// fsyncs.
-async fn create(ctx: &Ctx) -> Result<Duration, Stop> {
-    wait::until("a create to be answered as done", ctx.limit(60.0), LOOK_EVERY, || async {
+async fn create(ctx: &Ctx) -> Result<Duration, CheckError> {
+    wait::until("a create to be answered as done", ctx.limit(60.0), POLL_INTERVAL, || async {
         let name = format!("slow-{:08x}", ctx.random().u32(..));
         let begin = Instant::now();
         let answer = ctx.try_create(&SECRETS, &Object::new(&SECRETS, &name)).await?;

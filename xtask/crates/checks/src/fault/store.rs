@@ -7,7 +7,7 @@ use model::Action;
 use model::Level::{Extra, Should};
 
 use crate::fault::restart::restart_after;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::{self, Servers, Workload};
 use suite::object::{CONFIG_MAPS, Object};
@@ -63,12 +63,12 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 const ETCD: &str = "etcd-main";
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until the server accepts a write again; returns its revision.
-pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, Stop> {
+pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
     let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, name, name);
-    wait::until("a write to be answered again", ctx.limit(60.0), LOOK_EVERY, || async {
+    wait::until("a write to be answered again", ctx.limit(60.0), POLL_INTERVAL, || async {
         let answer = ctx.try_create(&CONFIG_MAPS, &object).await?;
         match answer.status {
             201 => Ok(Ok(answer.object()?.rv().cast_signed())),
@@ -90,7 +90,7 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     let started = ctx.control(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
     let refused = match &started {
         Ok(()) => None,
-        Err(stop) => Some(format!("{stop:?}")),
+        Err(error) => Some(format!("{error:?}")),
     };
     if refused.is_some() {
         ctx.control(ETCD, Action::Start).await?;
@@ -166,14 +166,14 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
         Ok(())
     };
     let minima = [("unanswered", 1), ("compactions that took effect", 1)];
-    workload.through(&minima, kills).await
+    workload.run_with_fault(&minima, kills).await
 }
 
 /// Waits until etcd has recorded a compaction. On a busy machine it may not have begun when the time before the kill is
 /// over.
 async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     let what = format!("revision {revision} to be refused as compacted");
-    wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         match ctx.store(&CONFIG_MAPS).keys("", revision).await {
             Err(error) if error.is_compacted() => Ok(Ok(())),
             Err(error) => Ok(Err(error.to_string())),
@@ -191,9 +191,9 @@ async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     match ctx.store(&CONFIG_MAPS).keys("", revision).await {
         Err(error) if error.is_compacted() => Ok(()),
         Err(error) => Err(error.into()),
-        Ok(_) => {
-            Err(Stop::failed(format!("revision {revision} was compacted, but can be read after a restart of etcd")))
-        }
+        Ok(_) => Err(CheckError::failed(format!(
+            "revision {revision} was compacted, but can be read after a restart of etcd"
+        ))),
     }
 }
 
@@ -217,12 +217,12 @@ async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
 
 async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
     let fresh = load::sample(ctx.namespace().await?, &CONFIG_MAPS, "fresh", "1");
-    wait::until("a create to be refused because the store is full", ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until("a create to be refused because the store is full", ctx.wait_limit(), POLL_INTERVAL, || async {
         let answer = ctx.try_create(&CONFIG_MAPS, &fresh).await?;
         expect!(!answer.is_success(), "a create was answered {answer} although the store is full");
         expect!((500..600).contains(&answer.status), "a create was answered {answer}, not 5xx, by a full store");
-        let told = answer.message().contains("database space exceeded");
-        Ok(if told { Ok(()) } else { Err(answer.to_string()) })
+        let reported = answer.message().contains("database space exceeded");
+        Ok(if reported { Ok(()) } else { Err(answer.to_string()) })
     })
     .await?;
     expect!(ctx.stored(&CONFIG_MAPS, "fresh").await?.is_none(), "a create was refused, but the key is there");
@@ -233,7 +233,7 @@ async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
     expect_eq!(list.items().len(), 2, "the number of objects listed");
     let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
     ctx.delete(&CONFIG_MAPS, "doomed").await?;
-    let events = watch.read_until("the deletion", ctx.limit(30.0), |event| event.word() == "DELETED").await?;
+    let events = watch.read_until("the deletion", ctx.event_limit(), |event| event.word() == "DELETED").await?;
     expect_eq!(events.len(), 1, "the number of events of a watch over the deletion");
     ctx.count("alarms", 1);
     Ok(())

@@ -10,13 +10,13 @@ use model::Level::Extra;
 use model::history::Change;
 
 use crate::fault::silent::{in_the_dark, until_ill, well};
-use crate::support::fault_injector::Switch;
+use crate::support::fault_injector::FaultInjector;
+use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::load::{self, Servers, Workload};
 use suite::object::{Object, SECRETS};
-use suite::overload::{self, AcceptOverload};
 use suite::{expect, expect_eq, here, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -77,23 +77,23 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The checks of the first store in /readyz.
 const HEALTH: [&str; 2] = ["etcd", "etcd-readiness"];
 
 async fn cut(ctx: &Ctx) -> Verdict {
     // The create may take effect later.
-    ctx.workers_make(&SECRETS).await?;
+    ctx.track_for_cleanup(&SECRETS).await?;
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
-    let limit = Duration::from_secs(ctx.stretched(1).into());
+    let limit = Duration::from_secs(ctx.scaled_seconds(1).into());
     let fault = async {
-        let mut relay = Switch::relay(ctx)?;
+        let mut relay = FaultInjector::relay(ctx)?;
         for (mode, felt) in [("cut", &["reset", "refused"][..]), ("hold", &["held-up"])] {
-            relay.turn(mode).await?;
+            relay.set(mode).await?;
             until_ill(ctx, "/readyz", &HEALTH).await?;
             in_the_dark(ctx, &namespace, limit).await?;
             let least: Vec<(&str, u64)> = felt.iter().map(|what| (*what, 1)).collect();
-            let mut counts = relay.until_felt(mode, &least).await?;
+            let mut counts = relay.wait_until_effective(mode, &least).await?;
             counts.add(relay.off().await?);
             well(ctx, &HEALTH).await?;
             felt.iter().for_each(|what| ctx.count(&format!("relay: {what}"), counts.of(what)));
@@ -103,14 +103,14 @@ async fn cut(ctx: &Ctx) -> Verdict {
     // The workload need not have a write without an answer: etcd's client repeats requests that it never sent, and
     // requests that the relay holds are answered late. The requests of `in_the_dark` have a time limit.
     let minima = [("served from the cache", 2), ("relay: reset", 1), ("relay: refused", 1), ("relay: held-up", 1)];
-    Workload::new(ctx, Servers::first(ctx)).through(&minima, fault).await
+    Workload::new(ctx, Servers::first(ctx)).run_with_fault(&minima, fault).await
 }
 
 /// The number of creates, and of updates.
 const WRITES: usize = 3;
 
 async fn half(ctx: &Ctx) -> Verdict {
-    ctx.workers_make(&SECRETS).await?;
+    ctx.track_for_cleanup(&SECRETS).await?;
     let mut writes = Vec::new();
     for number in 0..WRITES * 2 {
         let object = Object::new(&SECRETS, &format!("half-{number}"));
@@ -118,20 +118,20 @@ async fn half(ctx: &Ctx) -> Verdict {
         writes.push(if is_update { ctx.create(&SECRETS, &object).await? } else { object });
     }
     let fault = async {
-        let mut relay = Switch::relay(ctx)?;
-        relay.turn("half").await?;
+        let mut relay = FaultInjector::relay(ctx)?;
+        relay.set("half").await?;
         let lost = async {
             stored(ctx, &writes).await?;
             // A write that is in the store need not have been answered yet.
-            let mut counts = relay.until_felt("half", &[("held-down", 1)]).await?;
-            counts.add(relay.turn("cut").await?);
+            let mut counts = relay.wait_until_effective("half", &[("held-down", 1)]).await?;
+            counts.add(relay.set("cut").await?);
             ctx.count("relay: answers held", counts.of("held-down"));
-            Ok::<(), Stop>(())
+            Ok::<(), CheckError>(())
         };
         // None if there was no answer. The relay holds the answer, so a server time-out is required here.
         let first = |object| async move { write(ctx, object, "first").await.accept(overload::ANY).ok() };
         let all = join_all(writes.iter().map(first));
-        let (answers, ()) = futures::try_join!(async { Ok::<_, Stop>(all.await) }, lost)?;
+        let (answers, ()) = futures::try_join!(async { Ok::<_, CheckError>(all.await) }, lost)?;
         for (answer, object) in answers.iter().zip(&writes) {
             let Some(answer) = answer else { continue };
             let done = answer.is_success();
@@ -143,7 +143,7 @@ async fn half(ctx: &Ctx) -> Verdict {
         relay.off().await?;
         well(ctx, &HEALTH).await
     };
-    Workload::new(ctx, Servers::first(ctx)).through(&[("relay: answers held", 1)], fault).await?;
+    Workload::new(ctx, Servers::first(ctx)).run_with_fault(&[("relay: answers held", 1)], fault).await?;
     for object in &writes {
         once(ctx, object).await?;
     }
@@ -164,7 +164,7 @@ async fn write(ctx: &Ctx, object: &Object, value: &str) -> anyhow::Result<Respon
 /// Waits until the store has all the writes; the apiserver may not know of it.
 async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     let what = "the store to have writes whose answers are held";
-    wait::until(what, ctx.limit(30.0), LOOK_EVERY, || async {
+    wait::until(what, ctx.wait_limit(), POLL_INTERVAL, || async {
         for object in writes {
             let revision = ctx.stored(&SECRETS, object.name()).await?.map_or(0, |kv| kv.mod_rev.cast_unsigned());
             if revision <= object.rv() {
@@ -210,8 +210,8 @@ async fn delay(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::first(ctx));
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
     let fault = async {
-        let mut relay = Switch::relay(ctx)?;
-        relay.turn(&mode).await?;
+        let mut relay = FaultInjector::relay(ctx)?;
+        relay.set(&mode).await?;
         load::progress(ctx, DURING).await?;
         for _ in 0..READS {
             let begin = Instant::now();
@@ -229,10 +229,13 @@ async fn delay(ctx: &Ctx) -> Verdict {
             ctx.count("reads", 1);
         }
         workload.acknowledged(ACKNOWLEDGED).await?;
-        let mut counts = relay.until_felt(&mode, &[("delayed-up", DELAYED), ("delayed-down", DELAYED)]).await?;
+        let mut counts =
+            relay.wait_until_effective(&mode, &[("delayed-up", DELAYED), ("delayed-down", DELAYED)]).await?;
         counts.add(relay.off().await?);
         ctx.count("relay: delayed", counts.of("delayed-up").min(counts.of("delayed-down")));
         Ok(())
     };
-    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED), ("relay: delayed", DELAYED)], fault).await
+    workload
+        .run_with_fault(&[("acknowledged during the fault", ACKNOWLEDGED), ("relay: delayed", DELAYED)], fault)
+        .await
 }

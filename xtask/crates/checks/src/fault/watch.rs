@@ -9,7 +9,7 @@ use model::history::{Change, FrameKind};
 
 use crate::watch::start::TRANSPORTS;
 use suite::api::Transport;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::{self, Servers, Workload};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS};
@@ -68,7 +68,7 @@ async fn compaction_under_watch(ctx: &Ctx) -> Verdict {
         load::progress(ctx, AROUND).await?;
         workload.acknowledged(ACKNOWLEDGED).await
     };
-    workload.through(&[("acknowledged during the fault", ACKNOWLEDGED)], compaction).await?;
+    workload.run_with_fault(&[("acknowledged during the fault", ACKNOWLEDGED)], compaction).await?;
     let counters = ctx.counters();
     let count = |what: &str| counters.get(what).copied().unwrap_or(0);
     expect!(
@@ -127,7 +127,7 @@ async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
             return Ok(());
         }
         First::Change(rv) => rv,
-        First::Other(other) => return Err(Stop::failed(format!("{what} {other}"))),
+        First::Other(other) => return Err(CheckError::failed(format!("{what} {other}"))),
     };
     expect!(is_cached(resource), "{what} was not refused: it began with {rv}");
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
@@ -147,7 +147,12 @@ enum First {
     Other(String),
 }
 
-async fn first_of(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Result<First, Stop> {
+async fn first_of(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+) -> Result<First, CheckError> {
     let mut watch = match ctx.try_watch(transport, resource, options).await? {
         Err(refusal) if refusal.status == 410 => return Ok(First::Expired),
         Err(refusal) => return Ok(First::Other(format!("was refused: {refusal}"))),
@@ -184,8 +189,8 @@ async fn no_silent_close(ctx: &Ctx) -> Verdict {
         let what = || format!("the watch with `{}` over {}", options.query(), transport.name());
         match first_of(ctx, transport, &CORE_EVENTS, options).await? {
             First::Expired => ctx.count("told that it is expired", 1),
-            First::Change(rv) => return Err(Stop::failed(format!("{} began with {rv}", what()))),
-            First::Other(other) => return Err(Stop::failed(format!("{} {other}", what()))),
+            First::Change(rv) => return Err(CheckError::failed(format!("{} began with {rv}", what()))),
+            First::Other(other) => return Err(CheckError::failed(format!("{} {other}", what()))),
         }
         Ok(())
     });

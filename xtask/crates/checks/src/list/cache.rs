@@ -5,10 +5,10 @@ use model::Resource;
 use serde_json::json;
 
 use crate::list::params::{Token, read_token};
-use crate::support::list_metrics::Metrics;
+use crate::support::metrics::Metrics;
 use crate::support::page::{fault_of_chain, list, next_query, sample, state_at, with_content};
 use suite::api::{MERGE_PATCH, Request, Response, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -59,7 +59,7 @@ const CONSISTENT: &str = "apiserver_watch_cache_consistent_read_total";
 async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     const LISTS: u64 = 10;
     let custom = own_kind(ctx, "consistents", "Consistent").await?;
-    Metrics::read(ctx).await?.need_gate("ConsistentListFromCache")?;
+    Metrics::read(ctx).await?.require_gate("ConsistentListFromCache")?;
     ctx.create(&custom, &sample(ctx, &custom, "a", "0").await?).await?;
     let mut other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
     let before = Metrics::read(ctx).await?;
@@ -79,7 +79,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     let after = Metrics::read(ctx).await?;
     let grown = |labels: &[(&str, &str)]| {
         let labels = [of(&custom).as_slice(), labels].concat();
-        after.sum(CONSISTENT, &labels).saturating_sub(before.sum(CONSISTENT, &labels))
+        after.count(CONSISTENT, &labels).saturating_sub(before.count(CONSISTENT, &labels))
     };
     let good = grown(&[("success", "true"), ("fallback", "false")]);
     let (all, fallbacks) = (grown(&[]), grown(&[("fallback", "true")]));
@@ -96,8 +96,8 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
 }
 
 /// A custom resource that only this case uses: the server's counters for it count only requests of this case.
-async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, Stop> {
-    ctx.define(&format!("{}.example.org", ctx.slug()), plural, kind).await
+async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, CheckError> {
+    ctx.define(&format!("{}.example.org", ctx.name_prefix()), plural, kind).await
 }
 
 fn of(resource: &Resource) -> [(&str, &str); 2] {
@@ -108,7 +108,7 @@ const BY_CACHE: &str = "apiserver_cache_list_total";
 const BY_STORE: &str = "apiserver_storage_list_total";
 
 async fn exact_from_cache(ctx: &Ctx) -> Verdict {
-    Metrics::read(ctx).await?.need_gate("ListFromCacheSnapshot")?;
+    Metrics::read(ctx).await?.require_gate("ListFromCacheSnapshot")?;
     custom_snapshots(ctx).await?;
     config_map_snapshots(ctx).await
 }
@@ -126,7 +126,7 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
 }
 
 /// False if the cache or the store did not answer all lists that it had to.
-async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
+async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, CheckError> {
     let questions = questions(ctx, custom).await?;
     let start = Metrics::read(ctx).await?;
     let from_cache = ask(ctx, custom, &questions).await?;
@@ -136,7 +136,7 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
     let from_store = ask(ctx, custom, &questions).await?;
     let end = Metrics::read(ctx).await?;
     let grown =
-        |from: &Metrics, to: &Metrics, name| to.sum(name, &of(custom)).saturating_sub(from.sum(name, &of(custom)));
+        |from: &Metrics, to: &Metrics, name| to.count(name, &of(custom)).saturating_sub(from.count(name, &of(custom)));
     let all = questions.len() as u64;
     let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
@@ -148,7 +148,7 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, Stop> {
     }
     for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {
         if let Some(fault) = first_difference(&with_read_token(cache), &with_read_token(store)) {
-            return Err(Stop::Failed {
+            return Err(CheckError::Failed {
                 message: format!("list of {} with `{query}`: {fault}", custom.plural),
                 evidence: vec![format!("from a snapshot: {cache}"), format!("from the store: {store}")],
             });
@@ -172,7 +172,7 @@ fn with_read_token(answer: &Response) -> Vec<u8> {
 }
 
 /// Lists at every revision of a short history: whole, limited, selected, and the pages after each.
-async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, Stop> {
+async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckError> {
     let mut revisions = Vec::new();
     for name in ["a", "b", "c"] {
         let object = sample(ctx, resource, name, "0").await?.with("metadata.labels.l", name);
@@ -198,7 +198,7 @@ async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, Stop> 
     Ok(questions)
 }
 
-async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec<Response>, Stop> {
+async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec<Response>, CheckError> {
     let mut answers = Vec::new();
     for query in questions {
         let answer = ctx.try_list(resource, query).await?;
@@ -217,7 +217,7 @@ async fn renew_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     ctx.try_patch(&DEFINITIONS, &name, suite::api::JSON_PATCH, &patch, "").await?.object()?;
     // Only the new storage has the column.
     let table = Request::get(resource.path(Some(ctx.namespace().await?))).accept(TABLE);
-    suite::wait::until("the new column", ctx.limit(30.0), std::time::Duration::from_millis(100), || async {
+    suite::wait::until("the new column", ctx.wait_limit(), std::time::Duration::from_millis(100), || async {
         let answer = ctx.send(&table).await?;
         let columns = answer.json()["columnDefinitions"].take();
         let there = columns.as_array().is_some_and(|all| all.iter().any(|column| column["name"] == "Text"));
@@ -236,23 +236,23 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     for name in NAMES {
         last = ctx.create(&CONFIG_MAPS, &config_map(name).with("data.text", "<&>\u{2028}é\"\\")).await?.rv();
     }
-    let before = Metrics::read(ctx).await?.sum(BY_CACHE, &of(&CONFIG_MAPS));
+    let before = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
     ctx.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
     let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
     let whole = ctx.try_list(&CONFIG_MAPS, &exact).await?;
-    let after = Metrics::read(ctx).await?.sum(BY_CACHE, &of(&CONFIG_MAPS));
+    let after = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
     expect!(after > before, "{BY_CACHE} of ConfigMaps has not grown by an Exact list");
     let mut single = Vec::new();
     for name in NAMES {
         single.push(ctx.try_list(&CONFIG_MAPS, &format!("{exact}&fieldSelector=metadata.name%3D{name}")).await?);
     }
     let bodies: Vec<&[u8]> = single.iter().map(|answer| &answer.body[..]).collect();
-    let joined =
-        joined(&bodies).ok_or_else(|| Stop::failed(format!("a list of one name is not a list: {}", single[0])))?;
+    let joined = joined(&bodies)
+        .ok_or_else(|| CheckError::failed(format!("a list of one name is not a list: {}", single[0])))?;
     if let Some(fault) = first_difference(&whole.body, &joined) {
         let stored = format!("from the store: {}", String::from_utf8_lossy(&joined));
         let message = format!("list of ConfigMaps with `{exact}`: {fault}");
-        return Err(Stop::Failed { message, evidence: vec![format!("from a snapshot: {whole}"), stored] });
+        return Err(CheckError::Failed { message, evidence: vec![format!("from a snapshot: {whole}"), stored] });
     }
     ctx.count("bytes compared", joined.len() as u64);
     Ok(())

@@ -12,7 +12,7 @@ use crate::support::page::{
     Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
 use suite::api::Response;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::{expect, expect_eq, here, scenario};
 
@@ -98,7 +98,7 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
         for too_old in [*rv, compacted - 1] {
             let answer = ctx.try_list(resource, &exact(too_old)).await?;
             if let Some(fault) = fault_of_expired(&answer, LIST_TOO_OLD) {
-                return Err(Stop::failed(format!(
+                return Err(CheckError::failed(format!(
                     "list of {} at {too_old}, compacted up to {compacted}: {fault}; the answer was {answer}",
                     resource.plural
                 )));
@@ -116,7 +116,7 @@ fn exact(rv: u64) -> String {
 }
 
 /// Creates three objects, notes the state, and makes changes after that revision.
-async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
+async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, CheckError> {
     let mut last = None;
     for name in ["a", "b", "c"] {
         last = Some(ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
@@ -131,7 +131,7 @@ async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, Stop> {
 }
 
 /// Compacts everything but the present state; returns the compacted revision, which can still be read.
-async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let revision = ctx.store(resource).revision().await?;
     ctx.compact(resource, revision).await?;
     ctx.count("compactions", 1);
@@ -159,7 +159,7 @@ async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
         ctx.count("expired", 1);
         return Ok(());
     }
-    let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix).map_err(Stop::failed)?;
+    let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix).map_err(CheckError::failed)?;
     expect_eq!(page.rv, *rv, "list RV of the {what}");
     let fault = fault_of_items(&page.items, state);
     expect!(fault.is_none(), "{what}: {}", fault.unwrap_or_default());
@@ -178,7 +178,7 @@ async fn future(ctx: &Ctx, resource: &Resource) -> Verdict {
     // The cache may be a little behind the store, which this check does not test.
     let oldest = if cached { 1 } else { before };
     if let Some(fault) = fault_of_too_large(&answer, n, oldest..=after, cached) {
-        return Err(Stop::failed(format!(
+        return Err(CheckError::failed(format!(
             "list of {} with Exact at {n}, which is in the future: {fault}; the answer was {answer}",
             resource.plural
         )));
@@ -192,7 +192,7 @@ async fn judge_exact(ctx: &Ctx, resource: &Resource, rv: u64, page: &Page) -> Ve
     expect_eq!(page.rv, rv, "list RV of {} with Exact at the compacted revision", resource.plural);
     let stored = state_at(ctx, resource, rv).await?;
     match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(Stop::failed(format!("list of {} with Exact at {rv}: {fault}", resource.plural))),
+        Some(fault) => Err(CheckError::failed(format!("list of {} with Exact at {rv}: {fault}", resource.plural))),
         None => Ok(()),
     }
 }
@@ -233,7 +233,7 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, Stop> {
+async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, CheckError> {
     let mut objects = BTreeMap::new();
     for name in ["a", "b", "c", "d", "e", "f"] {
         objects.insert(name, ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
@@ -255,11 +255,11 @@ async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
     if begun.resource.plural == "events" || answer.status != 200 {
         return go_on(ctx, begun, &answer).await;
     }
-    let second = Page::read(&answer.object()?, &begun.resource, &ctx.profile().prefix).map_err(Stop::failed)?;
+    let second = Page::read(&answer.object()?, &begun.resource, &ctx.profile().prefix).map_err(CheckError::failed)?;
     let mut pages = vec![begun.page.clone()];
     pages.extend(follow(ctx, &begun.resource, LIMIT, second).await?);
     match fault_of_chain(&pages, &begun.state, Some(LIMIT)) {
-        Some(fault) => Err(Stop::failed(format!("chain of {} after compaction: {fault}", begun.resource.plural))),
+        Some(fault) => Err(CheckError::failed(format!("chain of {} after compaction: {fault}", begun.resource.plural))),
         None => {
             ctx.count("served from a snapshot", 1);
             Ok(())
@@ -271,7 +271,7 @@ async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
 async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     let plural = &begun.resource.plural;
     if let Some(fault) = fault_of_expired(refusal, INCONSISTENT) {
-        return Err(Stop::failed(format!("expired token of {plural}: {fault}; the answer was {refusal}")));
+        return Err(CheckError::failed(format!("expired token of {plural}: {fault}; the answer was {refusal}")));
     }
     let status = refusal.json();
     let token = status["metadata"]["continue"].as_str().unwrap_or_default();
@@ -282,7 +282,7 @@ async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     let now = state_at(ctx, &begun.resource, pages[0].rv).await?;
     ctx.count("tokens replaced", 1);
     match fault_of_rest(&pages, begun, &now) {
-        Some(fault) => Err(Stop::failed(format!("list of {plural} from the new token: {fault}"))),
+        Some(fault) => Err(CheckError::failed(format!("list of {plural} from the new token: {fault}"))),
         None => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use crate::support::list_rules::{
 };
 use crate::support::page::{Entry, Page, difference, sample, show, state_at, with_content};
 use suite::api::{Response, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::{expect, here, scenario};
@@ -70,7 +70,7 @@ async fn matrix(ctx: &Ctx) -> Verdict {
     }
     let counters = ctx.counters();
     match KINDS.iter().find(|kind| !counters.contains_key(**kind)) {
-        Some(kind) => Err(Stop::Errored(anyhow::anyhow!("no combination is expected to be {kind}"))),
+        Some(kind) => Err(CheckError::Errored(anyhow::anyhow!("no combination is expected to be {kind}"))),
         None => Ok(()),
     }
 }
@@ -80,7 +80,7 @@ const SELECTORS: [Selector; 3] = [Selector::None, Selector::Label, Selector::Fie
 
 /// Creates objects. After the old revision, and again after the first pages, it changes, deletes and creates objects
 /// and adds or removes labels.
-async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<Scene, Stop> {
+async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<Scene, CheckError> {
     let mut writer = Writer { ctx, resource, written: BTreeMap::new(), living: BTreeMap::new() };
     for (number, name) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
         writer.put(name, number % 2 == 0).await?;
@@ -107,7 +107,7 @@ async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<S
     for selector in SELECTORS.into_iter().chain([Selector::Name]) {
         if scene.selected(&then, selector)? == scene.selected(&now, selector)? {
             let error = anyhow::anyhow!("the changes do not affect the selector {selector:?}");
-            return Err(Stop::Errored(error));
+            return Err(CheckError::Errored(error));
         }
     }
     Ok(scene)
@@ -122,7 +122,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Creates or changes an object; returns its resource version.
-    async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, Stop> {
+    async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, CheckError> {
         let content = self.written.len().to_string();
         let label = if labelled { "yes" } else { "no" };
         let object = match self.living.remove(name) {
@@ -204,11 +204,11 @@ impl Scene {
     }
 
     /// The entries that the selector matches.
-    fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, Stop> {
+    fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, CheckError> {
         let mut selected = Vec::new();
         for entry in stored {
             let object = self.written.get(entry).ok_or_else(|| {
-                Stop::Errored(anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1))
+                CheckError::Errored(anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1))
             })?;
             if is_selected(object, selector) {
                 selected.push(entry.clone());
@@ -228,7 +228,7 @@ fn limit_of(limit: Limit) -> Option<usize> {
 
 type Answers = Vec<(Question, Response)>;
 
-async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, Stop> {
+async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, CheckError> {
     let asked = stream::iter(questions.to_vec()).map(|question| async move {
         let answer = ctx.try_list(&scene.resource, &scene.query(question)).await?;
         anyhow::Ok((question, answer))
@@ -255,9 +255,9 @@ async fn judge(
     expect!(answer.status == 200, "{}: expected {state:?}, was answered {answer}", what());
     let list = answer.object()?;
     let page = Page::read(&list, &scene.resource, &ctx.profile().prefix)
-        .map_err(|fault| Stop::failed(format!("{}: {fault}", what())))?;
+        .map_err(|fault| CheckError::failed(format!("{}: {fault}", what())))?;
     if let Some(fault) = fault_of_revision(scene, question, state, page.rv) {
-        return Err(Stop::failed(format!("{}: {fault}", what())));
+        return Err(CheckError::failed(format!("{}: {fault}", what())));
     }
     if let std::collections::btree_map::Entry::Vacant(new) = states.entry(page.rv) {
         new.insert(state_at(ctx, &scene.resource, page.rv).await?);
@@ -274,7 +274,7 @@ async fn judge(
     let fault =
         fault.or_else(|| list.items().iter().zip(&page.items).find_map(|(item, entry)| content(scene, item, entry)));
     match fault {
-        Some(fault) => Err(Stop::Failed {
+        Some(fault) => Err(CheckError::Failed {
             message: format!("{} was answered at revision {}: {fault}", what(), page.rv),
             evidence: vec![format!("list: {}", show(&page.items)), format!("expected: {}", show(&selected))],
         }),

@@ -4,10 +4,10 @@ use futures::future::try_join_all;
 use model::Level::Should;
 use model::Resource;
 
-use crate::support::list_metrics::Metrics;
+use crate::support::metrics::Metrics;
 use crate::support::page::{Entry, Page, entries, fault_of_items, kinds, sample, show};
 use suite::api::{Request, query};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::{expect, here, scenario};
 
@@ -55,7 +55,7 @@ const NAMES: [&str; 4] = ["a", "a-b", "a.b", "b"];
 const LABEL: &str = "order";
 
 async fn order(ctx: &Ctx) -> Verdict {
-    let others = [ctx.beside(SUFFIXES[0]).await?, ctx.beside(SUFFIXES[1]).await?];
+    let others = [ctx.second_namespace(SUFFIXES[0]).await?, ctx.second_namespace(SUFFIXES[1]).await?];
     let verdict = order_in(ctx, &others).await;
     // Also after a failure: this case's clean-up deletes the namespaces, but not the objects in them.
     for other in &others {
@@ -74,7 +74,7 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
         for (place, name) in order {
             let place = places[place];
             let object =
-                sample(place, &resource, name, "0").await?.with(&format!("metadata.labels.{LABEL}"), ctx.slug());
+                sample(place, &resource, name, "0").await?.with(&format!("metadata.labels.{LABEL}"), ctx.name_prefix());
             last = place.create(&resource, &object).await?.rv();
         }
         let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
@@ -99,16 +99,17 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
 }
 
 /// All pages of the objects with this case's label; a limit of 0 means no limit.
-async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Result<Vec<Page>, Stop> {
-    let selector = query(&[("labelSelector", &format!("{LABEL}={}", ctx.slug())), ("limit", &limit.to_string())]);
+async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Result<Vec<Page>, CheckError> {
+    let selector =
+        query(&[("labelSelector", &format!("{LABEL}={}", ctx.name_prefix())), ("limit", &limit.to_string())]);
     let mut pages: Vec<Page> = Vec::new();
     loop {
         let token = pages.last().map(|page| query(&[("continue", &page.token)])).unwrap_or_default();
         let request = Request::get(resource.path(None)).query(format!("{selector}&{with}&{token}"));
         let answer = ctx.send(&request).await?;
-        let list = answer.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+        let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
         let page = Page::read(&list, resource, &ctx.profile().prefix)
-            .map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+            .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
         let last = page.token.is_empty();
         pages.push(page);
         if last {
@@ -119,7 +120,7 @@ async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) ->
 }
 
 /// The keys of these namespaces in the order of the store.
-async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Result<Vec<Entry>, Stop> {
+async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Result<Vec<Entry>, CheckError> {
     let prefix = &ctx.profile().prefix;
     let all = ctx.store(resource).keys(&resource.key_prefix(prefix, None), rv.cast_signed()).await?.0;
     let ours: Vec<String> = namespaces.iter().map(|name| resource.key_prefix(prefix, Some(name))).collect();
@@ -152,25 +153,26 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
         try_join_all(some.iter().map(|resource| one_cache(ctx, resource))).await?;
     }
     if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
-        return Err(Stop::Errored(anyhow::anyhow!("all lists were empty")));
+        return Err(CheckError::Errored(anyhow::anyhow!("all lists were empty")));
     }
     let metrics = Metrics::read(ctx).await?;
-    let failures = metrics.sum(CONSISTENCY, &[("status", "failure")]);
+    let failures = metrics.count(CONSISTENCY, &[("status", "failure")]);
     expect!(failures == 0, "the server found {failures} of its caches inconsistent ({CONSISTENCY})");
-    ctx.count("comparisons by the server", metrics.sum(CONSISTENCY, &[("status", "success")]));
+    ctx.count("comparisons by the server", metrics.count(CONSISTENCY, &[("status", "success")]));
     Ok(())
 }
 
 async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(resource.path(None)).query("resourceVersion=0");
     let answer = ctx.send(&request).await?;
-    let list = answer.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+    let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     let prefix = &ctx.profile().prefix;
-    let page = Page::read(&list, resource, prefix).map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+    let page =
+        Page::read(&list, resource, prefix).map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
     let stored = match ctx.store(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
         Ok((stored, _)) => entries(&stored),
         Err(error) if error.is_future() => {
-            return Err(Stop::failed(format!(
+            return Err(CheckError::failed(format!(
                 "{request} was answered at {}, which the store does not have yet",
                 page.rv
             )));
@@ -180,7 +182,7 @@ async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     ctx.count("resources", 1);
     ctx.count("items", stored.len() as u64);
     match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(Stop::Failed {
+        Some(fault) => Err(CheckError::Failed {
             message: format!("{request} was answered at {}: {fault}", page.rv),
             evidence: vec![format!("list: {}", show(&page.items)), format!("store: {}", show(&stored))],
         }),

@@ -8,7 +8,7 @@ use model::Resource;
 use crate::support::page::{
     Entry, Page, difference, fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::{expect, here, scenario};
@@ -75,12 +75,12 @@ async fn limit_page(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-fn broken(resource: &Resource, how: &str, fault: &str, pages: &[Page], stored: &[Entry]) -> Stop {
+fn broken(resource: &Resource, how: &str, fault: &str, pages: &[Page], stored: &[Entry]) -> CheckError {
     let evidence = pages.iter().enumerate().map(|(index, page)| {
         let token = if page.token.is_empty() { "no token" } else { "a token" };
         format!("page {} at {}: {}, {token}", index + 1, page.rv, show(&page.items))
     });
-    Stop::Failed {
+    CheckError::Failed {
         message: format!("list of {} with {how}: {fault}", resource.plural),
         evidence: evidence.chain([format!("the store: {}", show(stored))]).collect(),
     }
@@ -100,7 +100,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
             return Err(broken(&resource, &format!("limit={LIMIT}"), &fault, &pages, &stored));
         }
         if let Some(fault) = items.iter().find_map(|item| fault_of_content(item, &objects)) {
-            return Err(Stop::failed(format!("list of {} at {}: {fault}", resource.plural, pages[0].rv)));
+            return Err(CheckError::failed(format!("list of {} at {}: {fault}", resource.plural, pages[0].rv)));
         }
         let now = state_at(ctx, &resource, ctx.store(&resource).revision().await?.cast_unsigned()).await?;
         expect!(now != stored, "the changes between the pages did not change the state");
@@ -116,13 +116,13 @@ async fn read_between_changes(
     ctx: &Ctx,
     resource: &Resource,
     objects: &BTreeMap<&str, Object>,
-) -> Result<(Vec<Page>, Vec<Object>), Stop> {
+) -> Result<(Vec<Page>, Vec<Object>), CheckError> {
     let (mut pages, mut items) = (Vec::new(), Vec::new());
     let mut query = format!("limit={LIMIT}");
     loop {
         let list = ctx.list(resource, &query).await?;
         let page = Page::read(&list, resource, &ctx.profile().prefix)
-            .map_err(|fault| Stop::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))?;
+            .map_err(|fault| CheckError::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))?;
         items.extend(list.items());
         query = next_query(LIMIT, &page.token);
         pages.push(page);

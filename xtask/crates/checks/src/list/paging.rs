@@ -6,7 +6,7 @@ use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::{fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::{expect, here, scenario};
 
@@ -62,7 +62,7 @@ async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
             let what = format!("list of {} with limit={limit}&resourceVersion={old}", resource.plural);
             expect!(pages[0].rv == old, "{what} has the list RV {}", pages[0].rv);
             if let Some(fault) = fault_of_chain(&pages, &stored, Some(limit)) {
-                return Err(Stop::failed(format!("{what}: {fault}; the store had {}", show(&stored))));
+                return Err(CheckError::failed(format!("{what}: {fault}; the store had {}", show(&stored))));
             }
         }
     }
@@ -82,7 +82,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
         for limit in [1, 3, OBJECTS - 1, OBJECTS, OBJECTS + 1] {
             let pages = counted(ctx, &resource, limit, "").await?;
             if let Some(fault) = fault_of_counts(&pages, Some(OBJECTS)) {
-                return Err(Stop::failed(format!("list of {} with limit={limit}: {fault}", resource.plural)));
+                return Err(CheckError::failed(format!("list of {} with limit={limit}: {fault}", resource.plural)));
             }
             ctx.count("counts", pages.len() as u64 - 1);
         }
@@ -90,7 +90,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
             let pages = counted(ctx, &resource, 2, selector).await?;
             expect!(pages.len() > 1, "{selector} with limit=2 gave one page of {}", resource.plural);
             if let Some(fault) = fault_of_counts(&pages, None) {
-                return Err(Stop::failed(format!("list of {} with {selector}: {fault}", resource.plural)));
+                return Err(CheckError::failed(format!("list of {} with {selector}: {fault}", resource.plural)));
             }
         }
     }
@@ -98,7 +98,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
 }
 
 /// Reads a chain of pages. Creates or deletes an object after each page, which must not be counted.
-async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, Stop> {
+async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, CheckError> {
     let (mut pages, mut query, mut late) = (Vec::new(), format!("limit={limit}"), false);
     loop {
         let page = ctx.list(resource, &format!("{query}&{selector}")).await?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::page::{Entry, Page, fault_of_items, kinds, list, sample, state_at};
 use suite::api::{Request, Response, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::{expect, expect_eq, here, scenario};
 
@@ -118,14 +118,14 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
 }
 
 /// A watch that must be refused. If it is not, it ends after a second.
-pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, Stop> {
+pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     Ok(ctx.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
 }
 
 fn judge_refusal(verb: &str, resource: &Resource, query: &str, answer: &Response, cause: (&str, &str)) -> Verdict {
     match fault_of_refusal(answer, cause) {
-        Some(fault) => Err(Stop::failed(format!("{verb} of {} with `{query}`: {fault}", resource.plural))),
+        Some(fault) => Err(CheckError::failed(format!("{verb} of {} with `{query}`: {fault}", resource.plural))),
         None => Ok(()),
     }
 }
@@ -140,10 +140,10 @@ fn fault_of_refusal(answer: &Response, (field, begin): (&str, &str)) -> Option<S
         return Some(format!("the details are about {}, not about ListOptions", details["kind"]));
     }
     let causes = details["causes"].as_array().cloned().unwrap_or_default();
-    let told = |cause: &Value| {
+    let reported = |cause: &Value| {
         cause["field"] == field && cause["message"].as_str().is_some_and(|message| message.starts_with(begin))
     };
-    (!causes.iter().any(told))
+    (!causes.iter().any(reported))
         .then(|| format!("no cause has the field {field} and begins with {begin:?}: {}", json!(causes)))
 }
 
@@ -179,10 +179,10 @@ pub(crate) struct Token {
     pub(crate) start: String,
 }
 
-fn token_of(text: &str, resource: &Resource) -> Result<Token, Stop> {
+fn token_of(text: &str, resource: &Resource) -> Result<Token, CheckError> {
     expect!(!text.is_empty(), "a page of {} has no continue token although more items follow", resource.plural);
     read_token(text)
-        .ok_or_else(|| Stop::Errored(anyhow::anyhow!("the token {text} does not have kube-apiserver's format")))
+        .ok_or_else(|| CheckError::Errored(anyhow::anyhow!("the token {text} does not have kube-apiserver's format")))
 }
 
 pub(crate) fn read_token(text: &str) -> Option<Token> {
@@ -226,8 +226,8 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
         let answer = ctx.try_list(resource, &query(&[("limit", "2"), ("continue", text)])).await?;
         let what = format!("list of {} with the token {text:?}", resource.plural);
         expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
-        let told = answer.message().starts_with("invalid continue token: ");
-        expect!(told, "{what} was refused with the message {:?}", answer.message());
+        let reported = answer.message().starts_with("invalid continue token: ");
+        expect!(reported, "{what} was refused with the message {:?}", answer.message());
     }
     ctx.count("damaged tokens", bad.len() as u64);
     Ok(())
@@ -243,13 +243,13 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
     }
     expect!(answer.status == 200, "{what} was answered {answer}");
     let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix)
-        .map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
     expect_eq!(page.rv, token.rv.cast_unsigned(), "list RV of a {what}");
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let stored = behind(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
     ctx.count("tokens taken", 1);
     match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(Stop::failed(format!("{what}: {fault}"))),
+        Some(fault) => Err(CheckError::failed(format!("{what}: {fault}"))),
         None => Ok(()),
     }
 }

@@ -7,7 +7,7 @@ use model::Resource;
 use tokio::sync::watch;
 
 use crate::support::page::{self, Entry, Page, fault_of_chain, follow, kinds, sample, state_at, with_content};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::{here, scenario};
@@ -44,7 +44,7 @@ async fn rv_zero(ctx: &Ctx) -> Verdict {
                 btree_map::Entry::Vacant(new) => new.insert(state_at(ctx, &resource, pages[0].rv).await?),
             };
             if let Some(fault) = fault_of_any(&pages, stored, limit) {
-                return Err(Stop::failed(format!(
+                return Err(CheckError::failed(format!(
                     "list of {} with resourceVersion=0 and limit {limit:?}, answered at {}: {fault}",
                     resource.plural, pages[0].rv
                 )));
@@ -56,7 +56,7 @@ async fn rv_zero(ctx: &Ctx) -> Verdict {
         ctx.count("revisions", states.len() as u64);
     }
     if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
-        return Err(Stop::Errored(anyhow::anyhow!("all lists with resourceVersion=0 were empty")));
+        return Err(CheckError::Errored(anyhow::anyhow!("all lists with resourceVersion=0 were empty")));
     }
     Ok(())
 }
@@ -91,7 +91,11 @@ async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<us
 }
 
 /// Lists in three ways while the writer runs, at most once for each write, and once more after its end.
-async fn read_zero(ctx: &Ctx, resource: &Resource, mut writes: watch::Receiver<usize>) -> Result<Vec<Chain>, Stop> {
+async fn read_zero(
+    ctx: &Ctx,
+    resource: &Resource,
+    mut writes: watch::Receiver<usize>,
+) -> Result<Vec<Chain>, CheckError> {
     const LIMIT: usize = 2;
     let mut chains = Vec::new();
     loop {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::page::{Entry, Page, fault_of_items, list, next_query, sample, show, state_at};
 use suite::api::query;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::{expect, here, scenario};
@@ -65,7 +65,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, Stop> {
+async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, CheckError> {
     if round > 0 {
         // The objects of the first round with a new label.
         return relabel(ctx, resource, label).await;
@@ -78,7 +78,7 @@ async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Res
 }
 
 /// Creates the rare objects again with another label, also the one that the previous round deleted.
-async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, Stop> {
+async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, CheckError> {
     let mut made = Vec::new();
     for number in 0..CROWD {
         let name = format!("r0-{number:02}");
@@ -106,7 +106,7 @@ async fn pages_between_changes(
     limit: usize,
     selector: &str,
     (made, label): (&[Object], &str),
-) -> Result<Vec<Page>, Stop> {
+) -> Result<Vec<Page>, CheckError> {
     let mut pages = vec![list(ctx, resource, &format!("limit={limit}&{selector}")).await?];
     while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
         expect!(pages.len() < CROWD, "{} pages with limit={limit} and still a token", pages.len());
@@ -132,14 +132,16 @@ async fn judge_selection(
     let stored = state_at(ctx, resource, pages[0].rv).await?;
     let selected: Vec<Entry> = stored.iter().filter(|entry| is_selected(entry)).cloned().collect();
     if selected.is_empty() || selected.len() == stored.len() {
-        return Err(Stop::Errored(anyhow::anyhow!(
+        return Err(CheckError::Errored(anyhow::anyhow!(
             "{selector} selects {} of {} objects",
             selected.len(),
             stored.len()
         )));
     }
     match fault_of_selection(pages, &selected, &stored, limit) {
-        Some(fault) => Err(Stop::failed(format!("list of {} with limit={limit}&{selector}: {fault}", resource.plural))),
+        Some(fault) => {
+            Err(CheckError::failed(format!("list of {} with limit={limit}&{selector}: {fault}", resource.plural)))
+        }
         None => Ok(()),
     }
 }

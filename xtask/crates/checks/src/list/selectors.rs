@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::page::{self, Entry, Page, fault_of_items, kinds, sample, show, state_at};
 use suite::api::{MERGE_PATCH, Request, query};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CORE_EVENTS, Object, PODS, SECRETS};
 use suite::{expect, expect_eq, here, scenario};
@@ -129,7 +129,7 @@ async fn judge_selection(ctx: &Ctx, resource: &Resource, selector: &str, page: &
     );
     ctx.count("selected lists", 1);
     let Some(fault) = fault_of_items(&page.items, &matching) else { return Ok(()) };
-    Err(Stop::failed(format!(
+    Err(CheckError::failed(format!(
         "list of {} with `{selector}`: {fault}; selected were {}, expected {}",
         resource.plural,
         show(&page.items),
@@ -188,7 +188,7 @@ async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
     // Over all namespaces only the selector keeps the objects of other cases out.
     let request = Request::get(resource.path(None)).query(query(&[("fieldSelector", &here)]));
     let page = Page::read(&ctx.send(&request).await?.object()?, resource, &ctx.profile().prefix)
-        .map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+        .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
     let names: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
     judge_selection(ctx, resource, &format!("{here} (all namespaces)"), &page, &names).await
 }

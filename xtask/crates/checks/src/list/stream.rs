@@ -2,9 +2,9 @@
 
 use model::Level::Extra;
 
-use crate::support::list_metrics::Metrics;
+use crate::support::metrics::Metrics;
 use crate::support::page::{entries, fault_of_chain, list, sample};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::CORE_EVENTS;
 use suite::{expect, here, scenario};
@@ -31,7 +31,7 @@ const ETCD_CALLS: &str = "etcd_request_duration_seconds_count";
 async fn range_stream(ctx: &Ctx) -> Verdict {
     const OBJECTS: usize = 60;
     let before = Metrics::read(ctx).await?;
-    before.need_gate("EtcdRangeStream")?;
+    before.require_gate("EtcdRangeStream")?;
     for number in 0..OBJECTS {
         let event = sample(ctx, &CORE_EVENTS, &format!("e{number:02}"), &"x".repeat(2000)).await?;
         ctx.create(&CORE_EVENTS, &event).await?;
@@ -44,10 +44,11 @@ async fn range_stream(ctx: &Ctx) -> Verdict {
         ctx.count("items", stored.len() as u64);
     }
     let streamed = [("operation", "listStream"), ("resource", "events")];
-    let grown = Metrics::read(ctx).await?.sum(ETCD_CALLS, &streamed).saturating_sub(before.sum(ETCD_CALLS, &streamed));
+    let grown =
+        Metrics::read(ctx).await?.count(ETCD_CALLS, &streamed).saturating_sub(before.count(ETCD_CALLS, &streamed));
     ctx.count("streams", grown);
     match grown {
-        0 => Err(Stop::Skipped { need: "an etcd with RangeStream (3.7 or later)".into() }),
+        0 => Err(CheckError::Skipped { need: "an etcd with RangeStream (3.7 or later)".into() }),
         _ => Ok(()),
     }
 }

@@ -8,11 +8,11 @@ use model::Resource;
 use prost::encoding::encode_varint;
 
 use crate::list::cache::first_difference;
-use crate::support::list_metrics::Metrics;
+use crate::support::metrics::Metrics;
 use crate::support::page::{kinds, sample};
 use judge::decode;
 use suite::api::{JSON, PROTOBUF, Request, Response, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, Object, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -60,7 +60,7 @@ pub(super) static CHECKS: &[Check] = &[
 const THRESHOLD: usize = 128 * 1024;
 
 async fn gzip(ctx: &Ctx) -> Verdict {
-    Metrics::read(ctx).await?.need_gate("APIResponseCompression")?;
+    Metrics::read(ctx).await?.require_gate("APIResponseCompression")?;
     let namespace = ctx.namespace().await?;
     let path = object_path(&CONFIG_MAPS, namespace, "edge");
     ctx.create(&CONFIG_MAPS, &padded("edge", 1000)).await?;
@@ -105,12 +105,12 @@ async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
         let fitting = (pad + size).checked_sub(length).ok_or_else(|| anyhow::anyhow!("the body is too large"))?;
         ctx.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
     }
-    Err(Stop::Errored(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed")))
+    Err(CheckError::Errored(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed")))
 }
 
 /// Sends the same request as a client that accepts gzip and as one that does not.
 async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool) -> Verdict {
-    let api = ctx.over(transport)?;
+    let api = ctx.api_over(transport)?;
     let what = format!("{request} as {} over {}", request.accept, transport.name());
     let plain = api.send(request).await?;
     expect!(plain.is_success(), "{what} was answered {plain}");
@@ -122,7 +122,7 @@ async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool
         };
         let answer = api.send(&request).await?;
         if let Some(fault) = fault_of_encoding(&answer, &plain.body, compressed) {
-            return Err(Stop::failed(format!("{what} with Accept-Encoding `{accepted}`: {fault}")));
+            return Err(CheckError::failed(format!("{what} with Accept-Encoding `{accepted}`: {fault}")));
         }
         ctx.count(if compressed { "compressed answers" } else { "plain answers" }, 1);
     }
@@ -154,8 +154,8 @@ const TEXT: &str = "<a href=\"x\">&amp;</a> \u{2028}\u{2029}\u{7f} é \u{1f600} 
 
 async fn streaming_encoding(ctx: &Ctx) -> Verdict {
     let metrics = Metrics::read(ctx).await?;
-    metrics.need_gate("StreamingCollectionEncodingToJSON")?;
-    metrics.need_gate("StreamingCollectionEncodingToProtobuf")?;
+    metrics.require_gate("StreamingCollectionEncodingToJSON")?;
+    metrics.require_gate("StreamingCollectionEncodingToProtobuf")?;
     for resource in kinds(ctx).await? {
         let mut last = 0;
         for name in ["a", "b", "c"] {
@@ -178,16 +178,16 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
 }
 
 /// The list must equal the pretty one without white space.
-async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, Stop> {
+async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = Request::get(path).accept(accept).query(query);
     let streamed = ctx.send(&request).await?;
     let pretty = ctx.send(&request.clone().query(format!("{query}&pretty=true"))).await?;
-    let list = streamed.object().map_err(|error| Stop::failed(format!("{request}: {error:#}")))?;
+    let list = streamed.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     expect!(pretty.body.len() > streamed.body.len(), "{request}: pretty=true is not longer, {pretty}");
     let at_once = [compact(&pretty.body), b"\n".to_vec()].concat();
     if let Some(fault) = first_difference(&streamed.body, &at_once) {
-        return Err(Stop::failed(format!("{request} as {accept}, streamed compared with at once: {fault}")));
+        return Err(CheckError::failed(format!("{request} as {accept}, streamed compared with at once: {fault}")));
     }
     ctx.count("JSON lists compared", 1);
     Ok(list)
@@ -213,7 +213,8 @@ async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Ob
         let request = Request::get(object_path(resource, namespace, item.name())).accept(PROTOBUF);
         let answer = ctx.send(&request).await?;
         expect!(answer.is_success(), "{request} was answered {answer}");
-        let envelope = decode::envelope(&answer.body).map_err(|fault| Stop::failed(format!("{request}: {fault}")))?;
+        let envelope =
+            decode::envelope(&answer.body).map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
         items.push(envelope.raw.to_vec());
     }
     let request = Request::get(resource.path(Some(namespace))).accept(PROTOBUF).query(query);
@@ -221,7 +222,7 @@ async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Ob
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let at_once = list_message(resource, list, &items);
     if let Some(fault) = first_difference(&answer.body, &at_once) {
-        return Err(Stop::failed(format!("{request} as protobuf, streamed compared with at once: {fault}")));
+        return Err(CheckError::failed(format!("{request} as protobuf, streamed compared with at once: {fault}")));
     }
     ctx.count("protobuf lists compared", 1);
     Ok(())

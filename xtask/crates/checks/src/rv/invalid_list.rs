@@ -41,8 +41,8 @@ async fn invalid_list(ctx: &Ctx) -> Verdict {
                 let answer = ctx.try_list(&resource, &query).await?;
                 let what = format!("list of {} with `{query}`", resource.plural);
                 expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
-                let told = answer.message().starts_with("invalid resource version: ");
-                expect!(told, "{what} was refused with the message {:?}", answer.message());
+                let reported = answer.message().starts_with("invalid resource version: ");
+                expect!(reported, "{what} was refused with the message {:?}", answer.message());
                 ctx.count("refused", 1);
             }
             let query = query(&[("resourceVersion", garbage)]);

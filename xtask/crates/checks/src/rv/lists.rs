@@ -7,7 +7,7 @@ use model::Resource;
 
 use crate::support::page::{kinds, revision, sample, with_content};
 use model::history::FrameKind;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, LEASES, SECRETS};
 use suite::watch::{Event, WatchOptions};
@@ -75,7 +75,7 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
             let list = ctx.list(&resource, query).await?;
             let what = format!("empty list of {} with `{query}`", resource.plural);
             expect!(list.items().is_empty(), "{what} has items: {list}");
-            let rv = revision(list.rv_text()).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+            let rv = revision(list.rv_text()).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
             let newest = ctx.store(&resource).revision().await?.cast_unsigned();
             expect!(rv <= newest, "{what} has the list RV {rv}, the store is at {newest}");
             expect!(
@@ -131,7 +131,7 @@ async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
 }
 
 /// False if other clients wrote all revisions up to the start before the first change.
-async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bool, Stop> {
+async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bool, CheckError> {
     let mut object = ctx.create(resource, &sample(ctx, resource, &format!("a{round}"), "0").await?).await?;
     let start = ctx.store(resource).revision().await?.cast_unsigned() + AHEAD * (1 + u64::from(round));
     let mut watch = ctx.watch(resource, &WatchOptions::after(start)).await?;
@@ -145,9 +145,9 @@ async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bo
             break;
         }
     }
-    let events = watch.read_to(object.rv(), ctx.limit(30.0)).await?;
+    let events = watch.read_to(object.rv(), ctx.event_limit()).await?;
     if let Some(fault) = fault_of_ahead(&events, &written, start) {
-        return Err(Stop::failed(format!("watch of {} from {start}, which was ahead: {fault}", resource.plural)));
+        return Err(CheckError::failed(format!("watch of {} from {start}, which was ahead: {fault}", resource.plural)));
     }
     let before = written.range(..=start).count() as u64 - 1;
     ctx.count("changes before the start", before);
@@ -175,7 +175,7 @@ async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
         Ok(mut watch) => {
             let events = watch.read_to_end(ctx.limit(20.0)).await?;
             let [event] = &events[..] else {
-                return Err(Stop::failed(format!("{what} sent {} events, not one ERROR", events.len())));
+                return Err(CheckError::failed(format!("{what} sent {} events, not one ERROR", events.len())));
             };
             expect!(matches!(event.frame.kind, FrameKind::Error { .. }), "{what} sent {}", event.object);
             event.object.0.clone()
@@ -190,7 +190,7 @@ async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
 
 async fn across_types(ctx: &Ctx) -> Verdict {
     const ROUNDS: usize = 4;
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let resources = [&*CONFIG_MAPS, &*SECRETS, &*LEASES, &custom];
     let (mut last, mut objects) = ((0, String::new()), BTreeMap::new());
     for round in 0..ROUNDS {
@@ -200,7 +200,7 @@ async fn across_types(ctx: &Ctx) -> Verdict {
                 None => ctx.create(resource, &sample(ctx, resource, "a", "0").await?).await?,
                 Some(object) => ctx.update(resource, &with_content(object, &round.to_string())).await?,
             };
-            let rv = revision(object.rv_text()).map_err(Stop::failed)?;
+            let rv = revision(object.rv_text()).map_err(CheckError::failed)?;
             expect!(rv > last.0, "a write of {key} has {rv}, an earlier one of {} has {}", last.1, last.0);
             let stored = ctx.must_be_stored(resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), rv, "mod_revision of {} and its resourceVersion", stored.key);
@@ -213,7 +213,10 @@ async fn across_types(ctx: &Ctx) -> Verdict {
     let mut seen = BTreeMap::new();
     for kv in &stored {
         if let Some(other) = seen.insert(kv.mod_rev, &kv.key) {
-            return Err(Stop::failed(format!("{other} and {} have the same mod_revision {}", kv.key, kv.mod_rev)));
+            return Err(CheckError::failed(format!(
+                "{other} and {} have the same mod_revision {}",
+                kv.key, kv.mod_rev
+            )));
         }
     }
     ctx.count("keys", stored.len() as u64);

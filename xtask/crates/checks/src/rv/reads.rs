@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::support::page::{difference, revision};
 use suite::api::Response;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, SECRETS, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -70,7 +70,7 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     let mut seen = BTreeMap::new();
     for answer in [first?, second?, third?].concat() {
         match state_of(&answer, &states) {
-            Err(fault) => return Err(Stop::failed(format!("GET with resourceVersion=0: {fault}"))),
+            Err(fault) => return Err(CheckError::failed(format!("GET with resourceVersion=0: {fault}"))),
             Ok(Some(rv)) => *seen.entry(rv).or_insert(0u64) += 1,
             Ok(None) => ctx.count("answers 404", 1),
         }
@@ -83,7 +83,7 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     }
     ctx.count("states seen", seen.len() as u64);
     if seen.is_empty() {
-        return Err(Stop::Errored(anyhow::anyhow!("no GET with resourceVersion=0 returned the object")));
+        return Err(CheckError::Errored(anyhow::anyhow!("no GET with resourceVersion=0 returned the object")));
     }
     Ok(())
 }
@@ -174,13 +174,13 @@ async fn read_at(ctx: &Ctx, n: u64, states: &States) -> Verdict {
 }
 
 async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> Verdict {
-    let read =
-        state_of(answer, states).map_err(|fault| Stop::failed(format!("GET with resourceVersion={n}: {fault}")))?;
+    let read = state_of(answer, states)
+        .map_err(|fault| CheckError::failed(format!("GET with resourceVersion={n}: {fault}")))?;
     let key = ctx.key(&CONFIG_MAPS, "a").await?;
     let at_n = ctx.store(&CONFIG_MAPS).get(&key, n.cast_signed()).await?.map(|kv| kv.mod_rev.cast_unsigned());
     ctx.count("reads", 1);
     match fault_of_age(n, at_n, read) {
-        Some(fault) => Err(Stop::failed(format!("GET with resourceVersion={n}: {fault}"))),
+        Some(fault) => Err(CheckError::failed(format!("GET with resourceVersion={n}: {fault}"))),
         None => Ok(()),
     }
 }
@@ -202,7 +202,7 @@ fn fault_of_age(n: u64, at_n: Option<u64>, read: Option<u64>) -> Option<String> 
 }
 
 /// GET at `n`, repeated while the cache is too late for it. A server that does not wait fails the check.
-async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, Stop> {
+async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, CheckError> {
     let (begin, limit) = (Instant::now(), ctx.limit(20.0));
     loop {
         let asked = Instant::now();
@@ -233,7 +233,7 @@ async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
                     ctx.update(&CONFIG_MAPS, &object.clone().with("data.n", n.to_string() + object.rv_text())).await?;
                 states.insert(object.rv(), object.clone());
             }
-            Ok::<bool, Stop>(sent_before)
+            Ok::<bool, CheckError>(sent_before)
         };
         let (answer, sent_before) = futures::join!(fresh_get(ctx, n), writing);
         judge_fresh(ctx, n, &answer?, states).await?;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::support::watch_raw::{Raw, shown};
 use suite::api::{Request, Response, Transport, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::load::sample;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
@@ -59,12 +59,12 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
     let spare = ctx.spare()?;
     let help = ctx.tool(ETCDUTL, &["snapshot", "restore", "--help"]).await?;
     if !help.contains("--mark-compacted") {
-        return Err(Stop::Skipped { need: "an etcdutl that knows --bump-revision and --mark-compacted".into() });
+        return Err(CheckError::Skipped { need: "an etcdutl that knows --bump-revision and --mark-compacted".into() });
     }
     let before = snapshot_and_writes(ctx).await?;
     let data = restore(ctx, "back", &[]).await?;
     let etcd = ctx.start("etcd-spare", &[("data-dir", &data)]).await?;
-    let store = Store::connect(&spare, ctx.limit(30.0)).await?;
+    let store = Store::connect(&spare, ctx.answer_limit()).await?;
     let own = ctx.profile().flags.get(SERVERS).cloned().unwrap_or_default();
     let verdict = async {
         goes_back(ctx, &store, &before).await?;
@@ -80,7 +80,7 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
 }
 
 /// Takes a snapshot and writes objects after it.
-async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
+async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, CheckError> {
     let namespace = ctx.namespace().await?.to_owned();
     let mut kept = ctx.create(&CONFIG_MAPS, &config_map("kept")).await?;
     ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "kept", "a")).await?;
@@ -88,7 +88,7 @@ async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
     ctx.count("bytes of the snapshot", snapshot.len() as u64);
     ctx.put_file(SNAPSHOT, snapshot).await?;
     // A slow machine's server makes more writes while it starts on the restored store.
-    for n in 0..LOST * ctx.stretched(1) {
+    for n in 0..LOST * ctx.scaled_seconds(1) {
         kept = ctx.update(&CONFIG_MAPS, &kept.with("data.n", n.to_string())).await?;
     }
     let lost = ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "lost", "a")).await?;
@@ -96,7 +96,7 @@ async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, Stop> {
 }
 
 /// Restores the snapshot into a new folder, and returns the flag for it.
-async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Stop> {
+async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, CheckError> {
     // A case may be repeated on the same cluster, and etcdutl refuses a folder that is not empty.
     let data = format!("{{run}}/{name}-{:08x}", fastrand::u32(..));
     let file = format!("{{run}}/{SNAPSHOT}");
@@ -107,7 +107,7 @@ async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Stop
 }
 
 /// Restarts the apiserver on the restored store; returns the store's revision.
-async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, Stop> {
+async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, CheckError> {
     let revision = store.revision().await?.cast_unsigned();
     ctx.restart_with(&[(SERVERS, "{store.spare}")]).await?;
     Ok(revision)
@@ -120,7 +120,7 @@ async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
     let now = before.list(ctx, &CONFIG_MAPS, "").await?.object()?.rv();
     if now >= last {
         let text = format!("resource versions did not go back: {now} after the restore, {last} before it");
-        return Err(Stop::Errored(anyhow::anyhow!(text)));
+        return Err(CheckError::Errored(anyhow::anyhow!(text)));
     }
     let mut hears = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, now)).await?;
     let again = before.create(ctx, "again").await?;
@@ -131,8 +131,8 @@ async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
     let cut = deaf.read_piece(Instant::now() + Duration::from_millis(100), "anything").await;
     let heard = String::from_utf8_lossy(&deaf.bytes).into_owned();
     expect!(!deaf.mentions(&again), "a watch from {last} shows revision {}: {}", again.rv(), shown(&deaf.bytes));
-    let told = heard.contains("\"ERROR\"") || matches!(cut, Ok(Some(_)));
-    ctx.count(if told { "watches told of the restore" } else { "watches that hang" }, 1);
+    let reported = heard.contains("\"ERROR\"") || matches!(cut, Ok(Some(_)));
+    ctx.count(if reported { "watches told of the restore" } else { "watches that hang" }, 1);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::page::{kinds, sample, with_content};
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
 use suite::store::KeyValue;
@@ -71,7 +71,7 @@ async fn equals_modrevision(ctx: &Ctx) -> Verdict {
             expect_eq!(stored.mod_rev.cast_unsigned(), last, "mod_revision of an unchanged object");
             ctx.count("answers", 1);
             if let Some(fault) = fault_of_version(read.rv_text(), &stored) {
-                return Err(Stop::failed(format!("{how} {query} of {}: {fault}", resource.plural)));
+                return Err(CheckError::failed(format!("{how} {query} of {}: {fault}", resource.plural)));
             }
         }
     }
@@ -95,13 +95,13 @@ async fn another_write(ctx: &Ctx, resource: &Resource) -> anyhow::Result<u64> {
 }
 
 /// Compares an answer with the object's key; returns the key's mod_revision, which must be greater than `before`.
-async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Result<u64, Stop> {
+async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Result<u64, CheckError> {
     let stored = ctx.must_be_stored(resource, "a").await?;
     let now = stored.mod_rev.cast_unsigned();
     expect!(now > before, "{how} of {} left the key at revision {now}: nothing was written", resource.plural);
     ctx.count("answers", 1);
     match fault_of_version(answer.rv_text(), &stored) {
-        Some(fault) => Err(Stop::failed(format!("answer to {how} of {}: {fault}", resource.plural))),
+        Some(fault) => Err(CheckError::failed(format!("answer to {how} of {}: {fault}", resource.plural))),
         None => Ok(now),
     }
 }
@@ -135,13 +135,13 @@ struct Write {
 
 async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
     const WRITERS: usize = 4;
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for resource in [CONFIG_MAPS.clone(), custom] {
         let writers = (0..WRITERS).map(|writer| write_often(ctx, &resource, format!("w{writer}")));
         let writes = futures::future::try_join_all(writers).await?.concat();
         ctx.count("writes", writes.len() as u64);
         if let Some(fault) = fault_of_order(&writes) {
-            return Err(Stop::failed(format!("writes of {}: {fault}", resource.plural)));
+            return Err(CheckError::failed(format!("writes of {}: {fault}", resource.plural)));
         }
         for write in &writes {
             in_the_store(ctx, &resource, write).await?;
@@ -151,7 +151,7 @@ async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an object and changes it several times.
-async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec<Write>, Stop> {
+async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec<Write>, CheckError> {
     const WRITES: i64 = 15;
     let mut writes = Vec::new();
     let mut object = Object::new(resource, &name);
@@ -170,14 +170,14 @@ async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec
 /// The store at the write's resource version must hold the result of this write.
 async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict {
     let key = ctx.key(resource, &write.name).await?;
-    let revision = write.rv.parse().map_err(|_| Stop::failed(format!("{} is not a store revision", write.rv)))?;
+    let revision = write.rv.parse().map_err(|_| CheckError::failed(format!("{} is not a store revision", write.rv)))?;
     let stored = match ctx.store(resource).get(&key, revision).await {
         Err(error) if error.is_future() => {
-            return Err(Stop::failed(format!("the store does not have the revision {revision} yet")));
+            return Err(CheckError::failed(format!("the store does not have the revision {revision} yet")));
         }
         other => other?,
     };
-    let expected = (revision, ctx.version_after(resource, write.nth));
+    let expected = (revision, ctx.expected_key_version(resource, write.nth));
     let seen = stored.map(|kv| (kv.mod_rev, kv.version));
     expect_eq!(seen, Some(expected), "(mod_revision, version) of {key} at revision {revision}");
     Ok(())
@@ -189,15 +189,15 @@ fn fault_of_order(writes: &[Write]) -> Option<String> {
     if let Some(write) = malformed {
         return Some(format!("write {} of {} has the resource version {:?}", write.nth, write.name, write.rv));
     }
-    let told = |write: &Write| format!("write {} of {} ({})", write.nth, write.name, write.rv);
+    let description = |write: &Write| format!("write {} of {} ({})", write.nth, write.name, write.rv);
     for (index, a) in writes.iter().enumerate() {
         for (other, b) in writes.iter().enumerate() {
             let order = compare_versions(&a.rv, &b.rv);
             if index != other && order == Ok(Ordering::Equal) {
-                return Some(format!("{} and {} have the same resource version", told(a), told(b)));
+                return Some(format!("{} and {} have the same resource version", description(a), description(b)));
             }
             if a.returned < b.called && order != Ok(Ordering::Less) {
-                return Some(format!("{} came after {} had returned", told(b), told(a)));
+                return Some(format!("{} came after {} had returned", description(b), description(a)));
             }
         }
     }

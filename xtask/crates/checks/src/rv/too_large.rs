@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::rv::reads::{WAIT, has_waited};
 use crate::support::page::{kinds, revision, sample, with_content};
 use suite::api::Response;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::{expect, here, scenario};
 
@@ -56,7 +56,7 @@ async fn too_large(ctx: &Ctx, resource: &Resource) -> Verdict {
         let answer = answer?;
         let what = format!("{how} of {} at {n}", resource.plural);
         if let Some(fault) = fault_of_too_large(&answer, n, known..=newest, cached) {
-            return Err(Stop::failed(format!("{what}: {fault}; the answer was {answer}")));
+            return Err(CheckError::failed(format!("{what}: {fault}; the answer was {answer}")));
         }
         if cached {
             let limit = WAIT + ctx.limit(10.0);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, only_put_at};
 use suite::api::{APPLY_PATCH, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
 use suite::{expect, expect_eq, here, scenario};
@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 async fn managed_fields_ssa(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for resource in [&*CONFIG_MAPS, &fruits] {
         two_managers(ctx, resource).await?;
         refused(ctx, resource).await?;
@@ -42,7 +42,7 @@ async fn managed_fields_ssa(ctx: &Ctx) -> Verdict {
 
 async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     let step = |manager: &'static str, data: Value, force: bool| apply(ctx, resource, manager, data, force);
-    let good = |answer: Response, what: &str| -> Result<Object, Stop> {
+    let good = |answer: Response, what: &str| -> Result<Object, CheckError> {
         expect!(answer.is_success(), "{what} was answered {answer}");
         ctx.count("applies", 1);
         Ok(answer.object()?)
@@ -66,10 +66,16 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     expect_eq!(removed.0["data"], json!({"l": "3"}), "data after its owner left a field out");
 
     let revisions = [&created, &shared, &forced, &removed].map(Object::rv);
-    only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions).map_err(Stop::failed)
+    only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions).map_err(CheckError::failed)
 }
 
-async fn apply(ctx: &Ctx, resource: &Resource, manager: &str, data: Value, force: bool) -> Result<Response, Stop> {
+async fn apply(
+    ctx: &Ctx,
+    resource: &Resource,
+    manager: &str,
+    data: Value,
+    force: bool,
+) -> Result<Response, CheckError> {
     let body = Object::new(resource, "a").with("data", data).0;
     let query = format!("fieldManager={manager}&force={force}");
     Ok(ctx.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)

@@ -12,9 +12,10 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::storage::layout_table;
+use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::position;
 use suite::api::{Request, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -79,8 +80,8 @@ pub(super) static CHECKS: &[Check] = &[
 const HASH_GATE: &str = "StorageVersionHash";
 
 async fn discovery_hash(ctx: &Ctx) -> Verdict {
-    if !gate_is_on(ctx, HASH_GATE).await? {
-        return Err(Stop::Skipped { need: format!("the feature gate {HASH_GATE}") });
+    if Metrics::read(ctx).await?.gate(HASH_GATE) != Some(true) {
+        return Err(CheckError::Skipped { need: format!("the feature gate {HASH_GATE}") });
     }
     let rows = ctx.table()?;
     let groups: BTreeSet<String> = rows.iter().map(|row| row.resource.api_root()).collect();
@@ -91,10 +92,10 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     let faults = hash_faults(rows, &hashes);
     if !faults.is_empty() {
         let message = format!("{} of {} resources: {}", faults.len(), hashes.len(), faults[0]);
-        return Err(Stop::Failed { message, evidence: faults });
+        return Err(CheckError::Failed { message, evidence: faults });
     }
     ctx.count("hashes", hashes.values().filter(|hash| !hash.is_empty()).count() as u64);
-    let group = format!("{}.example", ctx.slug());
+    let group = format!("{}.example", ctx.name_prefix());
     let things = ctx.define(&group, "things", "Thing").await?;
     let of_things = hashes_at(ctx, &things.api_root()).await?;
     let expected = hash_of(&format!("{group}/v1/Thing"));
@@ -131,14 +132,6 @@ fn hash_faults(rows: &[StoredResource], seen: &BTreeMap<String, String>) -> Vec<
 fn hash_of(stored_as: &str) -> String {
     let slash = if stored_as.matches('/').count() < 2 { "/" } else { "" };
     STANDARD.encode(&digest(&SHA256, format!("{slash}{stored_as}").as_bytes()).as_ref()[..8])
-}
-
-async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
-    let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
-    anyhow::ensure!(answer.is_success(), "/metrics was answered {answer}");
-    let start = format!("kubernetes_feature_enabled{{name=\"{gate}\",");
-    let text = String::from_utf8_lossy(&answer.body).into_owned();
-    Ok(text.lines().any(|line| line.starts_with(&start) && line.ends_with(" 1")))
 }
 
 /// A float when it is sent. The server reads it from the store as the integer 0, so the next write loses the sign.
@@ -180,7 +173,7 @@ const NUMBERS: &[(&str, &str)] = &[
 const TOO_LARGE: &[&str] = &["1e400", "-1e309", "1.7976931348623159e308"];
 
 async fn cr_numbers(ctx: &Ctx) -> Verdict {
-    let things = ctx.define(&format!("{}.example", ctx.slug()), "things", "Thing").await?;
+    let things = ctx.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
     let sent: Vec<&str> = NUMBERS.iter().map(|(sent, _)| *sent).collect();
     let answer = post_text(ctx, &things, "numbers", &sent.join(",")).await?;
     expect_eq!(answer.status, 201, "status of the create, answered {answer}");
@@ -257,11 +250,11 @@ async fn compare_continue(ctx: &Ctx) -> Verdict {
 /// RBAC allows names with `&`, which Go's JSON escapes and a path need not.
 async fn escaped(ctx: &Ctx) -> Verdict {
     let roles = &layout_table::row(ctx, "rbac.authorization.k8s.io", "clusterroles")?.resource;
-    let names = ["&a", "&b"].map(|end| format!("{}:{end}", ctx.slug()));
+    let names = ["&a", "&b"].map(|end| format!("{}:{end}", ctx.name_prefix()));
     for name in &names {
         ctx.create(roles, &Object::new(roles, name)).await?;
     }
-    let from = token_of(ctx.store(roles).revision().await?, ctx.slug());
+    let from = token_of(ctx.store(roles).revision().await?, ctx.name_prefix());
     one_token(ctx, &roles.path(None), &from, [&names[0], &names[1]]).await
 }
 
@@ -289,7 +282,7 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
 }
 
 /// The name of the only item of a page, the page's token and its revision.
-async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), Stop> {
+async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), CheckError> {
     let from = if from.is_empty() { Vec::new() } else { vec![("continue", from)] };
     let pairs: Vec<(&str, &str)> = [("limit", "1")].into_iter().chain(from).collect();
     let list = ctx.send(&Request::get(path).query(query(&pairs))).await?.object()?;

@@ -18,7 +18,7 @@ use crate::storage::layout_table;
 use crate::support::arch_mask::Mask;
 use judge::decode::{Encoding, encoding};
 use suite::api::Response;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::{here, scenario};
@@ -77,27 +77,27 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
     }
     // The flag does not change the encoding of custom resources, so one profile is enough.
     if ctx.profile().name == "default" {
-        let things = ctx.define(&format!("{}.example", ctx.slug()), "things", "Thing").await?;
+        let things = ctx.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
         all.push(stored(ctx, &things, CUSTOM, custom_spec()).await?);
     }
     write(ctx, &all).context("failed to write the masked values to the run's folder")?;
     ctx.count("values", all.len() as u64);
     ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
-    if ctx.ground.compared.golden.is_empty() {
+    if ctx.env.references.golden.is_empty() {
         let need = "golden values: targets/golden/ has no file for this release; see `cargo xtask compare --help`";
-        return Err(Stop::Skipped { need: need.into() });
+        return Err(CheckError::Skipped { need: need.into() });
     }
-    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.ground.compared.golden)).collect();
+    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.env.references.golden)).collect();
     if faults.is_empty() {
         return Ok(());
     }
     let message = format!("{} of {} values: {}", faults.len(), all.len(), faults[0]);
     let compare = "`cargo xtask compare RUN RUN` with a run that passed shows the first field that differs".to_owned();
-    Err(Stop::Failed { message, evidence: faults.into_iter().chain([compare]).collect() })
+    Err(CheckError::Failed { message, evidence: faults.into_iter().chain([compare]).collect() })
 }
 
 /// Creates the object and reads its value from the store at the revision of the create.
-async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, Stop> {
+async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, CheckError> {
     let mut object = Object::new(resource, name);
     for (field, value) in fields.as_object().into_iter().flatten() {
         match (field.as_str(), value) {
@@ -110,19 +110,20 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Re
     let made = create(ctx, resource, object).await?;
     let key = ctx.key(resource, name).await?;
     let found = ctx.store(resource).get(&key, made.rv().cast_signed()).await?;
-    let value = found.ok_or_else(|| Stop::failed(format!("the store had no key {key} at revision {}", made.rv())))?;
+    let value =
+        found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", made.rv())))?;
     let encoding = match encoding(&value.value) {
         Encoding::Protobuf => "protobuf",
         Encoding::Json => "json",
         Encoding::Yaml => "yaml",
-        other => return Err(Stop::failed(format!("{key} is stored as {other:?}"))),
+        other => return Err(CheckError::failed(format!("{key} is stored as {other:?}"))),
     };
-    let mask = Mask::of(&made.0, ctx.slug())?;
+    let mask = Mask::of(&made.0, ctx.name_prefix())?;
     Ok(Masked { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
 }
 
 /// Requests an address of known length for a Service: otherwise the length of the value would depend on the address.
-async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, Stop> {
+async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, CheckError> {
     if object.0["kind"] != "Service" {
         return Ok(ctx.create(resource, &object).await?);
     }
@@ -166,7 +167,7 @@ fn sha256(bytes: &[u8]) -> String {
 
 /// One file for each value: `values/PROFILE/NAME.ENCODING`.
 fn write(ctx: &Ctx, values: &[Masked]) -> anyhow::Result<()> {
-    let folder = ctx.ground.compared.values.join(&ctx.profile().name);
+    let folder = ctx.env.references.values.join(&ctx.profile().name);
     let place = |path: &Path| format!("failed to write {}", path.display());
     std::fs::create_dir_all(&folder).with_context(|| place(&folder))?;
     for Masked { name, encoding, bytes } in values {

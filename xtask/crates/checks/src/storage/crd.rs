@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, put_then_deleted};
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{DEFINITIONS, Object};
 use suite::{expect, expect_eq, here, scenario};
@@ -57,8 +57,8 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A namespaced definition `fruits.<group>` with these versions; the resource is that of the first one.
-pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resource, Stop> {
-    let group = format!("{}.example.org", ctx.slug());
+pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resource, CheckError> {
+    let group = format!("{}.example.org", ctx.name_prefix());
     let definition = Object::new(&DEFINITIONS, &format!("fruits.{group}")).with(
         "spec",
         json!({
@@ -105,11 +105,16 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
     expect_eq!(deleted.status, 200, "DELETE was answered {deleted}");
     expect!(ctx.stored(&fruits, "apple").await?.is_none(), "the key is still there after DELETE");
     let end = ctx.create(&fruits, &Object::new(&fruits, "end")).await?;
-    put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1).map_err(Stop::failed)
+    put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1).map_err(CheckError::failed)
 }
 
 /// POST of a text that may not be a valid object.
-async fn post(ctx: &Ctx, resource: &Resource, validation: &str, text: &str) -> Result<suite::api::Response, Stop> {
+async fn post(
+    ctx: &Ctx,
+    resource: &Resource,
+    validation: &str,
+    text: &str,
+) -> Result<suite::api::Response, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     let query = format!("fieldManager=x&fieldValidation={validation}");
     Ok(ctx.send(&Request::new(Method::POST, path).query(query).body(suite::api::JSON, text)).await?)
@@ -147,7 +152,7 @@ async fn accepted(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (apple.rv(), apple.rv()), "create_revision and mod_revision");
     let value: Value = serde_json::from_slice(&stored.value)
-        .map_err(|error| Stop::failed(format!("the stored custom resource is not JSON: {error}")))?;
+        .map_err(|error| CheckError::failed(format!("the stored custom resource is not JSON: {error}")))?;
     expect_eq!(value["spec"], json!({"sweetness": 3}), "the stored spec");
     expect_eq!(value["metadata"]["managedFields"], meta["managedFields"], "the stored managedFields");
     Ok(())
@@ -228,15 +233,15 @@ async fn stored_as(ctx: &Ctx, resource: &Resource, name: &str, stored: &Resource
     Ok(())
 }
 
-async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<String, Stop> {
+async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<String, CheckError> {
     let value: Value = serde_json::from_slice(&ctx.must_be_stored(resource, name).await?.value)
-        .map_err(|error| Stop::failed(format!("the stored `{name}` is not JSON: {error}")))?;
+        .map_err(|error| CheckError::failed(format!("the stored `{name}` is not JSON: {error}")))?;
     Ok(value["apiVersion"].as_str().unwrap_or_default().to_owned())
 }
 
 /// The server applies a changed definition a moment after it has answered.
 async fn first_in_new_version(ctx: &Ctx, v1: &Resource, v2: &Resource) -> Verdict {
-    suite::wait::until("new objects to be stored as v2", ctx.limit(30.0), Duration::from_millis(200), || async {
+    suite::wait::until("new objects to be stored as v2", ctx.wait_limit(), Duration::from_millis(200), || async {
         ctx.create(v1, &Object::new(v1, "new")).await?;
         let version = stored_version(ctx, v1, "new").await?;
         if version == v2.api_version() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
 use suite::api::{JSON_PATCH, MERGE_PATCH, Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use suite::watch::WatchOptions;
@@ -104,7 +104,7 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 async fn size_limits(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let fits = "f".repeat(1_400_000);
     ctx.create(&fruits, &Object::new(&fruits, "fits").with("data.text", fits.clone())).await?;
     let back = ctx.get(&fruits, "fits").await?;
@@ -167,7 +167,7 @@ async fn rehearse(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) ->
     expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after dry runs");
     expect!(ctx.stored(resource, "new").await?.is_none(), "a dry-run POST is stored");
     let end = ctx.create(resource, &object("end")).await?;
-    only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(Stop::failed)?;
+    only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(CheckError::failed)?;
     let written = ctx.recorder(resource).changes_below(&format!("{}/", parent(&ctx.key(resource, "a").await?)));
     expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);
     expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events after dry runs");
@@ -185,7 +185,7 @@ struct Dry<'a> {
 
 impl Dry<'_> {
     /// Sends a dry run; `name` is empty for the collection.
-    async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, Stop> {
+    async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, CheckError> {
         let namespace = self.ctx.namespace().await?;
         let path = match name {
             "" => self.resource.path(Some(namespace)),
@@ -201,7 +201,7 @@ impl Dry<'_> {
         Ok(answer)
     }
 
-    async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, Stop> {
+    async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, CheckError> {
         let answer = self.ctx.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
         expect_eq!(answer.status, 200, "a dry-run PATCH was answered {answer}");
         self.ctx.count("rehearsals", 1);

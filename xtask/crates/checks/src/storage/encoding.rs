@@ -12,7 +12,7 @@ use crate::support::samples;
 use crate::support::stored_bytes::{
     difference, envelope_fault, json_fault, position, protobuf_fault, versioned_fault, yaml_fault,
 };
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::store::KeyValue;
@@ -117,8 +117,8 @@ async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
 }
 
 /// A CustomResourceDefinition and an APIService, which the extension server and the aggregator store.
-async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], Stop> {
-    let group = format!("{}.archproof.example", ctx.slug());
+async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], CheckError> {
+    let group = format!("{}.archproof.example", ctx.name_prefix());
     ctx.define(&group, "things", "Thing").await?;
     let definition = ctx.must_be_stored(&DEFINITIONS, &format!("things.{group}")).await?;
     // The aggregator itself creates one for each group and version that the server has.
@@ -220,13 +220,13 @@ async fn texts_stay_texts(ctx: &Ctx) -> Verdict {
     let object = config_map("texts").with("data", serde_json::Value::Object(data));
     ctx.create(&CONFIG_MAPS, &object).await?;
     let stored = ctx.must_be_stored(&CONFIG_MAPS, "texts").await?;
-    let parsed = yaml_fault(&stored.value, "v1/ConfigMap").map_err(Stop::failed)?;
+    let parsed = yaml_fault(&stored.value, "v1/ConfigMap").map_err(CheckError::failed)?;
     if let Some(place) = difference(&object.0["data"], &parsed["data"]) {
-        return Err(Stop::failed(format!("the YAML at {}: data.{place}", stored.key)));
+        return Err(CheckError::failed(format!("the YAML at {}: data.{place}", stored.key)));
     }
     let read = ctx.get(&CONFIG_MAPS, "texts").await?;
     if let Some(place) = difference(&object.0["data"], &read.0["data"]) {
-        return Err(Stop::failed(format!("a GET of {}: data.{place}", stored.key)));
+        return Err(CheckError::failed(format!("a GET of {}: data.{place}", stored.key)));
     }
     ctx.count("texts", AMBIGUOUS.len() as u64);
     some_texts_cannot_be_written(ctx).await
@@ -316,7 +316,7 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
 }
 
 async fn custom_resources_too(ctx: &Ctx) -> Verdict {
-    let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
+    let things = ctx.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
     let first = ctx.create(&things, &Object::new(&things, "a").with("spec.n", 1)).await?;
     let with_link = first.clone().with("spec.n", 2).with("metadata.selfLink", "/api/v1/link");
     let updated = ctx.update(&things, &with_link).await?;
@@ -324,7 +324,7 @@ async fn custom_resources_too(ctx: &Ctx) -> Verdict {
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (first.rv(), updated.rv()), "revisions of {} after a create and an update", stored.key);
     match versioned_fault(&stored.value) {
-        Some(fault) => Err(Stop::failed(format!("the value of {} {fault}", stored.key))),
+        Some(fault) => Err(CheckError::failed(format!("the value of {} {fault}", stored.key))),
         None => Ok(()),
     }
 }

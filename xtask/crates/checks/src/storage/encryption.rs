@@ -7,10 +7,10 @@ use model::Level::Must;
 
 use crate::support::encryption_fixture::{Kind, clear, kinds, shown};
 use crate::support::stored_bytes::{difference, head, position};
-use crate::support::strip_resource_version::without_resource_version;
+use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{ENCRYPTED, Encoding, encoding};
 use suite::api::{PROTOBUF, Request};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{LEASES, Object};
 use suite::{expect, expect_eq, here, scenario};
@@ -54,18 +54,21 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     let request = Request::get(object_path(resource, namespace, &name)).accept(PROTOBUF);
     let answer = ctx.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
-    let expected = without_resource_version(&answer.body).map_err(Stop::failed)?;
+    let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some(), "the clear {} does not carry the marker", resource.kind);
     let hidden = [MARKER, &data_of(&created), created.uid(), namespace, &resource.kind];
     if let Some(fault) = sealed_fault(&stored.value, kind, expected.len(), &hidden) {
-        return Err(Stop::failed(format!("the value of {}: {fault}", stored.key)));
+        return Err(CheckError::failed(format!("the value of {}: {fault}", stored.key)));
     }
     expect!(clear(ctx, &stored)? == expected, "{} decrypts to other bytes", stored.key);
     ctx.count("values decrypted", 1);
     let read = ctx.get(resource, &name).await?;
     if let Some(place) = difference(&created.0, &read.0) {
-        return Err(Stop::failed(format!("a GET of a {} differs from the created object: {place}", resource.kind)));
+        return Err(CheckError::failed(format!(
+            "a GET of a {} differs from the created object: {place}",
+            resource.kind
+        )));
     }
     ctx.count("encrypted values", 1);
     Ok(())

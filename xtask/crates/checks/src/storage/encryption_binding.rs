@@ -11,10 +11,10 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed};
 use crate::support::stored_bytes::position;
-use crate::support::watch_cache_sync::{until_followed, until_forgotten};
+use crate::support::watch_cache_sync::{wait_until_caught_up, wait_until_deleted};
 use judge::decrypt::{self, Provider};
 use suite::api::{Request, Response};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
 use suite::{expect, expect_eq, here, scenario};
@@ -99,14 +99,14 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
         let (first, last) = (&written[0], &written[2]);
         let equal = leading(&first.0, &last.0);
         if equal < LEADING || written[1].0 == first.0 {
-            return Err(Stop::Errored(anyhow!(
+            return Err(CheckError::Errored(anyhow!(
                 "not exercised: the clear values of two writes of {} begin with different bytes",
                 first.1.key
             )));
         }
         if let Some(at) = alike(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
             let (provider, key) = (kind.provider, &first.1.key);
-            return Err(Stop::failed(format!(
+            return Err(CheckError::failed(format!(
                 "{provider:?}: two ciphertexts of {key} have the same block at byte {at}"
             )));
         }
@@ -122,26 +122,27 @@ fn leading(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// The ciphertext of the object, with its nonce.
-fn body(kind: &Kind, value: &[u8]) -> Result<Vec<u8>, Stop> {
-    let parts =
-        decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is not encrypted"))?;
+fn body(kind: &Kind, value: &[u8]) -> Result<Vec<u8>, CheckError> {
+    let parts = decrypt::sealed(value)
+        .map_err(CheckError::failed)?
+        .ok_or_else(|| CheckError::failed("a value is not encrypted"))?;
     Ok(match kind.provider {
-        Provider::KmsV2 => decrypt::encrypted_object(parts.body).map_err(Stop::failed)?.data.to_vec(),
+        Provider::KmsV2 => decrypt::encrypted_object(parts.body).map_err(CheckError::failed)?.data.to_vec(),
         _ => parts.body.to_vec(),
     })
 }
 
 /// The random bytes at the beginning; with the provider, because their lengths differ.
-fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), Stop> {
+fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), CheckError> {
     let (bytes, length) = match kind.provider {
         Provider::KmsV2 => {
-            let object = decrypt::encrypted_object(body).map_err(Stop::failed)?;
+            let object = decrypt::encrypted_object(body).map_err(CheckError::failed)?;
             (object.data, decrypt::INFO + decrypt::GCM_NONCE)
         }
         provider => (body, provider.nonce()),
     };
     let nonce =
-        bytes.get(..length).ok_or_else(|| Stop::failed(format!("{:?}: shorter than a nonce", kind.provider)))?;
+        bytes.get(..length).ok_or_else(|| CheckError::failed(format!("{:?}: shorter than a nonce", kind.provider)))?;
     Ok((kind.provider, nonce.to_vec()))
 }
 
@@ -175,7 +176,7 @@ async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) ->
     let own = ctx.try_get(resource, "a", "").await?;
     expect!(own.is_success(), "{:?}: a value put back at its own key is answered {own}", kind.provider);
     ctx.delete(resource, "a").await?;
-    until_forgotten(ctx, resource, "a").await?;
+    wait_until_deleted(ctx, resource, "a").await?;
     let key = ctx.key(resource, "copy").await?;
     ctx.store(resource).put(&key, &stored.value).await?;
     let copy = ctx.try_get(resource, "copy", "").await;
@@ -226,7 +227,7 @@ async fn encryption_wrong_key(ctx: &Ctx) -> Verdict {
         ctx.store(value.resource).delete(&key).await?;
     }
     verdict?;
-    try_join_all(resources.iter().map(|resource| until_followed(ctx, resource, "a"))).await?;
+    try_join_all(resources.iter().map(|resource| wait_until_caught_up(ctx, resource, "a"))).await?;
     Ok(())
 }
 
@@ -249,8 +250,8 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
         // (`storage.etcd-progress`). This check reports that; the request is not recorded, so the judge of lists does
         // not report it again.
         let list = ctx.send(&Request::get(resource.path(Some(namespace)))).await?;
-        let told = list.is(500, "InternalError") && list.message().contains("unable to transform key");
-        expect!(told, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
+        let reported = list.is(500, "InternalError") && list.message().contains("unable to transform key");
+        expect!(reported, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
         ctx.count("lists refused", 1);
     }
     let others = ctx.try_list(&CONFIG_MAPS, "").await?;
@@ -263,7 +264,7 @@ async fn unreadable<'a>(
     cbc: &Kind,
     gcm: &Kind,
     [of_gcm, of_kms, in_the_clear]: &'a [Resource; 3],
-) -> Result<Vec<Unreadable<'a>>, Stop> {
+) -> Result<Vec<Unreadable<'a>>, CheckError> {
     let of_cbc = ctx.must_be_stored(cbc.resource, "a").await?.value;
     let stored = ctx.must_be_stored(of_gcm, "a").await?;
     let renamed = [gcm.provider.prefix("another").as_bytes(), sealed(&stored)?.body].concat();
@@ -281,7 +282,7 @@ async fn unreadable<'a>(
 }
 
 /// Encrypts the bytes for this key in the store with AES-GCM and a key that no provider has.
-fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, Stop> {
+fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, CheckError> {
     let key = UnboundKey::new(&AES_256_GCM, &[0x5a; 32]).map_err(|_| anyhow!("failed to make an AES-256 key"))?;
     let nonce = [0x17; NONCE_LEN];
     let mut bytes = clear.to_vec();
@@ -292,13 +293,14 @@ fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, Stop> {
 }
 
 /// The same value with a key ID of the same length that the plugin does not know.
-fn with_another_key_id(value: &[u8]) -> Result<Vec<u8>, Stop> {
-    let parts =
-        decrypt::sealed(value).map_err(Stop::failed)?.ok_or_else(|| Stop::failed("a value is not encrypted"))?;
-    let id = decrypt::encrypted_object(parts.body).map_err(Stop::failed)?.key_id;
+fn with_another_key_id(value: &[u8]) -> Result<Vec<u8>, CheckError> {
+    let parts = decrypt::sealed(value)
+        .map_err(CheckError::failed)?
+        .ok_or_else(|| CheckError::failed("a value is not encrypted"))?;
+    let id = decrypt::encrypted_object(parts.body).map_err(CheckError::failed)?.key_id;
     // Search with field number and length, to not find the ID by chance in the random bytes before it.
     let field = [&[0x12, u8::try_from(id.len()).unwrap_or_default()], id.as_bytes()].concat();
-    let at = position(value, &field).ok_or_else(|| Stop::Errored(anyhow!("the key ID is not in the value")))? + 2;
+    let at = position(value, &field).ok_or_else(|| CheckError::Errored(anyhow!("the key ID is not in the value")))? + 2;
     let mut other = value.to_vec();
     other[at..at + id.len()].fill(b'x');
     Ok(other)

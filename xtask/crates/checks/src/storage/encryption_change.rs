@@ -14,7 +14,7 @@ use crate::support::encryption_fixture::{
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{Object, POD_DISRUPTION_BUDGETS, REPLICATION_CONTROLLERS, SECRETS, STORAGE_CAPACITIES};
 use suite::store::KeyValue;
@@ -131,14 +131,14 @@ async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
 
 /// The requirement sets the time limit, so a time-out is a failure.
 fn late_is_failed(verdict: Verdict) -> Verdict {
-    verdict.map_err(|stop| match stop {
-        Stop::TimedOut { what } => Stop::failed(format!("timed out waiting for {what}")),
+    verdict.map_err(|error| match error {
+        CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
         other => other,
     })
 }
 
 /// The samples of a metric, `NAME{LABEL}` or `NAME`; empty if there are none.
-async fn metric(ctx: &Ctx, name: &str) -> Result<String, Stop> {
+async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
     let answer = ctx.send(&Request::get("/metrics")).await?;
     expect_eq!(answer.status, 200, "status of the metrics");
     let (family, label) = name.trim_end_matches('}').split_once('{').unwrap_or((name, ""));
@@ -147,7 +147,7 @@ async fn metric(ctx: &Ctx, name: &str) -> Result<String, Stop> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-async fn capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, Stop> {
+async fn capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, CheckError> {
     let object = Object::new(&STORAGE_CAPACITIES, name).with("storageClassName", "any");
     ctx.create(&STORAGE_CAPACITIES, &object).await?;
     ctx.must_be_stored(&STORAGE_CAPACITIES, name).await
@@ -220,7 +220,7 @@ async fn rewrite(
     object: &Object,
     stored: &KeyValue,
     prefix: &str,
-) -> Result<Object, Stop> {
+) -> Result<Object, CheckError> {
     same(ctx, resource, object).await?;
     let listed = ctx.list(resource, "").await?;
     expect!(listed.items().iter().any(|item| item.uid() == object.uid()), "a list lacks {}", stored.key);
@@ -231,7 +231,7 @@ async fn rewrite(
     expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not rewritten it", stored.key);
     expect_eq!(
         (anew.mod_rev.cast_unsigned(), anew.version),
-        (put.rv(), ctx.version_after(resource, stored.version + 1)),
+        (put.rv(), ctx.expected_key_version(resource, stored.version + 1)),
         "revision of {}",
         anew.key
     );

@@ -6,10 +6,10 @@ use anyhow::anyhow;
 use model::Level::Should;
 
 use crate::support::encryption_fixture::{KMS_KEYS, KMS_LABEL, Kind, clear, file, kinds, sealed, shown, write_file};
-use crate::support::strip_resource_version::without_resource_version;
+use crate::support::strip_resource_version::strip_resource_version;
 use judge::decrypt::{EncryptedObject, GCM_NONCE, INFO, SEED, TAG, encrypted_object};
 use suite::api::{PROTOBUF, Request};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::Object;
 use suite::store::KeyValue;
@@ -62,7 +62,7 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     write_file(ctx, KMS_KEYS, &keys.replace(&format!("current {current}"), &format!("current {next}"))).await?;
     let anew = written_anew(ctx, &kind, turned).await?;
     let stored = ctx.must_be_stored(kind.resource, "turned").await?;
-    let version = ctx.version_after(kind.resource, old.version + 1);
+    let version = ctx.expected_key_version(kind.resource, old.version + 1);
     expect_eq!(stored.version, version, "version of {} after the PUT under the new key", stored.key);
     envelope(ctx, &kind, &anew, &stored, next).await?;
     expect!(clear(ctx, &stored)? == clear(ctx, old)?, "the PUT of {} has changed its content", stored.key);
@@ -72,13 +72,13 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-fn current(keys: &str) -> Result<String, Stop> {
+fn current(keys: &str) -> Result<String, CheckError> {
     let id = keys.lines().find_map(|line| line.strip_prefix("current "));
     Ok(id.ok_or_else(|| anyhow!("the plugin's file names no current key"))?.to_owned())
 }
 
 /// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.
-async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, Stop> {
+async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, CheckError> {
     // The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
     let limit = Duration::from_secs(70) + ctx.limit(10.0);
     let what = "a PUT to rewrite an object under the plugin's new key";
@@ -88,9 +88,9 @@ async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object,
         let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
     });
-    anew.await.map_err(|stop| match stop {
+    anew.await.map_err(|error| match error {
         // The requirement is that the server uses the new key, so a time-out is a failure.
-        Stop::TimedOut { what } => Stop::failed(format!("timed out waiting for {what}")),
+        CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
         other => other,
     })
 }
@@ -99,14 +99,15 @@ async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object,
 async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, key_id: &str) -> Verdict {
     let parts = sealed(stored)?;
     expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
-    let envelope = encrypted_object(parts.body).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))?;
+    let envelope =
+        encrypted_object(parts.body).map_err(|fault| CheckError::failed(format!("{}: {fault}", stored.key)))?;
     let namespace = ctx.namespace().await?;
     let request = Request::get(object_path(kind.resource, namespace, object.name())).accept(PROTOBUF);
     let answer = ctx.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
-    let expected = without_resource_version(&answer.body).map_err(Stop::failed)?;
+    let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
     if let Some(fault) = fault_of_envelope(&envelope, key_id, expected.len()) {
-        return Err(Stop::failed(format!("the envelope at {}: {fault}", stored.key)));
+        return Err(CheckError::failed(format!("the envelope at {}: {fault}", stored.key)));
     }
     let hidden = shown(parts.body, &[MARKER, object.uid(), namespace]);
     expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());

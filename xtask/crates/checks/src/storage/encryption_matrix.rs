@@ -7,9 +7,9 @@ use model::{Action, Resource};
 
 use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed, shown};
 use crate::support::stored_bytes::{difference, json_fault, position, protobuf_fault, yaml_fault};
-use crate::support::strip_resource_version::without_resource_version;
+use crate::support::strip_resource_version::strip_resource_version;
 use suite::api::{JSON, PROTOBUF, Request};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::Object;
 use suite::{expect, expect_eq, here, scenario};
@@ -102,7 +102,7 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
         expect_eq!(parts.body.len(), length, "length of the {:?} ciphertext at {}", kind.provider, stored.key);
     }
     let stored_as = format!("{}/{}", resource.api_version(), resource.kind);
-    let wrong = |fault: String| Stop::failed(format!("{} decrypts to a value that {fault}", stored.key));
+    let wrong = |fault: String| CheckError::failed(format!("{} decrypts to a value that {fault}", stored.key));
     match media_type {
         PROTOBUF => protobuf_fault(&seen).map_or(Ok(()), |fault| Err(wrong(fault)))?,
         JSON => drop(json_fault(&seen, &stored_as).map_err(wrong)?),
@@ -111,7 +111,7 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     let request = Request::get(object_path(resource, namespace, object.name())).accept(media_type);
     let answer = ctx.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as {media_type}");
-    let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(Stop::failed)?;
+    let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some() || is_secret(resource), "{request} shows no marker");
     expect!(
@@ -134,7 +134,7 @@ fn is_secret(resource: &Resource) -> bool {
 /// The stored form of an object with this answer: everything except the resource version.
 fn unversioned(answer: &[u8], media_type: &str, rv: &str) -> Result<Vec<u8>, String> {
     let field = match media_type {
-        PROTOBUF => return without_resource_version(answer),
+        PROTOBUF => return strip_resource_version(answer),
         JSON => format!("\"resourceVersion\":\"{rv}\","),
         _ => format!("\n  resourceVersion: \"{rv}\""),
     };
@@ -147,7 +147,9 @@ async fn read_back(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
     if let Some(place) = difference(&object.0, &read.object()?.0) {
         let (kind, name) = (&resource.kind, object.name());
-        return Err(Stop::failed(format!("a GET of the {kind} `{name}` differs from the created object: {place}")));
+        return Err(CheckError::failed(format!(
+            "a GET of the {kind} `{name}` differs from the created object: {place}"
+        )));
     }
     Ok(())
 }

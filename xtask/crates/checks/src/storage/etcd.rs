@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::support::etcd_requests::{Logged, logged};
 use suite::api::{Request, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
 use suite::wait::{pause, until};
@@ -77,7 +77,7 @@ async fn compaction_retention(ctx: &Ctx) -> Verdict {
 
 async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?.rv();
-    let limit = interval * 5 + ctx.limit(30.0);
+    let limit = interval * 5 + ctx.wait_limit();
     let seen = until("two compactions", limit, Duration::from_millis(100), || async {
         // Without a write in each interval there is nothing to compact.
         ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
@@ -89,11 +89,11 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     })
     .await?;
     for write in seen.iter().skip(before) {
-        ctx.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(Stop::failed)?);
+        ctx.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(CheckError::failed)?);
     }
-    chain(&seen, before, interval).map_err(Stop::failed)?;
+    chain(&seen, before, interval).map_err(CheckError::failed)?;
     ctx.count("compactions", (seen.len() - before) as u64);
-    let kept = revision(&seen[seen.len() - 1]).map_err(Stop::failed)?;
+    let kept = revision(&seen[seen.len() - 1]).map_err(CheckError::failed)?;
     expect!(kept.cast_unsigned() > created, "compacted to {kept}, before the first write at {created}");
     forgotten(ctx, kept).await
 }
@@ -167,7 +167,7 @@ async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
 /// A list at a new revision. On a slow machine the next compaction may come first, but then it must be the reason for
 /// the refusal.
 async fn retained(ctx: &Ctx) -> Verdict {
-    until("a list at a revision that is kept", ctx.limit(30.0), Duration::from_millis(10), || async {
+    until("a list at a revision that is kept", ctx.wait_limit(), Duration::from_millis(10), || async {
         let written =
             ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?.object()?;
         let answer = ctx.try_list(&CONFIG_MAPS, &exactly(written.rv().cast_signed())).await?;
@@ -202,7 +202,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
             return verdict.and(Err(missed));
         }
         workload(ctx).await?;
-        let marker = format!("/archproof/{}", ctx.slug());
+        let marker = format!("/archproof/{}", ctx.name_prefix());
         ctx.store(&CONFIG_MAPS).get(&marker, 0).await?;
         let requests = logged(&ctx.log("etcd-main")?);
         let own: BTreeSet<&str> =
@@ -224,7 +224,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
 }
 
 /// Counts the requests of each shape; one without a known shape fails the check.
-fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, Stop> {
+fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, CheckError> {
     let mut seen = BTreeMap::new();
     let mut strange = Vec::new();
     for request in requests {
@@ -235,7 +235,7 @@ fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, Sto
     }
     let Some(first) = strange.first() else { return Ok(seen) };
     let message = format!("{} of {} requests have no known shape, first {first}", strange.len(), requests.len());
-    Err(Stop::Failed { message, evidence: strange.into_iter().take(20).collect() })
+    Err(CheckError::Failed { message, evidence: strange.into_iter().take(20).collect() })
 }
 
 fn exercised(seen: &BTreeMap<&str, u64>) -> Verdict {
@@ -285,7 +285,7 @@ fn asked_for(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
     // The second page begins after the last key of the first, at the first page's revision.
     let second = pages.iter().find(|page| page.content.contains("revision:"));
     let Some(second) = second else {
-        return Err(Stop::failed(format!("no page of events was read at a revision: {ranges:?}")));
+        return Err(CheckError::failed(format!("no page of events was read at a revision: {ranges:?}")));
     };
     let behind = format!("{events}b\\000");
     expect_eq!(second.range(), Some((behind.as_str(), end.as_str())), "range of the second page");

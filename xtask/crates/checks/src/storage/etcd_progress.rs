@@ -2,10 +2,10 @@
 
 use model::Level::Must;
 
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
-use suite::store::{EVERY_WATCH, Told};
+use suite::store::{EVERY_WATCH, WatchMessage};
 use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -45,34 +45,37 @@ async fn progress(ctx: &Ctx) -> Verdict {
     let prefix = CONFIG_MAPS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let mut notifications = 0;
     for round in 1..=ROUNDS {
-        let told = ctx.store(&CONFIG_MAPS).second_watch(&prefix, start, ASKED).await?;
-        notifications += told.iter().filter(|told| matches!(told, Told::Progress { .. })).count();
-        if let Some(revision) = too_early(&told, start) {
+        let messages = ctx.store(&CONFIG_MAPS).second_watch(&prefix, start, ASKED).await?;
+        notifications += messages.iter().filter(|message| matches!(message, WatchMessage::Progress { .. })).count();
+        if let Some(revision) = too_early(&messages, start) {
             let message = format!(
                 "a watch from revision {start} received progress at {revision} before the event at {start} \
                  (round {round})"
             );
-            return Err(Stop::Failed { message, evidence: told.iter().map(|told| format!("{told:?}")).collect() });
+            return Err(CheckError::Failed {
+                message,
+                evidence: messages.iter().map(|message| format!("{message:?}")).collect(),
+            });
         }
     }
     ctx.count("rounds", ROUNDS as u64);
     ctx.count("notifications", notifications as u64);
     if notifications == 0 {
         // kine reports progress later, if at all.
-        return Err(Stop::Skipped { need: "a store that reports progress on request".into() });
+        return Err(CheckError::Skipped { need: "a store that reports progress on request".into() });
     }
     Ok(())
 }
 
 /// Progress at or after `start` that reaches the second watch of a stream before the first events of that watch.
-fn too_early(told: &[Told], start: i64) -> Option<i64> {
-    let (created, second) = told.iter().enumerate().rev().find_map(|(at, told)| match told {
-        Told::Created { watch } => Some((at, *watch)),
+fn too_early(messages: &[WatchMessage], start: i64) -> Option<i64> {
+    let (created, second) = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
+        WatchMessage::Created { watch } => Some((at, *watch)),
         _ => None,
     })?;
-    let begun = |told: &&Told| matches!(told, Told::Events { watch, .. } if *watch == second);
-    told[created..].iter().take_while(|told| !begun(told)).find_map(|told| match told {
-        Told::Progress { watch, revision } if *revision >= start && [EVERY_WATCH, second].contains(watch) => {
+    let begun = |message: &&WatchMessage| matches!(message, WatchMessage::Events { watch, .. } if *watch == second);
+    messages[created..].iter().take_while(|message| !begun(message)).find_map(|message| match message {
+        WatchMessage::Progress { watch, revision } if *revision >= start && [EVERY_WATCH, second].contains(watch) => {
             Some(*revision)
         }
         _ => None,
@@ -83,38 +86,41 @@ fn too_early(told: &[Told], start: i64) -> Option<i64> {
 mod tests {
     use super::*;
 
-    const FIRST: Told = Told::Created { watch: 0 };
-    const SECOND: Told = Told::Created { watch: 1 };
-    const EVENTS: Told = Told::Events { watch: 1, last: 12 };
+    const FIRST: WatchMessage = WatchMessage::Created { watch: 0 };
+    const SECOND: WatchMessage = WatchMessage::Created { watch: 1 };
+    const EVENTS: WatchMessage = WatchMessage::Events { watch: 1, last: 12 };
 
-    fn progress(watch: i64, revision: i64) -> Told {
-        Told::Progress { watch, revision }
+    fn progress(watch: i64, revision: i64) -> WatchMessage {
+        WatchMessage::Progress { watch, revision }
     }
 
     #[test]
     fn progress_before_the_events_of_the_second_watch_is_a_fault() {
-        for (told, expected) in [
+        for (messages, expected) in [
             (vec![FIRST, SECOND, progress(EVERY_WATCH, 12), EVENTS], Some(12)),
             (vec![FIRST, SECOND, progress(1, 10), EVENTS], Some(10)),
             (vec![FIRST, progress(EVERY_WATCH, 12), SECOND, progress(EVERY_WATCH, 12), EVENTS], Some(12)),
             (vec![FIRST, SECOND, progress(EVERY_WATCH, 9), progress(EVERY_WATCH, 11), EVENTS], Some(11)),
             // Events of the first watch are not events of the second one.
-            (vec![FIRST, SECOND, Told::Events { watch: 0, last: 13 }, progress(EVERY_WATCH, 13), EVENTS], Some(13)),
+            (
+                vec![FIRST, SECOND, WatchMessage::Events { watch: 0, last: 13 }, progress(EVERY_WATCH, 13), EVENTS],
+                Some(13),
+            ),
         ] {
-            assert_eq!(too_early(&told, 10), expected, "{told:?}");
+            assert_eq!(too_early(&messages, 10), expected, "{messages:?}");
         }
     }
 
     #[test]
     fn progress_at_other_times_or_for_other_watches_is_no_fault() {
-        for told in [
+        for messages in [
             vec![FIRST, SECOND, EVENTS],
             vec![FIRST, progress(EVERY_WATCH, 12), SECOND, EVENTS],
             vec![FIRST, SECOND, progress(EVERY_WATCH, 9), EVENTS],
             vec![FIRST, SECOND, progress(0, 12), EVENTS],
             vec![FIRST, SECOND, EVENTS, progress(EVERY_WATCH, 12)],
         ] {
-            assert_eq!(too_early(&told, 10), None, "{told:?}");
+            assert_eq!(too_early(&messages, 10), None, "{messages:?}");
         }
     }
 }

@@ -5,12 +5,13 @@ use model::Level::{Extra, Should};
 use model::Resource;
 use serde_json::{Value, json};
 
-use crate::storage::layout_custom::{CBOR_GATE, gate_is_on};
+use crate::storage::layout_custom::CBOR_GATE;
 use crate::support::cbor;
-use crate::support::watch_cache_sync::until_followed;
+use crate::support::metrics::Metrics;
+use crate::support::watch_cache_sync::wait_until_caught_up;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::{expect, expect_eq, here, scenario};
@@ -58,14 +59,14 @@ pub(super) static CHECKS: &[Check] = &[
 const UNSAFE_GATE: &str = "AllowUnsafeMalformedObjectDeletion";
 
 async fn cbor_storage(ctx: &Ctx) -> Verdict {
-    let on = gate_is_on(ctx, CBOR_GATE).await?;
+    let on = Metrics::read(ctx).await?.gate(CBOR_GATE) == Some(true);
     let wanted = ctx.profile().flags.get("feature-gates").is_some_and(|gates| gates.contains(CBOR_GATE));
     if wanted != on {
         let state = if wanted { "on" } else { "off" };
-        return Err(Stop::Skipped { need: format!("the feature gate {CBOR_GATE} to be {state}") });
+        return Err(CheckError::Skipped { need: format!("the feature gate {CBOR_GATE} to be {state}") });
     }
     let (own, other) = if on { (Encoding::Cbor, Encoding::Json) } else { (Encoding::Json, Encoding::Cbor) };
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let spec = json!({"zeta": 1, "alpha": [true, null, -7, 0.5], "m": {"b": "x", "aa": "Äpfel", "long-key": {}}});
     let created = ctx.create(&fruits, &Object::new(&fruits, "a").with("spec", spec.clone())).await?;
     stored_in(ctx, &fruits, own).await?;
@@ -90,7 +91,7 @@ async fn stored_in(ctx: &Ctx, fruits: &Resource, encoding: Encoding) -> Verdict 
     let value = ctx.must_be_stored(fruits, "a").await?.value;
     expect_eq!(decode::encoding(&value), encoding, "encoding of a stored custom resource");
     if encoding == Encoding::Cbor {
-        cbor::sorted(&value).map_err(|fault| Stop::failed(format!("the stored CBOR: {fault}")))?;
+        cbor::sorted(&value).map_err(|fault| CheckError::failed(format!("the stored CBOR: {fault}")))?;
     }
     ctx.count("stored values", 1);
     Ok(())
@@ -109,7 +110,7 @@ async fn watched(ctx: &Ctx, fruits: &Resource) -> Verdict {
 const GARBAGE: &[u8] = b"no object at all";
 
 async fn corrupt_object(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     ctx.create(&fruits, &Object::new(&fruits, "good")).await?;
     let key = ctx.key(&fruits, "bad").await?;
     ctx.store(&fruits).put(&key, GARBAGE).await?;
@@ -119,7 +120,7 @@ async fn corrupt_object(ctx: &Ctx) -> Verdict {
         ctx.store(&fruits).delete(&key).await?;
     }
     verdict?;
-    until_followed(ctx, &fruits, "good").await
+    wait_until_caught_up(ctx, &fruits, "good").await
 }
 
 async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
@@ -133,8 +134,8 @@ async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
     expect_eq!(good.status, 200, "a GET of the good object was answered {good}");
     let stored = ctx.must_be_stored(fruits, "bad").await?;
     expect_eq!(stored.value, GARBAGE, "the value after failed requests");
-    if !gate_is_on(ctx, UNSAFE_GATE).await? {
-        return Err(Stop::Skipped { need: format!("the feature gate {UNSAFE_GATE} to be on") });
+    if Metrics::read(ctx).await?.gate(UNSAFE_GATE) != Some(true) {
+        return Err(CheckError::Skipped { need: format!("the feature gate {UNSAFE_GATE} to be on") });
     }
     expect!(list.is(500, "StorageReadError"), "a LIST with an object that cannot be decoded was answered {list}");
     let cause = &list.json()["details"]["causes"][0];

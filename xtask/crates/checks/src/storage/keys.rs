@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::storage::layout::everything;
 use crate::support::lease_use::Times;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CORE_EVENTS, Object};
 use suite::store::KeyValue;
@@ -62,12 +62,12 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
         if all_kinds(ctx, &prefix).await? {
             return Ok(());
         }
-        pause(LOOK_EVERY).await;
+        pause(POLL_INTERVAL).await;
     }
 }
 
 /// Looks at every key. False if the store had none of a kind, or if the leases ended before they were looked up.
-async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
+async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
     let stored = everything(ctx).await?;
     let known = Known::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
@@ -83,7 +83,7 @@ async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
     }
     if let Some(first) = strays.first() {
         let message = format!("{} of {} keys are not known, first {first}", strays.len(), stored.len());
-        return Err(Stop::Failed { message, evidence: strays });
+        return Err(CheckError::Failed { message, evidence: strays });
     }
     let is_whole = ["objects", MASTER_LEASE, RANGE].iter().all(|kind| kinds.contains_key(kind));
     let mut looked_up = 0;
@@ -97,15 +97,15 @@ async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, Stop> {
     Ok(is_whole && looked_up > 0)
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Waits until a server has renewed its lease. The lease of a server that was suspended for a while has expired; the
 /// server renews it every ten seconds.
 async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
     let below = format!("{prefix}masterleases/");
     let limit = Duration::from_secs(30) + ctx.limit(20.0);
-    until("a server lease that has not expired", limit, LOOK_EVERY, || async {
-        for (store, _) in ctx.ground.stores.values() {
+    until("a server lease that has not expired", limit, POLL_INTERVAL, || async {
+        for (store, _) in ctx.env.stores.values() {
             for kv in store.list(&below, 0).await?.0 {
                 if kv.lease == 0 || store.lease(kv.lease).await?.ttl > 0 {
                     return Ok(Ok(()));
@@ -125,9 +125,9 @@ const COMPACTION: &str = "compaction keys";
 const LONGEST_MASTER_LEASE: i64 = 60;
 
 /// False if key or lease ended before they were looked up.
-async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Stop> {
+async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, CheckError> {
     expect!(kv.lease != 0, "{} has no lease: it would outlive its server", kv.key);
-    let Some((store, _)) = ctx.ground.stores.get(store) else { return Ok(false) };
+    let Some((store, _)) = ctx.env.stores.get(store) else { return Ok(false) };
     // The server writes the key every few seconds, each time with a new lease.
     let Some(now) = store.get(&kv.key, 0).await? else { return Ok(false) };
     let lease = store.lease(now.lease).await?;
@@ -205,7 +205,7 @@ async fn event_update_ttl(ctx: &Ctx) -> Verdict {
         };
         expect_eq!(answer.status, 200, "the update of an event was answered {answer}");
         let after = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
-        let version = ctx.version_after(&CORE_EVENTS, before.version + 1);
+        let version = ctx.expected_key_version(&CORE_EVENTS, before.version + 1);
         expect_eq!(after.version, version, "version of the event's key after an update");
         expect!(after.lease != 0 && after.lease != before.lease, "the lease {:x} stayed after an update", after.lease);
         let store = ctx.store(&CORE_EVENTS);

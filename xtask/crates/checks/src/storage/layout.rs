@@ -7,7 +7,7 @@ use model::Resource;
 
 use crate::storage::layout_table;
 use judge::decode;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, LEASES, Object, config_map};
 use suite::store::KeyValue;
@@ -71,7 +71,7 @@ const RACERS: usize = 8;
 /// All keys of the profile's stores with their values, each with the name of its store.
 pub(crate) async fn everything(ctx: &Ctx) -> anyhow::Result<Vec<(String, KeyValue)>> {
     let mut all = Vec::new();
-    for (name, (store, _)) in &ctx.ground.stores {
+    for (name, (store, _)) in &ctx.env.stores {
         let (kvs, _) = store.list("", 0).await?;
         all.extend(kvs.into_iter().map(|kv| (name.clone(), kv)));
     }
@@ -114,7 +114,7 @@ async fn key_layout(ctx: &Ctx) -> Verdict {
     }
     // RBAC allows any path segment as a name; the key contains it unchanged.
     let roles = &layout_table::row(ctx, "rbac.authorization.k8s.io", "clusterroles")?.resource;
-    let name = format!("{}:x.Y_z", ctx.slug());
+    let name = format!("{}:x.Y_z", ctx.name_prefix());
     created_at(ctx, roles, &Object::new(roles, &name), &format!("{prefix}/clusterroles/{name}")).await?;
     let flags = &ctx.profile().flags;
     if !flags.is_empty() && !flags.contains_key("etcd-prefix") {
@@ -127,7 +127,7 @@ async fn key_layout(ctx: &Ctx) -> Verdict {
 async fn created_at(ctx: &Ctx, resource: &Resource, object: &Object, expected: &str) -> Verdict {
     let made = ctx.create(resource, object).await?;
     ctx.count("objects located", 1);
-    sole_key(&everything(ctx).await?, &made, expected).map_err(Stop::failed)
+    sole_key(&everything(ctx).await?, &made, expected).map_err(CheckError::failed)
 }
 
 async fn create_txn(ctx: &Ctx) -> Verdict {
@@ -142,7 +142,7 @@ async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: 
     let answer = ctx.try_create(resource, object).await?;
     expect_eq!(answer.status, 201, "status of the first POST, answered {answer}");
     let first = ctx.must_be_stored(resource, "a").await?;
-    newborn(&first, answer.object()?.rv()).map_err(Stop::failed)?;
+    newborn(&first, answer.object()?.rv()).map_err(CheckError::failed)?;
     let other = object.clone().with("metadata.labels.again", "true");
     let again = ctx.try_create(resource, &other).await?;
     expect!(again.is(409, "AlreadyExists"), "the second POST of a name was answered {again}");
@@ -162,7 +162,7 @@ async fn create_at_once(ctx: &Ctx) -> Verdict {
         expect!(answer.is(409, "AlreadyExists"), "a POST that lost the race was answered {answer}");
     }
     let stored = ctx.must_be_stored(&CONFIG_MAPS, "raced").await?;
-    newborn(&stored, won[0].object()?.rv()).map_err(Stop::failed)?;
+    newborn(&stored, won[0].object()?.rv()).map_err(CheckError::failed)?;
     ctx.count("racing creates", RACERS as u64);
     Ok(())
 }

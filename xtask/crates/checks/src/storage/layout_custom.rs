@@ -8,9 +8,10 @@ use model::Resource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{everything, sole_key};
+use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::{expect_eq, here, scenario};
@@ -78,7 +79,7 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
     ];
     let stored = everything(ctx).await?;
     for (object, key) in &expected {
-        sole_key(&stored, object, key).map_err(Stop::failed)?;
+        sole_key(&stored, object, key).map_err(CheckError::failed)?;
     }
     ctx.count("objects located", expected.len() as u64);
     Ok(())
@@ -86,10 +87,10 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
 
 /// A group that no other case defines.
 fn group_of(ctx: &Ctx) -> String {
-    format!("{}.example.org", ctx.slug())
+    format!("{}.example.org", ctx.name_prefix())
 }
 
-async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
     let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
         "spec",
         json!({
@@ -115,9 +116,9 @@ async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> 
 }
 
 /// The APIService that the server creates for a definition's group by itself, a moment later.
-async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, Stop> {
+async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, CheckError> {
     let what = format!("the APIService {name}");
-    suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
+    suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(50), || async {
         let answer = ctx.try_get(&API_SERVICES, name, "").await?;
         Ok(if answer.is_success() { Ok(answer.object()?) } else { Err(answer.to_string()) })
     })
@@ -154,10 +155,10 @@ async fn cr_always_json(ctx: &Ctx) -> Verdict {
 
 async fn custom_value(ctx: &Ctx, resource: &Resource, name: &str, spec: &Value) -> Verdict {
     let stored = ctx.must_be_stored(resource, name).await?;
-    if decode::encoding(&stored.value) == Encoding::Cbor && gate_is_on(ctx, CBOR_GATE).await? {
-        return Err(Stop::Skipped { need: format!("the feature gate {CBOR_GATE} to be off") });
+    if decode::encoding(&stored.value) == Encoding::Cbor && Metrics::read(ctx).await?.gate(CBOR_GATE) == Some(true) {
+        return Err(CheckError::Skipped { need: format!("the feature gate {CBOR_GATE} to be off") });
     }
-    custom_fault(&stored.value, spec).map_err(|fault| Stop::failed(format!("{}: {fault}", stored.key)))
+    custom_fault(&stored.value, spec).map_err(|fault| CheckError::failed(format!("{}: {fault}", stored.key)))
 }
 
 /// The value of a custom resource must be JSON with this spec.
@@ -179,18 +180,6 @@ fn encoding_of(media_type: Option<&str>) -> Encoding {
         Some(YAML) => Encoding::Yaml,
         _ => Encoding::Protobuf,
     }
-}
-
-/// Whether a feature gate is on according to the server's metrics.
-pub(crate) async fn gate_is_on(ctx: &Ctx, gate: &str) -> anyhow::Result<bool> {
-    let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
-    Ok(gate_in(&String::from_utf8_lossy(&answer.body), gate))
-}
-
-/// Looks for `kubernetes_feature_enabled{name="GATE",stage="…"} 1`.
-fn gate_in(metrics: &str, gate: &str) -> bool {
-    let start = format!("kubernetes_feature_enabled{{name=\"{gate}\",");
-    metrics.lines().any(|line| line.starts_with(&start) && line.ends_with(" 1"))
 }
 
 #[cfg(test)]
@@ -217,16 +206,5 @@ mod tests {
             let error = custom_fault(value, &spec).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-    }
-
-    #[test]
-    fn gate_is_read_from_the_metrics() {
-        let metrics = "# TYPE kubernetes_feature_enabled gauge\n\
-                       kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n\
-                       kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n";
-        assert!(!gate_in(metrics, CBOR_GATE));
-        assert!(gate_in(metrics, "WatchList"));
-        assert!(!gate_in(metrics, "Watch"));
-        assert!(gate_in(&metrics.replace("} 0", "} 1"), CBOR_GATE));
     }
 }

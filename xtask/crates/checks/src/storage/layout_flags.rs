@@ -9,7 +9,7 @@ use model::Resource;
 use serde_json::json;
 
 use crate::storage::layout::everything;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
 use suite::store::Store;
@@ -111,7 +111,7 @@ fn none_but(keys: &[&str], root: &str) -> Verdict {
     let strays = strays(keys, root);
     let Some(first) = strays.first() else { return Ok(()) };
     let message = format!("{} of {} keys are not below {root}, first {first}", strays.len(), keys.len());
-    Err(Stop::Failed { message, evidence: strays.into_iter().map(str::to_owned).collect() })
+    Err(CheckError::Failed { message, evidence: strays.into_iter().map(str::to_owned).collect() })
 }
 
 fn strays<'a>(keys: &[&'a str], root: &str) -> Vec<&'a str> {
@@ -131,7 +131,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
         let (right, wrong) = if *in_events { (events, main) } else { (main, events) };
         let found = stored.iter().find(|(store, kv)| store == right && kv.key == *key);
         let Some((_, kv)) = found else {
-            return Err(Stop::failed(format!("the store `{right}` has no key {key}")));
+            return Err(CheckError::failed(format!("the store `{right}` has no key {key}")));
         };
         expect_eq!(kv.mod_rev.cast_unsigned(), *rv, "mod_revision of {key} in `{right}` and its resourceVersion");
         expect!(!stored.iter().any(|(store, kv)| store == wrong && kv.key == *key), "`{wrong}` has the key {key} too");
@@ -144,7 +144,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates objects; returns key, resource version, and whether the key must be in the store of the events.
-async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, Stop> {
+async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, CheckError> {
     let namespace = ctx.namespace().await?;
     let core = Object::new(&CORE_EVENTS, "core").with("involvedObject.namespace", namespace).with("reason", "Seen");
     let newer = Object::new(&EVENTS, "newer")
@@ -199,7 +199,7 @@ async fn list_revisions(ctx: &Ctx) -> Verdict {
 }
 
 /// False if the other store was at one of the revisions that the list may have.
-async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, Stop> {
+async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, CheckError> {
     let others = revision(other).await?;
     let before = revision(store).await?;
     let rv = ctx.list(resource, "").await?.rv();
@@ -243,7 +243,7 @@ mod tests {
         ] {
             let keys = [good[0], bad, good[2]];
             assert_eq!(strays(&keys, root), [bad]);
-            assert!(matches!(none_but(&keys, root), Err(Stop::Failed { .. })));
+            assert!(matches!(none_but(&keys, root), Err(CheckError::Failed { .. })));
         }
     }
     #[test]

@@ -16,7 +16,7 @@ use crate::storage::layout::{everything, sole_key};
 use crate::storage::layout_table;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, config_map};
 use suite::store::KeyValue;
@@ -139,14 +139,14 @@ struct Made<'a> {
     key: String,
 }
 
-async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<Made<'a>>, Stop> {
+async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<Made<'a>>, CheckError> {
     let tasks: Vec<_> = rows.iter().map(|row| Box::pin(create_one(ctx, row))).collect();
     let made: Vec<Made<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
     ctx.count("resources", made.len() as u64);
     Ok(made)
 }
 
-async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Made<'a>, Stop> {
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Made<'a>, CheckError> {
     let stub = layout_table::own_stub(ctx, row).await?;
     let answer = ctx.try_create(&row.resource, &stub).await?;
     expect_eq!(answer.status, 201, "status of a create of {}, answered {answer}", row.resource.plural);
@@ -197,12 +197,12 @@ async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
 
 /// Creates a custom resource called configmaps, with an object of the same namespace and name as a ConfigMap.
 async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example", ctx.slug()), "configmaps", "ConfigMap").await?;
+    let custom = ctx.define(&format!("{}.example", ctx.name_prefix()), "configmaps", "ConfigMap").await?;
     let built_in = ctx.create(&CONFIG_MAPS, &config_map("namesake")).await?;
     let namesake = ctx.create(&custom, &Object::new(&custom, "namesake")).await?;
     let stored = everything(ctx).await?;
-    sole_key(&stored, &built_in, &ctx.key(&CONFIG_MAPS, "namesake").await?).map_err(Stop::failed)?;
-    sole_key(&stored, &namesake, &ctx.key(&custom, "namesake").await?).map_err(Stop::failed)
+    sole_key(&stored, &built_in, &ctx.key(&CONFIG_MAPS, "namesake").await?).map_err(CheckError::failed)?;
+    sole_key(&stored, &namesake, &ctx.key(&custom, "namesake").await?).map_err(CheckError::failed)
 }
 
 async fn remove_all(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
@@ -225,12 +225,14 @@ async fn remove(ctx: &Ctx, made: &Made<'_>) -> Verdict {
     }
     // The server deletes the objects of a definition first, after the answer.
     let what = format!("the removal of {key}");
-    let gone = suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(50), || async {
+    let gone = suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(50), || async {
         let held = store.get(key, 0).await?;
         Ok(held.map_or(Ok(()), |kv| Err(format!("it is there at revision {}", kv.mod_rev))))
     });
     match gone.await {
-        Err(Stop::TimedOut { what }) => Err(Stop::failed(format!("a deleted object keeps its key: waited for {what}"))),
+        Err(CheckError::TimedOut { what }) => {
+            Err(CheckError::failed(format!("a deleted object keeps its key: waited for {what}")))
+        }
         other => other,
     }
 }
@@ -384,7 +386,7 @@ fn left_by(row: &Virtual, stored: &[(String, KeyValue)], before: &[KeyValue], na
 
 fn none_of(faults: &[String], what: &str) -> Verdict {
     let Some(first) = faults.first() else { return Ok(()) };
-    Err(Stop::Failed { message: format!("{what}: {first} ({} in all)", faults.len()), evidence: faults.to_vec() })
+    Err(CheckError::Failed { message: format!("{what}: {first} ({} in all)", faults.len()), evidence: faults.to_vec() })
 }
 
 #[cfg(test)]

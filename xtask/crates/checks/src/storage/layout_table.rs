@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::storage::layout::{everything, sole_key};
 use judge::decode;
 use suite::api::Request;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS, Object};
 use suite::{expect_eq, here, scenario};
@@ -60,7 +60,7 @@ const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;
 
 /// The row of a resource, in its first version.
 pub(crate) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result<&'a StoredResource> {
-    ctx.ground
+    ctx.env
         .table
         .rows
         .iter()
@@ -73,25 +73,25 @@ pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<
     let text = row.stub.replace("{namespace}", ctx.namespace().await?);
     let stub: Value = serde_json::from_str(&text)
         .with_context(|| format!("the stub of {} in the release's table is not JSON", row.resource.plural))?;
-    let mut object = Object::new(&row.resource, &format!("{}-{}", ctx.slug(), row.name));
+    let mut object = Object::new(&row.resource, &format!("{}-{}", ctx.name_prefix(), row.name));
     for (field, value) in stub.as_object().into_iter().flatten() {
         object.0[field] = value.clone();
     }
     let address = documentation_address(&mut ctx.random());
-    Ok(out_of_the_way(object, ctx.slug(), &address))
+    Ok(out_of_the_way(object, ctx.name_prefix(), &address))
 }
 
 /// Four kinds have names that depend on their spec, or a spec that would affect other cases.
-fn out_of_the_way(object: Object, slug: &str, address: &str) -> Object {
+fn out_of_the_way(object: Object, name_prefix: &str, address: &str) -> Object {
     let kind = object.0["kind"].as_str().unwrap_or_default().to_owned();
     match kind.as_str() {
         "CustomResourceDefinition" => {
-            let group = format!("{slug}.example");
+            let group = format!("{name_prefix}.example");
             object.with("metadata.name", format!("stubs.{group}")).with("spec.group", group)
         }
         // Discovery of its group answers 404 while it exists, so it gets a group that no other case uses.
         "APIService" => {
-            let group = format!("unserved.{slug}.example");
+            let group = format!("unserved.{name_prefix}.example");
             object.with("metadata.name", format!("v9.{group}")).with("spec.group", group)
         }
         "IPAddress" => object.with("metadata.name", address),
@@ -208,7 +208,7 @@ fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
         return Ok(());
     }
     let message = format!("{} of {of} {what}: {}", faults.len(), faults[0]);
-    Err(Stop::Failed { message, evidence: faults })
+    Err(CheckError::Failed { message, evidence: faults })
 }
 
 /// `GROUP/VERSION/PLURAL` of the resources in the server's own groups that can be created and listed: these are

@@ -38,7 +38,7 @@ async fn lease_after_election(ctx: &Ctx) -> Verdict {
         rounds.next()?;
         // The lease must have lost some seconds, or an extension would not show.
         let what = format!("the lease to have lost {age} seconds");
-        let limit = Duration::from_secs(age) + ctx.limit(30.0);
+        let limit = Duration::from_secs(age) + ctx.wait_limit();
         let before = wait::until(&what, limit, Duration::from_millis(200), || async {
             let lease = store.lease(stored.lease).await?;
             let lost = u64::try_from(lease.granted - lease.ttl).unwrap_or(0);

@@ -13,7 +13,7 @@ use model::history::{Change, FrameKind, Revision};
 use serde_json::json;
 
 use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
 use suite::wait::{pause, until};
@@ -93,7 +93,7 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an event and returns its key's lease, which must exist.
-async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
+async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
     ctx.create(resource, &event(resource, ctx.namespace().await?, name)).await?;
     let lease = ctx.must_be_stored(resource, name).await?.lease;
     expect!(lease != 0, "the key of the event `{name}` has no lease");
@@ -193,7 +193,7 @@ async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
         let changes = recorded(ctx, writes.len()).await?;
         let leases = leases_of(ctx, begin, &writes, &changes).await?;
         if let Some(fault) = reuse_fault(&leases, times) {
-            return Err(Stop::failed(fault));
+            return Err(CheckError::failed(fault));
         }
         if leases.iter().any(|lease| lease.writes == MOST) {
             ctx.count("events", writes.len() as u64);
@@ -215,7 +215,7 @@ async fn fill(
     ctx: &Ctx,
     begin: Instant,
     numbers: std::ops::RangeInclusive<usize>,
-) -> Result<BTreeMap<String, Write>, Stop> {
+) -> Result<BTreeMap<String, Write>, CheckError> {
     let namespace = ctx.namespace().await?;
     let tasks = numbers.map(|number| {
         Box::pin(async move {
@@ -223,7 +223,7 @@ async fn fill(
             let called = begin.elapsed().as_secs_f64();
             ctx.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
             let returned = begin.elapsed().as_secs_f64();
-            Ok::<_, Stop>((ctx.key(&EVENTS, &name).await?, Write { called, returned }))
+            Ok::<_, CheckError>((ctx.key(&EVENTS, &name).await?, Write { called, returned }))
         })
     });
     let tasks: Vec<_> = tasks.collect();
@@ -231,10 +231,10 @@ async fn fill(
 }
 
 /// All writes of events so far, once the `expected` ones of this case are recorded.
-async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, Stop> {
+async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, CheckError> {
     let all = EVENTS.key_prefix(&ctx.profile().prefix, None);
     let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    until("the events in the store's history", ctx.limit(30.0), Duration::from_millis(100), || async {
+    until("the events in the store's history", ctx.wait_limit(), Duration::from_millis(100), || async {
         let mut changes = ctx.recorder(&EVENTS).changes_below(&all);
         changes.retain(|change| change.kind == Change::Put);
         let seen = changes.iter().filter(|change| change.key.starts_with(&own)).count();
@@ -249,7 +249,7 @@ async fn leases_of(
     begin: Instant,
     writes: &BTreeMap<String, Write>,
     changes: &[Revision],
-) -> Result<Vec<Lease>, Stop> {
+) -> Result<Vec<Lease>, CheckError> {
     let mut uses: BTreeMap<i64, Vec<Write>> = BTreeMap::new();
     for change in changes {
         if let Some(write) = writes.get(&*change.key) {

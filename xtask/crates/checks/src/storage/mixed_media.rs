@@ -10,7 +10,7 @@ use model::history::FrameKind;
 use crate::support::stored_bytes::difference;
 use judge::decode::{Encoding, encoding};
 use suite::api::JSON;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, config_map};
 use suite::watch::WatchOptions;
@@ -67,7 +67,7 @@ async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
 
 /// Writes an unchanged object twice. The first PUT makes a new revision if the media type differs from that of the
 /// stored bytes, the second PUT none. Returns the object after the first PUT.
-async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, Stop> {
+async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, CheckError> {
     let name = object.name();
     let put = ctx.update(&CONFIG_MAPS, object).await?;
     let anew = put.rv() > object.rv();
@@ -108,7 +108,7 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
         for (what, seen) in [("LIST", &listed), ("WATCH", &watched)] {
             let found = seen.iter().find(|seen| seen.name() == name);
             let Some(found) = found else {
-                return Err(Stop::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
+                return Err(CheckError::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
             };
             // The items of a list have no type fields.
             let typed = found.clone().with("kind", "ConfigMap").with("apiVersion", "v1");
@@ -122,7 +122,7 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
 
 fn same(expected: &Object, seen: &Object, what: &str) -> Verdict {
     match difference(&expected.0, &seen.0) {
-        Some(place) => Err(Stop::failed(format!("`{}` in a {what} differs at {place}", expected.name()))),
+        Some(place) => Err(CheckError::failed(format!("`{}` in a {what} differs at {place}", expected.name()))),
         None => Ok(()),
     }
 }

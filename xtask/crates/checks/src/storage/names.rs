@@ -8,7 +8,7 @@ use model::Resource;
 use serde_json::json;
 
 use suite::api::{Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
 use suite::{expect, expect_eq, here, scenario};
@@ -65,13 +65,13 @@ async fn generate_name(ctx: &Ctx) -> Verdict {
     let mut names = BTreeSet::new();
     for answer in &answers {
         let object = answer.object()?;
-        is_generated(object.name(), "many-").map_err(Stop::failed)?;
+        is_generated(object.name(), "many-").map_err(CheckError::failed)?;
         ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
         expect!(names.insert(object.name().to_owned()), "the name {} was generated twice", object.name());
     }
     let long = "l".repeat(70);
     let answer = ctx.send(&Request::new(Method::POST, path.clone()).json(&generated(&long))).await?;
-    is_generated(answer.object()?.name(), &long[..LONGEST_PREFIX]).map_err(Stop::failed)?;
+    is_generated(answer.object()?.name(), &long[..LONGEST_PREFIX]).map_err(CheckError::failed)?;
     let named = json!({"metadata": {"name": "mine", "generateName": "many-"}});
     let answer = ctx.send(&Request::new(Method::POST, path).json(&named)).await?;
     let named = answer.object()?;
@@ -108,7 +108,7 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
         expect_eq!(answer.status, 201, "a Role named `{name}` was answered {answer}");
         let stored = ctx.must_be_stored(&roles, name).await?;
         let seen = (stored.version, stored.mod_rev.cast_unsigned());
-        let expected = (ctx.version_after(&roles, 1), answer.object()?.rv());
+        let expected = (ctx.expected_key_version(&roles, 1), answer.object()?.rv());
         expect_eq!(seen, expected, "version and mod_revision at the key of `{name}`");
         ctx.count("names", 1);
     }

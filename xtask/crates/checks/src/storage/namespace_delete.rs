@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::samples;
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
 use suite::{expect, expect_eq, here, scenario, wait};
@@ -37,7 +37,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 const HOLD: &str = "example.org/hold";
 /// The pause between two looks at the store.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A namespace and the objects in it.
 struct Doomed {
@@ -49,7 +49,7 @@ struct Doomed {
 
 async fn namespace_delete(ctx: &Ctx) -> Verdict {
     // The definition must exist before the controller manager, which looks for new resources only every 30 s.
-    let fruits = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let controllers = ctx.start("kube-controller-manager", &[]).await?;
     let doomed = filled(ctx, &fruits).await?;
     let verdict = removed(ctx, &doomed).await;
@@ -64,8 +64,8 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates a namespace with an object of every resource.
-async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, Stop> {
-    let name = format!("{}-doomed", ctx.slug());
+async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, CheckError> {
+    let name = format!("{}-doomed", ctx.name_prefix());
     ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
     let mut objects = vec![
         (fruits.clone(), Object::new(fruits, "apple")),
@@ -144,7 +144,7 @@ async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
     for key in &doomed.keys {
         let last = recorder.changes_of(key).into_iter().next_back();
         let Some(last) = last else {
-            return Err(Stop::Errored(anyhow::anyhow!("no change of {key} was recorded")));
+            return Err(CheckError::Errored(anyhow::anyhow!("no change of {key} was recorded")));
         };
         let in_time = last.kind == Change::Delete && last.rev < end;
         expect!(in_time, "the last change of {key} is {:?}@{}, the namespace's is at {end}", last.kind, last.rev);
@@ -154,7 +154,7 @@ async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
 }
 
 /// The keys in a namespace, at a revision (0: now), in their order.
-async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, Stop> {
+async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, CheckError> {
     let below = format!("{}/", ctx.profile().prefix);
     let (keys, _) = ctx.store(&NAMESPACES).keys(&below, revision).await?;
     let part = format!("/{namespace}/");
@@ -162,9 +162,9 @@ async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, 
 }
 
 /// The controller starts five seconds after the DELETE, and looks again after eight seconds if finalizers remain.
-async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, Stop>
+async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, CheckError>
 where
-    F: Future<Output = Result<Result<T, String>, Stop>>,
+    F: Future<Output = Result<Result<T, String>, CheckError>>,
 {
-    wait::until(what, Duration::from_secs(30) + ctx.limit(10.0), LOOK, look).await
+    wait::until(what, Duration::from_secs(30) + ctx.limit(10.0), POLL_INTERVAL, look).await
 }

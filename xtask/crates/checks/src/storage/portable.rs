@@ -7,7 +7,7 @@ use model::Level::Extra;
 use model::StoreInfo;
 use serde_json::Value;
 
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, Started};
 use suite::load::sample;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
@@ -118,7 +118,7 @@ async fn mixed_members(ctx: &Ctx) -> Verdict {
     // Neither is ready alone. The check waits for both: it could not stop a start that it gave up half-way.
     let (here, there) = futures::join!(ctx.start("etcd-native", &here), ctx.start("etcd-spare", &there));
     let (here, there) = (here?, there?);
-    let limit = ctx.limit(30.0);
+    let limit = ctx.answer_limit();
     let stores = [Store::connect(&native, limit).await?, Store::connect(&spare, limit).await?];
     let verdict = agree(ctx, &stores).await;
     let (here, there) = futures::join!(here.stop(), there.stop());
@@ -139,7 +139,7 @@ async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
     same(ctx, &whole, &content(there, last).await?, "on the other member")?;
     here.compact(last / 2).await?;
     let what = "the compaction on both members";
-    wait::until(what, ctx.limit(30.0), Duration::from_millis(100), || async {
+    wait::until(what, ctx.wait_limit(), Duration::from_millis(100), || async {
         let (here, there) = (content(here, last).await?, content(there, last).await?);
         // Each member compacts at its own time.
         let done = here.hash.1 == there.hash.1 && here.hash.1 > 0;
@@ -150,7 +150,7 @@ async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
 }
 
 /// Makes one change to one of the member's few keys; returns the revision.
-async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64, Stop> {
+async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64, CheckError> {
     let key = format!("/registry/mixed/{member}-{}", n % 7);
     match store.get(&key, 0).await? {
         Some(kv) if n.is_multiple_of(5) => {
@@ -194,7 +194,7 @@ struct Serving {
 }
 
 impl Serving {
-    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Serving, Stop> {
+    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Serving, CheckError> {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
         ctx.put_file("carried.db", snapshot).await?;
@@ -204,23 +204,23 @@ impl Serving {
         let revision = revision(&told)?;
         ctx.tool(tool, &["snapshot", "restore", "{run}/carried.db", "--data-dir", &data]).await?;
         let etcd = ctx.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
-        let store = Store::connect(into, ctx.limit(30.0)).await?;
+        let store = Store::connect(into, ctx.answer_limit()).await?;
         Ok(Serving { etcd, store, revision })
     }
 
-    async fn content(&self) -> Result<Content, Stop> {
+    async fn content(&self) -> Result<Content, CheckError> {
         content(&self.store, self.revision).await
     }
 }
 
 /// The revision in the output of `etcdutl snapshot status`, which may contain log lines as well.
-fn revision(told: &str) -> Result<i64, Stop> {
+fn revision(told: &str) -> Result<i64, CheckError> {
     let status = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let revision = status.filter_map(|status| status["revision"].as_i64()).next();
-    revision.ok_or_else(|| Stop::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {told}")))
+    revision.ok_or_else(|| CheckError::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {told}")))
 }
 
-async fn content(store: &Store, revision: i64) -> Result<Content, Stop> {
+async fn content(store: &Store, revision: i64) -> Result<Content, CheckError> {
     let (keys, _) = store.list("", revision).await?;
     Ok(Content { revision, keys, hash: store.hash(revision).await? })
 }
@@ -229,7 +229,7 @@ fn same(ctx: &Ctx, from: &Content, to: &Content, how: &str) -> Verdict {
     ctx.count("keys compared", from.keys.len() as u64);
     match difference(from, to) {
         None => Ok(()),
-        Some(difference) => Err(Stop::failed(format!("{how}, at revision {}: {difference}", from.revision))),
+        Some(difference) => Err(CheckError::failed(format!("{how}, at revision {}: {difference}", from.revision))),
     }
 }
 

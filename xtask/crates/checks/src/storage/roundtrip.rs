@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::support::stored_bytes::{difference, envelope_fault, lost};
-use crate::support::strip_resource_version::without_resource_version;
+use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{Encoding, encoding};
 use suite::api::{PROTOBUF, Request, Response};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::Object;
 use suite::{expect, expect_eq, here, scenario};
@@ -79,7 +79,7 @@ async fn roundtrip(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, Stop> {
+async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, CheckError> {
     let (resource, stored_as) = in_stored_version(ctx, &manifest.resource)?;
     let mut object = Object(manifest.object).with("metadata.name", NAME);
     object = object.with("apiVersion", resource.api_version()).with("kind", resource.kind.clone());
@@ -87,8 +87,8 @@ async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, Stop> {
 }
 
 /// Numbers, strings and shapes that an encoding of unstructured content can get wrong.
-async fn write_custom(ctx: &Ctx) -> Result<Written, Stop> {
-    let things = ctx.define(&format!("{}.archproof.example", ctx.slug()), "things", "Thing").await?;
+async fn write_custom(ctx: &Ctx) -> Result<Written, CheckError> {
+    let things = ctx.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
     let object = Object::new(&things, NAME).with(
         "spec",
         json!({
@@ -103,10 +103,15 @@ async fn write_custom(ctx: &Ctx) -> Result<Written, Stop> {
     write_one(ctx, things, object, None).await
 }
 
-async fn write_one(ctx: &Ctx, resource: Resource, object: Object, stored_as: Option<String>) -> Result<Written, Stop> {
+async fn write_one(
+    ctx: &Ctx,
+    resource: Resource,
+    object: Object,
+    stored_as: Option<String>,
+) -> Result<Written, CheckError> {
     let created = ctx.create(&resource, &object).await?;
     if let Some(place) = lost(&object.0, &created.0) {
-        return Err(Stop::failed(format!("the create of a {} lost {place}", resource.kind)));
+        return Err(CheckError::failed(format!("the create of a {} lost {place}", resource.kind)));
     }
     ctx.count("fields", leaves(&object.0));
     Ok(Written { resource, created, stored_as })
@@ -134,7 +139,7 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     Ok(())
 }
 
-async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Result<Response, Stop> {
+async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Result<Response, CheckError> {
     let path = object_path(&written.resource, ctx.namespace().await?, NAME);
     let request = Request::get(path).query(query).accept(accept);
     let answer = ctx.send(&request).await?;
@@ -150,7 +155,7 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     none(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
     let stored = ctx.must_be_stored(resource, NAME).await?;
     if encoding(&stored.value) == Encoding::Protobuf {
-        let bare = without_resource_version(&answer.body).map_err(Stop::failed)?;
+        let bare = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
         expect!(bare == stored.value, "the protobuf view of {} has other bytes than its value", stored.key);
         ctx.count("values equal to the protobuf view", 1);
     }
@@ -163,7 +168,7 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
 
 /// Passes without a fault, else fails with `what` and the fault.
 fn none(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
-    fault.map_or(Ok(()), |fault| Err(Stop::failed(format!("{}: {fault}", what()))))
+    fault.map_or(Ok(()), |fault| Err(CheckError::failed(format!("{}: {fault}", what()))))
 }
 
 /// The first fault in a PartialObjectMetadata of `object`.
@@ -203,12 +208,12 @@ async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
         let path = object_path(&object.resource, ctx.namespace().await?, NAME);
         suite::wait::until(
             &format!("{path} after the restart"),
-            ctx.limit(30.0),
+            ctx.wait_limit(),
             Duration::from_millis(50),
             || async {
                 match ctx.send(&Request::get(path.clone())).await {
                     Ok(answer) if answer.status == 404 && object.stored_as.is_some() => {
-                        Err(Stop::failed(format!("{path} is gone after a restart")))
+                        Err(CheckError::failed(format!("{path} is gone after a restart")))
                     }
                     Ok(answer) if answer.is_success() => Ok(Ok(())),
                     Ok(answer) => Ok(Err(answer.to_string())),
@@ -229,7 +234,7 @@ fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
 
 /// The resource in its stored version, with that version's kind.
 fn in_stored_version(ctx: &Ctx, plural: &str) -> anyhow::Result<(Resource, String)> {
-    let rows = ctx.ground.table.rows.iter().filter(|row| row.resource.plural == plural);
+    let rows = ctx.env.table.rows.iter().filter(|row| row.resource.plural == plural);
     let mut rows = rows.filter(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
     let row =
         rows.next().ok_or_else(|| anyhow!("the table of stored resources lacks the stored version of {plural}"))?;

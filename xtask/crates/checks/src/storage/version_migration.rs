@@ -6,12 +6,12 @@ use model::Level::Should;
 use model::Resource;
 use serde_json::{Value, json};
 
-use crate::storage::layout_custom::gate_is_on;
 use crate::support::encryption_fixture::{fresh_key, provider};
+use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::keyring::Keyring;
 use suite::object::{DEFINITIONS, MIGRATIONS, NAMESPACES, Object, POD_TEMPLATES};
@@ -53,15 +53,15 @@ struct Stored {
 }
 
 async fn migration(ctx: &Ctx) -> Verdict {
-    if !gate_is_on(ctx, GATE).await? {
-        return Err(Stop::Skipped { need: format!("the feature gate {GATE} to be on") });
+    if Metrics::read(ctx).await?.gate(GATE) != Some(true) {
+        return Err(CheckError::Skipped { need: format!("the feature gate {GATE} to be on") });
     }
     let served = ctx.send(&Request::get(MIGRATIONS.path(None))).await?;
     if served.status == 404 {
-        return Err(Stop::Skipped { need: format!("an apiserver that serves {}", MIGRATIONS.api_version()) });
+        return Err(CheckError::Skipped { need: format!("an apiserver that serves {}", MIGRATIONS.api_version()) });
     }
     let custom = custom_resources(ctx).await?;
-    let other = format!("{}-2", ctx.slug());
+    let other = format!("{}-2", ctx.name_prefix());
     ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
     for name in ["a", "b", "c"] {
         ctx.create(&POD_TEMPLATES, &template(name)).await?;
@@ -116,17 +116,17 @@ const LATER: &str = "later";
 /// the migration. A change of the resource brings it up to date at once; without a change the next bookmark does, after
 /// up to a minute.
 async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
-    let limit = Duration::from_secs(90) + ctx.limit(30.0);
+    let limit = Duration::from_secs(90) + ctx.wait_limit();
     let mut number = 0;
     // The controller gives up if the garbage collector, which starts at the same time, does not watch the resource yet.
     // Seen in an emulated guest; a new migration succeeds.
-    let name = wait::until("a migration that the garbage collector is ready for", limit, LOOK, || {
+    let name = wait::until("a migration that the garbage collector is ready for", limit, POLL_INTERVAL, || {
         number += 1;
         dated(ctx, resource, number, limit)
     })
     .await?;
     ctx.create(resource, later).await?;
-    let succeeded = wait::until("the migration to succeed", limit, LOOK, || async {
+    let succeeded = wait::until("the migration to succeed", limit, POLL_INTERVAL, || async {
         let migration = ctx.get(&MIGRATIONS, &name).await?;
         fail_if_failed(&migration)?;
         Ok(if has(&migration, "Succeeded") { Ok(()) } else { Err(migration.0["status"].to_string()) })
@@ -138,11 +138,16 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
 
 /// Creates a migration and returns its name once it has a resource version; the inner error if the garbage collector was
 /// not ready for it.
-async fn dated(ctx: &Ctx, resource: &Resource, number: u32, limit: Duration) -> Result<Result<String, String>, Stop> {
-    let name = format!("{}-{}-{number}", ctx.slug(), resource.plural);
+async fn dated(
+    ctx: &Ctx,
+    resource: &Resource,
+    number: u32,
+    limit: Duration,
+) -> Result<Result<String, String>, CheckError> {
+    let name = format!("{}-{}-{number}", ctx.name_prefix(), resource.plural);
     let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
     ctx.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
-    wait::until("the migration to have a resource version", limit, LOOK, || async {
+    wait::until("the migration to have a resource version", limit, POLL_INTERVAL, || async {
         let migration = ctx.get(&MIGRATIONS, &name).await?;
         if let Some(message) = too_early(&migration) {
             ctx.count("migrations before the garbage collector", 1);
@@ -164,7 +169,7 @@ fn too_early(migration: &Object) -> Option<String> {
     message.contains("resource does not exist in GC").then(|| message.to_owned())
 }
 
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 fn has(migration: &Object, condition: &str) -> bool {
     let conditions = migration.0["status"]["conditions"].as_array();
@@ -181,13 +186,13 @@ async fn rewritten(ctx: &Ctx, before: &Stored, fault: impl Fn(&KeyValue, &KeyVal
     let now = stored(ctx, &before.resource).await?;
     for old in &before.values {
         let Some(new) = now.values.iter().find(|new| new.key == old.key) else {
-            return Err(Stop::failed(format!("the migration has lost {}", old.key)));
+            return Err(CheckError::failed(format!("the migration has lost {}", old.key)));
         };
         expect!(new.mod_rev > old.mod_rev, "{} was not rewritten, although the migration has succeeded", old.key);
-        let version = ctx.version_after(&before.resource, old.version + 1);
+        let version = ctx.expected_key_version(&before.resource, old.version + 1);
         expect_eq!(new.version, version, "version of {} after the migration", old.key);
         if let Some(fault) = fault(old, new) {
-            return Err(Stop::failed(format!("{} after the migration: {fault}", old.key)));
+            return Err(CheckError::failed(format!("{} after the migration: {fault}", old.key)));
         }
         ctx.count("values rewritten", 1);
     }
@@ -219,15 +224,15 @@ fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
 }
 
 /// Creates custom resources that are stored as v1, then makes v2 the storage version.
-async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
-    let resource = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+async fn custom_resources(ctx: &Ctx) -> Result<Stored, CheckError> {
+    let resource = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for name in ["a", "b"] {
         ctx.create(&resource, &Object::new(&resource, name).with("spec.colour", name)).await?;
     }
     let before = stored(ctx, &resource).await?;
     expect_eq!(before.values.len(), 2, "custom resources in the store");
     let name = format!("{}.{}", resource.plural, resource.group);
-    let defined = wait::until("the definition to be changed", ctx.limit(30.0), LOOK, || async {
+    let defined = wait::until("the definition to be changed", ctx.wait_limit(), POLL_INTERVAL, || async {
         // The apiserver may still be writing the definition's status, so an update may conflict.
         let mut definition = ctx.get(&DEFINITIONS, &name).await?;
         let versions = &mut definition.0["spec"]["versions"];
@@ -247,7 +252,7 @@ async fn custom_resources(ctx: &Ctx) -> Result<Stored, Stop> {
 /// The controller removes the old versions after the migration has succeeded.
 async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
     let name = format!("{}.{}", resource.plural, resource.group);
-    wait::until("the definition to name v2 alone as stored", ctx.limit(30.0), LOOK, || async {
+    wait::until("the definition to name v2 alone as stored", ctx.wait_limit(), POLL_INTERVAL, || async {
         let stored = ctx.get(&DEFINITIONS, &name).await?.0["status"]["storedVersions"].clone();
         Ok(if stored == json!(["v2"]) { Ok(()) } else { Err(stored.to_string()) })
     })
@@ -255,7 +260,7 @@ async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
 }
 
 /// All stored values of a resource, of all namespaces.
-async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, Stop> {
+async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, CheckError> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, None);
     let (values, _) = ctx.store(resource).list(&prefix, 0).await?;
     Ok(Stored { resource: resource.clone(), values })

@@ -25,10 +25,10 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// The mask for an object as in the response to its create; all names that the case creates contain `slug`.
-    pub(crate) fn of(object: &Value, slug: &str) -> anyhow::Result<Mask> {
+    /// The mask for an object as in the response to its create; all names that the case creates contain `name_prefix`.
+    pub(crate) fn of(object: &Value, name_prefix: &str) -> anyhow::Result<Mask> {
         let mut mask = Mask::default();
-        mask.text(slug, &format!("{}xxxxx", &slug[..slug.len().saturating_sub(5)]))?;
+        mask.text(name_prefix, &format!("{}xxxxx", &name_prefix[..name_prefix.len().saturating_sub(5)]))?;
         let metadata = &object["metadata"];
         mask.text(metadata["uid"].as_str().context("the answer has no uid")?, UID)?;
         let managed = metadata["managedFields"].as_array().into_iter().flatten().map(|entry| &entry["time"]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use model::Resource;
 use model::history::{Change, Revision};
 
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 use suite::object::{Object, POD_TEMPLATES};
 use suite::watch::Watch;
@@ -16,11 +16,16 @@ pub(crate) type Seen = (String, String, u64);
 
 /// The raw changes of the key of `name`, complete up to the write that returned `until`, an object of the same
 /// resource.
-pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &Object) -> Result<Vec<Revision>, Stop> {
+pub(crate) async fn changes(
+    ctx: &Ctx,
+    resource: &Resource,
+    name: &str,
+    until: &Object,
+) -> Result<Vec<Revision>, CheckError> {
     let last_key = ctx.key(resource, until.name()).await?;
     let last_rev = until.rv().cast_signed();
     let what = format!("revision {last_rev} of {last_key} in the raw history");
-    suite::wait::until(&what, ctx.limit(30.0), Duration::from_millis(10), || async {
+    suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(10), || async {
         let seen = ctx.recorder(resource).changes_of(&last_key);
         let arrived = seen.iter().any(|change| change.rev >= last_rev);
         Ok(if arrived { Ok(()) } else { Err(words(&seen)) })
@@ -33,8 +38,8 @@ pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &
 }
 
 /// All events of the watch up to the write that returned `until`. The watch must deliver that write, too.
-pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Result<Vec<Seen>, Stop> {
-    let events = watch.read_to(until.rv(), ctx.limit(30.0)).await?;
+pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Result<Vec<Seen>, CheckError> {
+    let events = watch.read_to(until.rv(), ctx.event_limit()).await?;
     ctx.count("events", events.len() as u64);
     Ok(events.iter().map(|e| seen(e.word(), e.object.name(), e.frame.rv)).collect())
 }

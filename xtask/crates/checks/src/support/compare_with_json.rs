@@ -10,21 +10,22 @@ use model::history::{Change, End, Key};
 use serde_json::Value;
 
 use crate::support::expected_events::{
-    Told, Truth, changes, fail, first_difference, names, sow, state_difference, while_writing,
+    ExpectedEvent, ExpectedEvents, changes, fail, first_difference, names, seed_objects, state_difference,
+    while_writing,
 };
 use crate::support::page::{sample, with_content};
 use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Content, Form, Sent};
 use crate::watch::start::open;
 use judge::decode;
-use suite::check::{Stop, Verdict};
+use suite::check::{CheckError, Verdict};
 use suite::ctx::Ctx;
 use suite::object::CONFIG_MAPS;
 use suite::watch::WatchOptions;
 
 /// One change in the JSON stream and in the store.
 pub(crate) struct Reference {
-    pub(crate) told: Told,
+    pub(crate) event: ExpectedEvent,
     /// The JSON stream's object.
     pub(crate) object: Value,
     /// The stored bytes; for a deletion those before it.
@@ -42,7 +43,7 @@ const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
 
 /// Opens streams of all `forms` and one of JSON while objects of `resource` are written, and compares them with the
 /// store's history and, event by event, with the JSON stream. Then checks initial events and an ERROR in each form.
-pub(crate) async fn beside_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
+pub(crate) async fn compare_with_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
     let begin = ctx.list(resource, "").await?.rv();
     let opened = async {
         let json = open(ctx, ctx.transport(), resource, &WatchOptions::after(begin)).await?;
@@ -54,54 +55,54 @@ pub(crate) async fn beside_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, 
     };
     let (last, (mut json, mut streams)) = if *resource == *CONFIG_MAPS {
         let names = names(OBJECTS);
-        sow(ctx, &names).await?;
+        seed_objects(ctx, &names).await?;
         while_writing(ctx, &names, Duration::ZERO, opened).await?
     } else {
         let opened = opened.await?;
-        (live(ctx, resource).await?, opened)
+        (write_lifecycle(ctx, resource).await?, opened)
     };
-    let truth = Truth::of(ctx, resource, last).await?;
-    let events = json.read_to(last, ctx.limit(30.0)).await?;
-    if let Some(difference) = first_difference(truth.after(begin), &changes(&events)) {
+    let expected = ExpectedEvents::of(ctx, resource, last).await?;
+    let events = json.read_to(last, ctx.event_limit()).await?;
+    if let Some(difference) = first_difference(expected.after(begin), &changes(&events)) {
         return Err(fail("the JSON stream", &difference, &events));
     }
     let objects = events.into_iter().filter(|event| event.frame.is_change()).map(|event| event.object.0);
-    let references = references(ctx, resource, begin, truth.after(begin), objects.collect()).await?;
+    let reference_events = reference_events(ctx, resource, begin, expected.after(begin), objects.collect()).await?;
     for stream in &mut streams {
         stream.read_to(last).await?;
-        compare(ctx, stream, &references, same)?;
+        compare(ctx, stream, &reference_events, same)?;
     }
     for (over, form) in forms {
-        initial_events(ctx, *over, *form, resource, &truth, last).await?;
+        initial_events(ctx, *over, *form, resource, &expected, last).await?;
     }
     Ok(())
 }
 
-fn compare(ctx: &Ctx, stream: &mut FormStream<'_>, references: &[Reference], same: Same) -> Verdict {
+fn compare(ctx: &Ctx, stream: &mut FormStream<'_>, reference_events: &[Reference], same: Same) -> Verdict {
     stream.record();
-    let expected: Vec<Told> = references.iter().map(|reference| reference.told.clone()).collect();
-    if let Some(difference) = first_difference(&expected, &stream.told()) {
+    let expected: Vec<ExpectedEvent> = reference_events.iter().map(|reference| reference.event.clone()).collect();
+    if let Some(difference) = first_difference(&expected, &stream.delivered()) {
         return Err(stream.fail(&difference));
     }
     let sent = stream.events.iter().filter(|sent| sent.is_change());
-    for (place, (reference, sent)) in references.iter().zip(sent).enumerate() {
+    for (place, (reference, sent)) in reference_events.iter().zip(sent).enumerate() {
         if let Some(fault) = same(stream.form, place, reference, sent) {
-            return Err(stream.fail(&format!("{}: {fault}", reference.told)));
+            return Err(stream.fail(&format!("{}: {fault}", reference.event)));
         }
     }
     ctx.count("streams", 1);
-    ctx.count("events", references.len() as u64);
+    ctx.count("events", reference_events.len() as u64);
     Ok(())
 }
 
 /// Each change in the JSON stream and in the store.
-async fn references(
+async fn reference_events(
     ctx: &Ctx,
     resource: &Resource,
     begin: u64,
-    told: &[Told],
+    events: &[ExpectedEvent],
     objects: Vec<Value>,
-) -> Result<Vec<Reference>, Stop> {
+) -> Result<Vec<Reference>, CheckError> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let mut values: BTreeMap<Key, Arc<[u8]>> = BTreeMap::new();
     let mut stored = Vec::new();
@@ -115,12 +116,12 @@ async fn references(
             stored.push(value);
         }
     }
-    let rows = told.iter().cloned().zip(objects).zip(stored);
-    Ok(rows.map(|((told, object), stored)| Reference { told, object, stored }).collect())
+    let rows = events.iter().cloned().zip(objects).zip(stored);
+    Ok(rows.map(|((event, object), stored)| Reference { event, object, stored }).collect())
 }
 
 /// Makes a create, a change, a deletion, and one last object; returns the last revision.
-async fn live(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+async fn write_lifecycle(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let created = ctx.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
     ctx.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
     ctx.update(resource, &with_content(created, "2")).await?;
@@ -129,34 +130,41 @@ async fn live(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
 }
 
 /// Expects one ADDED for each object, then the bookmark that ends them. No client writes any more.
-async fn initial_events(ctx: &Ctx, over: Over, form: Form, resource: &Resource, truth: &Truth, last: u64) -> Verdict {
+async fn initial_events(
+    ctx: &Ctx,
+    over: Over,
+    form: Form,
+    resource: &Resource,
+    expected: &ExpectedEvents,
+    last: u64,
+) -> Verdict {
     let mut stream = FormStream::open(ctx, over, form, resource, None, "").await?;
     stream.read_until("the end of the initial events", Sent::ends_initial).await?;
     stream.record();
-    let told = stream.told();
+    let delivered = stream.delivered();
     if let Some(odd) = stream.events.iter().rev().skip(1).find(|sent| sent.word != "ADDED") {
         return Err(stream.fail(&format!("{} came before the end of the initial events", odd.word)));
     }
-    let seen = told.iter().map(|told| (told.key.clone(), told.rv)).collect();
-    let expected = truth.state(last);
+    let seen = delivered.iter().map(|event| (event.key.clone(), event.rv)).collect();
+    let expected = expected.state(last);
     if let Some(difference) = state_difference(&expected, &seen) {
         return Err(stream.fail(&format!("the initial events: {difference}")));
     }
-    if told.len() != expected.len() {
-        return Err(stream.fail(&format!("{} initial events for {} objects", told.len(), expected.len())));
+    if delivered.len() != expected.len() {
+        return Err(stream.fail(&format!("{} initial events for {} objects", delivered.len(), expected.len())));
     }
     let rv = stream.events.last().and_then(|bookmark| bookmark.about().ok()).map_or(0, |about| about.rv);
     if rv < last {
         return Err(stream.fail(&format!("the bookmark is at {rv}, before the last write at {last}")));
     }
-    ctx.count("initial events", told.len() as u64);
+    ctx.count("initial events", delivered.len() as u64);
     Ok(())
 }
 
 /// An ERROR must contain a Status in every form, and end the stream.
 pub(crate) async fn refused(ctx: &Ctx, over: Over, form: Form, resource: &Resource) -> Verdict {
     let mut stream = FormStream::open(ctx, over, form, resource, None, FAR_FUTURE).await?;
-    let end = stream.read_to_end(ctx.limit(30.0)).await?;
+    let end = stream.read_to_end(ctx.event_limit()).await?;
     if end != End::Server {
         return Err(stream.fail(&format!("the end after an ERROR was {end:?}")));
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::stored_bytes::position;
 use judge::decrypt::{self, Provider, Sealed};
 use suite::api::Request;
-use suite::check::{Stop, Verdict};
+use suite::check::{CheckError, Verdict};
 use suite::ctx::Ctx;
 use suite::keyring::Keyring;
 pub(crate) use suite::keyring::{KMS_KEYS, KMS_LABEL};
@@ -93,14 +93,14 @@ pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
 }
 
 /// Whether the server has loaded `text` as its configuration: its metrics contain the digest of the loaded one.
-pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, Stop> {
+pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, CheckError> {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let answer = ctx.send(&Request::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&answer.body);
     let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
     let Some(info) = info else {
-        return Err(Stop::Errored(anyhow!(
+        return Err(CheckError::Errored(anyhow!(
             "the metrics do not contain the digest of the loaded encryption configuration: {answer}"
         )));
     };
@@ -119,7 +119,7 @@ pub(crate) async fn settled(ctx: &Ctx) -> Verdict {
 /// its resource for half a minute, even after the value is gone: the cache requests the same event again (client-go
 /// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that no other case
 /// uses.
-pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, Stop> {
+pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, CheckError> {
     let group = match kind.provider {
         Provider::AesCbc => "aescbc",
         Provider::AesGcm => "aesgcm",
@@ -130,20 +130,20 @@ pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> 
 }
 
 /// The parts of the encrypted value; the check fails if it is not encrypted.
-pub(crate) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, Stop> {
+pub(crate) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, CheckError> {
     let parts = decrypt::sealed(&stored.value).map_err(|fault| wrong(stored, &fault))?;
     parts.ok_or_else(|| wrong(stored, "is not encrypted"))
 }
 
 /// The plaintext, decrypted with the keys of the profile's files.
-pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, Stop> {
+pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, CheckError> {
     sealed(stored)?;
-    let ring = Keyring::of(ctx.profile()).map_err(|fault| Stop::Errored(anyhow!(fault)))?;
+    let ring = Keyring::of(ctx.profile()).map_err(|fault| CheckError::Errored(anyhow!(fault)))?;
     ring.open(&stored.value, &stored.key).map_err(|fault| wrong(stored, &fault))
 }
 
-fn wrong(stored: &KeyValue, fault: &str) -> Stop {
-    Stop::failed(format!("the value of {}: {fault}", stored.key))
+fn wrong(stored: &KeyValue, fault: &str) -> CheckError {
+    CheckError::failed(format!("the value of {}: {fault}", stored.key))
 }
 
 /// The first of `texts` that the bytes contain.

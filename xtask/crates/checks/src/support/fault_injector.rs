@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use model::Control;
 
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 use suite::wait;
 
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// In the position `cut` each look resets the connections made since the previous one.
-const FELT_EVERY: Duration = Duration::from_millis(500);
+const RESET_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The files of one fault program.
-struct Place {
+struct FaultProgram {
     file: &'static str,
     /// The component whose log contains the program's lines.
     component: &'static str,
@@ -26,17 +26,17 @@ struct Place {
     off: &'static str,
 }
 
-const RELAY: Place = Place { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
-const DISK: Place = Place { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
+const RELAY: FaultProgram = FaultProgram { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
+const DISK: FaultProgram = FaultProgram { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
 
 /// The program's counters for the duration of a fault.
 pub(crate) struct Counts(BTreeMap<String, u64>);
 
 /// Control over a fault. Dropping it turns the fault off, so a cancelled check leaves no fault behind.
-pub(crate) struct Switch<'a> {
+pub(crate) struct FaultInjector<'a> {
     ctx: &'a Ctx,
     control: Arc<dyn Control>,
-    place: &'static Place,
+    program: &'static FaultProgram,
     is_off: bool,
 }
 
@@ -56,71 +56,77 @@ impl Counts {
     }
 }
 
-impl Switch<'_> {
+impl FaultInjector<'_> {
     /// Sets the connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
-    pub(crate) fn relay(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
-        Switch::new(ctx, &RELAY)?.ok_or_else(|| Stop::Skipped { need: "a relay between apiserver and store".into() })
+    pub(crate) fn relay(ctx: &Ctx) -> Result<FaultInjector<'_>, CheckError> {
+        FaultInjector::new(ctx, &RELAY)?
+            .ok_or_else(|| CheckError::Skipped { need: "a relay between apiserver and store".into() })
     }
 
     /// Sets the additional time of an fsync of the store, in milliseconds.
-    pub(crate) fn disk(ctx: &Ctx) -> Result<Switch<'_>, Stop> {
-        let need = || Stop::Skipped { need: "a store whose fsync can be delayed (seccomp user notification)".into() };
-        let switch = Switch::new(ctx, &DISK)?.ok_or_else(need)?;
+    pub(crate) fn disk(ctx: &Ctx) -> Result<FaultInjector<'_>, CheckError> {
+        let need =
+            || CheckError::Skipped { need: "a store whose fsync can be delayed (seccomp user notification)".into() };
+        let injector = FaultInjector::new(ctx, &DISK)?.ok_or_else(need)?;
         let begin = format!("{} start ", DISK.says);
-        if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(switch) } else { Err(need()) }
+        if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(injector) } else { Err(need()) }
     }
 
-    fn new<'a>(ctx: &'a Ctx, place: &'static Place) -> Result<Option<Switch<'a>>, Stop> {
-        let name = format!("{}/{}", ctx.profile().name, place.component);
-        let control = ctx.ground.cluster.control.clone().filter(|control| control.components().contains(&name));
-        Ok(control.map(|control| Switch { ctx, control, place, is_off: true }))
+    fn new<'a>(ctx: &'a Ctx, program: &'static FaultProgram) -> Result<Option<FaultInjector<'a>>, CheckError> {
+        let name = format!("{}/{}", ctx.profile().name, program.component);
+        let control = ctx.env.cluster.control.clone().filter(|control| control.components().contains(&name));
+        Ok(control.map(|control| FaultInjector { ctx, control, program, is_off: true }))
     }
 
     /// Sets the position, waits until it is in force, and returns the counters of the previous position.
-    pub(crate) async fn turn(&mut self, position: &str) -> Result<Counts, Stop> {
+    pub(crate) async fn set(&mut self, position: &str) -> Result<Counts, CheckError> {
         let token = format!("{:08x}", self.ctx.random().u32(..));
         self.is_off = false;
         let line = format!("{token} {position}\n");
-        self.ctx.put_file(self.place.file, line.into_bytes()).await?;
-        let begin = format!("{} {token} ", self.place.says);
-        let what = format!("the line `{begin}{position}` in the log of {}", self.place.component);
-        let counts = wait::until(&what, self.ctx.limit(30.0), LOOK_EVERY, || async {
-            let log = self.ctx.log(self.place.component)?;
+        self.ctx.put_file(self.program.file, line.into_bytes()).await?;
+        let begin = format!("{} {token} ", self.program.says);
+        let what = format!("the line `{begin}{position}` in the log of {}", self.program.component);
+        let counts = wait::until(&what, self.ctx.wait_limit(), POLL_INTERVAL, || async {
+            let log = self.ctx.log(self.program.component)?;
             Ok(counts(&log, &begin).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned()))
         })
         .await?;
-        self.is_off = position == self.place.off;
+        self.is_off = position == self.program.off;
         Ok(Counts(counts))
     }
 
     /// Waits in this position until the program's counters reach `least`, and returns them. The program reports its
     /// counters when it gets a new line, so this sets the same position again and again.
-    pub(crate) async fn until_felt(&mut self, position: &str, least: &[(&str, u64)]) -> Result<Counts, Stop> {
+    pub(crate) async fn wait_until_effective(
+        &mut self,
+        position: &str,
+        least: &[(&str, u64)],
+    ) -> Result<Counts, CheckError> {
         let (begin, limit) = (Instant::now(), self.ctx.limit(60.0));
-        let mut seen = self.turn(position).await?;
+        let mut seen = self.set(position).await?;
         while let Some(low) = seen.lacks(least) {
             if begin.elapsed() > limit {
                 let what =
                     format!("the effect of the fault `{position}` ({:.0} s); last seen: {low}", limit.as_secs_f64());
-                return Err(Stop::TimedOut { what });
+                return Err(CheckError::TimedOut { what });
             }
-            wait::pause(FELT_EVERY).await;
-            seen.add(self.turn(position).await?);
+            wait::pause(RESET_INTERVAL).await;
+            seen.add(self.set(position).await?);
         }
         Ok(seen)
     }
 
-    pub(crate) async fn off(&mut self) -> Result<Counts, Stop> {
-        self.turn(self.place.off).await
+    pub(crate) async fn off(&mut self) -> Result<Counts, CheckError> {
+        self.set(self.program.off).await
     }
 }
 
-impl Drop for Switch<'_> {
+impl Drop for FaultInjector<'_> {
     fn drop(&mut self) {
         if !self.is_off {
-            let line = format!("end {}\n", self.place.off);
+            let line = format!("end {}\n", self.program.off);
             // An error here shows up in the next request to the apiserver.
-            let _ = self.control.write(&self.ctx.profile().name, self.place.file, line.as_bytes());
+            let _ = self.control.write(&self.ctx.profile().name, self.program.file, line.as_bytes());
         }
     }
 }

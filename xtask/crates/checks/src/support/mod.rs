@@ -9,7 +9,6 @@ pub(crate) mod etcd_requests;
 pub(crate) mod expected_events;
 pub(crate) mod fault_injector;
 pub(crate) mod lease_use;
-pub(crate) mod list_metrics;
 pub(crate) mod list_rules;
 pub(crate) mod metrics;
 pub(crate) mod page;

@@ -7,7 +7,7 @@ use model::Resource;
 use serde_json::{Value, json};
 
 use suite::api::query;
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::store::KeyValue;
@@ -120,34 +120,34 @@ pub(crate) fn show(entries: &[Entry]) -> String {
 
 /// The state of the resource in the case's namespace at revision `rv`, in key order. A revision that the store does not
 /// have yet fails the check: the server invented it.
-pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<Vec<Entry>, Stop> {
+pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<Vec<Entry>, CheckError> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     match ctx.store(resource).list(&prefix, rv.cast_signed()).await {
         Ok((stored, _)) => Ok(entries(&stored)),
         Err(error) if error.is_future() => {
-            Err(Stop::failed(format!("the server returned revision {rv}, which the store does not have yet")))
+            Err(CheckError::failed(format!("the server returned revision {rv}, which the store does not have yet")))
         }
         Err(error) => Err(error.into()),
     }
 }
 
 /// A LIST that must be answered 200 with a well-formed list.
-pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Page, Stop> {
+pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Page, CheckError> {
     let answer = ctx.try_list(resource, query).await?;
     if answer.status != 200 {
-        return Err(Stop::failed(format!("a list of {} with `{query}` was answered {answer}", resource.plural)));
+        return Err(CheckError::failed(format!("a list of {} with `{query}` was answered {answer}", resource.plural)));
     }
-    let list = answer.object().map_err(|error| Stop::failed(format!("{error:#}")))?;
+    let list = answer.object().map_err(|error| CheckError::failed(format!("{error:#}")))?;
     Page::read(&list, resource, &ctx.profile().prefix)
-        .map_err(|fault| Stop::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))
+        .map_err(|fault| CheckError::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))
 }
 
 /// Follows the tokens from `page` to the last page and returns all pages, `page` first.
-pub(crate) async fn follow(ctx: &Ctx, resource: &Resource, limit: usize, page: Page) -> Result<Vec<Page>, Stop> {
+pub(crate) async fn follow(ctx: &Ctx, resource: &Resource, limit: usize, page: Page) -> Result<Vec<Page>, CheckError> {
     let mut pages = vec![page];
     while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
         if pages.len() == MOST_PAGES {
-            return Err(Stop::failed(format!("{} pages with limit={limit} and still a token", pages.len())));
+            return Err(CheckError::failed(format!("{} pages with limit={limit} and still a token", pages.len())));
         }
         pages.push(list(ctx, resource, &next_query(limit, &token)).await?);
     }
@@ -162,8 +162,8 @@ pub(crate) fn next_query(limit: usize, token: &str) -> String {
 
 /// The three ways in which lists are served: a built-in resource from the watch cache, Events straight from the store
 /// (their cache is off in kube-apiserver, pkg/kubeapiserver/default_storage_factory_builder.go), and a custom resource.
-pub(crate) async fn kinds(ctx: &Ctx) -> Result<[Resource; 3], Stop> {
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "fruits", "Fruit").await?;
+pub(crate) async fn kinds(ctx: &Ctx) -> Result<[Resource; 3], CheckError> {
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     Ok([CONFIG_MAPS.clone(), CORE_EVENTS.clone(), custom])
 }
 

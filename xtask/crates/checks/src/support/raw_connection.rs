@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tower::ServiceExt;
 
 use suite::api::{Identity, Request, chain};
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 
 /// Both directions of a connection over which a request has been sent.
@@ -16,7 +16,7 @@ pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for S {}
 
 /// Connects and sends the head of a GET over HTTP/1.1, with `more` header lines, each with its line end.
-pub(crate) async fn dial(ctx: &Ctx, what: &Request, more: &str) -> Result<Box<dyn Wire>, Stop> {
+pub(crate) async fn connect(ctx: &Ctx, what: &Request, more: &str) -> Result<Box<dyn Wire>, CheckError> {
     let server: Uri = ctx.profile().apiserver.parse().context("the apiserver's address is not a URI")?;
     let host = server.authority().context("the apiserver's address has no host")?.to_string();
     let identity = Identity::of(ctx.profile())?;
@@ -34,8 +34,8 @@ pub(crate) async fn dial(ctx: &Ctx, what: &Request, more: &str) -> Result<Box<dy
         stream.flush().await?;
         anyhow::Ok(stream)
     };
-    match tokio::time::timeout(ctx.limit(30.0), connect).await {
+    match tokio::time::timeout(ctx.answer_limit(), connect).await {
         Ok(stream) => Ok(Box::new(stream?)),
-        Err(_) => Err(Stop::TimedOut { what: format!("the connection for {what}") }),
+        Err(_) => Err(CheckError::TimedOut { what: format!("the connection for {what}") }),
     }
 }

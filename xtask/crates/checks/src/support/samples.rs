@@ -5,7 +5,7 @@ use model::StoredResource;
 use serde_json::{Map, Value};
 
 use crate::support::stored_bytes;
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 use suite::object::Object;
 use suite::store::KeyValue;
@@ -32,7 +32,7 @@ const DEFAULTED_BY_READING: &[(&str, &str)] = &[("persistentvolumeclaims", "stat
 const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresourcedefinitions", "apiservices"];
 
 /// Creates the samples in the case's namespace; a cluster-scoped one gets the case's prefix in its name.
-pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, Stop> {
+pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, CheckError> {
     let rows = ctx.table()?.iter();
     let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
     // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
@@ -47,7 +47,7 @@ pub(crate) async fn update<'a>(
     ctx: &'a Ctx,
     samples: Vec<Sample<'a>>,
     change: fn(Object) -> Object,
-) -> Result<Vec<Sample<'a>>, Stop> {
+) -> Result<Vec<Sample<'a>>, CheckError> {
     let tasks: Vec<_> = samples.into_iter().map(|sample| Box::pin(update_one(ctx, sample, change))).collect();
     stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await
 }
@@ -70,13 +70,13 @@ impl Sample<'_> {
     }
 
     /// A fault with its key.
-    pub(crate) fn failed(&self, fault: &str) -> Stop {
-        Stop::failed(format!("the value of {}: {fault}", self.stored.key))
+    pub(crate) fn failed(&self, fault: &str) -> CheckError {
+        CheckError::failed(format!("the value of {}: {fault}", self.stored.key))
     }
 }
 
-async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, Stop> {
-    let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.slug(), row.name) };
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, CheckError> {
+    let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.name_prefix(), row.name) };
     let object = ctx.create(&row.resource, &object(row, &name, ctx.namespace().await?)?).await?;
     let stored = stored_then(ctx, row, &object).await?;
     Ok(Sample { row, object, stored })
@@ -98,7 +98,11 @@ pub(crate) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyho
     Ok(object.with("metadata.labels.sample", "yes"))
 }
 
-async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> Object) -> Result<Sample<'a>, Stop> {
+async fn update_one<'a>(
+    ctx: &'a Ctx,
+    sample: Sample<'a>,
+    change: fn(Object) -> Object,
+) -> Result<Sample<'a>, CheckError> {
     let Sample { row, mut object, .. } = sample;
     for _ in 0..ATTEMPTS {
         let answer = ctx.try_update(&row.resource, &change(object.clone())).await?;
@@ -109,14 +113,14 @@ async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> 
         }
         object = ctx.get(&row.resource, object.name()).await?;
     }
-    Err(Stop::failed(format!("{ATTEMPTS} updates of {}, each right after a read, were conflicts", object.name())))
+    Err(CheckError::failed(format!("{ATTEMPTS} updates of {}, each right after a read, were conflicts", object.name())))
 }
 
 /// The value that the request wrote: the apiserver's own controllers write to a few resources as well.
-async fn stored_then(ctx: &Ctx, row: &StoredResource, object: &Object) -> Result<KeyValue, Stop> {
+async fn stored_then(ctx: &Ctx, row: &StoredResource, object: &Object) -> Result<KeyValue, CheckError> {
     let key = ctx.key(&row.resource, object.name()).await?;
     let found = ctx.store(&row.resource).get(&key, object.rv().cast_signed()).await?;
-    found.ok_or_else(|| Stop::failed(format!("the store had no key {key} at revision {}", object.rv())))
+    found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", object.rv())))
 }
 
 /// Adds the stub's metadata to the name.

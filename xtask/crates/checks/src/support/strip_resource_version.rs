@@ -6,38 +6,38 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use judge::decode::{self, Field, PROTOBUF_MAGIC, Wire, object_meta};
 
 /// The protobuf value of a response with an empty resource version: the value that the store must hold for the object.
-pub(crate) fn without_resource_version(value: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn strip_resource_version(value: &[u8]) -> Result<Vec<u8>, String> {
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).ok_or("the value does not begin with k8s\\0")?;
-    let mut bare = PROTOBUF_MAGIC.to_vec();
+    let mut stripped = PROTOBUF_MAGIC.to_vec();
     for field in decode::fields(unknown)? {
         let object = match field {
-            Field { number: 2, value: Wire::Bytes(object) } => Some(bare_object(object)?),
+            Field { number: 2, value: Wire::Bytes(object) } => Some(strip_object(object)?),
             _ => None,
         };
-        write(&mut bare, &field, object.as_deref());
+        write(&mut stripped, &field, object.as_deref());
     }
-    Ok(bare)
+    Ok(stripped)
 }
 
-fn bare_object(object: &[u8]) -> Result<Vec<u8>, String> {
-    let mut bare = Vec::with_capacity(object.len());
+fn strip_object(object: &[u8]) -> Result<Vec<u8>, String> {
+    let mut stripped = Vec::with_capacity(object.len());
     for (index, field) in decode::fields(object)?.iter().enumerate() {
         let meta = match field {
-            Field { number: 1, value: Wire::Bytes(meta) } if index == 0 => Some(bare_meta(meta)?),
+            Field { number: 1, value: Wire::Bytes(meta) } if index == 0 => Some(strip_meta(meta)?),
             _ => None,
         };
-        write(&mut bare, field, meta.as_deref());
+        write(&mut stripped, field, meta.as_deref());
     }
-    Ok(bare)
+    Ok(stripped)
 }
 
-fn bare_meta(meta: &[u8]) -> Result<Vec<u8>, String> {
-    let mut bare = Vec::with_capacity(meta.len());
+fn strip_meta(meta: &[u8]) -> Result<Vec<u8>, String> {
+    let mut stripped = Vec::with_capacity(meta.len());
     for field in decode::fields(meta)? {
         let emptied = (field.number == object_meta::RESOURCE_VERSION).then_some([].as_slice());
-        write(&mut bare, &field, emptied);
+        write(&mut stripped, &field, emptied);
     }
-    Ok(bare)
+    Ok(stripped)
 }
 
 /// Writes a field, with the bytes of `replaced` if it is given.
@@ -90,7 +90,7 @@ pub(crate) mod tests {
     fn emptying_the_resource_version_shrinks_enclosing_lengths() {
         // Lengths from 128 bytes on take two bytes and must shrink to one byte.
         let answered = value(b"", &[b'9'; 150], b"m", END);
-        assert_eq!(without_resource_version(&answered).unwrap(), value(b"", b"", b"m", END));
-        assert!(without_resource_version(b"{}").is_err());
+        assert_eq!(strip_resource_version(&answered).unwrap(), value(b"", b"", b"m", END));
+        assert!(strip_resource_version(b"{}").is_err());
     }
 }

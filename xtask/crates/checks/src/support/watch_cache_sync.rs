@@ -20,7 +20,7 @@ use suite::wait;
 const LIMIT: f64 = 90.0;
 
 /// Waits until the cache shows new changes. Changes the object for that.
-pub(crate) async fn until_followed(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
+pub(crate) async fn wait_until_caught_up(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
     let path = object_path(resource, ctx.namespace().await?, name);
     let what = format!("the watch cache of {} to follow the store", resource.plural);
     wait::until(&what, ctx.limit(LIMIT), Duration::from_secs(1), || async {
@@ -37,7 +37,7 @@ pub(crate) async fn until_followed(ctx: &Ctx, resource: &Resource, name: &str) -
 }
 
 /// Waits until the cache no longer has an object that was deleted.
-pub(crate) async fn until_forgotten(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
+pub(crate) async fn wait_until_deleted(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
     let what = format!("the watch cache to forget {name} of {}", resource.plural);
     wait::until(&what, ctx.limit(LIMIT), Duration::from_millis(50), || async {
         let answer = ctx.try_get(resource, name, "resourceVersion=0").await?;

@@ -9,14 +9,14 @@ use model::Resource;
 use model::history::{End, Frame, Key, Start, Stream};
 use tokio::time::Instant;
 
-use crate::support::expected_events::Told;
+use crate::support::expected_events::ExpectedEvent;
 use crate::support::watch_forms::{Form, Sent};
 use crate::support::watch_raw::{Raw, request, shown};
 use crate::support::websocket::{Message, WebSocket};
 use suite::api::Transport;
-use suite::check::Stop;
+use suite::api::overload;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
-use suite::overload;
 use suite::record::key;
 
 /// The carrier of the events.
@@ -67,7 +67,7 @@ impl<'c> FormStream<'c> {
         resource: &'c Resource,
         rv: Option<u64>,
         more: &str,
-    ) -> Result<FormStream<'c>, Stop> {
+    ) -> Result<FormStream<'c>, CheckError> {
         let begin = match rv {
             Some(rv) => format!("resourceVersion={rv}"),
             None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into(),
@@ -124,14 +124,14 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads up to the change at `rv`, which must come.
-    pub(crate) async fn read_to(&mut self, rv: u64) -> Result<(), Stop> {
+    pub(crate) async fn read_to(&mut self, rv: u64) -> Result<(), CheckError> {
         let reached = |sent: &Sent| sent.is_change() && sent.about().is_ok_and(|about| about.rv >= rv);
         self.read_until(&format!("the change at {rv}"), reached).await
     }
 
     /// Reads until there is an event that `done` accepts.
-    pub(crate) async fn read_until(&mut self, what: &str, done: impl Fn(&Sent) -> bool) -> Result<(), Stop> {
-        let deadline = Instant::now() + self.ctx.limit(30.0);
+    pub(crate) async fn read_until(&mut self, what: &str, done: impl Fn(&Sent) -> bool) -> Result<(), CheckError> {
+        let deadline = Instant::now() + self.ctx.event_limit();
         while !self.events.last().is_some_and(&done) {
             if let Some(end) = self.next(deadline, what).await? {
                 return Err(self.ended_before(&end, what));
@@ -141,7 +141,7 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads until the server ends the stream.
-    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<End, Stop> {
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<End, CheckError> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(end) = self.next(deadline, "the end").await? {
@@ -151,7 +151,7 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads one more event, or the end.
-    async fn next(&mut self, deadline: Instant, what: &str) -> Result<Option<End>, Stop> {
+    async fn next(&mut self, deadline: Instant, what: &str) -> Result<Option<End>, CheckError> {
         loop {
             let payload = match &mut self.carrier {
                 Carrier::WebSocket(socket) => match socket.next(deadline, what).await? {
@@ -192,14 +192,14 @@ impl<'c> FormStream<'c> {
     }
 
     /// Closes a WebSocket as the client; returns the server's answer.
-    pub(crate) async fn close(&mut self) -> Result<Message, Stop> {
+    pub(crate) async fn close(&mut self) -> Result<Message, CheckError> {
         match &mut self.carrier {
-            Carrier::WebSocket(socket) => socket.close(Instant::now() + self.ctx.limit(30.0)).await,
-            Carrier::Http(_) => Err(Stop::Errored(anyhow!("only a WebSocket has a closing handshake"))),
+            Carrier::WebSocket(socket) => socket.close(Instant::now() + self.ctx.answer_limit()).await,
+            Carrier::Http(_) => Err(CheckError::Errored(anyhow!("only a WebSocket has a closing handshake"))),
         }
     }
 
-    fn take(&mut self, payload: bytes::Bytes) -> Result<(), Stop> {
+    fn take(&mut self, payload: bytes::Bytes) -> Result<(), CheckError> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
             let code = if sent.code() == 0 { 500 } else { sent.code() };
@@ -225,28 +225,30 @@ impl<'c> FormStream<'c> {
     }
 
     /// The changes of the stream, in its order.
-    pub(crate) fn told(&self) -> Vec<Told> {
+    pub(crate) fn delivered(&self) -> Vec<ExpectedEvent> {
         let changes = self.record.frames.iter().filter(|frame| frame.is_change());
         changes
-            .map(|frame| Told { word: frame.kind.word().into(), key: Key::clone(&frame.key), rv: frame.rv })
+            .map(|frame| ExpectedEvent { word: frame.kind.word().into(), key: Key::clone(&frame.key), rv: frame.rv })
             .collect()
     }
 
     /// `http/2, protobuf: FAULT`, with the sent events as evidence.
-    pub(crate) fn fail(&self, fault: &str) -> Stop {
-        let told: Vec<String> = self.told().iter().take(20).map(Told::to_string).collect();
+    pub(crate) fn fail(&self, fault: &str) -> CheckError {
+        let delivered: Vec<String> = self.delivered().iter().take(20).map(ExpectedEvent::to_string).collect();
         let message =
             format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
-        Stop::Failed { message, evidence: vec![format!("the stream: {}", told.join(", "))] }
+        CheckError::Failed { message, evidence: vec![format!("the stream: {}", delivered.join(", "))] }
     }
 
     /// A failure, unless the server's last event was an error of its own: a cache that is late sends the promised ERROR
     /// "Too large resource version" to a watch for which the server itself has chosen the resource version.
-    fn ended_before(&self, end: &End, what: &str) -> Stop {
+    fn ended_before(&self, end: &End, what: &str) -> CheckError {
         let last = self.events.last().map_or_else(String::new, |sent| shown(&sent.payload));
         let stop = self.fail(&format!("the stream ended ({end:?}) before {what}; its last event was `{last}`"));
         match (self.events.last(), stop) {
-            (Some(last), Stop::Failed { message, .. }) if last.is_server_error() => Stop::Errored(anyhow!(message)),
+            (Some(last), CheckError::Failed { message, .. }) if last.is_server_error() => {
+                CheckError::Errored(anyhow!(message))
+            }
             (_, stop) => stop,
         }
     }

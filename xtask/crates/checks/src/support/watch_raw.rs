@@ -9,11 +9,11 @@ use kube::client::Body;
 use model::Resource;
 use tokio::time::Instant;
 
+use suite::api::overload;
 use suite::api::{Request, Streaming, Transport, chain};
-use suite::check::Stop;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
 use suite::object::Object;
-use suite::overload;
 
 /// An open response.
 pub(crate) struct Raw {
@@ -31,50 +31,55 @@ pub(crate) struct Raw {
 pub(crate) type Cut = Option<String>;
 
 /// The request for a watch in the case's namespace.
-pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, Stop> {
+pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     Ok(Request::get(path).query(format!("watch=true&{query}")))
 }
 
 impl Raw {
     /// Waits for the head of the answer, which must be a 200.
-    pub(crate) async fn open(ctx: &Ctx, transport: Transport, resource: &Resource, query: &str) -> Result<Raw, Stop> {
+    pub(crate) async fn open(
+        ctx: &Ctx,
+        transport: Transport,
+        resource: &Resource,
+        query: &str,
+    ) -> Result<Raw, CheckError> {
         Raw::send(ctx, transport, request(ctx, resource, query).await?).await
     }
 
     /// Like [`Raw::open`], for any request.
-    pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, Stop> {
+    pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, CheckError> {
         let what = format!("{request} over {}", transport.name());
-        let answer = tokio::time::timeout(ctx.limit(30.0), ctx.over(transport)?.open(&request)).await;
+        let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api_over(transport)?.open(&request)).await;
         let Ok(answer) = answer else {
-            return Err(Stop::TimedOut { what: format!("the head of the answer to {what}") });
+            return Err(CheckError::TimedOut { what: format!("the head of the answer to {what}") });
         };
         let Streaming { status, version, headers, body } = answer?;
         if status != 200 {
-            let refusal = tokio::time::timeout(ctx.limit(30.0), body.collect()).await;
+            let refusal = tokio::time::timeout(ctx.answer_limit(), body.collect()).await;
             let refusal = refusal.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
             overload::refuse_raw(&what, status, &refusal)?;
-            return Err(Stop::failed(format!("{what} was answered {status}")));
+            return Err(CheckError::failed(format!("{what} was answered {status}")));
         }
         Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
     }
 
     /// Reads until there is a complete line that begins with an event of this type.
-    pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), Stop> {
+    pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), CheckError> {
         let deadline = Instant::now() + limit;
         let begin = event_begin(word);
         let is_wanted = |line: &[u8]| line.starts_with(begin.as_bytes()) && line.ends_with(b"\n");
         while !self.bytes.split_inclusive(|byte| *byte == b'\n').any(is_wanted) {
             if let Some(cut) = self.read_piece(deadline, word).await? {
                 let how = cut.unwrap_or_else(|| "ended".into());
-                return Err(Stop::failed(format!("{}: {how} before {word}: {}", self.what, self.shown())));
+                return Err(CheckError::failed(format!("{}: {how} before {word}: {}", self.what, self.shown())));
             }
         }
         Ok(())
     }
 
     /// Reads until the server ends the body.
-    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<Cut, Stop> {
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<Cut, CheckError> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(cut) = self.read_piece(deadline, "the end").await? {
@@ -95,9 +100,9 @@ impl Raw {
     }
 
     /// Reads one piece; `Some` if the body has ended.
-    pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, Stop> {
+    pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, CheckError> {
         match tokio::time::timeout_at(deadline, self.body.next()).await {
-            Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
+            Err(_) => Err(CheckError::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
             Ok(None) => {
                 self.refuse_overload()?;
                 Ok(Some(None))

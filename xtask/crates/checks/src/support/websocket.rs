@@ -7,12 +7,12 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::support::raw_connection::{Wire, dial};
+use crate::support::raw_connection::{Wire, connect};
 use crate::support::watch_raw::shown;
 use suite::api::Request;
-use suite::check::Stop;
+use suite::api::overload;
+use suite::check::CheckError;
 use suite::ctx::Ctx;
-use suite::overload;
 
 /// An open connection after its handshake.
 pub(crate) struct WebSocket {
@@ -62,7 +62,7 @@ const LARGEST: u64 = 16 << 20;
 
 impl WebSocket {
     /// Connects and does the handshake; a server that does not switch protocols fails the check.
-    pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Result<WebSocket, Stop> {
+    pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Result<WebSocket, CheckError> {
         let nonce: [u8; 16] = std::array::from_fn(|_| ctx.random().u8(..));
         let nonce = STANDARD.encode(nonce);
         // The server's library refuses a handshake without an origin.
@@ -71,21 +71,21 @@ impl WebSocket {
              Origin: {}\r\n",
             ctx.profile().apiserver
         );
-        let stream = dial(ctx, request, &more).await?;
+        let stream = connect(ctx, request, &more).await?;
         let what = format!("{request} over WebSocket");
         let mut socket = WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
-        let deadline = Instant::now() + ctx.limit(30.0);
+        let deadline = Instant::now() + ctx.answer_limit();
         let head = socket.head(deadline).await?;
         overload::refuse_head(&socket.what, &head, &socket.buffer)?;
         socket.content_type = field(&head, "content-type");
         match fault_of_handshake(&head, &nonce) {
-            Some(fault) => Err(Stop::failed(format!("{}: the answer {fault}: {head:?}", socket.what))),
+            Some(fault) => Err(CheckError::failed(format!("{}: the answer {fault}: {head:?}", socket.what))),
             None => Ok(socket),
         }
     }
 
     /// The next message. The client does not answer pings: the server sends none.
-    pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Result<Message, Stop> {
+    pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Result<Message, CheckError> {
         loop {
             let frame = take_frame(&mut self.buffer).map_err(|fault| self.fail(&fault))?;
             match frame {
@@ -105,7 +105,7 @@ impl WebSocket {
     }
 
     /// Sends a close frame and reads the server's answer to it.
-    pub(crate) async fn close(&mut self, deadline: Instant) -> Result<Message, Stop> {
+    pub(crate) async fn close(&mut self, deadline: Instant) -> Result<Message, CheckError> {
         // A client must mask; a mask of zeros leaves the code 1000 readable.
         let frame = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8];
         if let Err(error) = self.stream.write_all(&frame).await {
@@ -119,30 +119,30 @@ impl WebSocket {
         }
     }
 
-    async fn head(&mut self, deadline: Instant) -> Result<String, Stop> {
+    async fn head(&mut self, deadline: Instant) -> Result<String, CheckError> {
         loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
                 let head = self.buffer.split_to(end + 4);
                 return Ok(String::from_utf8_lossy(&head).into_owned());
             }
             if let Err(error) = self.read(deadline, "the answer's head").await? {
-                return Err(Stop::failed(format!("{}: {error} within the answer's head", self.what)));
+                return Err(CheckError::failed(format!("{}: {error} within the answer's head", self.what)));
             }
         }
     }
 
     /// `Err` if the connection has ended.
-    async fn read(&mut self, deadline: Instant, what: &str) -> Result<Result<(), String>, Stop> {
+    async fn read(&mut self, deadline: Instant, what: &str) -> Result<Result<(), String>, CheckError> {
         match tokio::time::timeout_at(deadline, self.stream.read_buf(&mut self.buffer)).await {
-            Err(_) => Err(Stop::TimedOut { what: format!("{what} of {}", self.what) }),
+            Err(_) => Err(CheckError::TimedOut { what: format!("{what} of {}", self.what) }),
             Ok(Ok(0)) => Ok(Err("the connection was closed".into())),
             Ok(Ok(_)) => Ok(Ok(())),
             Ok(Err(error)) => Ok(Err(error.to_string())),
         }
     }
 
-    fn fail(&self, fault: &str) -> Stop {
-        Stop::failed(format!("{}: {fault}", self.what))
+    fn fail(&self, fault: &str) -> CheckError {
+        CheckError::failed(format!("{}: {fault}", self.what))
     }
 }
 

@@ -9,12 +9,12 @@ use model::history::Change;
 use serde_json::{Value, json};
 
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Stop, Verdict};
+use suite::check::{CheckError, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{DEPLOYMENTS, Object, PODS};
 use suite::{expect, wait};
 
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The label whose value is the Deployment that an object belongs to.
 const LABEL: &str = "of";
 
@@ -51,7 +51,7 @@ pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
 }
 
 /// Changes the Deployment's specification; returns the revision.
-pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, Stop> {
+pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, CheckError> {
     let answer = ctx.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
     expect!(answer.is_success(), "PATCH of Deployment {name} was answered {answer}");
     Ok(i64::try_from(answer.object()?.rv()).unwrap_or(i64::MAX))
@@ -75,11 +75,11 @@ pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
 }
 
 /// Waits as long as a node on a slow machine may take.
-pub(crate) async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, Stop>
+pub(crate) async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, CheckError>
 where
-    F: Future<Output = Result<Result<T, String>, Stop>>,
+    F: Future<Output = Result<Result<T, String>, CheckError>>,
 {
-    wait::until(what, Duration::from_secs(30) + ctx.limit(30.0), LOOK, look).await
+    wait::until(what, Duration::from_secs(30) + ctx.wait_limit(), POLL_INTERVAL, look).await
 }
 
 /// The Pods or ReplicaSets of a Deployment.
@@ -88,7 +88,7 @@ pub(crate) async fn of(ctx: &Ctx, resource: &Resource, deployment: &str) -> anyh
 }
 
 /// Waits for the deletion of a key; returns its revision.
-pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, Stop> {
+pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
     let key = ctx.key(resource, name).await?;
     until(ctx, &format!("{key} to go"), || async {
         let last = ctx.recorder(resource).changes_of(&key).into_iter().next_back();
@@ -101,14 +101,14 @@ pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i
 }
 
 /// Every version of an object, as the API returns it.
-pub(crate) async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, Stop> {
+pub(crate) async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, CheckError> {
     let steps = steps(ctx, resource).await?.into_iter().filter(|step| step.name == name);
     Ok(steps.filter_map(|step| Some(Version { rev: step.rev, object: step.object? })).collect())
 }
 
 /// The changes of the case's objects of a resource: each change of a key in the raw store, with the object as the API
 /// returns it at exactly that revision.
-pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, Stop> {
+pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, CheckError> {
     let prefix = ctx.key(resource, "").await?;
     let mut steps = Vec::new();
     for change in ctx.recorder(resource).changes_below(&prefix) {
@@ -122,17 +122,17 @@ pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, S
     Ok(steps)
 }
 
-async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Value, Stop> {
+async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Value, CheckError> {
     let query = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={rev}&resourceVersionMatch=Exact");
     match ctx.list(resource, &query).await?.items().as_slice() {
         [one] => Ok(one.0.clone()),
-        _ => Err(Stop::failed(format!("a list at {rev} lacks {} {name}, which changed there", resource.kind))),
+        _ => Err(CheckError::failed(format!("a list at {rev} lacks {} {name}, which changed there", resource.kind))),
     }
 }
 
 /// The containers that the node really runs for the case's Pods: their names by the uid of the Pod. kubelet gets them
 /// from containerd; its own cache may be wrong.
-pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, Stop> {
+pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, CheckError> {
     let namespace = ctx.namespace().await?;
     let answer = ctx.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
     expect!(answer.is_success(), "the list of running Pods on {node} was answered {answer}");

@@ -7,10 +7,12 @@ use model::Resource;
 use model::history::FrameKind;
 use serde_json::{Value, json};
 
-use crate::support::expected_events::{Told, Truth, changes, fail, first_difference, names, sow, while_writing};
+use crate::support::expected_events::{
+    ExpectedEvent, ExpectedEvents, changes, fail, first_difference, names, seed_objects, while_writing,
+};
 use crate::watch::start::{initial_events, open};
 use suite::api::Transport;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, PODS};
 use suite::watch::{Event, WatchOptions};
@@ -44,21 +46,27 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(40);
 const SHORTEST: u32 = 4;
 
 async fn bookmark(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "marks", "Mark").await?;
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "marks", "Mark").await?;
     of_initial_events(ctx).await?;
     let names = names(6);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let mut rounds = ctx.rounds("some stream had no bookmark with a change after it");
     loop {
         let round = rounds.next()?;
-        if one_round(ctx, &names, &custom, round, ctx.doubled(SHORTEST, round)).await? {
+        if one_round(ctx, &names, &custom, round, ctx.round_seconds(SHORTEST, round)).await? {
             return Ok(());
         }
     }
 }
 
 /// Whether the round exercised all of it.
-async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, seconds: u32) -> Result<bool, Stop> {
+async fn one_round(
+    ctx: &Ctx,
+    names: &[String],
+    custom: &Resource,
+    round: u32,
+    seconds: u32,
+) -> Result<bool, CheckError> {
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
     let containers = json!([{"name": "c", "image": "none.example/none"}]);
     let pod = Object::new(&PODS, &format!("pod-{round}")).with("spec.containers", containers);
@@ -73,7 +81,7 @@ async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, s
         )
     };
     let (last, (over_1, over_2, pods, marks)) = while_writing(ctx, names, BETWEEN_WRITES, readers).await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     let mut exercised = true;
     for (events, resource) in [(&over_1, &*CONFIG_MAPS), (&over_2, &CONFIG_MAPS), (&pods, &PODS), (&marks, custom)] {
         let what = format!("bookmarks of {}", resource.plural);
@@ -87,15 +95,15 @@ async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, s
     }
     for (events, transport) in [(&over_1, Transport::Http1), (&over_2, Transport::Http2)] {
         let what = format!("bookmarks of configmaps over {}", transport.name());
-        match changes_after_bookmarks(&truth, begin, events) {
+        match changes_after_bookmarks(&expected, begin, events) {
             Ok(after) => exercised &= after > 0,
             Err(fault) => return Err(fail(&what, &fault, events)),
         }
         for bookmark in bookmarks(events) {
             let rv = bookmark.frame.rv;
             let mut resumed = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
-            let events = resumed.read_to(last, ctx.limit(30.0)).await?;
-            if let Some(difference) = first_difference(truth.after(rv), &changes(&events)) {
+            let events = resumed.read_to(last, ctx.event_limit()).await?;
+            if let Some(difference) = first_difference(expected.after(rv), &changes(&events)) {
                 return Err(fail(&format!("a watch from the bookmark at {rv}"), &difference, &events));
             }
             ctx.count("resumed", 1);
@@ -111,13 +119,13 @@ async fn until_its_end(
     resource: &Resource,
     options: &WatchOptions,
     new: Option<&Object>,
-) -> Result<Vec<Event>, Stop> {
+) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
     let mut watch = open(ctx, transport, resource, options).await?;
     if let Some(new) = new {
         ctx.create(resource, new).await?;
     }
-    watch.read_to_end(ctx.limit(30.0) + seconds).await
+    watch.read_to_end(ctx.event_limit() + seconds).await
 }
 
 /// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
@@ -125,7 +133,7 @@ async fn of_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
         let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
         let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
-        let events = watch.read_until("a bookmark", ctx.limit(30.0), is_bookmark).await?;
+        let events = watch.read_until("a bookmark", ctx.event_limit(), is_bookmark).await?;
         for bookmark in bookmarks(&events) {
             ctx.count("bookmarks", 1);
             if let Some(fault) = fault_of_object(&bookmark.object.0, resource, true) {
@@ -141,7 +149,7 @@ fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
 }
 
 /// Checks a stream from `begin` with bookmarks in it. Returns the number of changes after a bookmark.
-fn changes_after_bookmarks(truth: &Truth, begin: u64, events: &[Event]) -> Result<usize, String> {
+fn changes_after_bookmarks(expected: &ExpectedEvents, begin: u64, events: &[Event]) -> Result<usize, String> {
     let mut after = 0;
     for (at, bookmark) in events.iter().enumerate() {
         if !matches!(bookmark.frame.kind, FrameKind::Bookmark { .. }) {
@@ -149,12 +157,13 @@ fn changes_after_bookmarks(truth: &Truth, begin: u64, events: &[Event]) -> Resul
         }
         let rv = bookmark.frame.rv;
         let (before, later) = (changes(&events[..at]), &events[at + 1..]);
-        let due: Vec<Told> = truth.after(begin).iter().take_while(|told| told.rv <= rv).cloned().collect();
+        let due: Vec<ExpectedEvent> =
+            expected.after(begin).iter().take_while(|event| event.rv <= rv).cloned().collect();
         if let Some(difference) = first_difference(&due, &before) {
             return Err(format!("before the bookmark at {rv}: {difference}"));
         }
         if let Some(early) = later.iter().find(|event| event.frame.is_change() && event.frame.rv <= rv) {
-            return Err(format!("{} came after the bookmark at {rv}", Told::from(early)));
+            return Err(format!("{} came after the bookmark at {rv}", ExpectedEvent::from(early)));
         }
         if let Some(back) = bookmarks(later).find(|next| next.frame.rv < rv) {
             return Err(format!("a bookmark at {} came after the one at {rv}", back.frame.rv));
@@ -210,8 +219,8 @@ mod tests {
 
     #[test]
     fn bookmark_separates_sent_changes_from_later_ones() {
-        let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
-        let judge = |stream: &str| changes_after_bookmarks(&truth, 2, &events(stream));
+        let expected = ExpectedEvents(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
+        let judge = |stream: &str| changes_after_bookmarks(&expected, 2, &events(stream));
         assert_eq!(
             judge("ADDED b@3, MODIFIED a@5, BOOKMARK @5, DELETED b@6, BOOKMARK @7, BOOKMARK @7, ADDED c@8"),
             Ok(2)

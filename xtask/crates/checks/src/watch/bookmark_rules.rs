@@ -7,12 +7,12 @@ use model::Level::Should;
 use model::Resource;
 use model::history::FrameKind;
 
-use crate::support::expected_events::{fail, names, sow, while_writing};
+use crate::support::expected_events::{fail, names, seed_objects, while_writing};
 use crate::support::metrics::Metrics;
 use crate::support::page::sample;
 use crate::watch::start::{initial_events, open};
 use suite::api::Transport;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS};
 use suite::watch::{Event, Next, Watch, WatchOptions};
@@ -99,7 +99,7 @@ struct Plan {
 }
 
 /// The first stream allows bookmarks and is served from the cache, if there is one.
-async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Stop> {
+async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, CheckError> {
     let (http1, http2) = (Transport::Http1, ctx.transport());
     let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
     let events = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
@@ -120,8 +120,8 @@ async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, St
 }
 
 /// False if the streams were too short for this machine.
-async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<bool, Stop> {
-    let plans = plans(ctx, ctx.doubled(SHORTEST, round), has_cache).await?;
+async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<bool, CheckError> {
+    let plans = plans(ctx, ctx.round_seconds(SHORTEST, round), has_cache).await?;
     let streams = try_join_all(plans.iter().map(|plan| read_all(ctx, plan.transport, plan.resource, &plan.options)));
     let (streams, ()) = tokio::try_join!(streams, write(ctx, round))?;
     for (plan, events) in plans.iter().zip(&streams) {
@@ -154,9 +154,9 @@ async fn read_all(
     transport: Transport,
     resource: &Resource,
     options: &WatchOptions,
-) -> Result<Vec<Event>, Stop> {
+) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    open(ctx, transport, resource, options).await?.read_to_end(ctx.limit(30.0) + seconds).await
+    open(ctx, transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
 }
 
 fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
@@ -168,13 +168,13 @@ fn has_change(events: &[Event]) -> bool {
 }
 
 async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
-    let custom = &ctx.define(&format!("{}.example.org", ctx.slug()), "pages", "Page").await?;
+    let custom = &ctx.define(&format!("{}.example.org", ctx.name_prefix()), "pages", "Page").await?;
     ctx.create(custom, &sample(ctx, custom, "only", "1").await?).await?;
     let names = names(4);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let mut rounds = ctx.rounds("no periodic bookmark came on any stream");
     loop {
-        let seconds = ctx.doubled(SHORTEST, rounds.next()?);
+        let seconds = ctx.round_seconds(SHORTEST, rounds.next()?);
         let periodic = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).bookmarks().timeout(seconds);
         let idle = WatchOptions::after(ctx.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
         let readers = async {
@@ -196,7 +196,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
     }
 }
 
-async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, Stop> {
+async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let mut seen = 0;
     for _ in 0..5 {
         let mut watch = open(ctx, ctx.transport(), resource, &initial_events()).await?;
@@ -209,19 +209,21 @@ async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, 
 }
 
 /// Checks every bookmark of a stream up to its end; returns their number.
-async fn real(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, Stop> {
+async fn real(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
     let mut watch = open(ctx, Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
 }
 
-async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Result<u64, Stop> {
+async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Result<u64, CheckError> {
     let (mut highest, mut seen) = (0, 0);
-    let patience = ctx.limit(30.0) + Duration::from_secs(ctx.doubled(SHORTEST, u32::MAX).into());
+    let patience = ctx.event_limit() + Duration::from_secs(ctx.round_seconds(SHORTEST, u32::MAX).into());
     while seen < most {
         let event = match watch.poll(patience).await? {
             Next::Event(event) => *event,
             Next::End => break,
-            Next::Nothing => return Err(Stop::TimedOut { what: format!("the end of a watch of {}", resource.plural) }),
+            Next::Nothing => {
+                return Err(CheckError::TimedOut { what: format!("the end of a watch of {}", resource.plural) });
+            }
         };
         let rv = event.frame.rv;
         if matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
@@ -242,7 +244,7 @@ const GATE: &str = "WatchList";
 
 async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
     if Metrics::read(ctx).await?.gate(GATE) != Some(true) {
-        return Err(Stop::Skipped { need: format!("the feature gate {GATE}") });
+        return Err(CheckError::Skipped { need: format!("the feature gate {GATE}") });
     }
     let zero = || WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
@@ -264,7 +266,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
         }
         let last = ctx.create(resource, &sample(ctx, resource, "c", "1").await?).await?.rv();
         for (options, mut watch, mut events) in open_ones {
-            events.extend(watch.read_to(last, ctx.limit(30.0)).await?);
+            events.extend(watch.read_to(last, ctx.event_limit()).await?);
             let what = format!("a watch of {} with `{}`", resource.plural, options.query());
             if let Some(fault) = fault_of_legacy(options.bookmarks, &events) {
                 return Err(fail(&what, &fault, &events));
@@ -276,7 +278,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
 }
 
 /// The first `count` events, or fewer if the stream fell silent or ended: the server did not send the rest.
-async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<Event>, Stop> {
+async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<Event>, CheckError> {
     let mut events = Vec::new();
     while events.len() < count {
         match watch.poll(ctx.limit(10.0)).await? {

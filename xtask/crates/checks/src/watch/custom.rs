@@ -4,11 +4,11 @@ use model::Level::Should;
 use model::Resource;
 use serde_json::{Value, json};
 
-use crate::support::expected_events::Truth;
-use crate::support::watch_follow::{Follower, selected};
+use crate::support::expected_events::ExpectedEvents;
+use crate::support::watch_follow::{Follower, selected_events};
 use judge::decode;
 use suite::api::{JSON, MERGE_PATCH, PROTOBUF, Request};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::watch::WatchOptions;
@@ -72,11 +72,11 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
     change_storage_version(ctx, fruits).await?;
     lives(ctx, fruits, "third").await?;
     let last = ctx.create(fruits, &fruit(fruits, "zz-last", true, true)).await?.rv();
-    let whole = Truth::of(ctx, fruits, last).await?;
+    let whole = ExpectedEvents::of(ctx, fruits, last).await?;
     let prefix = fruits.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let revisions = ctx.recorder(fruits).changes_below(&prefix);
-    let by_label = selected(&revisions, |value| value["metadata"]["labels"]["shelf"] == "top");
-    let by_field = selected(&revisions, |value| value["spec"]["color"] == "red");
+    let by_label = selected_events(&revisions, |value| value["metadata"]["labels"]["shelf"] == "top");
+    let by_field = selected_events(&revisions, |value| value["spec"]["color"] == "red");
     for (place, reader) in readers.iter_mut().enumerate() {
         reader.follow_to(last).await?;
         reader.judge([&whole, &by_label, &by_field][place % 3])?;
@@ -132,8 +132,8 @@ fn versions(stored: &str, more: &Value) -> Value {
     json!([version("v1"), version("v2")])
 }
 
-async fn define(ctx: &Ctx) -> Result<Resource, Stop> {
-    let group = format!("{}.example.org", ctx.slug());
+async fn define(ctx: &Ctx) -> Result<Resource, CheckError> {
+    let group = format!("{}.example.org", ctx.name_prefix());
     let definition = Object::new(&DEFINITIONS, &format!("fruits.{group}")).with(
         "spec",
         json!({
@@ -199,7 +199,7 @@ async fn eventually<F>(ctx: &Ctx, what: &str, mut look: impl FnMut() -> F) -> Ve
 where
     F: Future<Output = anyhow::Result<bool>>,
 {
-    suite::wait::until(what, ctx.limit(30.0), std::time::Duration::from_millis(100), || {
+    suite::wait::until(what, ctx.wait_limit(), std::time::Duration::from_millis(100), || {
         let seen = look();
         async move { Ok(if seen.await? { Ok(()) } else { Err("not yet".to_owned()) }) }
     })
@@ -209,12 +209,12 @@ where
 async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
     const ONLY: &str = PROTOBUF;
     const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "nuts", "Nut").await?;
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "nuts", "Nut").await?;
     ctx.create(&custom, &Object::new(&custom, "a")).await?;
     ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
     let namespace = ctx.namespace().await?;
     for &transport in ctx.transports() {
-        let api = ctx.over(transport)?;
+        let api = ctx.api_over(transport)?;
         for (resource, accept, status, media_type) in [
             (&custom, ONLY, 406, ""),
             (&custom, EITHER, 200, JSON),

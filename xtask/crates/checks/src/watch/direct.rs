@@ -4,11 +4,11 @@
 use anyhow::anyhow;
 use model::Level::Should;
 
-use crate::support::expected_events::{Truth, fail, first_difference, told};
+use crate::support::expected_events::{ExpectedEvents, delivered, fail, first_difference};
 use crate::support::metrics::Metrics;
 use crate::support::page::{sample, with_content};
 use crate::watch::start::{TRANSPORTS, open};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{ENDPOINTS, NAMESPACES};
 use suite::watch::WatchOptions;
@@ -55,11 +55,11 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     }
     ctx.delete(&ENDPOINTS, "a").await?;
     let last = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "last", "0").await?).await?.rv();
-    let truth = Truth::of(ctx, &ENDPOINTS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &ENDPOINTS, last).await?;
     let mut events = 0;
     for mut watch in watches {
-        let seen = watch.read_to(last, ctx.limit(30.0)).await?;
-        if let Some(fault) = first_difference(truth.after(begin), &told(&seen)) {
+        let seen = watch.read_to(last, ctx.event_limit()).await?;
+        if let Some(fault) = first_difference(expected.after(begin), &delivered(&seen)) {
             return Err(fail("a stream from the store", &fault, &seen));
         }
         events += seen.len();
@@ -81,9 +81,9 @@ async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
     // The server creates the first namespaces at its start, before any client creates one, and they are never deleted.
     let there = ctx.stored_all(namespaces, 0).await?;
     let first = there.into_iter().min_by_key(|stored| stored.create_rev);
-    let first = first.ok_or_else(|| Stop::Errored(anyhow!("not exercised: the store holds no namespace")))?;
+    let first = first.ok_or_else(|| CheckError::Errored(anyhow!("not exercised: the store holds no namespace")))?;
     let mut watch = open(ctx, TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
-    let event = watch.next(ctx.limit(30.0)).await?;
+    let event = watch.next(ctx.event_limit()).await?;
     let seen = event.as_ref().map(|event| (event.word().to_owned(), event.frame.rv));
     expect!(
         seen == Some(("ADDED".into(), first.create_rev.cast_unsigned())),

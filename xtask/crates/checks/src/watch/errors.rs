@@ -9,7 +9,7 @@ use crate::support::expected_events::fail;
 use crate::support::page::{sample, with_content};
 use crate::watch::start::{TRANSPORTS, initial_events, open};
 use suite::api::Transport;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS};
 use suite::watch::{Event, Watch, WatchOptions};
@@ -57,7 +57,7 @@ async fn at_the_begin(ctx: &Ctx, transport: Transport, resource: &Resource) -> V
     let mut watch = open(ctx, transport, resource, &options).await?;
     let object = sample(ctx, resource, &format!("late-{}", transport.name().replace('/', "-")), "1").await?;
     ctx.create(resource, &object).await?;
-    let events = watch.read_to_end(ctx.limit(30.0)).await?;
+    let events = watch.read_to_end(ctx.event_limit()).await?;
     ends_with_error(ctx, &watch, &events, 1)
 }
 
@@ -74,12 +74,12 @@ async fn in_the_middle(ctx: &Ctx) -> Verdict {
     let later = ctx.update(&CORE_EVENTS, &with_content(good, "2")).await;
     let mut verdict = Ok(());
     for watch in &mut watches {
-        let events = watch.read_to_end(ctx.limit(30.0)).await;
+        let events = watch.read_to_end(ctx.event_limit()).await;
         verdict = verdict.and_then(|()| ends_with_error(ctx, watch, &events?, 2));
     }
     // Regardless of the verdict: while the key exists, every list of Events fails.
     store.delete(&key).await?;
-    later.map_err(|error| Stop::Errored(anyhow!("the change after the broken one failed: {error:#}")))?;
+    later.map_err(|error| CheckError::Errored(anyhow!("the change after the broken one failed: {error:#}")))?;
     verdict
 }
 

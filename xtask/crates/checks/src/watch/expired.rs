@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::watch::start::{TRANSPORTS, open};
 use suite::api::{Response, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
 use suite::watch::{Event, WatchOptions, summary};
@@ -56,7 +56,7 @@ async fn in_the_cache(ctx: &Ctx) -> Verdict {
     for transport in TRANSPORTS {
         let message = refusal(ctx, transport, &CONFIG_MAPS, first.rv()).await?;
         let now = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned();
-        let edge = edge_of(&message, first.rv()).map_err(Stop::failed)?;
+        let edge = edge_of(&message, first.rv()).map_err(CheckError::failed)?;
         expect!(
             (before.rv()..=now).contains(&edge),
             "the cache says that it begins at {edge}; it was filled after {} and not after {now}",
@@ -97,7 +97,7 @@ async fn in_the_store(ctx: &Ctx) -> Verdict {
 }
 
 /// The message that refuses a watch from `rv` as expired.
-async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, Stop> {
+async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, CheckError> {
     let answer = match ctx.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
         Err(response) => {
             ctx.count("refused as HTTP 410", 1);
@@ -105,12 +105,12 @@ async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) 
         }
         Ok(mut watch) => {
             ctx.count("refused by an ERROR event", 1);
-            let events = watch.read_to_end(ctx.limit(30.0)).await?;
+            let events = watch.read_to_end(ctx.event_limit()).await?;
             Answer::Stream(events, watch.end().cloned())
         }
     };
     let what = format!("a watch of {} from the expired {rv} over {}", resource.plural, transport.name());
-    expired_message(&answer).map_err(|fault| Stop::failed(format!("{what} {fault}")))
+    expired_message(&answer).map_err(|fault| CheckError::failed(format!("{what} {fault}")))
 }
 
 /// A watch from `rv` must be accepted and deliver the next change of the object `name`.
@@ -118,7 +118,7 @@ async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv
     let mut watch = open(ctx, transport, resource, &WatchOptions::after(rv)).await?;
     let object = ctx.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
     let changed = ctx.update(resource, &object).await?;
-    let events = watch.read_to(changed.rv(), ctx.limit(30.0)).await?;
+    let events = watch.read_to(changed.rv(), ctx.event_limit()).await?;
     let last = events.last().map(|event| (event.word().to_owned(), event.frame.rv));
     expect_eq!(last, Some(("MODIFIED".to_owned(), changed.rv())), "the change that a watch from {rv} delivers");
     Ok(())

@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::Instant;
 
-use crate::support::raw_connection::dial;
+use crate::support::raw_connection::connect;
 use crate::support::watch_raw::{Cut, Raw, lines, request, shown};
+use suite::api::overload;
 use suite::api::{JSON, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, config_map};
-use suite::overload;
 use suite::{expect, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -46,14 +46,14 @@ async fn http_framing(ctx: &Ctx) -> Verdict {
     let mut rounds = ctx.rounds("six writes took more than half of the time of each watch");
     loop {
         let round = rounds.next()?;
-        if exchange(ctx, round, ctx.doubled(SHORTEST, round)).await? {
+        if exchange(ctx, round, ctx.round_seconds(SHORTEST, round)).await? {
             return Ok(());
         }
     }
 }
 
 /// One watch over each transport and some changes. False if the changes came too late to expect them on the streams.
-async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, Stop> {
+async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, CheckError> {
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
     let query = format!("resourceVersion={begin}&timeoutSeconds={seconds}");
     let opened = Instant::now();
@@ -67,10 +67,10 @@ async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, Stop> {
     if opened.elapsed() > Duration::from_secs(seconds.into()) / 2 {
         return Ok(false);
     }
-    let limit = Duration::from_secs(seconds.into()) + ctx.limit(30.0);
+    let limit = Duration::from_secs(seconds.into()) + ctx.event_limit();
     let (reads, cut) = tokio::try_join!(socket.read_to_end(limit), http2.read_to_end(limit))?;
-    let (body, chunks) = judge_http1(&head, &socket.bytes, &written).map_err(Stop::failed)?;
-    judge_http2(&http2, &cut, &lines(&body)).map_err(Stop::failed)?;
+    let (body, chunks) = judge_http1(&head, &socket.bytes, &written).map_err(CheckError::failed)?;
+    judge_http2(&http2, &cut, &lines(&body)).map_err(CheckError::failed)?;
     ctx.count("chunks", chunks as u64);
     ctx.count("reads from the socket", reads as u64);
     ctx.count("pieces over HTTP/2", http2.pieces as u64);
@@ -79,7 +79,7 @@ async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, Stop> {
 }
 
 /// Returns the resource versions of the changes, in order.
-async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, Stop> {
+async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, CheckError> {
     let small = |name: &str, text: &str| config_map(&format!("{name}-{round}")).with("data.k", text);
     let large = |letter: &str| small("large", &letter.repeat(LARGE));
     let mut written = Vec::new();
@@ -132,16 +132,16 @@ struct Socket<S> {
 
 impl Socket<()> {
     /// Connects and sends the request.
-    async fn open(ctx: &Ctx, query: &str) -> Result<Socket<impl AsyncRead + Unpin + use<>>, Stop> {
+    async fn open(ctx: &Ctx, query: &str) -> Result<Socket<impl AsyncRead + Unpin + use<>>, CheckError> {
         let what = request(ctx, &CONFIG_MAPS, query).await?;
-        let stream = dial(ctx, &what, "").await?;
+        let stream = connect(ctx, &what, "").await?;
         Ok(Socket { stream, head: String::new(), bytes: Vec::new(), what: what.to_string() })
     }
 }
 
 impl<S: AsyncRead + Unpin> Socket<S> {
     /// Reads the head before the first write: a server that holds the head back until there is an event fails here.
-    async fn read_head(&mut self, limit: Duration) -> Result<(), Stop> {
+    async fn read_head(&mut self, limit: Duration) -> Result<(), CheckError> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(end) = self.bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -152,19 +152,19 @@ impl<S: AsyncRead + Unpin> Socket<S> {
             }
             match tokio::time::timeout_at(deadline, self.read()).await {
                 Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return Err(Stop::failed(format!("{} was closed within the head", self.what))),
-                Ok(Err(stop)) => return Err(stop),
+                Ok(Ok(false)) => return Err(CheckError::failed(format!("{} was closed within the head", self.what))),
+                Ok(Err(error)) => return Err(error),
                 Err(_) => {
                     let seconds = limit.as_secs();
                     let what = format!("{}: no head within {seconds} s, before the first event", self.what);
-                    return Err(Stop::failed(what));
+                    return Err(CheckError::failed(what));
                 }
             }
         }
     }
 
     /// Reads up to the last chunk; returns the number of reads. The connection itself may stay open.
-    async fn read_to_end(&mut self, limit: Duration) -> Result<usize, Stop> {
+    async fn read_to_end(&mut self, limit: Duration) -> Result<usize, CheckError> {
         let deadline = Instant::now() + limit;
         let mut reads = 0;
         while !self.bytes.ends_with(b"\r\n0\r\n\r\n") && &*self.bytes != b"0\r\n\r\n" {
@@ -172,15 +172,15 @@ impl<S: AsyncRead + Unpin> Socket<S> {
                 Ok(Ok(true)) => reads += 1,
                 // The chunks are incomplete: the check reports this when it decodes them.
                 Ok(Ok(false)) => break,
-                Ok(Err(stop)) => return Err(stop),
-                Err(_) => return Err(Stop::TimedOut { what: format!("the last chunk of {}", self.what) }),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(CheckError::TimedOut { what: format!("the last chunk of {}", self.what) }),
             }
         }
         Ok(reads)
     }
 
     /// False at the end of the connection.
-    async fn read(&mut self) -> Result<bool, Stop> {
+    async fn read(&mut self) -> Result<bool, CheckError> {
         let mut buffer = [0; 8192];
         let count = self.stream.read(&mut buffer).await.context("the socket of a watch broke")?;
         self.bytes.extend_from_slice(&buffer[..count]);

@@ -7,7 +7,7 @@ use crate::support::metrics::Metrics;
 use crate::support::watch_forms::{Form, Sent};
 use crate::support::watch_raw::{Raw, shown};
 use suite::api::{Request, Transport};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
 use suite::{expect, here, scenario};
@@ -38,7 +38,7 @@ const COMPRESSES_WATCH_LISTS: &str = "WatchListCompression";
 async fn gzip(ctx: &Ctx) -> Verdict {
     let metrics = Metrics::read(ctx).await?;
     if metrics.gate(COMPRESSES) != Some(true) {
-        return Err(Stop::Skipped { need: format!("the feature gate {COMPRESSES}") });
+        return Err(CheckError::Skipped { need: format!("the feature gate {COMPRESSES}") });
     }
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
     for name in ["a", "b"] {
@@ -49,7 +49,9 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     let list = ctx.send(&accepting(String::new())).await?;
     if list.header("content-encoding") != "gzip" || !list.body.starts_with(&[0x1f, 0x8b]) {
         let seen = list.header("content-encoding");
-        return Err(Stop::Errored(anyhow!("not exercised: a large list came with the Content-Encoding {seen:?}")));
+        return Err(CheckError::Errored(anyhow!(
+            "not exercised: a large list came with the Content-Encoding {seen:?}"
+        )));
     }
     let mut queries = vec![format!("resourceVersion={begin}"), "resourceVersion=0".to_owned()];
     // With this gate the server may compress streaming lists.
@@ -70,17 +72,20 @@ async fn plain(ctx: &Ctx, transport: Transport, request: Request) -> Verdict {
     let mut raw = Raw::send(ctx, transport, request).await?;
     let encoding = raw.headers.get("content-encoding");
     expect!(encoding.is_none(), "{what} has the Content-Encoding {encoding:?}");
-    let deadline = tokio::time::Instant::now() + ctx.limit(30.0);
+    let deadline = tokio::time::Instant::now() + ctx.event_limit();
     let (mut buffer, mut taken, mut seen) = (bytes::BytesMut::new(), 0, 0);
     while seen < 2 {
         if let Some(end) = raw.read_piece(deadline, "two large objects").await? {
-            return Err(Stop::failed(format!("{what} ended ({end:?}) after {seen} events: {}", shown(&raw.bytes))));
+            return Err(CheckError::failed(format!(
+                "{what} ended ({end:?}) after {seen} events: {}",
+                shown(&raw.bytes)
+            )));
         }
         expect!(!raw.bytes.starts_with(&[0x1f, 0x8b]), "{what} is compressed");
         buffer.extend_from_slice(&raw.bytes[taken..]);
         taken = raw.bytes.len();
-        while let Some(line) = Form::Json.cut(&mut buffer).map_err(Stop::failed)? {
-            let sent = Form::Json.read(line).map_err(|fault| Stop::failed(format!("{what}: {fault}")))?;
+        while let Some(line) = Form::Json.cut(&mut buffer).map_err(CheckError::failed)? {
+            let sent = Form::Json.read(line).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
             seen += usize::from(Sent::is_change(&sent));
         }
     }

@@ -8,7 +8,7 @@ use model::history::FrameKind;
 use crate::support::expected_events::fail;
 use crate::support::page::{sample, with_content};
 use crate::watch::start::{TRANSPORTS, open};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
 use suite::watch::WatchOptions;
@@ -40,7 +40,7 @@ const WRITES: usize = 10;
 const SHORTEST: u32 = 9;
 
 async fn bookmark_idle(ctx: &Ctx) -> Verdict {
-    let idle = &ctx.define(&format!("{}.example.org", ctx.slug()), "sleepers", "Sleeper").await?;
+    let idle = &ctx.define(&format!("{}.example.org", ctx.name_prefix()), "sleepers", "Sleeper").await?;
     let only = ctx.create(idle, &sample(ctx, idle, "only", "1").await?).await?;
     let mut last = 0;
     for n in 0..WRITES {
@@ -53,7 +53,7 @@ async fn bookmark_idle(ctx: &Ctx) -> Verdict {
         let mut watch = open(ctx, transport, idle, &WatchOptions::after(bookmark)).await?;
         let before = object.rv();
         object = ctx.update(idle, &with_content(object, transport.name())).await?;
-        let events = watch.read_to(object.rv(), ctx.limit(30.0)).await?;
+        let events = watch.read_to(object.rv(), ctx.event_limit()).await?;
         let seen: Vec<(&str, u64)> = events.iter().map(|event| (event.word(), event.frame.rv)).collect();
         let mut expected = vec![("MODIFIED", object.rv())];
         if before > bookmark {
@@ -70,7 +70,7 @@ async fn bookmark_idle(ctx: &Ctx) -> Verdict {
 }
 
 /// The resource version of a bookmark that is not before `goal`, from streams that begin after `begin`.
-async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> Result<u64, Stop> {
+async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> Result<u64, CheckError> {
     let mut bookmarks = 0;
     let mut rounds = ctx.rounds("no bookmark came on any watch");
     loop {
@@ -79,10 +79,10 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
             Err(missed) if bookmarks == 0 => return Err(missed),
             Err(_) => break,
         };
-        let seconds = ctx.doubled(SHORTEST, round);
+        let seconds = ctx.round_seconds(SHORTEST, round);
         let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
         let transport = TRANSPORTS[usize::from(round % 2 == 1)];
-        let limit = ctx.limit(30.0) + Duration::from_secs(seconds.into());
+        let limit = ctx.event_limit() + Duration::from_secs(seconds.into());
         let events = open(ctx, transport, idle, &options).await?.read_to_end(limit).await?;
         if let Some(odd) = events.iter().find(|event| !matches!(event.frame.kind, FrameKind::Bookmark { .. })) {
             return Err(fail("a watch of an idle resource", &format!("{} came", odd.word()), &events));
@@ -95,7 +95,7 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
             return Ok(reached);
         }
     }
-    Err(Stop::failed(format!(
+    Err(CheckError::failed(format!(
         "{bookmarks} bookmarks of an idle resource, and none reached {goal}, written before them"
     )))
 }

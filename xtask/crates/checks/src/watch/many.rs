@@ -9,12 +9,14 @@ use model::Level::{Extra, Should};
 use model::Resource;
 use model::history::End;
 
-use crate::support::expected_events::{Truth, changes, fail, first_difference, names, sow, while_writing};
+use crate::support::expected_events::{
+    ExpectedEvents, changes, fail, first_difference, names, seed_objects, while_writing,
+};
 use crate::support::metrics::Metrics;
 use crate::support::watch_follow::Follower;
 use crate::watch::start::open;
 use suite::api::Transport;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
 use suite::watch::{Event, WatchOptions};
@@ -82,10 +84,10 @@ const LARGE: usize = 300_000;
 /// … and these the channels of the watcher, at most 100 events each way.
 const SMALL_WRITES: usize = 1500;
 /// The number of writes after which the check asks whether the server has cut the client off.
-const LOOK_EVERY: usize = 50;
+const WRITES_PER_READING: usize = 50;
 
 async fn independent_of_slow(ctx: &Ctx) -> Verdict {
-    let group = format!("{}.example.org", ctx.slug());
+    let group = format!("{}.example.org", ctx.name_prefix());
     let loads = &ctx.define(&group, "loads", "Load").await?;
     let begin = ctx.list(loads, "").await?.rv();
     let slow_reader = ctx.worker("slow").await?;
@@ -94,7 +96,7 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     let mut object = ctx.create(loads, &Object::new(loads, "a")).await?;
     let mut latest = object.rv();
     let mut slowest = Duration::ZERO;
-    let mut all = fast.read_to(latest, ctx.limit(30.0)).await?;
+    let mut all = fast.read_to(latest, ctx.event_limit()).await?;
     let mut cut = false;
     for n in 0..LARGE_WRITES + SMALL_WRITES {
         let padding = if n < LARGE_WRITES { LARGE } else { 0 };
@@ -102,9 +104,9 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
         object = ctx.update(loads, &object.with("spec.text", text)).await?;
         latest = object.rv();
         let written = Instant::now();
-        all.extend(fast.read_to(latest, ctx.limit(30.0)).await?);
+        all.extend(fast.read_to(latest, ctx.event_limit()).await?);
         slowest = slowest.max(written.elapsed());
-        if n >= LARGE_WRITES && n % LOOK_EVERY == 0 && terminated(ctx, &group).await? > 0.0 {
+        if n >= LARGE_WRITES && n % WRITES_PER_READING == 0 && terminated(ctx, &group).await? > 0.0 {
             cut = true;
             break;
         }
@@ -112,23 +114,23 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     ctx.count("events", all.len() as u64);
     ctx.count("longest wait of the other, ms", u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX));
     if slowest > ctx.limit(5.0) {
-        return Err(Stop::failed(format!(
+        return Err(CheckError::failed(format!(
             "next to a watch that is not read another one waited {slowest:.1?} for a change"
         )));
     }
     if !cut {
         let all = LARGE_WRITES + SMALL_WRITES;
-        return Err(Stop::failed(format!("a client that read nothing of {all} changes was not cut off")));
+        return Err(CheckError::failed(format!("a client that read nothing of {all} changes was not cut off")));
     }
-    let truth = Truth::of(ctx, loads, latest).await?;
-    if let Some(fault) = first_difference(truth.after(begin), &changes(&all)) {
+    let expected = ExpectedEvents::of(ctx, loads, latest).await?;
+    if let Some(fault) = first_difference(expected.after(begin), &changes(&all)) {
         return Err(fail("the watch next to a slow one", &fault, &all));
     }
-    let seen = slow.read_to_end(ctx.limit(30.0)).await?;
-    resumes(ctx, loads, &truth, begin, seen, slow.end()).await
+    let seen = slow.read_to_end(ctx.event_limit()).await?;
+    resumes(ctx, loads, &expected, begin, seen, slow.end()).await
 }
 
-async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, Stop> {
+async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, CheckError> {
     let metrics = Metrics::read(ctx).await?;
     Ok(metrics.sum("apiserver_terminated_watchers_total", &[("group", group)]).unwrap_or(0.0))
 }
@@ -137,14 +139,14 @@ async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, Stop> {
 async fn resumes(
     ctx: &Ctx,
     resource: &Resource,
-    truth: &Truth,
+    expected: &ExpectedEvents,
     begin: u64,
     seen: Vec<Event>,
     end: Option<&End>,
 ) -> Verdict {
-    let due = truth.after(begin);
+    let due = expected.after(begin);
     if seen.len() >= due.len() {
-        return Err(Stop::Errored(anyhow!("not exercised: the client that did not read lost nothing")));
+        return Err(CheckError::Errored(anyhow!("not exercised: the client that did not read lost nothing")));
     }
     if let Some(fault) = first_difference(&due[..seen.len()], &changes(&seen)) {
         return Err(fail("the watch that was not read", &fault, &seen));
@@ -156,7 +158,7 @@ async fn resumes(
     let from = seen.last().map_or(begin, |event| event.frame.rv);
     let mut follower = Follower::open(ctx, Transport::Http2, resource, WatchOptions::default(), from).await?;
     follower.follow_to(last).await?;
-    follower.judge(truth)
+    follower.judge(expected)
 }
 
 const WATCHERS: usize = 200;
@@ -168,7 +170,7 @@ const RECONNECTS: usize = 3;
 
 async fn two_hundred(ctx: &Ctx) -> Verdict {
     let names = names(6);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
     let mut clients = Vec::new();
     for n in 0..WATCHERS / EACH {
@@ -182,17 +184,17 @@ async fn two_hundred(ctx: &Ctx) -> Verdict {
         try_join_all(opened).await
     };
     let (last, mut readers) = while_writing(ctx, &names, Duration::from_millis(20), readers).await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     try_join_all(readers.iter_mut().map(|reader| reader.follow_to(last))).await?;
     for reader in &readers {
-        reader.judge(&truth)?;
+        reader.judge(&expected)?;
     }
     ctx.count("watchers", readers.len() as u64);
     Ok(())
 }
 
 /// Reads a few events, closes, and resumes, several times.
-async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, Stop> {
+async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, CheckError> {
     let mut follower = Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?;
     for _ in 0..RECONNECTS {
         let count = ctx.random().usize(1..=MOST);
@@ -219,7 +221,9 @@ async fn burst(ctx: &Ctx) -> Verdict {
     for transport in [Transport::Http1, Transport::Http2, Transport::Http2] {
         readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
     }
-    let [one, two, often] = &mut readers[..] else { return Err(Stop::Errored(anyhow!("expected three readers"))) };
+    let [one, two, often] = &mut readers[..] else {
+        return Err(CheckError::Errored(anyhow!("expected three readers")));
+    };
     let per_writer = updates.div_ceil(WRITERS);
     let until = Instant::now() + ctx.limit(BURST_LIMIT);
     let writers = try_join_all((0..WRITERS).map(|n| write_many(ctx, n, per_writer, until)));
@@ -237,14 +241,14 @@ async fn burst(ctx: &Ctx) -> Verdict {
         often.follow_until(&last, OFTEN),
     )?;
     let last = last.into_inner();
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     for reader in &readers {
-        reader.judge(&truth)?;
+        reader.judge(&expected)?;
         ctx.count("ends", reader.ends.len() as u64);
     }
     ctx.count("writes", written as u64);
     if written < LEAST {
-        return Err(Stop::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are not a burst")));
+        return Err(CheckError::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are not a burst")));
     }
     Ok(())
 }

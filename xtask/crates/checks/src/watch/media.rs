@@ -3,9 +3,9 @@
 use model::Level::Should;
 use serde_json::{Value, json};
 
-use crate::support::compare_with_json::{Reference, beside_json, refused};
+use crate::support::compare_with_json::{Reference, compare_with_json, refused};
 use crate::support::page::difference;
-use crate::support::strip_resource_version::without_resource_version;
+use crate::support::strip_resource_version::strip_resource_version;
 use crate::support::watch_form_stream::Over;
 use crate::support::watch_forms::{Content, Form, Sent};
 use judge::decode;
@@ -78,9 +78,9 @@ pub(super) static CHECKS: &[Check] = &[
 async fn protobuf_frames(ctx: &Ctx) -> Verdict {
     let both = [(Over::Http1, Form::Protobuf), (Over::Http2, Form::Protobuf)];
     tokio::try_join!(
-        beside_json(ctx, &CONFIG_MAPS, &both, same_bytes),
-        beside_json(ctx, &CORE_EVENTS, &both[..1], same_bytes),
-        beside_json(ctx, &LEASES, &both[1..], same_bytes),
+        compare_with_json(ctx, &CONFIG_MAPS, &both, same_bytes),
+        compare_with_json(ctx, &CORE_EVENTS, &both[..1], same_bytes),
+        compare_with_json(ctx, &LEASES, &both[1..], same_bytes),
         refused(ctx, Over::Http1, Form::Protobuf, &CONFIG_MAPS),
         refused(ctx, Over::Http2, Form::Protobuf, &CORE_EVENTS),
     )?;
@@ -96,9 +96,9 @@ async fn table(ctx: &Ctx) -> Verdict {
         (Over::Http2, Form::Table("Object")),
     ];
     tokio::try_join!(
-        beside_json(ctx, &CONFIG_MAPS, &forms, same_row),
-        beside_json(ctx, &CORE_EVENTS, &forms[2..3], same_row),
-        beside_json(ctx, custom, &forms[2..], same_row),
+        compare_with_json(ctx, &CONFIG_MAPS, &forms, same_row),
+        compare_with_json(ctx, &CORE_EVENTS, &forms[2..3], same_row),
+        compare_with_json(ctx, custom, &forms[2..], same_row),
         refused(ctx, Over::Http1, Form::Table(""), &CONFIG_MAPS),
     )?;
     Ok(())
@@ -113,23 +113,23 @@ async fn partial_metadata(ctx: &Ctx) -> Verdict {
         (Over::Http2, Form::MetadataProtobuf),
     ];
     tokio::try_join!(
-        beside_json(ctx, &CONFIG_MAPS, &forms, same_metadata),
-        beside_json(ctx, &CORE_EVENTS, &forms[1..3], same_metadata),
-        beside_json(ctx, custom, &forms[1..3], same_metadata),
+        compare_with_json(ctx, &CONFIG_MAPS, &forms, same_metadata),
+        compare_with_json(ctx, &CORE_EVENTS, &forms[1..3], same_metadata),
+        compare_with_json(ctx, custom, &forms[1..3], same_metadata),
         refused(ctx, Over::Http2, Form::Metadata, &CONFIG_MAPS),
         refused(ctx, Over::Http1, Form::MetadataProtobuf, &CONFIG_MAPS),
     )?;
     Ok(())
 }
 
-async fn custom(ctx: &Ctx) -> Result<model::Resource, suite::check::Stop> {
-    ctx.define(&format!("{}.example.org", ctx.slug()), "shapes", "Shape").await
+async fn custom(ctx: &Ctx) -> Result<model::Resource, suite::check::CheckError> {
+    ctx.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await
 }
 
 /// The object of a protobuf event must be the stored one, except for the resource version.
 pub(crate) fn same_bytes(_: Form, _: usize, reference: &Reference, sent: &Sent) -> Option<String> {
     let Content::Protobuf(value) = &sent.content else { return Some("it is not protobuf".into()) };
-    match without_resource_version(value) {
+    match strip_resource_version(value) {
         Ok(bare) if bare[..] == reference.stored[..] => None,
         Ok(bare) => {
             let at = bare.iter().zip(&*reference.stored).take_while(|(a, b)| a == b).count();
@@ -171,7 +171,7 @@ fn same_metadata(form: Form, _: usize, reference: &Reference, sent: &Sent) -> Op
             let envelope = decode::envelope(value)?;
             Ok(decode::field(&decode::fields(envelope.raw)?, 1).unwrap_or_default().to_vec())
         };
-        let same = metadata(&without_resource_version(value)?)? == metadata(&reference.stored)?;
+        let same = metadata(&strip_resource_version(value)?)? == metadata(&reference.stored)?;
         Ok((!same).then(|| "the bytes of its metadata are not the stored ones".into()))
     };
     read().unwrap_or_else(|fault| Some(format!("{}: {fault}", form.name())))

@@ -10,7 +10,7 @@ use crate::support::watch_forms::Form;
 use crate::support::watch_raw::{Raw, lines};
 use crate::watch::start::{TRANSPORTS, initial_events, open};
 use suite::api::{Request, Transport, query};
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, NAMESPACES, Object};
 use suite::watch::{Event, WatchOptions};
@@ -125,7 +125,7 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
 /// A change: word, namespace, name, resource version.
 type Happened = (&'static str, String, String, u64);
 
-async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Happened>, Stop> {
+async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Happened>, CheckError> {
     let mut history = Vec::new();
     let mut made = Vec::new();
     for (namespace, name) in [(near, "ab"), (far, "a"), (near, "a"), (far, "ab")] {
@@ -148,11 +148,11 @@ async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<
 }
 
 async fn judge(ctx: &Ctx, mut scope: Scope, near: &str, far: &str) -> Verdict {
-    let deadline = tokio::time::Instant::now() + ctx.limit(30.0);
+    let deadline = tokio::time::Instant::now() + ctx.event_limit();
     let last = scope.expected.last().cloned().unwrap_or_default();
     loop {
-        let seen =
-            told(&scope.raw.bytes, near, far).map_err(|fault| Stop::failed(format!("{}: {fault}", scope.what)))?;
+        let seen = events_in(&scope.raw.bytes, near, far)
+            .map_err(|fault| CheckError::failed(format!("{}: {fault}", scope.what)))?;
         let (ours, others): (Vec<String>, Vec<String>) = seen.into_iter().partition(|line| !line.starts_with("other "));
         expect!(scope.is_whole || others.is_empty(), "{} sent {others:?}", scope.what);
         if ours.last() == Some(&last) {
@@ -164,23 +164,23 @@ async fn judge(ctx: &Ctx, mut scope: Scope, near: &str, far: &str) -> Verdict {
         let known = scope.expected.starts_with(&ours);
         expect!(known, "{} sent {ours:?} instead of {:?}", scope.what, scope.expected);
         if let Some(end) = scope.raw.read_piece(deadline, &last).await? {
-            return Err(Stop::failed(format!("{} ended ({end:?}) before {last}", scope.what)));
+            return Err(CheckError::failed(format!("{} ended ({end:?}) before {last}", scope.what)));
         }
     }
 }
 
 /// The complete lines of a body; objects of other namespaces begin with `other`.
-fn told(bytes: &[u8], near: &str, far: &str) -> Result<Vec<String>, String> {
+fn events_in(bytes: &[u8], near: &str, far: &str) -> Result<Vec<String>, String> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for line in lines(whole) {
         let sent = Form::Json.read(bytes::Bytes::copy_from_slice(line))?;
         let object = Object(sent.json().clone());
         let place = object.namespace();
         let other = if place == near || place == far { "" } else { "other " };
-        told.push(format!("{other}{} {place}/{}@{}", sent.word, object.name(), object.rv()));
+        events.push(format!("{other}{} {place}/{}@{}", sent.word, object.name(), object.rv()));
     }
-    Ok(told)
+    Ok(events)
 }
 
 async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
@@ -200,7 +200,7 @@ async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
 const NAMES: [&str; 7] = ["m", "b", "z", "a-b", "ab", "a", "a.b"];
 
 async fn initial_order(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example.org", ctx.slug()), "orders", "Order").await?;
+    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "orders", "Order").await?;
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS, &custom] {
         let mut made = Vec::new();
         for name in NAMES {
@@ -228,7 +228,7 @@ async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, 
     let mut watch = open(ctx, transport, resource, options).await?;
     let mut events: Vec<Event> = Vec::new();
     while events.len() < NAMES.len() {
-        let Some(event) = watch.next(ctx.limit(30.0)).await? else {
+        let Some(event) = watch.next(ctx.event_limit()).await? else {
             return Err(fail("initial events", "the stream ended within them", &events));
         };
         events.push(event);
@@ -245,7 +245,7 @@ async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, 
     }
     let by_rv = events.windows(2).all(|pair| pair[0].frame.rv < pair[1].frame.rv);
     if by_rv {
-        return Err(Stop::Errored(anyhow::anyhow!("not exercised: the objects were written in key order")));
+        return Err(CheckError::Errored(anyhow::anyhow!("not exercised: the objects were written in key order")));
     }
     ctx.count("streams", 1);
     Ok(())
@@ -265,7 +265,10 @@ mod tests {
         };
         let line = |value: Value| format!("{value}\n");
         let text = format!("{}{}{{\"type\":", line(event("n")), line(event("other")));
-        assert_eq!(told(text.as_bytes(), "n", "nx"), Ok(vec!["ADDED n/a@5".into(), "other ADDED other/a@5".into()]));
-        assert!(told(b"7\n", "n", "nx").is_err());
+        assert_eq!(
+            events_in(text.as_bytes(), "n", "nx"),
+            Ok(vec!["ADDED n/a@5".into(), "other ADDED other/a@5".into()])
+        );
+        assert!(events_in(b"7\n", "n", "nx").is_err());
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::expected_events::fail;
 use crate::watch::start::{TRANSPORTS, open};
 use suite::api::{Request, Transport};
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, REPLICATION_CONTROLLERS, config_map};
 use suite::wait::until;
@@ -103,7 +103,7 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
     }
     let last = expected.last().map_or(0, |Expected(_, object)| object.rv());
     for (when, transport, mut watch) in watches {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let events = watch.read_to(last, ctx.event_limit()).await?;
         if let Some(fault) = fault_of(&expected, &events) {
             let what = format!("watch of {} with `{}` over {}", resource.plural, options.query(), transport.name());
             return Err(fail(&format!("{what}, {when}"), &fault, &events));
@@ -115,7 +115,7 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
 }
 
 /// Writes four objects; returns the events that a watch with the selector must send.
-async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, Stop> {
+async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, CheckError> {
     // Never matches: no event.
     let never = subject.write(ctx, "never", None, false, 1).await?;
     // Starts to match twice, changes in between, and is deleted while it matches.
@@ -146,7 +146,7 @@ async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, Stop> {
 
 impl Subject {
     /// Creates the object, or changes the existing one. Returns it as in the server's answer.
-    async fn write(&self, ctx: &Ctx, name: &str, old: Option<Object>, on: bool, n: u32) -> Result<Object, Stop> {
+    async fn write(&self, ctx: &Ctx, name: &str, old: Option<Object>, on: bool, n: u32) -> Result<Object, CheckError> {
         let is_new = old.is_none();
         let mut object = (self.make)(name, old, on, n);
         if self.resource == &*CORE_EVENTS {
@@ -166,18 +166,18 @@ impl Subject {
     }
 }
 
-async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Object, Stop> {
+async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Object, CheckError> {
     let path = format!("{}/status", object_path(resource, ctx.namespace().await?, object.name()));
     Ok(ctx.send(&Request::new(http::Method::PUT, path).json(&object.0)).await?.object()?)
 }
 
 /// Deletes the object; returns the revision of the deletion, which only the store knows.
-async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, Stop> {
+async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, CheckError> {
     // Otherwise a ReplicationController waits for a controller that orphans its Pods.
     ctx.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
     let key = ctx.key(resource, name).await?;
     let recorder = ctx.recorder(resource);
-    until(&format!("the deletion of {key}"), ctx.limit(30.0), Duration::from_millis(20), || async {
+    until(&format!("the deletion of {key}"), ctx.wait_limit(), Duration::from_millis(20), || async {
         let last = recorder.changes_of(&key).pop();
         let deleted = last.filter(|revision| revision.kind == Change::Delete);
         Ok(deleted.map(|revision| revision.rev.cast_unsigned()).ok_or_else(|| "it is still there".to_owned()))

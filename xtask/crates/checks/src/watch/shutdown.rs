@@ -6,10 +6,10 @@ use model::Action;
 use model::Level::Extra;
 use model::history::End;
 
-use crate::support::expected_events::Truth;
+use crate::support::expected_events::ExpectedEvents;
 use crate::support::watch_follow::Follower;
 use crate::watch::start::TRANSPORTS;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
 use suite::watch::WatchOptions;
@@ -59,9 +59,9 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
     again?;
     let graceful = ended?;
     let last = write(ctx, &mut readers, "third").await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     for reader in &readers {
-        reader.judge(&truth)?;
+        reader.judge(&expected)?;
     }
     let broken = graceful.iter().filter(|end| **end != End::Server).count();
     expect!(broken == 0, "with --{FLAG} {broken} of {} watches were cut: {graceful:?}", graceful.len());
@@ -71,7 +71,7 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
 }
 
 /// Makes some changes and waits until every reader has them.
-async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, Stop> {
+async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, CheckError> {
     let object = ctx.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
     ctx.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
     ctx.delete(&CONFIG_MAPS, &format!("a-{phase}")).await?;
@@ -84,10 +84,10 @@ async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u
 }
 
 /// Returns the end of each open stream.
-async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Result<Vec<End>, Stop> {
+async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Result<Vec<End>, CheckError> {
     let mut ends = Vec::new();
     for reader in readers {
-        let end = reader.read_to_end(ctx.limit(30.0)).await?;
+        let end = reader.read_to_end(ctx.event_limit()).await?;
         let how = if end == End::Server { "streams completed" } else { "streams cut" };
         ctx.count(how, 1);
         ends.push(end);

@@ -9,11 +9,11 @@ use model::Resource;
 use model::history::FrameKind;
 
 use crate::support::expected_events::{
-    State, Told, Truth, changes, fail, fault_of_list_then_watch, first_difference, is_even, listed, names, sow,
-    start_of, state_difference, told, while_writing,
+    ExpectedEvent, ExpectedEvents, State, changes, delivered, fail, fault_of_list_then_watch, first_difference,
+    is_even, listed, names, seed_objects, start_of, state_difference, while_writing,
 };
 use suite::api::Transport;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, SECRETS};
 use suite::watch::{Event, Watch, WatchOptions};
@@ -90,13 +90,15 @@ const ROUNDS: usize = 5;
 
 async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
     let names = names(OBJECTS);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let (last, begun) = while_writing(ctx, &names, Duration::ZERO, lists_then_watches(ctx)).await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     for (query, list, mut watch) in begun {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let events = watch.read_to(last, ctx.event_limit()).await?;
         let rv = list.rv();
-        if let Some(fault) = fault_of_list_then_watch(&truth, rv, &listed(ctx, &CONFIG_MAPS, &list), &told(&events)) {
+        if let Some(fault) =
+            fault_of_list_then_watch(&expected, rv, &listed(ctx, &CONFIG_MAPS, &list), &delivered(&events))
+        {
             return Err(fail(&format!("list with `{query}`"), &fault, &events));
         }
         ctx.count("lists", 1);
@@ -105,7 +107,7 @@ async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, Stop> {
+async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.transports() {
@@ -122,15 +124,15 @@ async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watc
 async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
     until_something_matches(ctx).await?;
     let names = names(OBJECTS);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watches_with_a_state(ctx)).await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
-    let even = truth.only(is_even);
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
+    let even = expected.only(is_even);
     for (options, floor, mut watch) in begun {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
-        let expected = if options.labels.is_empty() { &truth } else { &even };
-        match start_of(expected, floor, &told(&events)) {
-            Ok(rv) => ctx.count("initial events", expected.state(rv).len() as u64),
+        let events = watch.read_to(last, ctx.event_limit()).await?;
+        let selected = if options.labels.is_empty() { &expected } else { &even };
+        match start_of(selected, floor, &delivered(&events)) {
+            Ok(rv) => ctx.count("initial events", selected.state(rv).len() as u64),
             Err(fault) => return Err(fail(&format!("watch with `{}`", options.query()), &fault, &events)),
         }
         ctx.count("watches", 1);
@@ -142,7 +144,7 @@ async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
 /// Options, the revision that the first state must have reached, and the watch.
 type Begun = Vec<(WatchOptions, u64, Watch)>;
 
-async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, Stop> {
+async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.transports() {
@@ -171,10 +173,10 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     }
     let first = ctx.create(&SECRETS, &secret("first").with("metadata.labels.first", "yes")).await?;
     let key = ctx.key(&SECRETS, "first").await?;
-    let expected = Told { word: "ADDED".into(), key: key.as_str().into(), rv: first.rv() };
+    let expected = ExpectedEvent { word: "ADDED".into(), key: key.as_str().into(), rv: first.rv() };
     for mut watch in waiting {
-        let events = watch.read_to(first.rv(), ctx.limit(30.0)).await?;
-        if let Some(fault) = first_difference(std::slice::from_ref(&expected), &told(&events)) {
+        let events = watch.read_to(first.rv(), ctx.event_limit()).await?;
+        if let Some(fault) = first_difference(std::slice::from_ref(&expected), &delivered(&events)) {
             return Err(fail("a watch without a match at its start", &fault, &events));
         }
     }
@@ -184,16 +186,16 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
 async fn watch_list(ctx: &Ctx) -> Verdict {
     of_an_idle_resource(ctx).await?;
     let names = names(OBJECTS);
-    sow(ctx, &names).await?;
+    seed_objects(ctx, &names).await?;
     let (last, begun) = while_writing(ctx, &names, Duration::ZERO, watch_lists(ctx)).await?;
-    let truth = Truth::of(ctx, &CONFIG_MAPS, last).await?;
+    let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     for (options, floor, mut watch) in begun {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
+        let events = watch.read_to(last, ctx.event_limit()).await?;
         let what = format!("watch with `{}`", options.query());
-        let rv = end_of_initial_events(&truth, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+        let rv = end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
         let list = ctx.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
         let exact = listed(ctx, &CONFIG_MAPS, &list);
-        if let Some(difference) = state_difference(&exact, &truth.state(rv)) {
+        if let Some(difference) = state_difference(&exact, &expected.state(rv)) {
             let fault = format!("an Exact LIST at the bookmark's {rv} differs: {difference}");
             return Err(fail(&what, &fault, &events));
         }
@@ -204,7 +206,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn watch_lists(ctx: &Ctx) -> Result<Begun, Stop> {
+async fn watch_lists(ctx: &Ctx) -> Result<Begun, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.transports() {
@@ -222,10 +224,11 @@ async fn watch_lists(ctx: &Ctx) -> Result<Begun, Stop> {
 
 /// The watch cache of a type that does not change learns the store's progress only by requesting it.
 async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
-    let idle = ctx.define(&format!("{}.example.org", ctx.slug()), "idlers", "Idler").await?;
+    let idle = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "idlers", "Idler").await?;
     let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
     let key = ctx.key(&idle, "only").await?;
-    let truth = Truth(vec![Told { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
+    let expected =
+        ExpectedEvents(vec![ExpectedEvent { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
     for &transport in ctx.transports() {
         let other = ctx.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
         let written = other.rv();
@@ -233,17 +236,18 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
             let options = WatchOptions { resource_version, ..initial_events() };
             let what = format!("watch of an idle resource with `{}`", options.query());
             let mut watch = open(ctx, transport, &idle, &options).await?;
-            let events = watch.read_until("the end of the initial events", ctx.limit(30.0), is_end_of_initial).await?;
-            end_of_initial_events(&truth, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+            let events =
+                watch.read_until("the end of the initial events", ctx.event_limit(), is_end_of_initial).await?;
+            end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
             ctx.count("watches", 1);
         }
     }
     Ok(())
 }
 
-/// Checks a stream with initial events that goes up to the last change in `truth`. Returns the bookmark's resource
+/// Checks a stream with initial events that goes up to the last change in `expected`. Returns the bookmark's resource
 /// version.
-fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<u64, String> {
+fn end_of_initial_events(expected: &ExpectedEvents, floor: u64, events: &[Event]) -> Result<u64, String> {
     let at = events.iter().position(is_end_of_initial).ok_or("no bookmark ended the initial events")?;
     let (initial, rest) = (&events[..at], &events[at + 1..]);
     let rv = events[at].frame.rv;
@@ -251,18 +255,18 @@ fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<
         return Err(format!("the bookmark is at {rv}, the request asked for {floor} or later"));
     }
     if let Some(later) = initial.iter().find(|event| event.frame.rv > rv) {
-        return Err(format!("the bookmark is at {rv}, but {} came before it", Told::from(later)));
+        return Err(format!("the bookmark is at {rv}, but {} came before it", ExpectedEvent::from(later)));
     }
     if let Some(odd) = initial.iter().find(|event| !event.frame.is_change()) {
-        return Err(format!("{} came before the end of the initial events", Told::from(odd)));
+        return Err(format!("{} came before the end of the initial events", ExpectedEvent::from(odd)));
     }
     if let Some(odd) = rest.iter().find(|event| is_end_of_initial(event) || is_error(event)) {
-        return Err(format!("{} came after the end of the initial events", Told::from(odd)));
+        return Err(format!("{} came after the end of the initial events", ExpectedEvent::from(odd)));
     }
-    if let Some(difference) = state_difference(&truth.state(rv), &replay(initial)?) {
+    if let Some(difference) = state_difference(&expected.state(rv), &replay(initial)?) {
         return Err(format!("the initial events are not the state at the bookmark's {rv}: {difference}"));
     }
-    match first_difference(truth.after(rv), &changes(rest)) {
+    match first_difference(expected.after(rv), &changes(rest)) {
         Some(difference) => Err(format!("after the bookmark at {rv}: {difference}")),
         None => Ok(rv),
     }
@@ -271,14 +275,13 @@ fn end_of_initial_events(truth: &Truth, floor: u64, events: &[Event]) -> Result<
 /// The content of a client's cache after these events. A server may already mix changes into the initial events.
 fn replay(events: &[Event]) -> Result<State, String> {
     let mut state = State::new();
-    for event in events {
-        let told = Told::from(event);
-        let known = state.contains_key(&told.key);
-        match (told.word.as_str(), known) {
-            ("ADDED", false) | ("MODIFIED", true) => state.insert(told.key.clone(), told.rv),
-            ("DELETED", true) => state.remove(&told.key),
-            (_, true) => return Err(format!("{told} for an object that had been sent already")),
-            (_, false) => return Err(format!("{told} for an object that had not been sent")),
+    for event in events.iter().map(ExpectedEvent::from) {
+        let known = state.contains_key(&event.key);
+        match (event.word.as_str(), known) {
+            ("ADDED", false) | ("MODIFIED", true) => state.insert(event.key.clone(), event.rv),
+            ("DELETED", true) => state.remove(&event.key),
+            (_, true) => return Err(format!("{event} for an object that had been sent already")),
+            (_, false) => return Err(format!("{event} for an object that had not been sent")),
         };
     }
     Ok(state)
@@ -301,7 +304,7 @@ pub(crate) fn initial_events() -> WatchOptions {
     WatchOptions { initial_events: true, bookmarks: true, ..WatchOptions::default() }
 }
 
-async fn revision(ctx: &Ctx) -> Result<u64, Stop> {
+async fn revision(ctx: &Ctx) -> Result<u64, CheckError> {
     Ok(ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned())
 }
 
@@ -311,11 +314,11 @@ pub(crate) async fn open(
     transport: Transport,
     resource: &Resource,
     options: &WatchOptions,
-) -> Result<Watch, Stop> {
+) -> Result<Watch, CheckError> {
     let query = options.query();
     ctx.try_watch(transport, resource, options)
         .await?
-        .map_err(|refusal| Stop::failed(format!("watch with `{query}` was refused: {refusal}")))
+        .map_err(|refusal| CheckError::failed(format!("watch with `{query}` was refused: {refusal}")))
 }
 
 #[cfg(test)]
@@ -325,14 +328,14 @@ mod tests {
 
     #[test]
     fn initial_events_are_a_state_and_one_bookmark() {
-        let truth = Truth(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7"));
+        let expected = ExpectedEvents(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7"));
         for (floor, stream, rv) in [
             (5, "ADDED a@5, ADDED b@3, END @5, DELETED b@6, ADDED c@7", 5),
             (0, "ADDED b@3, ADDED a@5, END @5, BOOKMARK @5, DELETED b@6, BOOKMARK @6, ADDED c@7", 5),
             (5, "ADDED a@5, ADDED b@3, DELETED b@6, END @6, ADDED c@7", 6),
             (9, "ADDED a@5, ADDED c@7, END @9", 9),
         ] {
-            assert_eq!(end_of_initial_events(&truth, floor, &events(stream)), Ok(rv), "{stream}");
+            assert_eq!(end_of_initial_events(&expected, floor, &events(stream)), Ok(rv), "{stream}");
         }
         for (floor, stream, why) in [
             (0, "ADDED a@5, ADDED b@3, DELETED b@6, ADDED c@7", "no bookmark"),
@@ -348,7 +351,7 @@ mod tests {
             (0, "ADDED a@5, ADDED b@3, END @5, ADDED c@7", "should be DELETED b@6"),
             (0, "ADDED a@5, ADDED b@3, END @5, MODIFIED a@5, DELETED b@6, ADDED c@7", "seen MODIFIED a@5"),
         ] {
-            let fault = end_of_initial_events(&truth, floor, &events(stream)).expect_err(stream);
+            let fault = end_of_initial_events(&expected, floor, &events(stream)).expect_err(stream);
             assert!(fault.contains(why), "{stream}: {fault}");
         }
     }

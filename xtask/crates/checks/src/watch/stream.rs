@@ -14,7 +14,7 @@ use crate::support::page::difference;
 use crate::support::watch_raw::{Cut, Raw, event_begin, lines, shown};
 use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::Transport;
-use suite::check::{Check, Requirement, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
 use suite::wait::pause;
@@ -81,24 +81,24 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     let options = initial_events().query().replace("watch=true&", "");
     let object = ctx.create(resource, &object).await?;
     let mut changes = Raw::open(ctx, transport, resource, &format!("{options}&{selector}")).await?;
-    changes.read_until("BOOKMARK", ctx.limit(30.0)).await?;
+    changes.read_until("BOOKMARK", ctx.event_limit()).await?;
     let changed = ctx.update(resource, &object.clone().with("metadata.labels.changed", "yes")).await?;
     ctx.delete(resource, &name).await?;
-    changes.read_until("DELETED", ctx.limit(30.0)).await?;
+    changes.read_until("DELETED", ctx.event_limit()).await?;
     let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
-    let cut = refused.read_to_end(ctx.limit(30.0)).await?;
+    let cut = refused.read_to_end(ctx.event_limit()).await?;
     expect_eq!(cut, None, "how the stream of {} over {} ended", resource.plural, transport.name());
     let mut types = Vec::new();
     for line in changes.lines().into_iter().chain(refused.lines()) {
         let word = type_of(line, resource).map_err(|fault| {
-            Stop::failed(format!("{} over {}: {fault}: {}", resource.plural, transport.name(), shown(line)))
+            CheckError::failed(format!("{} over {}: {fault}: {}", resource.plural, transport.name(), shown(line)))
         })?;
         types.push(word);
         ctx.count("events", 1);
     }
     let states = [("ADDED", &object), ("MODIFIED", &changed), ("DELETED", &changed)];
     if let Some(fault) = fault_of_objects(&changes.lines(), &states) {
-        return Err(Stop::failed(format!("{} over {}: {fault}", resource.plural, transport.name())));
+        return Err(CheckError::failed(format!("{} over {}: {fault}", resource.plural, transport.name())));
     }
     // A second bookmark follows within a second or so: on a slow machine it comes before the changes.
     let (bookmarks, others): (Vec<String>, Vec<String>) = types.into_iter().partition(|word| word == "BOOKMARK");
@@ -174,7 +174,7 @@ async fn timeout_seconds(ctx: &Ctx) -> Verdict {
 }
 
 async fn timeouts(ctx: &Ctx, transport: Transport) -> Verdict {
-    let short = ctx.stretched(2);
+    let short = ctx.scaled_seconds(2);
     tokio::try_join!(
         asked_for(ctx, transport, "", short),
         asked_for(ctx, transport, "&timeout=1s", short + 1),
@@ -192,15 +192,18 @@ async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) 
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, query).await?;
     let written = ctx.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
     let was_open = begin.elapsed() < asked / 2;
-    let cut = match raw.read_to_end(asked + ctx.limit(30.0)).await {
-        Err(Stop::TimedOut { .. }) => {
-            return Err(Stop::failed(format!("{what} was still open after {:.1} s", begin.elapsed().as_secs_f64())));
+    let cut = match raw.read_to_end(asked + ctx.event_limit()).await {
+        Err(CheckError::TimedOut { .. }) => {
+            return Err(CheckError::failed(format!(
+                "{what} was still open after {:.1} s",
+                begin.elapsed().as_secs_f64()
+            )));
         }
         cut => cut?,
     };
     let took = begin.elapsed();
     if let Some(fault) = fault_of_end(asked..=asked + ctx.limit(5.0), took, &cut, &raw.bytes) {
-        return Err(Stop::failed(format!("{what} {fault}")));
+        return Err(CheckError::failed(format!("{what} {fault}")));
     }
     // On a very slow machine the write may come too late for the stream.
     if was_open {
@@ -220,7 +223,7 @@ async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) ->
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, &only).await?;
     pause(Duration::from_secs(seconds)).await;
     let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
-    raw.read_until("ADDED", ctx.limit(30.0)).await?;
+    raw.read_until("ADDED", ctx.event_limit()).await?;
     expect!(raw.mentions(&late), "{what} did not deliver the object created after {seconds} s: {}", shown(&raw.bytes));
     ctx.count("streams", 1);
     ctx.count("events", 1);
@@ -242,7 +245,7 @@ async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
         |value: &str| Action::Restart { flags: BTreeMap::from([("min-request-timeout".into(), value.into())]) };
     let default = flag_in(&ctx.log("kube-apiserver")?, "min-request-timeout");
     expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
-    ctx.control("kube-apiserver", restart(&ctx.stretched(SHORTEST).to_string())).await?;
+    ctx.control("kube-apiserver", restart(&ctx.scaled_seconds(SHORTEST).to_string())).await?;
     let verdict = chosen(ctx).await;
     // Also after a failure: other checks use the profile.
     ctx.control("kube-apiserver", restart("")).await?;
@@ -266,14 +269,16 @@ async fn chosen(ctx: &Ctx) -> Verdict {
 }
 
 /// Returns the duration of a watch without parameters.
-async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, Stop> {
-    let shortest = Duration::from_secs(ctx.stretched(SHORTEST).into());
+async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, CheckError> {
+    let shortest = Duration::from_secs(ctx.scaled_seconds(SHORTEST).into());
     let begin = Instant::now();
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, "").await?;
-    let cut = raw.read_to_end(ctx.limit(30.0)).await?;
+    let cut = raw.read_to_end(ctx.event_limit()).await?;
     let took = begin.elapsed();
     match fault_of_end(shortest..=2 * shortest + ctx.limit(2.0), took, &cut, &raw.bytes) {
-        Some(fault) => Err(Stop::failed(format!("a watch without timeoutSeconds over {} {fault}", transport.name()))),
+        Some(fault) => {
+            Err(CheckError::failed(format!("a watch without timeoutSeconds over {} {fault}", transport.name())))
+        }
         None => Ok(took),
     }
 }

@@ -3,10 +3,10 @@
 use model::Level::Extra;
 use model::history::Key;
 
-use crate::support::expected_events::{Told, fail, first_difference, told};
+use crate::support::expected_events::{ExpectedEvent, delivered, fail, first_difference};
 use crate::watch::start::{TRANSPORTS, open};
 use suite::api::Transport;
-use suite::check::{Check, Requires, Stop, Verdict};
+use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
 use suite::watch::WatchOptions;
@@ -59,7 +59,8 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     let mut values = Vec::new();
     for name in NAMES {
         let stored = ctx.must_be_stored(resource, name).await?;
-        values.push(replaced(&stored.value).ok_or_else(|| Stop::failed(format!("{} lacks the text", stored.key)))?);
+        values
+            .push(replaced(&stored.value).ok_or_else(|| CheckError::failed(format!("{} lacks the text", stored.key)))?);
         keys.push(stored.key);
     }
     let store = ctx.store(resource);
@@ -67,22 +68,22 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     let first = store.write_together(&[put(0), put(1), put(2)]).await?.cast_unsigned();
     let second = store.write_together(&[put(0), (&keys[2], None)]).await?.cast_unsigned();
     let last = ctx.create(resource, &crate::support::page::sample(ctx, resource, "last", "1").await?).await?.rv();
-    let told_as = |word: &str, key: &str, rv| Told { word: word.into(), key: Key::from(key), rv };
-    let modified = |at: usize, rv| told_as("MODIFIED", &keys[at], rv);
+    let event_of = |word: &str, key: &str, rv| ExpectedEvent { word: word.into(), key: Key::from(key), rv };
+    let modified = |at: usize, rv| event_of("MODIFIED", &keys[at], rv);
     let expected = [
         modified(0, first),
         modified(1, first),
         modified(2, first),
         modified(0, second),
-        told_as("DELETED", &keys[2], second),
-        told_as("ADDED", &ctx.key(resource, "last").await?, last),
+        event_of("DELETED", &keys[2], second),
+        event_of("ADDED", &ctx.key(resource, "last").await?, last),
     ];
     let from = |rv| WatchOptions::after(rv);
     watches.push((Transport::Http2, open(ctx, Transport::Http2, resource, &from(first)).await?));
     watches.push((Transport::Http1, open(ctx, Transport::Http1, resource, &from(second)).await?));
     for ((transport, mut watch), skipped) in watches.into_iter().zip([0, 0, 3, 5]) {
-        let events = watch.read_to(last, ctx.limit(30.0)).await?;
-        let mut seen = told(&events);
+        let events = watch.read_to(last, ctx.event_limit()).await?;
+        let mut seen = delivered(&events);
         // The order within one revision is not guaranteed.
         seen.sort_by(|a, b| (a.rv, &a.key).cmp(&(b.rv, &b.key)));
         let in_order = events.is_sorted_by_key(|event| event.frame.rv);

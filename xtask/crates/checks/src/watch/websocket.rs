@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use model::Level::Should;
 use model::history::End;
 
-use crate::support::compare_with_json::{Reference, beside_json, refused};
+use crate::support::compare_with_json::{Reference, compare_with_json, refused};
 use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Form, Sent};
 use crate::support::websocket::Message;
@@ -38,8 +38,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 async fn websocket(ctx: &Ctx) -> Verdict {
     let forms = [(Over::WebSocket, Form::Json), (Over::WebSocket, Form::Protobuf), (Over::Http1, Form::Json)];
     tokio::try_join!(
-        beside_json(ctx, &CONFIG_MAPS, &forms, same_message),
-        beside_json(ctx, &CORE_EVENTS, &forms[..1], same_message),
+        compare_with_json(ctx, &CONFIG_MAPS, &forms, same_message),
+        compare_with_json(ctx, &CORE_EVENTS, &forms[..1], same_message),
         refused(ctx, Over::WebSocket, Form::Json, &CONFIG_MAPS),
         refused(ctx, Over::WebSocket, Form::Protobuf, &CONFIG_MAPS),
         ends_in_time(ctx),
@@ -60,10 +60,10 @@ const CLOCKS: Duration = Duration::from_millis(50);
 async fn ends_in_time(ctx: &Ctx) -> Verdict {
     let begin = Instant::now();
     let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
-    let seconds = ctx.stretched(2);
+    let seconds = ctx.scaled_seconds(2);
     let (asked, query) = (Duration::from_secs(seconds.into()), format!("&timeoutSeconds={seconds}"));
     let mut stream = FormStream::open(ctx, Over::WebSocket, Form::Json, &CONFIG_MAPS, Some(now), &query).await?;
-    let end = stream.read_to_end(ctx.limit(30.0) + asked).await?;
+    let end = stream.read_to_end(ctx.event_limit() + asked).await?;
     let took = begin.elapsed();
     if end != End::Server {
         return Err(stream.fail(&format!("after timeoutSeconds={seconds} the end was {end:?}")));

@@ -1,4 +1,4 @@
-//! Accounts of a correct server under faults, for the tests of the judge. They come from a separate simulation.
+//! Histories of a correct server under faults, for the tests of the judge. They come from a separate simulation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use model::history::{Change, Frame, FrameKind, Key, Revision};
 
-use super::{Account, Begin, Fate, Leg, Life, Read, Write, id_text};
+use super::{Begin, FaultHistory, Read, WatchSegment, Watcher, Write, WriteResult, id_text};
 
 const PREFIX: &str = "/registry/configmaps/ns/";
 const STEPS: usize = 120;
@@ -14,17 +14,17 @@ const KEYS: usize = 6;
 const WATCHERS: usize = 3;
 
 /// A workload whose writes are answered, refused or lost, and whose watchers are disconnected at random moments.
-pub(super) fn account(seed: u64) -> Account {
+pub(super) fn history(seed: u64) -> FaultHistory {
     let mut world = World { random: Rng::with_seed(seed), rev: 10, now: 100, ..World::default() };
     for step in 0..STEPS {
         world.step(step);
     }
     world.put("marker", "marker".into(), 0, true);
     let marker = Key::from(format!("{PREFIX}marker"));
-    world.account.markers.push(marker);
-    world.account.end = world.live.clone();
-    world.account.lives = (0..WATCHERS).map(|number| world.life(number)).collect();
-    world.account
+    world.history.markers.push(marker);
+    world.history.end = world.live.clone();
+    world.history.watchers = (0..WATCHERS).map(|number| world.watcher(number)).collect();
+    world.history
 }
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct World {
     rev: u64,
     now: u64,
     live: BTreeMap<Key, u64>,
-    account: Account,
+    history: FaultHistory,
 }
 
 impl World {
@@ -47,11 +47,11 @@ impl World {
         self.now += 10;
         if self.random.u8(..4) == 0 {
             let read = Read { client: "r".into(), key: key.clone(), called: self.now, rv: there };
-            self.account.reads.push(read);
+            self.history.reads.push(read);
         }
         match (self.random.u8(..10), there) {
-            (0, _) => self.attempt(id, key, there.unwrap_or(0) + 1000, Fate::Refused),
-            (1, _) => self.attempt(id, key, there.unwrap_or(0), Fate::Unknown),
+            (0, _) => self.attempt(id, key, there.unwrap_or(0) + 1000, WriteResult::Refused),
+            (1, _) => self.attempt(id, key, there.unwrap_or(0), WriteResult::Unknown),
             (2..5, Some(rv)) => self.delete(id, key, rv),
             (_, there) => {
                 let known = self.random.u8(..8) > 0;
@@ -61,9 +61,9 @@ impl World {
     }
 
     /// A write without an effect.
-    fn attempt(&mut self, id: String, key: Key, based_on: u64, fate: Fate) {
+    fn attempt(&mut self, id: String, key: Key, based_on: u64, result: WriteResult) {
         let (called, returned) = (self.now, self.now + 5);
-        self.account.writes.push(Write {
+        self.history.writes.push(Write {
             client: "w".into(),
             id,
             key,
@@ -71,7 +71,7 @@ impl World {
             based_on,
             called,
             returned,
-            fate,
+            result,
         });
     }
 
@@ -79,15 +79,15 @@ impl World {
         let key = Key::from(format!("{PREFIX}{name}"));
         self.rev += 1;
         let value = format!("k8s {} rest", id_text(&id));
-        self.attempt(id, key.clone(), based_on, if known { Fate::Done(self.rev) } else { Fate::Unknown });
+        self.attempt(id, key.clone(), based_on, if known { WriteResult::Done(self.rev) } else { WriteResult::Unknown });
         self.record(&key, Change::Put, based_on, value.as_bytes());
         self.live.insert(key, self.rev);
     }
 
     fn delete(&mut self, id: String, key: Key, based_on: u64) {
         self.rev += 1;
-        self.attempt(id, key.clone(), based_on, Fate::Done(0));
-        if let Some(write) = self.account.writes.last_mut() {
+        self.attempt(id, key.clone(), based_on, WriteResult::Done(0));
+        if let Some(write) = self.history.writes.last_mut() {
             write.kind = Change::Delete;
         }
         self.record(&key, Change::Delete, based_on, b"");
@@ -95,7 +95,7 @@ impl World {
     }
 
     fn record(&mut self, key: &Key, kind: Change, prev: u64, value: &[u8]) {
-        self.account.revisions.push(Revision {
+        self.history.revisions.push(Revision {
             at: self.now,
             rev: self.rev.cast_signed(),
             key: Key::clone(key),
@@ -109,8 +109,8 @@ impl World {
     }
 
     /// Disconnected at random; continues from its last resource version, or with a list after an error.
-    fn life(&mut self, number: usize) -> Life {
-        let mut legs = Vec::new();
+    fn watcher(&mut self, number: usize) -> Watcher {
+        let mut segments = Vec::new();
         let mut at = self.random.u64(0..40);
         let mut begin = self.list(at);
         loop {
@@ -131,9 +131,9 @@ impl World {
                 let error = FrameKind::Error { code: 410, reason: "Expired".into(), message: String::new() };
                 frames.push(frame_of(error, "", 0));
             }
-            legs.push(Leg { begin, frames });
+            segments.push(WatchSegment { begin, frames });
             if done {
-                return Life { client: format!("watcher-{number}"), prefix: Key::from(PREFIX), legs };
+                return Watcher { client: format!("watcher-{number}"), prefix: Key::from(PREFIX), segments };
             }
             if expired {
                 at = self.random.u64(at..=self.rev);
@@ -147,7 +147,7 @@ impl World {
     /// The list at `rv`. It is sent before anything was acknowledged.
     fn list(&self, rv: u64) -> Begin {
         let mut state = BTreeMap::new();
-        for revision in self.account.revisions.iter().filter(|revision| revision.rev.cast_unsigned() <= rv) {
+        for revision in self.history.revisions.iter().filter(|revision| revision.rev.cast_unsigned() <= rv) {
             match revision.kind {
                 Change::Put => state.insert(revision.key.clone(), revision.rev.cast_unsigned()),
                 Change::Delete => state.remove(&revision.key),
@@ -157,7 +157,7 @@ impl World {
     }
 
     fn after(&self, rv: u64) -> Vec<Frame> {
-        let later = self.account.revisions.iter().filter(|revision| revision.rev.cast_unsigned() > rv);
+        let later = self.history.revisions.iter().filter(|revision| revision.rev.cast_unsigned() > rv);
         let frames = later.map(|revision| {
             let kind = match (revision.kind, revision.prev_rev) {
                 (Change::Delete, _) => FrameKind::Deleted,

@@ -1,11 +1,11 @@
 //! Decides whether a fault broke a promise: compares what the clients of a workload wrote, read and received while
 //! servers were killed, stopped or disconnected with what the store recorded.
 //!
-//! A watching client continues through faults: its life is a list of watches. Each watch continues from the last
-//! resource version of the one before, or from a new list after a 410. The whole life must be the store's history; only
-//! events that a list replaced may be missing. A write without an answer may have been applied once, or not at all.
+//! A watcher continues through faults with one watch after the other: its segments. Each segment continues from the last
+//! resource version of the one before, or from a new list after a 410. All segments together must be the store's history;
+//! only events that a list replaced may be missing. A write without an answer may have been applied once, or not at all.
 
-mod lives;
+mod watchers;
 mod writes;
 
 #[cfg(test)]
@@ -22,14 +22,14 @@ use super::{Findings, Judgement, Violation};
 
 /// The complete record of a workload under a fault.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
-    /// What the store recorded below the prefixes of the lives, in order. These prefixes were empty before.
+pub struct FaultHistory {
+    /// What the store recorded below the prefixes of the watchers, in order. These prefixes were empty before.
     pub revisions: Vec<Revision>,
     /// The result of a Range below these prefixes at the end: keys and their revisions.
     pub end: BTreeMap<Key, u64>,
     pub writes: Vec<Write>,
     pub reads: Vec<Read>,
-    pub lives: Vec<Life>,
+    pub watchers: Vec<Watcher>,
     /// Keys written last, one below each prefix: every watcher must have seen the marker of its prefix.
     pub markers: Vec<Key>,
 }
@@ -45,12 +45,12 @@ pub struct Write {
     pub based_on: u64,
     pub called: Micros,
     pub returned: Micros,
-    pub fate: Fate,
+    pub result: WriteResult,
 }
 
 /// What the client knows about the result of its write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum WriteResult {
     /// Acknowledged with this resource version; 0 if the answer carries none, as that of a delete.
     Done(u64),
     /// Answered with a refusal: the write has no effect, now or later.
@@ -71,16 +71,16 @@ pub struct Read {
 
 /// A client that watches one collection from the beginning to its marker.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Life {
+pub struct Watcher {
     pub client: String,
     /// With a trailing slash.
     pub prefix: Key,
-    pub legs: Vec<Leg>,
+    pub segments: Vec<WatchSegment>,
 }
 
-/// A part of a life: how it began, and the frames of one watch from there.
+/// One watch of a watcher: how it began, and its frames.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Leg {
+pub struct WatchSegment {
     pub begin: Begin,
     pub frames: Vec<Frame>,
 }
@@ -116,35 +116,35 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
 
 /// No acknowledged write is lost, no write appears twice, no read shows an old state, and every watcher saw every
 /// change or had to list again. The caller decides from the counts whether enough was exercised for a verdict.
-pub fn judge_account(account: &Account) -> Judgement {
+pub fn judge_fault_history(history: &FaultHistory) -> Judgement {
     let mut findings = Findings::default();
-    findings.count("revisions", account.revisions.len() as u64);
-    recorded(&mut findings, account);
+    findings.count("revisions", history.revisions.len() as u64);
+    recorded(&mut findings, history);
     // Nothing can be compared with a record that is inconsistent in itself.
     if findings.0.violations.is_empty() {
-        writes::judge(&mut findings, account);
-        lives::judge(&mut findings, account);
+        writes::judge(&mut findings, history);
+        watchers::judge(&mut findings, history);
     }
     findings.judgement()
 }
 
 /// The revisions of the record must rise, follow from each other, and lead to what the store holds at the end. A store
 /// that forgot an acknowledged write, or used a revision twice, ends in another state than the recorded one.
-fn recorded(findings: &mut Findings, account: &Account) {
+fn recorded(findings: &mut Findings, history: &FaultHistory) {
     let mut state: BTreeMap<&Key, u64> = BTreeMap::new();
     let mut previous = 0;
-    for revision in &account.revisions {
+    for revision in &history.revisions {
         let rev = unsigned(revision.rev);
         if rev <= previous {
             findings.add(Violation::plain(format!("the store gave revision {rev} after {previous}")));
         }
         previous = rev;
         let before = state.get(&revision.key).copied().unwrap_or(0);
-        let told = unsigned(revision.prev_rev);
+        let named_prev = unsigned(revision.prev_rev);
         // It is also 0 if the previous value is compacted.
-        if told != before && told != 0 {
+        if named_prev != before && named_prev != 0 {
             let message = format!(
-                "revision {rev} of {}: the store names {told} as the revision before it, not {before}",
+                "revision {rev} of {}: the store names {named_prev} as the revision before it, not {before}",
                 revision.key
             );
             findings.add(Violation::plain(message));
@@ -154,7 +154,7 @@ fn recorded(findings: &mut Findings, account: &Account) {
             Change::Delete => state.remove(&revision.key),
         };
     }
-    let end: BTreeMap<&Key, u64> = account.end.iter().map(|(key, rev)| (key, *rev)).collect();
+    let end: BTreeMap<&Key, u64> = history.end.iter().map(|(key, rev)| (key, *rev)).collect();
     for (key, rev) in state.iter().filter(|(key, rev)| end.get(*key) != Some(rev)) {
         let there = end.get(key).map_or("nothing".to_owned(), |rev| format!("revision {rev}"));
         findings.add(Violation::plain(format!("the store had {key} at {rev}; at the end it has {there}")));

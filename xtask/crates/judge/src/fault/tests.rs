@@ -1,120 +1,127 @@
-//! Good accounts are accepted; each corruption of one is refused.
+//! Good histories are accepted; each corruption of one is refused.
 
 use std::sync::Arc;
 
 use fastrand::Rng;
 use model::history::FrameKind;
 
-use super::generate::account;
+use super::generate::history;
 use super::*;
 
-/// Changes one thing; None if the account has nothing to change.
-type Corruption = (&'static str, fn(&mut Account, &mut Rng) -> Option<()>);
+/// Changes one thing; None if the history has nothing to change.
+type Corruption = (&'static str, fn(&mut FaultHistory, &mut Rng) -> Option<()>);
 
 const CORRUPTIONS: &[Corruption] = &[
-    ("lose an acknowledged write", |account, random| {
-        let put = random.choice(done(account))?;
-        let key = account.writes[put].key.clone();
-        let rev = effect(account, put)?;
-        account.revisions.retain(|revision| revision.rev != rev);
-        account.end.remove(&key);
+    ("lose an acknowledged write", |history, random| {
+        let put = random.choice(done(history))?;
+        let key = history.writes[put].key.clone();
+        let rev = effect(history, put)?;
+        history.revisions.retain(|revision| revision.rev != rev);
+        history.end.remove(&key);
         Some(())
     }),
-    ("acknowledge another revision", |account, random| {
-        let put = random.choice(done(account))?;
-        let Fate::Done(rv) = &mut account.writes[put].fate else { return None };
+    ("acknowledge another revision", |history, random| {
+        let put = random.choice(done(history))?;
+        let WriteResult::Done(rv) = &mut history.writes[put].result else { return None };
         *rv += 1;
         Some(())
     }),
-    ("apply a refused write", |account, random| {
-        let put = random.choice(done(account))?;
-        account.writes[put].fate = Fate::Refused;
+    ("apply a refused write", |history, random| {
+        let put = random.choice(done(history))?;
+        history.writes[put].result = WriteResult::Refused;
         Some(())
     }),
-    ("apply a write twice", |account, random| {
-        let put = random.choice(done(account))?;
-        let rev = effect(account, put)?;
-        let later = account.revisions.iter().position(|r| r.rev > rev && r.kind == Change::Put)?;
-        let value = account.revisions.iter().find(|r| r.rev == rev)?.value.clone();
-        account.revisions[later].key = account.writes[put].key.clone();
-        account.revisions[later].value = value;
+    ("apply a write twice", |history, random| {
+        let put = random.choice(done(history))?;
+        let rev = effect(history, put)?;
+        let later = history.revisions.iter().position(|r| r.rev > rev && r.kind == Change::Put)?;
+        let value = history.revisions.iter().find(|r| r.rev == rev)?.value.clone();
+        history.revisions[later].key = history.writes[put].key.clone();
+        history.revisions[later].value = value;
         Some(())
     }),
-    ("write without a request", |account, random| {
-        let place = random.usize(..account.revisions.len());
-        let revision = &mut account.revisions[place];
+    ("write without a request", |history, random| {
+        let place = random.usize(..history.revisions.len());
+        let revision = &mut history.revisions[place];
         (revision.kind == Change::Put).then_some(())?;
         revision.value = Arc::from(id_text("stranger").as_bytes());
         Some(())
     }),
-    ("ignore a precondition", |account, random| {
-        let put = random.choice(done(account))?;
-        account.writes[put].based_on += 1;
+    ("ignore a precondition", |history, random| {
+        let put = random.choice(done(history))?;
+        history.writes[put].based_on += 1;
         Some(())
     }),
-    ("acknowledge out of order", |account, random| {
-        let put = random.choice(done(account))?;
-        let later = account.writes.iter().map(|write| write.returned).max()?;
-        (put + 1 < account.writes.len() - 3).then_some(())?;
-        account.writes[put].called = later + 10;
+    ("acknowledge out of order", |history, random| {
+        let put = random.choice(done(history))?;
+        let later = history.writes.iter().map(|write| write.returned).max()?;
+        (put + 1 < history.writes.len() - 3).then_some(())?;
+        history.writes[put].called = later + 10;
         Some(())
     }),
-    ("forget at the end", |account, _| account.end.pop_first().map(drop)),
-    ("have more at the end", |account, _| {
-        account.end.insert(Key::from("/registry/configmaps/ns/other"), 3);
+    ("forget at the end", |history, _| history.end.pop_first().map(drop)),
+    ("have more at the end", |history, _| {
+        history.end.insert(Key::from("/registry/configmaps/ns/other"), 3);
         Some(())
     }),
-    ("read the past", |account, random| {
-        let place = random.usize(..account.reads.len());
-        let Read { key, rv, .. } = &mut account.reads[place];
+    ("read the past", |history, random| {
+        let place = random.usize(..history.reads.len());
+        let Read { key, rv, .. } = &mut history.reads[place];
         *rv = match rv {
             Some(rv) => {
-                account.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < *rv).map(|r| unsigned(r.rev))
+                history.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < *rv).map(|r| unsigned(r.rev))
             }
             None => Some(5),
         };
         // Skip an absence: the key may have been absent at some time after the read.
         rv.is_some().then_some(())
     }),
-    ("drop an event", |account, random| frame(account, random, |frames, at| drop(frames.remove(at)))),
-    ("repeat an event", |account, random| {
-        frame(account, random, |frames, at| frames.insert(at + 1, frames[at].clone()))
+    ("drop an event", |history, random| frame(history, random, |frames, at| drop(frames.remove(at)))),
+    ("repeat an event", |history, random| {
+        frame(history, random, |frames, at| frames.insert(at + 1, frames[at].clone()))
     }),
-    ("swap events", |account, random| frame(account, random, |frames, at| frames.swap(at, at + 1))),
-    ("change a type", |account, random| {
-        frame(account, random, |frames, at| {
+    ("swap events", |history, random| frame(history, random, |frames, at| frames.swap(at, at + 1))),
+    ("change a type", |history, random| {
+        frame(history, random, |frames, at| {
             frames[at].kind = if frames[at].kind == FrameKind::Added { FrameKind::Deleted } else { FrameKind::Added };
         })
     }),
-    ("change a resource version", |account, random| frame(account, random, |frames, at| frames[at].rv += 1000)),
-    ("raise a bookmark", |account, _| {
-        let mut frames = account.lives.iter_mut().flat_map(|life| &mut life.legs).flat_map(|leg| &mut leg.frames);
+    ("change a resource version", |history, random| frame(history, random, |frames, at| frames[at].rv += 1000)),
+    ("raise a bookmark", |history, _| {
+        let mut frames = history
+            .watchers
+            .iter_mut()
+            .flat_map(|watcher| &mut watcher.segments)
+            .flat_map(|segment| &mut segment.frames);
         let bookmark = frames.find(|frame| matches!(frame.kind, FrameKind::Bookmark { .. }))?;
         bookmark.rv += 1000;
         Some(())
     }),
-    ("skip over a seam", |account, _| {
-        let legs = account.lives.iter_mut().flat_map(|life| &mut life.legs);
-        let mut resumed = legs.filter(|leg| matches!(leg.begin, Begin::Resumed { .. }) && leg.frames.len() > 1);
-        resumed.next().map(|leg| drop(leg.frames.remove(0)))
+    ("skip over a seam", |history, _| {
+        let segments = history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments);
+        let mut resumed =
+            segments.filter(|segment| matches!(segment.begin, Begin::Resumed { .. }) && segment.frames.len() > 1);
+        resumed.next().map(|segment| drop(segment.frames.remove(0)))
     }),
-    ("repeat over a seam", |account, _| {
-        let resumed = |leg: &Leg| matches!(leg.begin, Begin::Resumed { .. });
-        let life = account.lives.iter_mut().find(|life| life.legs.get(1).is_some_and(resumed))?;
-        let last = life.legs[0].frames.iter().rfind(|frame| frame.is_change())?.clone();
-        life.legs[1].frames.insert(0, last);
+    ("repeat over a seam", |history, _| {
+        let resumed = |segment: &WatchSegment| matches!(segment.begin, Begin::Resumed { .. });
+        let watcher = history.watchers.iter_mut().find(|watcher| watcher.segments.get(1).is_some_and(resumed))?;
+        let last = watcher.segments[0].frames.iter().rfind(|frame| frame.is_change())?.clone();
+        watcher.segments[1].frames.insert(0, last);
         Some(())
     }),
-    ("list a state that never was", |account, _| {
-        let begins = account.lives.iter_mut().flat_map(|life| &mut life.legs).map(|leg| &mut leg.begin);
+    ("list a state that never was", |history, _| {
+        let begins =
+            history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments).map(|segment| &mut segment.begin);
         let mut lists = begins.filter_map(|begin| match begin {
             Begin::Listed { items, .. } if !items.is_empty() => Some(items),
             _ => None,
         });
         lists.next().and_then(Vec::pop).map(drop)
     }),
-    ("list the past", |account, _| {
-        let begins = account.lives.iter_mut().flat_map(|life| &mut life.legs).map(|leg| &mut leg.begin);
+    ("list the past", |history, _| {
+        let begins =
+            history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments).map(|segment| &mut segment.begin);
         let mut lists = begins.filter_map(|begin| match begin {
             Begin::Listed { called, rv, .. } if *rv < 100 => Some(called),
             _ => None,
@@ -122,88 +129,95 @@ const CORRUPTIONS: &[Corruption] = &[
         *lists.next()? = 1_000_000;
         Some(())
     }),
-    ("lose an acknowledged deletion", |account, random| {
-        let deletes = account.writes.iter().filter(|write| write.kind == Change::Delete && write.fate == Fate::Done(0));
+    ("lose an acknowledged deletion", |history, random| {
+        let deletes =
+            history.writes.iter().filter(|write| write.kind == Change::Delete && write.result == WriteResult::Done(0));
         let (key, based_on) = random.choice(deletes.collect::<Vec<_>>()).map(|w| (w.key.clone(), w.based_on))?;
-        let there = account.revisions.iter().position(|r| r.key == key && unsigned(r.rev) == based_on)?;
-        let gone = (there..account.revisions.len()).find(|r| account.revisions[*r].key == key && *r > there)?;
-        account.revisions.remove(gone);
+        let there = history.revisions.iter().position(|r| r.key == key && unsigned(r.rev) == based_on)?;
+        let gone = (there..history.revisions.len()).find(|r| history.revisions[*r].key == key && *r > there)?;
+        history.revisions.remove(gone);
         Some(())
     }),
-    ("show another key", |account, random| {
-        frame(account, random, |frames, at| frames[at].key = Key::from("/registry/configmaps/ns/other"))
+    ("show another key", |history, random| {
+        frame(history, random, |frames, at| frames[at].key = Key::from("/registry/configmaps/ns/other"))
     }),
-    ("show an unknown event type", |account, random| {
-        frame(account, random, |frames, at| frames[at].kind = FrameKind::Unknown { name: "CHANGED".into() })
+    ("show an unknown event type", |history, random| {
+        frame(history, random, |frames, at| frames[at].kind = FrameKind::Unknown { name: "CHANGED".into() })
     }),
-    ("show a bookmark before the event that it covers", |account, random| {
-        frame(account, random, |frames, at| {
+    ("show a bookmark before the event that it covers", |history, random| {
+        frame(history, random, |frames, at| {
             let bookmark = Frame { kind: FrameKind::Bookmark { end_of_initial: false }, ..frames[at].clone() };
             frames.insert(at, bookmark);
         })
     }),
-    ("show a bookmark behind an event", |account, random| {
-        frame(account, random, |frames, at| {
+    ("show a bookmark behind an event", |history, random| {
+        frame(history, random, |frames, at| {
             let kind = FrameKind::Bookmark { end_of_initial: false };
             frames.insert(at + 1, Frame { kind, rv: frames[at].rv - 1, ..frames[at].clone() });
         })
     }),
-    ("go on after an ERROR", |account, random| {
-        frame(account, random, |frames, at| {
+    ("go on after an ERROR", |history, random| {
+        frame(history, random, |frames, at| {
             let kind = FrameKind::Error { code: 500, reason: String::new(), message: String::new() };
             frames.insert(at, Frame { kind, ..frames[at].clone() });
         })
     }),
-    ("list again although nothing expired", |account, _| {
-        let calm = |leg: &Leg| leg.frames.iter().all(|frame| !matches!(frame.kind, FrameKind::Error { .. }));
-        let legs = account.lives.iter_mut().map(|life| &mut life.legs);
-        let mut pairs = legs.filter_map(|legs| {
-            let at = (1..legs.len()).find(|at| calm(&legs[at - 1]))?;
-            Some(&mut legs[at])
+    ("list again although nothing expired", |history, _| {
+        let calm =
+            |segment: &WatchSegment| segment.frames.iter().all(|frame| !matches!(frame.kind, FrameKind::Error { .. }));
+        let segments = history.watchers.iter_mut().map(|watcher| &mut watcher.segments);
+        let mut pairs = segments.filter_map(|segments| {
+            let at = (1..segments.len()).find(|at| calm(&segments[at - 1]))?;
+            Some(&mut segments[at])
         });
         pairs.next()?.begin = Begin::Listed { called: 0, rv: 1_000_000, items: Vec::new() };
         Some(())
     }),
-    ("never show the marker", |account, random| {
-        let life = random.usize(..account.lives.len());
-        let legs = &mut account.lives[life].legs;
-        let last = legs.last_mut()?;
+    ("never show the marker", |history, random| {
+        let watcher = random.usize(..history.watchers.len());
+        let segments = &mut history.watchers[watcher].segments;
+        let last = segments.last_mut()?;
         last.frames.pop();
         while last.frames.pop_if(|frame| !frame.is_change()).is_some() {}
         last.frames.pop();
-        (legs.iter().flat_map(|leg| &leg.frames).all(|frame| !frame.key.ends_with("marker"))).then_some(())
+        (segments.iter().flat_map(|segment| &segment.frames).all(|frame| !frame.key.ends_with("marker"))).then_some(())
     }),
 ];
 
 /// Acknowledged puts that are not the marker.
-fn done(account: &Account) -> Vec<usize> {
-    let puts = account.writes.iter().enumerate().filter(|(_, write)| matches!(write.fate, Fate::Done(1..)));
+fn done(history: &FaultHistory) -> Vec<usize> {
+    let puts = history.writes.iter().enumerate().filter(|(_, write)| matches!(write.result, WriteResult::Done(1..)));
     puts.filter(|(_, write)| write.id != "marker").map(|(place, _)| place).collect()
 }
 
-fn effect(account: &Account, put: usize) -> Option<i64> {
-    let id = account.writes[put].id.as_str();
-    account.revisions.iter().find(|revision| id_in(&revision.value) == Some(id)).map(|revision| revision.rev)
+fn effect(history: &FaultHistory, put: usize) -> Option<i64> {
+    let id = history.writes[put].id.as_str();
+    history.revisions.iter().find(|revision| id_in(&revision.value) == Some(id)).map(|revision| revision.rev)
 }
 
 /// Changes frames of a watch at an event that another event follows.
-fn frame(account: &mut Account, random: &mut Rng, change: fn(&mut Vec<Frame>, usize)) -> Option<()> {
-    let life = random.usize(..account.lives.len());
-    let leg =
-        random.choice(account.lives[life].legs.iter_mut().filter(|leg| leg.frames.len() > 3).collect::<Vec<_>>())?;
-    let pairs = leg.frames.windows(2).enumerate().filter(|(_, two)| two[0].is_change() && two[1].is_change());
+fn frame(history: &mut FaultHistory, random: &mut Rng, change: fn(&mut Vec<Frame>, usize)) -> Option<()> {
+    let watcher = random.usize(..history.watchers.len());
+    let segment = random.choice(
+        history.watchers[watcher].segments.iter_mut().filter(|segment| segment.frames.len() > 3).collect::<Vec<_>>(),
+    )?;
+    let pairs = segment.frames.windows(2).enumerate().filter(|(_, two)| two[0].is_change() && two[1].is_change());
     let at = random.choice(pairs.map(|(at, _)| at).collect::<Vec<_>>())?;
-    change(&mut leg.frames, at);
+    change(&mut segment.frames, at);
     Some(())
 }
 
 /// Number of accounts, of sixty, in which a corruption must have found a place.
 const LEAST: u32 = 25;
-/// Number of places tried in one account.
+/// Number of places tried in one history.
 const ATTEMPTS: u64 = 8;
 
-/// A bad account; None if the good one has no place where the corruption makes a difference.
-fn effective(good: &Account, corrupt: fn(&mut Account, &mut Rng) -> Option<()>, seed: u64) -> Option<Account> {
+/// A bad history; None if the good one has no place where the corruption makes a difference.
+fn effective(
+    good: &FaultHistory,
+    corrupt: fn(&mut FaultHistory, &mut Rng) -> Option<()>,
+    seed: u64,
+) -> Option<FaultHistory> {
     let attempt = |attempt: u64| {
         let mut bad = good.clone();
         corrupt(&mut bad, &mut Rng::with_seed(seed * ATTEMPTS + attempt)).filter(|()| bad != *good).map(|()| bad)
@@ -212,9 +226,9 @@ fn effective(good: &Account, corrupt: fn(&mut Account, &mut Rng) -> Option<()>, 
 }
 
 /// The changed keys and clients.
-fn touched(good: &Account, bad: &Account) -> Vec<String> {
+fn touched(good: &FaultHistory, bad: &FaultHistory) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
-    let of_revisions = |one: &Account, other: &Account| {
+    let of_revisions = |one: &FaultHistory, other: &FaultHistory| {
         let gone = one.revisions.iter().filter(|revision| !other.revisions.contains(revision));
         gone.map(|revision| revision.key.to_string()).collect::<Vec<_>>()
     };
@@ -224,8 +238,8 @@ fn touched(good: &Account, bad: &Account) -> Vec<String> {
     places.extend(writes.map(|(write, _)| write.key.to_string()));
     let reads = good.reads.iter().zip(&bad.reads).filter(|(one, other)| one != other);
     places.extend(reads.map(|(read, _)| read.key.to_string()));
-    let lives = good.lives.iter().zip(&bad.lives).filter(|(one, other)| one != other);
-    places.extend(lives.map(|(life, _)| life.client.clone()));
+    let watchers = good.watchers.iter().zip(&bad.watchers).filter(|(one, other)| one != other);
+    places.extend(watchers.map(|(watcher, _)| watcher.client.clone()));
     let ends = good
         .end
         .iter()
@@ -236,9 +250,9 @@ fn touched(good: &Account, bad: &Account) -> Vec<String> {
 }
 
 #[test]
-fn good_accounts_are_accepted_and_exercise_everything() {
+fn good_histories_are_accepted_and_exercise_everything() {
     for seed in 0..60 {
-        let judgement = judge_account(&account(seed));
+        let judgement = judge_fault_history(&history(seed));
         assert_eq!(judgement.violations, [], "seed {seed}");
         for what in ["writes acknowledged", "writes refused", "events", "watches resumed", "watches expired", "reads"] {
             assert!(judgement.exercised.get(what).is_some_and(|n| *n > 0), "seed {seed}: no {what}");
@@ -251,10 +265,10 @@ fn every_corruption_is_refused() {
     for (name, corrupt) in CORRUPTIONS {
         let mut made = 0;
         for seed in 0..60 {
-            let good = account(seed);
+            let good = history(seed);
             let Some(bad) = effective(&good, *corrupt, seed) else { continue };
             made += 1;
-            let violations = judge_account(&bad).violations;
+            let violations = judge_fault_history(&bad).violations;
             assert!(!violations.is_empty(), "seed {seed}: {name} is accepted");
             let places = touched(&good, &bad);
             let told = |violation: &Violation| places.iter().any(|place| violation.message.contains(place));

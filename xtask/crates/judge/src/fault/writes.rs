@@ -4,58 +4,58 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::history::{Change, Key, Revision};
 
-use super::{Account, Fate, Findings, Read, Violation, Write, id_in};
+use super::{FaultHistory, Findings, Read, Violation, Write, WriteResult, id_in};
 use crate::keys::unsigned;
 
-pub(super) fn judge(findings: &mut Findings, account: &Account) {
-    let known: BTreeMap<&str, &Write> = account.writes.iter().map(|write| (write.id.as_str(), write)).collect();
+pub(super) fn judge(findings: &mut Findings, history: &FaultHistory) {
+    let known: BTreeMap<&str, &Write> = history.writes.iter().map(|write| (write.id.as_str(), write)).collect();
     let effects: Vec<(&Write, Vec<&Revision>)> =
-        account.writes.iter().map(|write| (write, effects(account, write))).collect();
+        history.writes.iter().map(|write| (write, effects(history, write))).collect();
     let mut acknowledged = Vec::new();
     for (write, effects) in &effects {
         if let Some(message) = problem(write, effects) {
-            findings.add(Violation { message, evidence: evidence(account, &write.key) });
+            findings.add(Violation { message, evidence: evidence(history, &write.key) });
         }
         count(findings, write, effects);
-        if let (Fate::Done(_), [effect]) = (write.fate, effects.as_slice()) {
+        if let (WriteResult::Done(_), [effect]) = (write.result, effects.as_slice()) {
             acknowledged.push((*write, unsigned(effect.rev)));
         }
     }
-    strangers(findings, account, &known, &effects);
-    let floor = Floor::new(&acknowledged);
-    in_order(findings, &acknowledged, &floor);
-    for read in &account.reads {
+    unrequested_changes(findings, history, &known, &effects);
+    let highest = Acknowledged::new(&acknowledged);
+    in_order(findings, &acknowledged, &highest);
+    for read in &history.reads {
         findings.count("reads", 1);
-        if let Some(message) = stale(account, read, floor.at(read.called)) {
-            findings.add(Violation { message, evidence: evidence(account, &read.key) });
+        if let Some(message) = stale(history, read, highest.at(read.called)) {
+            findings.add(Violation { message, evidence: evidence(history, &read.key) });
         }
     }
 }
 
 /// The revisions that this write made: a put is recognised by its id, a delete by the revision that it deleted.
-fn effects<'a>(account: &'a Account, write: &Write) -> Vec<&'a Revision> {
-    let of_key = account.revisions.iter().filter(|revision| revision.key == write.key && revision.kind == write.kind);
+fn effects<'a>(history: &'a FaultHistory, write: &Write) -> Vec<&'a Revision> {
+    let of_key = history.revisions.iter().filter(|revision| revision.key == write.key && revision.kind == write.kind);
     match write.kind {
         Change::Put => of_key.filter(|revision| id_in(&revision.value) == Some(write.id.as_str())).collect(),
-        Change::Delete => of_key.filter(|revision| before(account, revision) == write.based_on).collect(),
+        Change::Delete => of_key.filter(|revision| before(history, revision) == write.based_on).collect(),
     }
 }
 
 /// The key's revision that this one replaced; 0 if there was none.
-fn before(account: &Account, revision: &Revision) -> u64 {
-    let earlier = account.revisions.iter().rfind(|r| r.key == revision.key && r.rev < revision.rev);
+fn before(history: &FaultHistory, revision: &Revision) -> u64 {
+    let earlier = history.revisions.iter().rfind(|r| r.key == revision.key && r.rev < revision.rev);
     earlier.filter(|earlier| earlier.kind == Change::Put).map_or(0, |earlier| unsigned(earlier.rev))
 }
 
 fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
     let what = say(write);
     let revs = || effects.iter().map(|effect| effect.rev.to_string()).collect::<Vec<_>>().join(", ");
-    match (write.fate, effects) {
-        (Fate::Done(rv), []) => Some(format!("{what} was acknowledged at {rv} and is lost")),
-        (Fate::Done(rv), [effect]) if rv != 0 && rv != unsigned(effect.rev) => {
+    match (write.result, effects) {
+        (WriteResult::Done(rv), []) => Some(format!("{what} was acknowledged at {rv} and is lost")),
+        (WriteResult::Done(rv), [effect]) if rv != 0 && rv != unsigned(effect.rev) => {
             Some(format!("{what} was acknowledged at {rv}, but the store has it at {}", effect.rev))
         }
-        (Fate::Refused, [_, ..]) => Some(format!("{what} was refused, but the store has it at {}", revs())),
+        (WriteResult::Refused, [_, ..]) => Some(format!("{what} was refused, but the store has it at {}", revs())),
         (_, [_, _, ..]) => Some(format!("{what} is in the store more than once, at {}", revs())),
         (_, [effect]) if write.kind == Change::Put && unsigned(effect.prev_rev) != write.based_on => {
             Some(format!("{what} was based on {}, but it replaced {}", write.based_on, effect.prev_rev))
@@ -65,14 +65,14 @@ fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
 }
 
 /// Every change belongs to a write of the workload.
-fn strangers(
+fn unrequested_changes(
     findings: &mut Findings,
-    account: &Account,
+    history: &FaultHistory,
     known: &BTreeMap<&str, &Write>,
     effects: &[(&Write, Vec<&Revision>)],
 ) {
     let asked_for: BTreeSet<i64> = effects.iter().flat_map(|(_, made)| made).map(|revision| revision.rev).collect();
-    for revision in &account.revisions {
+    for revision in &history.revisions {
         let own = match revision.kind {
             Change::Put => id_in(&revision.value).is_some_and(|id| known.contains_key(id)),
             Change::Delete => asked_for.contains(&revision.rev),
@@ -85,9 +85,9 @@ fn strangers(
 }
 
 /// A write that was sent after another one was acknowledged has a higher revision.
-fn in_order(findings: &mut Findings, acknowledged: &[(&Write, u64)], floor: &Floor) {
+fn in_order(findings: &mut Findings, acknowledged: &[(&Write, u64)], highest: &Acknowledged) {
     for (write, rev) in acknowledged {
-        let before = floor.at(write.called);
+        let before = highest.at(write.called);
         if *rev <= before {
             let message = format!("{} got {rev}, although {before} was acknowledged before it was sent", say(write));
             findings.add(Violation::plain(message));
@@ -96,8 +96,8 @@ fn in_order(findings: &mut Findings, acknowledged: &[(&Write, u64)], floor: &Flo
 }
 
 /// Why the answer to a read is older than a write that was acknowledged before the read was sent.
-fn stale(account: &Account, read: &Read, floor: u64) -> Option<String> {
-    let changes = || account.revisions.iter().filter(|revision| revision.key == read.key);
+fn stale(history: &FaultHistory, read: &Read, highest: u64) -> Option<String> {
+    let changes = || history.revisions.iter().filter(|revision| revision.key == read.key);
     let Read { client, key, rv, .. } = read;
     let seen = rv.map_or("nothing".to_owned(), |rv| format!("resource version {rv}"));
     let is_seen = |state: Option<&Revision>| match (state, rv) {
@@ -105,22 +105,22 @@ fn stale(account: &Account, read: &Read, floor: u64) -> Option<String> {
         (Some(revision), None) => revision.kind == Change::Delete,
         (None, rv) => rv.is_none(),
     };
-    // The state at the floor, or any later one.
-    let at_floor = changes().take_while(|revision| unsigned(revision.rev) <= floor).last();
-    let later = changes().filter(|revision| unsigned(revision.rev) > floor);
-    if is_seen(at_floor) || later.into_iter().any(|revision| is_seen(Some(revision))) {
+    // The state at the highest, or any later one.
+    let at_highest = changes().take_while(|revision| unsigned(revision.rev) <= highest).last();
+    let later = changes().filter(|revision| unsigned(revision.rev) > highest);
+    if is_seen(at_highest) || later.into_iter().any(|revision| is_seen(Some(revision))) {
         return None;
     }
     Some(format!(
-        "{client} read {seen} of {key}, which it never had since {floor}; {floor} was acknowledged before the read"
+        "{client} read {seen} of {key}, which it never had since {highest}; {highest} was acknowledged before the read"
     ))
 }
 
 /// The highest revision that was acknowledged before some time.
-pub(super) struct Floor(Vec<(u64, u64)>);
+pub(super) struct Acknowledged(Vec<(u64, u64)>);
 
-impl Floor {
-    pub(super) fn new(acknowledged: &[(&Write, u64)]) -> Floor {
+impl Acknowledged {
+    pub(super) fn new(acknowledged: &[(&Write, u64)]) -> Acknowledged {
         let mut times: Vec<(u64, u64)> = acknowledged.iter().map(|(write, rev)| (write.returned, *rev)).collect();
         times.sort_unstable();
         let mut highest = 0;
@@ -128,16 +128,16 @@ impl Floor {
             highest = highest.max(*rev);
             *rev = highest;
         }
-        Floor(times)
+        Acknowledged(times)
     }
 
-    /// The floor of the answered writes of the account.
-    pub(super) fn of(account: &Account) -> Floor {
-        let answered = account.writes.iter().filter_map(|write| match write.fate {
-            Fate::Done(rv) if rv > 0 => Some((write, rv)),
+    /// The highest of the answered writes of the history.
+    pub(super) fn of(history: &FaultHistory) -> Acknowledged {
+        let answered = history.writes.iter().filter_map(|write| match write.result {
+            WriteResult::Done(rv) if rv > 0 => Some((write, rv)),
             _ => None,
         });
-        Floor::new(&answered.collect::<Vec<_>>())
+        Acknowledged::new(&answered.collect::<Vec<_>>())
     }
 
     pub(super) fn at(&self, time: u64) -> u64 {
@@ -147,11 +147,11 @@ impl Floor {
 }
 
 fn count(findings: &mut Findings, write: &Write, effects: &[&Revision]) {
-    let what = match (write.fate, effects.is_empty()) {
-        (Fate::Done(_), _) => "writes acknowledged",
-        (Fate::Refused, _) => "writes refused",
-        (Fate::Unknown, true) => "writes without an answer, not there",
-        (Fate::Unknown, false) => "writes without an answer, there once",
+    let what = match (write.result, effects.is_empty()) {
+        (WriteResult::Done(_), _) => "writes acknowledged",
+        (WriteResult::Refused, _) => "writes refused",
+        (WriteResult::Unknown, true) => "writes without an answer, not there",
+        (WriteResult::Unknown, false) => "writes without an answer, there once",
     };
     findings.count(what, 1);
 }
@@ -165,8 +165,8 @@ fn say(write: &Write) -> String {
     format!("the {kind} {} of {} by {}", write.id, write.key, write.client)
 }
 
-fn evidence(account: &Account, key: &Key) -> Vec<String> {
+fn evidence(history: &FaultHistory, key: &Key) -> Vec<String> {
     const SHOWN: usize = 8;
-    let changes = account.revisions.iter().filter(|revision| revision.key == *key).rev().take(SHOWN);
-    changes.map(|revision| format!("history: {}", crate::truth::describe(revision))).collect()
+    let changes = history.revisions.iter().filter(|revision| revision.key == *key).rev().take(SHOWN);
+    changes.map(|revision| format!("history: {}", crate::recording::describe(revision))).collect()
 }

@@ -2,7 +2,7 @@
 
 use model::history::{Answer, Micros, Verb};
 
-use super::story::{list, not_found, object, read, story};
+use super::example::{example_history, list, not_found, object, read};
 use super::{accept, refuse, violations};
 
 /// (judge, query, sent at, list rv, items, words of the message)
@@ -54,7 +54,7 @@ const BAD: &[Case] = &[
 #[test]
 fn bad_lists_are_refused_by_their_judge() {
     for (judge, query, called, rv, items, words) in BAD {
-        let mut history = story();
+        let mut history = example_history();
         read(&mut history, Verb::List, None, query, *called, list(*rv, items));
         let mut words = words.to_vec();
         words.extend(["List /registry/configmaps/ns/", "by reader"]);
@@ -83,7 +83,7 @@ fn good_lists_are_accepted() {
         ("labelSelector=color%3Dred", 66, 6, ""),
         ("continue=abc&limit=1", 66, 6, "b@6"),
     ] {
-        let mut history = story();
+        let mut history = example_history();
         read(&mut history, Verb::List, None, query, called, list(rv, items));
         accept(&history, &format!("{query} {rv}: {items}"));
     }
@@ -119,7 +119,7 @@ fn bad_gets() -> Vec<GetCase> {
 #[test]
 fn bad_gets_are_refused_by_their_judge() {
     for (judge, name, query, called, answer, words) in bad_gets() {
-        let mut history = story();
+        let mut history = example_history();
         read(&mut history, Verb::Get, Some(name), query, called, answer.clone());
         let get = format!("Get /registry/configmaps/ns/{name}");
         let mut words = words.to_vec();
@@ -149,7 +149,7 @@ fn good_gets_are_accepted() {
         ("a", "", 46, Answer::Refused { status: 429, reason: "TooManyRequests".into() }),
         ("a", "", 46, Answer::Lost { error: "connection reset".into() }),
     ] {
-        let mut history = story();
+        let mut history = example_history();
         read(&mut history, Verb::Get, Some(name), query, called, answer.clone());
         // The create of b is asked for at 60: the GET above overlaps it.
         history.operations.last_mut().unwrap().returned = called + 4;
@@ -160,7 +160,7 @@ fn good_gets_are_accepted() {
 #[test]
 fn lost_write_may_or_may_not_have_taken_effect() {
     for shown in [object(4), object(7)] {
-        let mut history = story();
+        let mut history = example_history();
         // The update at 7 was never answered.
         let update = history.operations.iter_mut().find(|o| o.called == 70).unwrap();
         update.answer = Answer::Lost { error: "connection reset".into() };

@@ -2,12 +2,12 @@
 
 use model::history::{FrameKind, History, Selector, Start};
 
-use super::story::{frames, story, stream};
+use super::example::{example_history, frames, stream};
 use super::{accept, refuse};
 
 #[test]
-fn unchanged_story_is_accepted() {
-    accept(&story(), "the story");
+fn example_history_is_accepted() {
+    accept(&example_history(), "the story");
 }
 
 /// (judge, stream, its frames now, words of the message)
@@ -89,7 +89,7 @@ const BAD: &[Case] = &[
 #[test]
 fn bad_streams_are_refused_by_their_judge() {
     for (judge, number, text, words) in BAD {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames = frames(text);
         refuse(&history, judge, words, text);
     }
@@ -110,7 +110,7 @@ const DISAGREEING: &[(usize, &str, &[&str])] = &[
 #[test]
 fn disagreeing_streams_are_found_without_the_store() {
     for (number, text, words) in DISAGREEING {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames = frames(text);
         refuse(&history, "watch.concurrent-agree", words, text);
     }
@@ -118,7 +118,7 @@ fn disagreeing_streams_are_found_without_the_store() {
 
 #[test]
 fn error_common_to_all_streams_is_not_a_disagreement() {
-    let mut history = story();
+    let mut history = example_history();
     history.streams.truncate(1);
     stream(&mut history, Start::After(2), None, "+b@3 -b@5 +b@6");
     history.streams[0].frames = frames("+a@2 +b@3 -b@5 +b@6");
@@ -129,32 +129,32 @@ fn error_common_to_all_streams_is_not_a_disagreement() {
 #[test]
 fn wrong_uid_is_refused() {
     for (number, place) in [(1, 2), (1, 3), (3, 0), (4, 1), (5, 1)] {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames[place].uid = "another".into();
         let stream = format!("stream {number}");
         refuse(&history, "watch.matches-etcd-history", &[&stream, "uid another", "stored object's uid is"], "uid");
     }
-    let mut history = story();
+    let mut history = example_history();
     history.streams[1].frames[2].uid = "another".into();
     refuse(&history, "watch.concurrent-agree", &["at 7", "uid another"], "uid");
 }
 
 #[test]
 fn bookmark_from_before_its_revision_was_requested_is_refused() {
-    let mut history = story();
+    let mut history = example_history();
     history.streams[0].frames = frames("+a@2 +b@3 *a@4 -b@5 +b@6 *a@7 -a@8 +c@9 !@9");
     let bookmark = history.streams[0].frames.last_mut().unwrap();
     // c, created at 9, was asked for at 90.
     bookmark.at = 89;
     refuse(&history, "watch.bookmark", &["stream 1", "BOOKMARK at 9", "89 µs", "90 µs"], "too early");
-    let mut history = story();
+    let mut history = example_history();
     history.streams[0].frames.last_mut().unwrap().at = 90;
     accept(&history, "just in time");
 }
 
 #[test]
 fn initial_events_without_a_version_are_as_new_as_every_answer() {
-    let mut history = story();
+    let mut history = example_history();
     let fresh = &mut history.streams[3];
     fresh.start = Start::InitialEvents(0);
     fresh.query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".into();
@@ -169,7 +169,7 @@ fn initial_events_without_a_version_are_as_new_as_every_answer() {
 #[test]
 fn streams_selected_by_name_are_judged() {
     let by_name = |text: &str| -> History {
-        let mut history = story();
+        let mut history = example_history();
         let selector = Selector { labels: String::new(), fields: "metadata.name=b".into() };
         stream(&mut history, Start::After(2), Some(selector), text);
         history
@@ -181,7 +181,7 @@ fn streams_selected_by_name_are_judged() {
 
 #[test]
 fn frames_after_an_error_are_refused() {
-    let mut history = story();
+    let mut history = example_history();
     history.streams[0].frames = frames("+a@2 +b@3 E");
     accept(&history, "an error at the end");
     history.streams[0].frames = frames("+a@2 +b@3 E +a@2 -a@2");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::history::{Answer, Change, End, History, Selector, Start, Verb};
 
-use super::story::{PREFIX, frames, key, object, story, stream};
+use super::example::{PREFIX, example_history, frames, key, object, stream};
 use super::{Prepared, accept, judge, refuse};
 
 /// (stream, its frames now)
@@ -34,7 +34,7 @@ const GOOD: &[(usize, &str)] = &[
 #[test]
 fn good_streams_are_accepted() {
     for (number, text) in GOOD {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames = frames(text);
         accept(&history, text);
     }
@@ -42,7 +42,7 @@ fn good_streams_are_accepted() {
 
 #[test]
 fn refused_stream_is_not_judged() {
-    let mut history = story();
+    let mut history = example_history();
     history.streams[0].end = End::Refused { status: 410, reason: "Expired".into() };
     history.streams[0].frames.clear();
     accept(&history, "refused");
@@ -51,7 +51,7 @@ fn refused_stream_is_not_judged() {
 #[test]
 fn stream_whose_selector_cannot_be_evaluated_is_counted() {
     for (labels, fields) in [("size>3", ""), ("", "spec.nodeName=n"), ("", "status.phase=Running")] {
-        let mut history = story();
+        let mut history = example_history();
         let selector = Selector { labels: labels.into(), fields: fields.into() };
         stream(&mut history, Start::After(1), Some(selector), "*a@4 +c@9");
         accept(&history, "left out");
@@ -65,7 +65,7 @@ fn stream_whose_selector_cannot_be_evaluated_is_counted() {
 
 #[test]
 fn values_that_hide_their_labels_leave_out_streams_with_selectors() {
-    let mut history = story();
+    let mut history = example_history();
     for revision in &mut history.revisions {
         if revision.kind == Change::Put {
             revision.value = Arc::from(b"k8s:enc:aescbc:v1:key:0123456789abcdef".as_slice());
@@ -83,7 +83,7 @@ fn values_that_hide_their_labels_leave_out_streams_with_selectors() {
 
 /// a and b end with their lease, at one revision.
 fn lease_ends() -> History {
-    let mut history = story();
+    let mut history = example_history();
     history.revisions.truncate(3);
     for name in ["a", "b"] {
         history.revisions.push(model::history::Revision {
@@ -134,11 +134,11 @@ fn one_revision_may_change_several_keys() {
 
 #[test]
 fn writes_that_change_nothing_prove_nothing() {
-    let mut history = story();
+    let mut history = example_history();
     // A PUT without a change answers the old version; sent after revision 9, it does not make 7 newer than that.
     let mut noop = history.operations[5].clone();
     (noop.called, noop.returned, noop.based_on, noop.answer) = (96, 98, Some(7), object(7));
-    // By then the story has removed the object; without the delete operation, the time of the removal is unknown.
+    // By then the history has removed the object; without the delete operation, the time of the removal is unknown.
     history.operations.retain(|operation| operation.verb != Verb::Delete || operation.key != noop.key);
     history.operations.push(noop.clone());
     accept(&history, "a no-op");
@@ -150,7 +150,7 @@ fn writes_that_change_nothing_prove_nothing() {
 
 #[test]
 fn chain_may_begin_at_another_version() {
-    let mut history = story();
+    let mut history = example_history();
     history.streams[1].resumes = Some(1);
     accept(&history, "stream 1 ended at 11, stream 2 begins after 4");
     let chains = |history: &History| {
@@ -164,7 +164,7 @@ fn chain_may_begin_at_another_version() {
 
 #[test]
 fn prefix_of_all_namespaces_is_judged() {
-    let mut history = story();
+    let mut history = example_history();
     stream(&mut history, Start::After(7), None, "-a@8 +c@9 +other/a@10 +d@11");
     history.streams[5].prefix = "/registry/configmaps/".into();
     accept(&history, "all namespaces");

@@ -1,13 +1,13 @@
 //! Good histories that every judge must accept, and bad ones that a given judge must refuse.
 
 mod bad_reads;
+mod bad_recordings;
 mod bad_streams;
-mod bad_truth;
+mod example;
+mod excerpt;
 mod lenient;
 mod linear;
 mod property;
-mod story;
-mod stretch;
 
 use super::generate::{Shape, generate};
 use super::*;

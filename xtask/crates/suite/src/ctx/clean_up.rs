@@ -9,43 +9,43 @@ use model::Resource;
 use model::history::Verb;
 use serde_json::json;
 
-use super::{Ctx, Made, Question, lock, object_path};
+use super::{Created, Ctx, RecordedRequest, lock, object_path};
+use crate::api::overload::{self, AcceptOverload};
 use crate::api::{self, Request, Response};
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
-use crate::overload::{self, AcceptOverload};
 
 /// The number of objects in a page, and how many of them are removed at the same time. On a busy machine the removal of
 /// a large object has taken a quarter of a second, and a request must end within 30 s.
 const PAGE: usize = 50;
 const AT_ONCE: usize = 8;
 /// How many times in a row a list may contain only objects that the server calls absent.
-const GHOSTS: usize = 3;
+const STALE_LISTS: usize = 3;
 
 const DELETE: &str = "gracePeriodSeconds=0&propagationPolicy=Background";
 
 impl Ctx {
     /// Removes every object that the case created, including objects with finalizers.
     pub async fn clean_up(&self) -> anyhow::Result<()> {
-        let made = std::mem::take(&mut *lock(&self.made));
-        let (of_namespace, others): (Vec<Made>, Vec<Made>) =
-            made.into_iter().partition(|made| !made.namespace.is_empty());
+        let created = std::mem::take(&mut *lock(&self.created));
+        let (of_namespace, others): (Vec<Created>, Vec<Created>) =
+            created.into_iter().partition(|created| !created.namespace.is_empty());
         let collections: BTreeSet<(Resource, String)> =
-            of_namespace.into_iter().map(|made| (made.resource, made.namespace)).collect();
+            of_namespace.into_iter().map(|created| (created.resource, created.namespace)).collect();
         if self.has_controllers() {
             // Namespaces first, because controllers create objects again; they cannot in a namespace that is being
             // deleted.
-            for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
-                self.delete_namespace(&made.name).await?;
+            for created in others.iter().filter(|created| created.resource == *NAMESPACES) {
+                self.delete_namespace(&created.name).await?;
             }
         }
         for (resource, namespace) in collections {
             self.clear(&resource, &namespace).await?;
         }
-        for made in others.iter().filter(|made| made.resource != *NAMESPACES) {
-            self.remove(&made.resource, "", &made.name).await?;
+        for created in others.iter().filter(|created| created.resource != *NAMESPACES) {
+            self.remove(&created.resource, "", &created.name).await?;
         }
-        for made in others.iter().filter(|made| made.resource == *NAMESPACES) {
-            self.remove_namespace(&made.name).await?;
+        for created in others.iter().filter(|created| created.resource == *NAMESPACES) {
+            self.remove_namespace(&created.name).await?;
         }
         Ok(())
     }
@@ -54,11 +54,11 @@ impl Ctx {
     /// that remain from a page have finalizers.
     async fn clear(&self, resource: &Resource, namespace: &str) -> anyhow::Result<()> {
         let path = resource.path(Some(namespace));
-        let mut ghosts = 0;
+        let mut stale_lists = 0;
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
             // Recorded, so that the judges know which client deleted the objects.
-            self.ask_anyway(Question {
+            self.send_accepting_overload(RecordedRequest {
                 verb: Verb::DeleteCollection,
                 resource,
                 namespace,
@@ -82,8 +82,8 @@ impl Ctx {
                 there |= try_join_all(removed).await?.contains(&true);
             }
             // A cache that has missed a deletion lists the object forever.
-            ghosts = if there { 0 } else { ghosts + 1 };
-            if ghosts == GHOSTS {
+            stale_lists = if there { 0 } else { stale_lists + 1 };
+            if stale_lists == STALE_LISTS {
                 let first = objects[0].name();
                 bail!("{path} lists {} objects that a DELETE does not find, first {first}", objects.len());
             }
@@ -95,35 +95,57 @@ impl Ctx {
         let path = object_path(resource, namespace, name);
         let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
         let answer = self
-            .ask_anyway(Question { verb: Verb::Delete, resource, namespace, name, request, changes: false })
+            .send_accepting_overload(RecordedRequest {
+                verb: Verb::Delete,
+                resource,
+                namespace,
+                name,
+                request,
+                changes: false,
+            })
             .await?;
         // CustomResourceDefinitions have a finalizer that the server handles itself.
-        let held = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
-        if !held {
+        let paused = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
+        if !paused {
             return Ok(answer.status != 404);
         }
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
-        self.ask_anyway(Question { verb: Verb::Patch, resource, namespace, name, request, changes: false }).await?;
+        self.send_accepting_overload(RecordedRequest {
+            verb: Verb::Patch,
+            resource,
+            namespace,
+            name,
+            request,
+            changes: false,
+        })
+        .await?;
         Ok(true)
     }
 
-    /// Like [`Ctx::ask`], but returns time-out and overload answers, because the clean-up lists the remaining objects
+    /// Like [`Ctx::send_recorded`], but returns time-out and overload answers, because the clean-up lists the remaining objects
     /// again.
-    async fn ask_anyway(&self, question: Question<'_>) -> anyhow::Result<Response> {
-        self.ask(question).await.accept(overload::ANY)
+    async fn send_accepting_overload(&self, request: RecordedRequest<'_>) -> anyhow::Result<Response> {
+        self.send_recorded(request).await.accept(overload::ANY)
     }
 
     /// Whether controllers create objects in new namespaces and remove them.
     fn has_controllers(&self) -> bool {
-        self.shared().is_some() || self.node().is_some()
+        self.external().is_some() || self.node().is_some()
     }
 
     async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
-        self.ask_anyway(Question { verb: Verb::Delete, resource, namespace: "", name, request, changes: false })
-            .await?;
+        self.send_accepting_overload(RecordedRequest {
+            verb: Verb::Delete,
+            resource,
+            namespace: "",
+            name,
+            request,
+            changes: false,
+        })
+        .await?;
         Ok(())
     }
 
@@ -138,8 +160,15 @@ impl Ctx {
         let resource: &Resource = &NAMESPACES;
         let body = Object::new(resource, name).with("spec.finalizers", json!([]));
         let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
-        self.ask_anyway(Question { verb: Verb::Update, resource, namespace: "", name, request, changes: false })
-            .await?;
+        self.send_accepting_overload(RecordedRequest {
+            verb: Verb::Update,
+            resource,
+            namespace: "",
+            name,
+            request,
+            changes: false,
+        })
+        .await?;
         Ok(())
     }
 }

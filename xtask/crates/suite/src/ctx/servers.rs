@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use model::ProfileInfo;
 
-use super::{Ctx, Ground};
+use super::{Ctx, ProfileEnv};
 
 impl Ctx {
     /// A worker that sends its requests to another apiserver of the profile.
     pub async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
-        let ground = Ground {
-            cluster: self.ground.cluster.clone(),
-            profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.ground.profile.clone() },
-            stores: self.ground.stores.clone(),
-            table: Arc::clone(&self.ground.table),
-            compared: Arc::clone(&self.ground.compared),
+        let env = ProfileEnv {
+            cluster: self.env.cluster.clone(),
+            profile: ProfileInfo { apiserver: apiserver.to_owned(), ..self.env.profile.clone() },
+            stores: self.env.stores.clone(),
+            table: Arc::clone(&self.env.table),
+            references: Arc::clone(&self.env.references),
         };
-        Ok(Ctx { ground: Arc::new(ground), ..self.worker(name).await? })
+        Ok(Ctx { env: Arc::new(env), ..self.worker(name).await? })
     }
 
     /// The addresses of all apiservers of the profile, this client's first.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 
 use super::Ctx;
-use crate::check::Stop;
 use crate::contention;
+use crate::error::CheckError;
 
 /// The time limit of a case on the reference machine.
 pub const CASE_LIMIT: Duration = Duration::from_secs(120);
@@ -19,9 +19,24 @@ impl Ctx {
         contention::limit(Duration::from_secs_f64(seconds), self.factor())
     }
 
+    /// The deadline of one request or connection.
+    pub fn answer_limit(&self) -> Duration {
+        self.limit(30.0)
+    }
+
+    /// The deadline of the next awaited event, or of the end, of a watch.
+    pub fn event_limit(&self) -> Duration {
+        self.limit(30.0)
+    }
+
+    /// The deadline of a condition that a check waits for with [`wait::until`](crate::wait::until).
+    pub fn wait_limit(&self) -> Duration {
+        self.limit(30.0)
+    }
+
     /// The slowdown of the machine under test, measured at its boot.
     pub fn factor(&self) -> f64 {
-        self.ground.cluster.info.factor
+        self.env.cluster.info.factor
     }
 
     /// A time in whole seconds that the client sends to the server. It grows more slowly than deadlines do, because it
@@ -29,8 +44,8 @@ impl Ctx {
     ///
     /// If the time of a watch is over before the watch begins, the server answers with an ERROR, "context deadline
     /// exceeded": seen with two seconds on an emulated server on a busy machine.
-    pub fn stretched(&self, seconds: u32) -> u32 {
-        let grown = Duration::from_secs(seconds.into()).mul_f64(self.slowness());
+    pub fn scaled_seconds(&self, seconds: u32) -> u32 {
+        let grown = Duration::from_secs(seconds.into()).mul_f64(self.pause_factor());
         u32::try_from(grown.as_secs()).map_or(seconds, |grown| grown.max(seconds))
     }
 
@@ -38,12 +53,12 @@ impl Ctx {
     ///
     /// Requests to a starting server delay its start. Four writers that retried every 60 ms sent 3000 requests during
     /// three starts of an emulated apiserver, and each start took 50 s.
-    pub(crate) fn at_ease(&self, pause: Duration) -> Duration {
-        pause.mul_f64(self.slowness())
+    pub(crate) fn scaled_pause(&self, pause: Duration) -> Duration {
+        pause.mul_f64(self.pause_factor())
     }
 
     /// The factor of this machine for times that always pass in full.
-    fn slowness(&self) -> f64 {
+    fn pause_factor(&self) -> f64 {
         self.factor().sqrt().max(1.0)
     }
 
@@ -53,13 +68,13 @@ impl Ctx {
     /// A round without the event proves nothing, and neither does a fixed number of rounds.
     pub fn rounds(&self, event: impl Into<String>) -> Rounds {
         let limit = self.limit(CASE_LIMIT.as_secs_f64() * (1.0 - RESERVE));
-        Rounds { event: event.into(), end: self.begun + limit, count: 0, begun: None, longest: Duration::ZERO }
+        Rounds { event: event.into(), end: self.started + limit, count: 0, begun: None, longest: Duration::ZERO }
     }
 
     /// The seconds of a stream in a round: doubled in each round, up to 30 s on the reference machine.
-    pub fn doubled(&self, first: u32, round: u32) -> u32 {
+    pub fn round_seconds(&self, first: u32, round: u32) -> u32 {
         const LONGEST: u32 = 30;
-        first.saturating_mul(2u32.saturating_pow(round)).min(self.stretched(LONGEST).max(first))
+        first.saturating_mul(2u32.saturating_pow(round)).min(self.scaled_seconds(LONGEST).max(first))
     }
 }
 
@@ -74,15 +89,15 @@ pub struct Rounds {
 
 impl Rounds {
     /// The number of the next round, from 0. `Errored` if the remaining time is shorter than the longest round so far.
-    pub fn next(&mut self) -> Result<u32, Stop> {
+    pub fn next(&mut self) -> Result<u32, CheckError> {
         self.next_at(Instant::now())
     }
 
-    fn next_at(&mut self, now: Instant) -> Result<u32, Stop> {
+    fn next_at(&mut self, now: Instant) -> Result<u32, CheckError> {
         if let Some(begun) = self.begun {
             self.longest = self.longest.max(now - begun);
             if now + self.longest > self.end {
-                return Err(Stop::Errored(anyhow!("not exercised: {} in {} rounds", self.event, self.count)));
+                return Err(CheckError::Errored(anyhow!("not exercised: {} in {} rounds", self.event, self.count)));
             }
         }
         self.begun = Some(now);
@@ -105,7 +120,7 @@ mod tests {
     fn rounds_repeat_while_another_one_fits() {
         let (mut rounds, begin) = rounds(100);
         let mut at =
-            |seconds: u64| rounds.next_at(begin + Duration::from_secs(seconds)).map_err(|stop| format!("{stop:?}"));
+            |seconds: u64| rounds.next_at(begin + Duration::from_secs(seconds)).map_err(|error| format!("{error:?}"));
         assert_eq!([at(0), at(10), at(40), at(50)], [Ok(0), Ok(1), Ok(2), Ok(3)]);
         // The second round took 30 s.
         assert_eq!(at(70), Ok(4));

@@ -1,7 +1,7 @@
 //! One client with a connection to each apiserver of the profile; it uses one server at a time.
 
-use crate::check::Stop;
 use crate::ctx::Ctx;
+use crate::error::CheckError;
 
 /// The apiservers that a workload talks to.
 pub struct Servers(Vec<String>);
@@ -19,10 +19,10 @@ impl Servers {
     }
 
     /// All apiservers of the profile; skips the check if there is only one.
-    pub fn all(ctx: &Ctx) -> Result<Servers, Stop> {
+    pub fn all(ctx: &Ctx) -> Result<Servers, CheckError> {
         let all = ctx.servers();
         if all.len() < 2 {
-            return Err(Stop::Skipped { need: "a second apiserver".into() });
+            return Err(CheckError::Skipped { need: "a second apiserver".into() });
         }
         Ok(Servers(all))
     }
@@ -32,7 +32,7 @@ impl Servers {
     }
 
     /// A client with this name; clients with different numbers begin at different servers.
-    pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, Stop> {
+    pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, CheckError> {
         let mut at_each = Vec::new();
         for server in &self.0 {
             at_each.push(ctx.worker_at(name, server).await?);

@@ -5,8 +5,8 @@
 //! purpose. Choices follow from the run's seed. The workload waits for fixed counts before and after the fault, so its
 //! amount is the same on every machine.
 
-mod board;
 mod clients;
+mod shared_state;
 mod watcher;
 mod writer;
 
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use futures::future::try_join_all;
-use judge::fault::{Account, Fate, Life, Read, Write, id_text, judge_account};
+use judge::fault::{FaultHistory, Read, Watcher, Write, WriteResult, id_text, judge_fault_history};
 use model::Resource;
 use model::history::{Change, Key, Micros};
 
 use crate::api::Transport;
-use crate::check::{Stop, Verdict};
 use crate::ctx::Ctx;
+use crate::error::{CheckError, Verdict};
 use crate::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use crate::record::key;
 use crate::wait;
 
-use board::{AFTER_FAULT, BEFORE_FAULT, Board, DURING_FAULT};
 pub use clients::Servers;
+use shared_state::{AFTER_FAULT, BEFORE_FAULT, DURING_FAULT, SharedState};
 pub use writer::sample;
 
 pub const COLLECTIONS: usize = 2;
@@ -43,9 +43,9 @@ const MISSED: u64 = 10;
 const LIVENESS: f64 = 60.0;
 /// Seconds for a phase of the workload to reach its number of acknowledged writes.
 const PROGRESS: f64 = 60.0;
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The pause after a request without an answer. Longer on a slow machine, see [`Ctx::at_ease`].
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The pause after a request without an answer. Longer on a slow machine, see [`Ctx::scaled_pause`].
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
 
 /// Writes that were under way while the store was silent, or never had an answer. Both count, because an apiserver may
@@ -70,31 +70,31 @@ struct Log {
 pub struct Workload<'a> {
     ctx: &'a Ctx,
     servers: Servers,
-    board: Board,
+    shared: SharedState,
     /// A moment at which the store could not answer any client.
     silent: OnceLock<Micros>,
 }
 
 impl<'a> Workload<'a> {
     pub fn new(ctx: &'a Ctx, servers: Servers) -> Workload<'a> {
-        Workload { ctx, servers, board: Board::default(), silent: OnceLock::new() }
+        Workload { ctx, servers, shared: SharedState::default(), silent: OnceLock::new() }
     }
 
     /// Runs the workload before, during and after `fault`, and judges the result. The fault must be over when its
     /// future ends. `minima` are counts of the judge, and `unanswered` counts writes without an answer.
-    pub async fn through(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
-        let account = account(self.ctx, &self.servers, &self.board, minima, fault).await?;
-        self.board.tell(self.ctx);
+    pub async fn run_with_fault(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
+        let history = history(self.ctx, &self.servers, &self.shared, minima, fault).await?;
+        self.shared.report(self.ctx);
         if let Some(silent) = self.silent.get() {
-            self.ctx.count(MET, account.writes.iter().filter(|write| has_met(write, *silent)).count() as u64);
+            self.ctx.count(MET, history.writes.iter().filter(|write| has_met(write, *silent)).count() as u64);
         }
-        judged(self.ctx, &account, minima)
+        judge_workload(self.ctx, &history, minima)
     }
 
     /// To be called while the store answers no client: waits until a write is under way, or got no answer. [`MET`]
     /// counts these writes.
     pub async fn met_by_write(&self) -> Verdict {
-        self.board.met_by_write(self.ctx.limit(PROGRESS)).await?;
+        self.shared.met_by_write(self.ctx.limit(PROGRESS)).await?;
         // There is no `await` in between, so the write is still under way.
         self.silent.get_or_init(|| self.ctx.recorder(&CONFIG_MAPS).now());
         Ok(())
@@ -102,38 +102,38 @@ impl<'a> Workload<'a> {
 
     /// Waits until this many writes got no answer since the fault began.
     pub async fn unanswered(&self, least: u64) -> Verdict {
-        self.board.unanswered(self.ctx.limit(PROGRESS), least).await
+        self.shared.unanswered(self.ctx.limit(PROGRESS), least).await
     }
 
     /// Waits until this many writes were acknowledged since the fault began.
     pub async fn acknowledged(&self, least: u64) -> Verdict {
-        self.board.reached(self.ctx.limit(PROGRESS), DURING_FAULT, least).await
+        self.shared.reached(self.ctx.limit(PROGRESS), DURING_FAULT, least).await
     }
 
     /// Waits until every watcher has its watch open.
     pub async fn watching(&self) -> Verdict {
-        self.board.watching(self.ctx.limit(PROGRESS), COLLECTIONS * WATCHERS).await
+        self.shared.watching(self.ctx.limit(PROGRESS), COLLECTIONS * WATCHERS).await
     }
 }
 
 fn has_met(write: &Write, silent: Micros) -> bool {
-    write.fate == Fate::Unknown || (write.called <= silent && silent <= write.returned)
+    write.result == WriteResult::Unknown || (write.called <= silent && silent <= write.returned)
 }
 
-fn judged(ctx: &Ctx, account: &Account, minima: &[Minimum]) -> Verdict {
-    let judgement = judge_account(account);
+fn judge_workload(ctx: &Ctx, history: &FaultHistory, minima: &[Minimum]) -> Verdict {
+    let judgement = judge_fault_history(history);
     for (what, n) in &judgement.exercised {
         ctx.count(what, *n);
     }
     if let model::Outcome::Failed { message, evidence } = judgement.outcome() {
-        return Err(Stop::Failed { message, evidence });
+        return Err(CheckError::Failed { message, evidence });
     }
     let counters = ctx.counters();
     for (what, least) in minima {
         let seen = counters.get(*what).copied().unwrap_or(0);
         if seen < *least {
             let text = format!("not exercised: {what}: {seen}, but a verdict needs at least {least}");
-            return Err(Stop::Errored(anyhow!(text)));
+            return Err(CheckError::Errored(anyhow!(text)));
         }
     }
     Ok(())
@@ -143,62 +143,66 @@ fn judged(ctx: &Ctx, account: &Account, minima: &[Minimum]) -> Verdict {
 pub async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
     let store = ctx.store(&CONFIG_MAPS);
     let goal = store.revision().await? + revisions;
-    wait::until("more writes to reach the store", ctx.limit(PROGRESS), LOOK_EVERY, || async {
+    wait::until("more writes to reach the store", ctx.limit(PROGRESS), POLL_INTERVAL, || async {
         let now = store.revision().await?;
         Ok(if now >= goal { Ok(()) } else { Err(format!("revision {now}, awaited {goal}")) })
     })
     .await
 }
 
-async fn account(
+async fn history(
     ctx: &Ctx,
     servers: &Servers,
-    board: &Board,
+    shared: &SharedState,
     minima: &[Minimum],
     fault: impl Future<Output = Verdict>,
-) -> Result<Account, Stop> {
+) -> Result<FaultHistory, CheckError> {
     let collections: [&'static Resource; COLLECTIONS] = [&CONFIG_MAPS, &CORE_EVENTS];
     for resource in collections {
-        ctx.workers_make(resource).await?;
+        ctx.track_for_cleanup(resource).await?;
     }
-    let watchers = watchers(ctx, servers, board, &collections).await?;
+    let watchers = watchers(ctx, servers, shared, &collections).await?;
     let work = async {
-        let writers = try_join_all(writers(ctx, servers, board, &collections).await?);
-        let ((), logs) = futures::try_join!(direct(ctx, board, minima, fault), writers)?;
-        let mut account = Account::default();
+        let writers = try_join_all(writers(ctx, servers, shared, &collections).await?);
+        let ((), logs) = futures::try_join!(coordinate(ctx, shared, minima, fault), writers)?;
+        let mut history = FaultHistory::default();
         for log in logs {
-            account.writes.extend(log.writes);
-            account.reads.extend(log.reads);
+            history.writes.extend(log.writes);
+            history.reads.extend(log.reads);
         }
         for resource in collections {
-            account.writes.push(marker(ctx, resource, board).await?);
+            history.writes.push(marker(ctx, resource, shared).await?);
         }
-        *board.deadline() = Some(Instant::now() + ctx.limit(LIVENESS));
-        Ok::<Account, Stop>(account)
+        *shared.deadline() = Some(Instant::now() + ctx.limit(LIVENESS));
+        Ok::<FaultHistory, CheckError>(history)
     };
-    let (mut account, lives) = futures::try_join!(work, try_join_all(watchers))?;
-    account.markers =
-        account.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
-    account.lives = lives;
+    let (mut history, watchers) = futures::try_join!(work, try_join_all(watchers))?;
+    history.markers =
+        history.writes.iter().filter(|write| write.id.starts_with(MARKER)).map(|w| w.key.clone()).collect();
+    history.watchers = watchers;
     // If no watcher saw the marker although a server answers, the judge reports it. If no server answers, it is unknown
     // what the watches would have shown.
-    if is_blind(&account) && !answers(ctx, servers, &collections).await? {
-        let lives = account.lives.len();
-        let what = format!("the marker on any of {lives} watches, or an answer to a read of it ({LIVENESS:.0} s)");
-        return Err(Stop::TimedOut { what });
+    if no_watcher_saw_marker(&history) && !any_server_answers(ctx, servers, &collections).await? {
+        let watchers = history.watchers.len();
+        let what = format!("the marker on any of {watchers} watches, or an answer to a read of it ({LIVENESS:.0} s)");
+        return Err(CheckError::TimedOut { what });
     }
-    truth(ctx, &mut account, &collections).await?;
-    Ok(account)
+    add_store_record(ctx, &mut history, &collections).await?;
+    Ok(history)
 }
 
 /// Whether no watcher has seen its marker.
-fn is_blind(account: &Account) -> bool {
-    let blind = |life: &Life| !account.markers.iter().any(|marker| watcher::has_seen(life, marker));
-    account.lives.iter().all(blind)
+fn no_watcher_saw_marker(history: &FaultHistory) -> bool {
+    let blind = |watcher: &Watcher| !history.markers.iter().any(|marker| watcher::has_seen(watcher, marker));
+    history.watchers.iter().all(blind)
 }
 
-/// Whether an apiserver answers a read of a marker, even with 404.
-async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]) -> Result<bool, Stop> {
+/// Whether an apiserver any_server_answers a read of a marker, even with 404.
+async fn any_server_answers(
+    ctx: &Ctx,
+    servers: &Servers,
+    collections: &[&'static Resource],
+) -> Result<bool, CheckError> {
     let mut clients = servers.clients(ctx, "asker", 0).await?;
     for _ in 0..servers.count() {
         for resource in collections {
@@ -214,32 +218,37 @@ async fn answers(ctx: &Ctx, servers: &Servers, collections: &[&'static Resource]
 
 /// Runs the fault between two phases of the workload that are the same in every run. The fault begins when all watches
 /// are open; the workload ends when the watches that the fault has ended are resumed.
-async fn direct(ctx: &Ctx, board: &Board, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
+async fn coordinate(
+    ctx: &Ctx,
+    shared: &SharedState,
+    minima: &[Minimum],
+    fault: impl Future<Output = Verdict>,
+) -> Verdict {
     let limit = ctx.limit(PROGRESS);
-    board.reached(limit, BEFORE_FAULT, BEFORE).await?;
-    board.watching(limit, COLLECTIONS * WATCHERS).await?;
-    board.enter(DURING_FAULT);
+    shared.reached(limit, BEFORE_FAULT, BEFORE).await?;
+    shared.watching(limit, COLLECTIONS * WATCHERS).await?;
+    shared.enter(DURING_FAULT);
     fault.await?;
-    board.enter(AFTER_FAULT);
-    board.reached(limit, AFTER_FAULT, AFTER).await?;
-    board.resumed(limit, minima).await?;
-    board.end();
+    shared.enter(AFTER_FAULT);
+    shared.reached(limit, AFTER_FAULT, AFTER).await?;
+    shared.resumed(limit, minima).await?;
+    shared.end();
     Ok(())
 }
 
-type Task<'a, T> = futures::future::BoxFuture<'a, Result<T, Stop>>;
+type Task<'a, T> = futures::future::BoxFuture<'a, Result<T, CheckError>>;
 
 async fn writers<'a>(
     ctx: &Ctx,
     servers: &Servers,
-    board: &'a Board,
+    shared: &'a SharedState,
     collections: &[&'static Resource],
-) -> Result<Vec<Task<'a, Log>>, Stop> {
+) -> Result<Vec<Task<'a, Log>>, CheckError> {
     let mut writers: Vec<Task<'a, Log>> = Vec::new();
     for number in 0..WRITERS * collections.len() {
         let resource = collections[number % collections.len()];
         let clients = servers.clients(ctx, &format!("writer-{number}"), number).await?;
-        writers.push(Box::pin(writer::write(clients, board, resource, number)));
+        writers.push(Box::pin(writer::write(clients, shared, resource, number)));
     }
     Ok(writers)
 }
@@ -248,26 +257,26 @@ async fn writers<'a>(
 async fn watchers<'a>(
     ctx: &Ctx,
     servers: &Servers,
-    board: &'a Board,
+    shared: &'a SharedState,
     collections: &[&'static Resource],
-) -> Result<Vec<Task<'a, Life>>, Stop> {
-    let mut watchers: Vec<Task<'a, Life>> = Vec::new();
+) -> Result<Vec<Task<'a, Watcher>>, CheckError> {
+    let mut watchers: Vec<Task<'a, Watcher>> = Vec::new();
     for (number, resource) in collections.iter().flat_map(|resource| [*resource; WATCHERS]).enumerate() {
         let transport = if number % 2 == 0 { Transport::Http2 } else { Transport::Http1 };
         let clients = servers.clients(ctx, &format!("watcher-{number}"), number).await?;
-        watchers.push(Box::pin(watcher::live(clients, board, resource, transport)));
+        watchers.push(Box::pin(watcher::watch(clients, shared, resource, transport)));
     }
     Ok(watchers)
 }
 
 /// Writes the last object of a collection. The servers work again, so the write must be acknowledged.
-async fn marker(ctx: &Ctx, resource: &Resource, board: &Board) -> Result<Write, Stop> {
+async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<Write, CheckError> {
     let recorder = ctx.recorder(resource);
     let id = format!("{MARKER}-{}", resource.plural);
     let called = recorder.now();
     let made = ctx.create(resource, &sample(ctx.namespace().await?, resource, MARKER, &id)).await?;
     let key = key(&ctx.key(resource, MARKER).await?);
-    board.markers().insert(Key::clone(&key), made.rv());
+    shared.markers().insert(Key::clone(&key), made.rv());
     Ok(Write {
         client: ctx.client.to_string(),
         id,
@@ -276,12 +285,12 @@ async fn marker(ctx: &Ctx, resource: &Resource, board: &Board) -> Result<Write, 
         based_on: 0,
         called,
         returned: recorder.now(),
-        fate: Fate::Done(made.rv()),
+        result: WriteResult::Done(made.rv()),
     })
 }
 
 /// Adds what the store recorded below the collections, and what it holds at the end.
-async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resource]) -> Verdict {
+async fn add_store_record(ctx: &Ctx, history: &mut FaultHistory, collections: &[&'static Resource]) -> Verdict {
     for resource in collections {
         let recorder = ctx.recorder(resource);
         let store = ctx.store(resource);
@@ -289,19 +298,19 @@ async fn truth(ctx: &Ctx, account: &mut Account, collections: &[&'static Resourc
         let what = format!("the record of the store to reach revision {now}");
         // Only the marker has to be waited for, because it is the last write of its collection. If the record contains
         // later revisions but no marker, the judge reports that.
-        let marker = account.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
-        wait::until(&what, ctx.limit(30.0), LOOK_EVERY, || async {
+        let marker = history.markers.iter().find(|key| key.contains(&format!("/{}/", resource.stored_at))).cloned();
+        wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
             let there = marker.as_ref().is_none_or(|marker| !recorder.changes_of(marker).is_empty());
             let last = recorder.last_revision();
             Ok(if there || last >= now { Ok(()) } else { Err(format!("revision {last}")) })
         })
         .await?;
         let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-        account.revisions.extend(recorder.changes_below(&prefix));
+        history.revisions.extend(recorder.changes_below(&prefix));
         let end = ctx.stored_all(resource, 0).await?;
-        account.end.extend(end.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
+        history.end.extend(end.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
     }
-    account.revisions.sort_by_key(|revision| revision.rev);
+    history.revisions.sort_by_key(|revision| revision.rev);
     Ok(())
 }
 
@@ -322,25 +331,25 @@ fn key_of(ctx: &Ctx, resource: &Resource, object: &Object) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use judge::fault::{Begin, Leg};
+    use judge::fault::{Begin, WatchSegment};
     use model::Outcome;
     use model::history::{Frame, FrameKind, Revision};
 
     const PREFIX: &str = "/registry/configmaps/ns/";
 
-    /// An account with a marker in the store, and with watchers; `seen` says which of them saw it.
-    fn account(seen: &[bool]) -> Account {
+    /// A history with a marker in the store, and with watchers; `seen` says which of them saw it.
+    fn history(seen: &[bool]) -> FaultHistory {
         let marker = key(&format!("{PREFIX}{MARKER}"));
         let id = "marker-configmaps".to_owned();
         let value = id_text(&id).into_bytes().into();
         let (version, create_rev, lease, prev_rev) = (1, 7, 0, 0);
         let kind = Change::Put;
         let put = Revision { at: 5, rev: 7, key: marker.clone(), kind, version, create_rev, lease, prev_rev, value };
-        let life = |(number, seen): (usize, &bool)| {
+        let watcher = |(number, seen): (usize, &bool)| {
             let frame = Frame { at: 6, kind: FrameKind::Added, key: marker.clone(), rv: 7, uid: key("u") };
             let begin = Begin::Listed { called: 0, rv: 6, items: Vec::new() };
-            let legs = vec![Leg { begin, frames: seen.then_some(frame).into_iter().collect() }];
-            Life { client: format!("watcher-{number}"), prefix: key(PREFIX), legs }
+            let segments = vec![WatchSegment { begin, frames: seen.then_some(frame).into_iter().collect() }];
+            Watcher { client: format!("watcher-{number}"), prefix: key(PREFIX), segments }
         };
         let write = Write {
             client: "check".into(),
@@ -350,15 +359,15 @@ mod tests {
             based_on: 0,
             called: 4,
             returned: 5,
-            fate: Fate::Done(7),
+            result: WriteResult::Done(7),
         };
-        Account {
+        FaultHistory {
             revisions: vec![put],
             end: [(marker.clone(), 7)].into(),
             writes: vec![write],
-            lives: seen.iter().enumerate().map(life).collect(),
+            watchers: seen.iter().enumerate().map(watcher).collect(),
             markers: vec![marker],
-            ..Account::default()
+            ..FaultHistory::default()
         }
     }
 
@@ -370,9 +379,9 @@ mod tests {
             // Here it depends on whether a server answers: with an answer it is a violation, otherwise a time-out.
             ([false, false], true, true),
         ] {
-            let account = account(&seen);
-            assert_eq!(is_blind(&account), blind, "{seen:?}");
-            let outcome = judge_account(&account).outcome();
+            let history = history(&seen);
+            assert_eq!(no_watcher_saw_marker(&history), blind, "{seen:?}");
+            let outcome = judge_fault_history(&history).outcome();
             assert_eq!(matches!(outcome, Outcome::Failed { .. }), failed, "{seen:?}: {outcome:?}");
         }
     }

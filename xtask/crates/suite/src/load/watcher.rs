@@ -3,28 +3,28 @@
 
 use std::time::{Duration, Instant};
 
-use judge::fault::{Begin, Leg, Life};
+use judge::fault::{Begin, WatchSegment, Watcher};
 use model::Resource;
 use model::history::{Frame, FrameKind, Key};
 
 use super::clients::Clients;
-use super::{Board, LOOK_EVERY, MARKER, MISSED, PATIENCE, key_of};
+use super::{MARKER, MISSED, POLL_INTERVAL, RETRY_PAUSE, SharedState, key_of};
 use crate::api::Transport;
-use crate::check::Stop;
+use crate::error::CheckError;
 use crate::record::key;
 use crate::wait;
 use crate::watch::{Next, Watch, WatchOptions};
 
 /// How long a watcher reads a stream before it checks the deadline.
-const LISTEN: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(500);
 
-/// A watcher and its state.
-struct Watcher<'a> {
+/// The client of a watcher, with its record.
+struct WatchClient<'a> {
     clients: Clients,
-    board: &'a Board,
+    shared: &'a SharedState,
     resource: &'static Resource,
     transport: Transport,
-    life: Life,
+    record: Watcher,
     marker: Key,
     /// The resource version to resume from; None: the watcher must list.
     at: Option<u64>,
@@ -33,42 +33,42 @@ struct Watcher<'a> {
 }
 
 /// Watches until it sees the marker, the deadline passes, or the marker can no longer come.
-pub(super) async fn live(
+pub(super) async fn watch(
     clients: Clients,
-    board: &Board,
+    shared: &SharedState,
     resource: &'static Resource,
     transport: Transport,
-) -> Result<Life, Stop> {
+) -> Result<Watcher, CheckError> {
     let ctx = clients.ctx();
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
     let marker = key(&ctx.key(resource, MARKER).await?);
-    let life = Life { client: ctx.client.to_string(), prefix: key(&prefix), legs: Vec::new() };
-    let mut watcher = Watcher { clients, board, resource, transport, life, marker, at: None, passed: false };
-    while !board.is_over() && !watcher.passed && !has_seen(&watcher.life, &watcher.marker) {
-        if !watcher.leg().await? {
-            if board.may_move() {
-                watcher.clients.next_server();
+    let record = Watcher { client: ctx.client.to_string(), prefix: key(&prefix), segments: Vec::new() };
+    let mut client = WatchClient { clients, shared, resource, transport, record, marker, at: None, passed: false };
+    while !shared.is_over() && !client.passed && !has_seen(&client.record, &client.marker) {
+        if !client.segment().await? {
+            if shared.may_change_server() {
+                client.clients.next_server();
             }
-            wait::pause(watcher.clients.ctx().at_ease(PATIENCE)).await;
+            wait::pause(client.clients.ctx().scaled_pause(RETRY_PAUSE)).await;
         }
     }
-    Ok(watcher.life)
+    Ok(client.record)
 }
 
 /// Whether a list or an event contained the marker.
-pub(super) fn has_seen(life: &Life, marker: &Key) -> bool {
-    life.legs.iter().any(|leg| {
-        let listed = match &leg.begin {
+pub(super) fn has_seen(watcher: &Watcher, marker: &Key) -> bool {
+    watcher.segments.iter().any(|segment| {
+        let listed = match &segment.begin {
             Begin::Listed { items, .. } => items.iter().any(|(key, _)| key == marker),
             Begin::Resumed { .. } => false,
         };
-        listed || leg.frames.iter().any(|frame| frame.key == *marker)
+        listed || segment.frames.iter().any(|frame| frame.key == *marker)
     })
 }
 
-impl Watcher<'_> {
-    /// Runs one more part of the life. Returns false if the server did not let it begin.
-    async fn leg(&mut self) -> Result<bool, Stop> {
+impl WatchClient<'_> {
+    /// Runs one more watch. Returns false if the server did not let it begin.
+    async fn segment(&mut self) -> Result<bool, CheckError> {
         let (from, begin) = match self.at {
             Some(rv) => (rv, Begin::Resumed { rv }),
             None => match self.list().await {
@@ -78,7 +78,7 @@ impl Watcher<'_> {
         };
         // A list counts from its answer on, even if the watch after it fails.
         if matches!(begin, Begin::Listed { .. }) {
-            self.life.legs.push(Leg { begin: begin.clone(), frames: Vec::new() });
+            self.record.segments.push(WatchSegment { begin: begin.clone(), frames: Vec::new() });
             self.at = Some(from);
         }
         let options = WatchOptions::after(from).bookmarks();
@@ -87,21 +87,21 @@ impl Watcher<'_> {
             Ok(Err(refusal)) if refusal.status == 410 => {
                 let error = FrameKind::Error { code: 410, reason: refusal.reason(), message: refusal.message() };
                 let frame = Frame { at: 0, kind: error, key: key(""), rv: 0, uid: key("") };
-                self.life.legs.push(Leg { begin: Begin::Resumed { rv: from }, frames: vec![frame] });
-                self.board.note_resumed();
+                self.record.segments.push(WatchSegment { begin: Begin::Resumed { rv: from }, frames: vec![frame] });
+                self.shared.note_resumed();
                 self.at = None;
                 return Ok(true);
             }
             Ok(Err(_)) | Err(_) => return Ok(false),
         };
         if !matches!(begin, Begin::Listed { .. }) {
-            self.life.legs.push(Leg { begin, frames: Vec::new() });
-            self.board.note_resumed();
+            self.record.segments.push(WatchSegment { begin, frames: Vec::new() });
+            self.shared.note_resumed();
         }
-        let open = self.board.watch();
+        let open = self.shared.watch();
         self.follow(&mut watch).await?;
         drop((open, watch));
-        self.let_something_be_missed().await;
+        self.wait_for_missed_events().await;
         Ok(true)
     }
 
@@ -114,9 +114,9 @@ impl Watcher<'_> {
     }
 
     /// Reads to the end of the stream or to the marker.
-    async fn follow(&mut self, watch: &mut Watch) -> Result<(), Stop> {
-        while !self.board.is_over() {
-            let event = match watch.poll_any(LISTEN).await? {
+    async fn follow(&mut self, watch: &mut Watch) -> Result<(), CheckError> {
+        while !self.shared.is_over() {
+            let event = match watch.poll_any(POLL).await? {
                 Next::Event(event) => event,
                 Next::Nothing => continue,
                 Next::End => return Ok(()),
@@ -128,14 +128,14 @@ impl Watcher<'_> {
             }
             let seen = event.frame.key == self.marker;
             let bookmark = matches!(event.frame.kind, FrameKind::Bookmark { .. });
-            let marked = self.board.markers().get(&self.marker).copied();
+            let marked = self.shared.markers().get(&self.marker).copied();
             self.passed = bookmark && marked.is_some_and(|marked| event.frame.rv >= marked);
-            if let Some(leg) = self.life.legs.last_mut() {
-                let is_first = leg.frames.is_empty() && matches!(leg.begin, Begin::Resumed { .. });
+            if let Some(segment) = self.record.segments.last_mut() {
+                let is_first = segment.frames.is_empty() && matches!(segment.begin, Begin::Resumed { .. });
                 if is_first && event.frame.is_change() {
-                    self.board.note_resumed_late();
+                    self.shared.note_resumed_late();
                 }
-                leg.frames.push(event.frame);
+                segment.frames.push(event.frame);
             }
             if seen || self.passed {
                 return Ok(());
@@ -145,12 +145,12 @@ impl Watcher<'_> {
     }
 
     /// Waits for some writes: a client that resumes at once has missed nothing, and exercises nothing.
-    async fn let_something_be_missed(&self) {
-        let acknowledged = || self.board.acknowledged_of(&self.resource.plural);
+    async fn wait_for_missed_events(&self) {
+        let acknowledged = || self.shared.acknowledged_of(&self.resource.plural);
         let enough = acknowledged() + MISSED;
-        let end = Instant::now() + self.clients.ctx().limit(30.0);
-        while acknowledged() < enough && !self.board.ended() && Instant::now() < end {
-            wait::pause(LOOK_EVERY).await;
+        let end = Instant::now() + self.clients.ctx().wait_limit();
+        while acknowledged() < enough && !self.shared.ended() && Instant::now() < end {
+            wait::pause(POLL_INTERVAL).await;
         }
     }
 }

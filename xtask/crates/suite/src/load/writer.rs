@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use judge::fault::{Fate, Read, Write};
+use judge::fault::{Read, Write, WriteResult};
 use model::Resource;
 use model::history::Change;
 use serde_json::json;
 
 use super::clients::Clients;
-use super::{Board, Log, PATIENCE, with_id};
+use super::{Log, RETRY_PAUSE, SharedState, with_id};
 use crate::api::Response;
-use crate::check::Stop;
+use crate::api::overload::{self, AcceptOverload};
+use crate::error::CheckError;
 use crate::object::Object;
-use crate::overload::{self, AcceptOverload};
 use crate::record::key;
 use crate::wait;
 
@@ -24,50 +24,50 @@ const PACE: Duration = Duration::from_millis(10);
 
 /// A writer's knowledge about one of its keys.
 #[derive(Clone)]
-enum Known {
+enum KeyState {
     Absent,
-    There(Object),
+    Present(Object),
     /// A write had no answer, or was refused: only a read shows the state.
-    Nothing,
+    Unknown,
 }
 
 /// Writes until the workload ends.
 pub(super) async fn write(
     mut clients: Clients,
-    board: &Board,
+    shared: &SharedState,
     resource: &'static Resource,
     number: usize,
-) -> Result<Log, Stop> {
+) -> Result<Log, CheckError> {
     let mut log = Log::default();
-    let mut known: BTreeMap<String, Known> = BTreeMap::new();
+    let mut known: BTreeMap<String, KeyState> = BTreeMap::new();
     for step in 0u64.. {
-        if board.ended() {
+        if shared.ended() {
             break;
         }
         let mut name = format!("w{number}-k{}", clients.ctx().random().u32(..NAMES));
-        let mut before = known.get(&name).cloned().unwrap_or(Known::Absent);
+        let mut before = known.get(&name).cloned().unwrap_or(KeyState::Absent);
         let chance = clients.ctx().random().u8(..5) == 0;
-        let needs_writes = board.needs_writes();
-        if needs_writes && matches!(before, Known::Nothing) {
+        let needs_writes = shared.needs_writes();
+        if needs_writes && matches!(before, KeyState::Unknown) {
             // No read may look for the state of this key now. A new key needs no read.
-            (name, before) = (format!("w{number}-s{step}"), Known::Absent);
+            (name, before) = (format!("w{number}-s{step}"), KeyState::Absent);
         }
-        let reads = !needs_writes && (matches!(before, Known::Nothing) || chance);
-        let read = if reads { read(&clients, resource, &name, &mut log).await } else { Known::Nothing };
+        let reads = !needs_writes && (matches!(before, KeyState::Unknown) || chance);
+        let read = if reads { read(&clients, resource, &name, &mut log).await } else { KeyState::Unknown };
         // A read without an answer is followed by a write to the same server. Otherwise, with four writers and two
         // servers, both writers of a killed server could read at that moment and then move on, and no write would meet
         // the fault (seen in an emulated guest).
-        let state = if matches!(read, Known::Nothing) { before } else { read };
+        let state = if matches!(read, KeyState::Unknown) { before } else { read };
         let attempt = Attempt { clients: &clients, resource, name: &name, id: format!("{number}-{step}") };
         let after = match state {
-            Known::Nothing => Known::Nothing,
-            state => attempt.make(state, board, &mut log).await,
+            KeyState::Unknown => KeyState::Unknown,
+            state => attempt.make(state, shared, &mut log).await,
         };
-        if board.may_move() && (needs_writes || matches!(after, Known::Nothing)) {
+        if shared.may_change_server() && (needs_writes || matches!(after, KeyState::Unknown)) {
             clients.next_server();
         }
-        if matches!(after, Known::Nothing) {
-            wait::pause(clients.ctx().at_ease(PATIENCE)).await;
+        if matches!(after, KeyState::Unknown) {
+            wait::pause(clients.ctx().scaled_pause(RETRY_PAUSE)).await;
         }
         known.insert(name, after);
         wait::pause(PACE).await;
@@ -76,15 +76,15 @@ pub(super) async fn write(
 }
 
 /// The state of a key according to a consistent read.
-async fn read(clients: &Clients, resource: &Resource, name: &str, log: &mut Log) -> Known {
+async fn read(clients: &Clients, resource: &Resource, name: &str, log: &mut Log) -> KeyState {
     let ctx = clients.ctx();
-    let Ok(key_text) = ctx.key(resource, name).await else { return Known::Nothing };
+    let Ok(key_text) = ctx.key(resource, name).await else { return KeyState::Unknown };
     let called = ctx.recorder(resource).now();
-    let Ok(answer) = ctx.try_get(resource, name, "").await else { return Known::Nothing };
+    let Ok(answer) = ctx.try_get(resource, name, "").await else { return KeyState::Unknown };
     let (rv, state) = match (answer.status, answer.object()) {
-        (200, Ok(object)) => (Some(object.rv()), Known::There(object)),
-        (404, _) => (None, Known::Absent),
-        _ => return Known::Nothing,
+        (200, Ok(object)) => (Some(object.rv()), KeyState::Present(object)),
+        (404, _) => (None, KeyState::Absent),
+        _ => return KeyState::Unknown,
     };
     log.reads.push(Read { client: ctx.client.to_string(), key: key(&key_text), called, rv });
     state
@@ -100,23 +100,23 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Creates an absent object; updates, and sometimes deletes, an existing one.
-    async fn make(self, state: Known, board: &Board, log: &mut Log) -> Known {
+    async fn make(self, state: KeyState, shared: &SharedState, log: &mut Log) -> KeyState {
         let ctx = self.clients.ctx();
-        let Ok(key_text) = ctx.key(self.resource, self.name).await else { return Known::Nothing };
+        let Ok(key_text) = ctx.key(self.resource, self.name).await else { return KeyState::Unknown };
         let recorder = ctx.recorder(self.resource);
         let called = recorder.now();
-        let under_way = board.write();
+        let under_way = shared.write();
         let (kind, based_on, answer) = match state {
-            Known::There(object) if ctx.random().u8(..4) == 0 => {
+            KeyState::Present(object) if ctx.random().u8(..4) == 0 => {
                 let options = json!({"preconditions": {"resourceVersion": object.rv_text()}});
                 (Change::Delete, object.rv(), ctx.try_delete(self.resource, self.name, &options).await)
             }
-            Known::There(object) => {
+            KeyState::Present(object) => {
                 let rv = object.rv();
                 let changed = with_id(object, self.resource, &self.id);
                 (Change::Put, rv, ctx.try_change(self.resource, &changed).await)
             }
-            Known::Absent | Known::Nothing => {
+            KeyState::Absent | KeyState::Unknown => {
                 let namespace = ctx.namespace().await.unwrap_or_default();
                 let made = sample(namespace, self.resource, self.name, &self.id);
                 (Change::Put, 0, ctx.try_create(self.resource, &made).await)
@@ -125,8 +125,8 @@ impl Attempt<'_> {
         drop(under_way);
         // Only the status tells whether the write may have had an effect.
         let answer = answer.accept(overload::ANY);
-        let fate = fate(kind, &answer);
-        board.note(&self.resource.plural, fate);
+        let result = result(kind, &answer);
+        shared.note(&self.resource.plural, result);
         log.writes.push(Write {
             client: ctx.client.to_string(),
             id: self.id,
@@ -135,23 +135,23 @@ impl Attempt<'_> {
             based_on,
             called,
             returned: recorder.now(),
-            fate,
+            result,
         });
-        match (fate, kind, answer.map(|answer| answer.object())) {
-            (Fate::Done(_), Change::Delete, _) => Known::Absent,
-            (Fate::Done(_), Change::Put, Ok(Ok(object))) => Known::There(object),
-            _ => Known::Nothing,
+        match (result, kind, answer.map(|answer| answer.object())) {
+            (WriteResult::Done(_), Change::Delete, _) => KeyState::Absent,
+            (WriteResult::Done(_), Change::Put, Ok(Ok(object))) => KeyState::Present(object),
+            _ => KeyState::Unknown,
         }
     }
 }
 
 /// The effect of a write according to its answer: a client error (4xx) has none; after a server error it is unknown.
-fn fate(kind: Change, answer: &anyhow::Result<Response>) -> Fate {
+fn result(kind: Change, answer: &anyhow::Result<Response>) -> WriteResult {
     match answer {
-        Ok(answer) if answer.is_success() && kind == Change::Delete => Fate::Done(0),
-        Ok(answer) if answer.is_success() => Fate::Done(answer.object().map_or(0, |object| object.rv())),
-        Ok(answer) if (400..500).contains(&answer.status) => Fate::Refused,
-        _ => Fate::Unknown,
+        Ok(answer) if answer.is_success() && kind == Change::Delete => WriteResult::Done(0),
+        Ok(answer) if answer.is_success() => WriteResult::Done(answer.object().map_or(0, |object| object.rv())),
+        Ok(answer) if (400..500).contains(&answer.status) => WriteResult::Refused,
+        _ => WriteResult::Unknown,
     }
 }
 
@@ -176,15 +176,15 @@ mod tests {
             |status, body: &str| Ok(Response { status, headers: HeaderMap::new(), body: body.to_owned().into() });
         let object = r#"{"metadata":{"resourceVersion":"7"}}"#;
         for (kind, answer, expected) in [
-            (Change::Put, answer(201, object), Fate::Done(7)),
-            (Change::Put, answer(200, object), Fate::Done(7)),
-            (Change::Delete, answer(200, "{}"), Fate::Done(0)),
-            (Change::Put, answer(409, "{}"), Fate::Refused),
-            (Change::Put, answer(500, "{}"), Fate::Unknown),
-            (Change::Delete, answer(504, "{}"), Fate::Unknown),
-            (Change::Put, Err(anyhow::anyhow!("cut")), Fate::Unknown),
+            (Change::Put, answer(201, object), WriteResult::Done(7)),
+            (Change::Put, answer(200, object), WriteResult::Done(7)),
+            (Change::Delete, answer(200, "{}"), WriteResult::Done(0)),
+            (Change::Put, answer(409, "{}"), WriteResult::Refused),
+            (Change::Put, answer(500, "{}"), WriteResult::Unknown),
+            (Change::Delete, answer(504, "{}"), WriteResult::Unknown),
+            (Change::Put, Err(anyhow::anyhow!("cut")), WriteResult::Unknown),
         ] {
-            assert_eq!(fate(kind, &answer), expected);
+            assert_eq!(result(kind, &answer), expected);
         }
     }
 }

@@ -15,9 +15,7 @@ use tonic_prost::ProstCodec;
 
 use super::wire;
 use crate::api::chain;
-
-/// The error of a store without an endpoint, and the need of a check that is skipped because of it.
-const ABSENT: &str = "the raw store (--store-endpoint)";
+use crate::error::StoreError;
 
 /// The largest answer is a whole store; etcd does not limit its answers.
 const LARGEST_ANSWER: usize = 1 << 30;
@@ -52,23 +50,6 @@ pub struct LeaseInfo {
     /// Seconds at its grant.
     pub granted: i64,
     pub keys: Vec<String>,
-}
-
-/// A request to etcd that failed.
-#[derive(Debug)]
-pub struct StoreError {
-    pub what: String,
-    /// gRPC code.
-    pub code: tonic::Code,
-    pub message: String,
-}
-
-impl std::error::Error for StoreError {}
-
-impl std::fmt::Display for StoreError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} ({:?})", self.what, self.message, self.code)
-    }
 }
 
 impl Store {
@@ -283,7 +264,8 @@ impl Store {
 
     /// Returns an error if the store has no endpoint; `what` names the request.
     pub(super) fn must_be_there(&self, what: impl Fn() -> String) -> Result<(), StoreError> {
-        let absent = || StoreError { what: what(), code: tonic::Code::FailedPrecondition, message: ABSENT.into() };
+        let absent =
+            || StoreError { what: what(), code: tonic::Code::FailedPrecondition, message: crate::error::ABSENT.into() };
         if self.members.is_empty() { Err(absent()) } else { Ok(()) }
     }
 
@@ -328,45 +310,6 @@ impl Store {
             self.next_member();
         }
         answer.map(tonic::Response::into_inner)
-    }
-}
-
-impl StoreError {
-    /// The requested revision is compacted.
-    pub fn is_compacted(&self) -> bool {
-        self.code == tonic::Code::OutOfRange && self.message.contains("compacted")
-    }
-
-    /// The store does not support the call; kine reports that with `Unknown` and a text.
-    pub fn is_unsupported(&self) -> bool {
-        self.code == tonic::Code::Unimplemented || self.message.ends_with("is not supported")
-    }
-
-    /// The store has no endpoint: only the apiserver is reachable.
-    pub fn is_absent(&self) -> bool {
-        self.message == ABSENT
-    }
-
-    /// The error is an answer of etcd itself, and another member would answer the same.
-    fn is_answer(&self) -> bool {
-        self.is_compacted() || self.is_future()
-    }
-
-    /// The requested revision does not exist yet.
-    pub fn is_future(&self) -> bool {
-        self.code == tonic::Code::OutOfRange && self.message.contains("future")
-    }
-}
-
-impl From<StoreError> for crate::check::Stop {
-    fn from(error: StoreError) -> Self {
-        if error.is_absent() {
-            return crate::check::Stop::Skipped { need: error.message };
-        }
-        if error.is_unsupported() {
-            return crate::check::Stop::Skipped { need: format!("a store that does not answer `{error}`") };
-        }
-        crate::check::Stop::Errored(error.into())
     }
 }
 

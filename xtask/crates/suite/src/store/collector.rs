@@ -63,12 +63,12 @@ impl Collector {
 
     fn begin(store: Store, recorder: Recorder, names: Names, first_rev: i64) -> Collector {
         recorder.meta(|meta| meta.first_rev = first_rev);
-        let (told, seen) = watch::channel(first_rev);
+        let (reported, seen) = watch::channel(first_rev);
         let (ask_progress, asked) = mpsc::channel(1);
         let watcher = Watcher {
             store: store.clone(),
             recorder: recorder.clone(),
-            told,
+            reported,
             asked,
             names: names.clone(),
             keys: BTreeMap::new(),
@@ -120,7 +120,7 @@ impl Collector {
 struct Watcher {
     store: Store,
     recorder: Recorder,
-    told: watch::Sender<i64>,
+    reported: watch::Sender<i64>,
     asked: mpsc::Receiver<()>,
     names: Names,
     /// Keys repeat in nearly every revision, so each text is kept once.
@@ -150,7 +150,7 @@ impl Watcher {
         let create = wire::WatchCreateRequest {
             key,
             range_end,
-            start_revision: self.told.borrow().saturating_add(1),
+            start_revision: self.reported.borrow().saturating_add(1),
             progress_notify: true,
             prev_kv: true,
         };
@@ -158,7 +158,7 @@ impl Watcher {
         requests.send(request).await.map_err(|_| Trouble::Broken)?;
         let mut answers = self.store.stream(receiver).await.map_err(|_| Trouble::Broken)?;
         if again {
-            self.recorder.reopened(self.told.borrow().saturating_add(1));
+            self.recorder.reopened(self.reported.borrow().saturating_add(1));
         }
         loop {
             tokio::select! {
@@ -192,7 +192,7 @@ impl Watcher {
         // A response without events is a progress notification: everything up to its revision has been sent.
         let complete = if progress { answer.header.map(|header| header.revision) } else { last_event };
         if let Some(complete) = complete {
-            self.told.send_if_modified(|seen| {
+            self.reported.send_if_modified(|seen| {
                 let newer = complete > *seen;
                 *seen = complete.max(*seen);
                 newer

@@ -5,7 +5,7 @@ mod collector;
 mod stream;
 mod wire;
 
-pub use client::{KeyValue, LeaseInfo, Store, StoreError};
+pub use client::{KeyValue, LeaseInfo, Store};
 pub use collector::Collector;
 pub(crate) use collector::recorded;
-pub use stream::{EVERY_WATCH, Told};
+pub use stream::{EVERY_WATCH, WatchMessage};

@@ -4,16 +4,17 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::client::{Store, StoreError, method_path};
+use super::client::{Store, method_path};
 use super::wire::{WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
 use crate::api::chain;
+use crate::error::StoreError;
 
 /// The watch ID of a progress notification for all watches of a stream.
 pub const EVERY_WATCH: i64 = -1;
 
 /// A message on a watch stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum WatchMessage {
     Created {
         watch: i64,
     },
@@ -28,11 +29,11 @@ pub enum Told {
     },
 }
 
-impl Told {
+impl WatchMessage {
     /// Whether these are events of another watch than the one that was created first.
-    fn is_of_another(&self, first: &Told) -> bool {
+    fn is_of_another(&self, first: &WatchMessage) -> bool {
         match (self, first) {
-            (Told::Events { watch, .. }, Told::Created { watch: first }) => watch != first,
+            (WatchMessage::Events { watch, .. }, WatchMessage::Created { watch: first }) => watch != first,
             _ => false,
         }
     }
@@ -57,7 +58,7 @@ impl Store {
     /// Opens a watch of a prefix that is up to date. Then sends, without a pause in between, `asked` requests for
     /// progress and a request for a second watch of the same prefix from `start`. Returns all messages up to the first
     /// events of the second watch.
-    pub async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<Told>, StoreError> {
+    pub async fn second_watch(&self, prefix: &str, start: i64, asked: usize) -> Result<Vec<WatchMessage>, StoreError> {
         let what = || "etcd Watch/Watch".to_owned();
         self.must_be_there(what)?;
         let whole = async {
@@ -65,20 +66,20 @@ impl Store {
             let ask = |request| requests.try_send(request).map_err(|error| Status::internal(error.to_string()));
             ask(self.create(prefix, 0))?;
             let mut stream = self.stream(receiver).await?;
-            let mut told = vec![next(&mut stream).await?];
+            let mut messages = vec![next(&mut stream).await?];
             for _ in 0..asked {
                 ask(WatchRequest { create: None, progress: Some(WatchProgressRequest {}) })?;
             }
             ask(self.create(prefix, start))?;
             // Events of the first watch prove nothing, so the loop waits for events of another watch.
-            while !told.last().is_some_and(|last| last.is_of_another(&told[0])) {
-                told.push(next(&mut stream).await?);
+            while !messages.last().is_some_and(|last| last.is_of_another(&messages[0])) {
+                messages.push(next(&mut stream).await?);
             }
-            Ok(told)
+            Ok(messages)
         };
         let late = |_| Err(Status::deadline_exceeded(format!("no events within {:.0} s", self.limit().as_secs_f64())));
-        let told = tokio::time::timeout(self.limit(), whole).await.unwrap_or_else(late);
-        told.map_err(|status: Status| StoreError {
+        let messages = tokio::time::timeout(self.limit(), whole).await.unwrap_or_else(late);
+        messages.map_err(|status: Status| StoreError {
             what: what(),
             code: status.code(),
             message: status.message().to_owned(),
@@ -92,14 +93,14 @@ impl Store {
     }
 }
 
-async fn next(stream: &mut Streaming<WatchResponse>) -> Result<Told, Status> {
+async fn next(stream: &mut Streaming<WatchResponse>) -> Result<WatchMessage, Status> {
     let answer = stream.message().await?.ok_or_else(|| Status::new(Code::Unavailable, "the stream has ended"))?;
     let (watch, revision) = (answer.watch_id, answer.header.map_or(0, |header| header.revision));
     let last = answer.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| kv.mod_revision).max();
     match last {
         _ if answer.canceled => Err(Status::aborted(format!("the watch was cancelled: {}", answer.cancel_reason))),
-        _ if answer.created => Ok(Told::Created { watch }),
-        None => Ok(Told::Progress { watch, revision }),
-        Some(last) => Ok(Told::Events { watch, last }),
+        _ if answer.created => Ok(WatchMessage::Created { watch }),
+        None => Ok(WatchMessage::Progress { watch, revision }),
+        Some(last) => Ok(WatchMessage::Events { watch, last }),
     }
 }

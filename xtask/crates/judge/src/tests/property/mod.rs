@@ -6,8 +6,8 @@
 //! minimum. `JUDGE_SEEDS=2000 cargo test -p judge property` tests more histories than the default forty.
 
 mod reads;
+mod recording;
 mod streams;
-mod truth;
 mod writes;
 
 use fastrand::Rng;
@@ -61,12 +61,12 @@ fn every_corruption_of_a_write_is_refused_with_its_place() {
 
 #[test]
 fn every_corruption_of_the_recording_is_refused_with_its_place() {
-    refused(truth::KINDS);
+    refused(recording::KINDS);
 }
 
 #[test]
 fn every_judge_has_a_corruption() {
-    let kinds = [streams::KINDS, reads::KINDS, writes::KINDS, truth::KINDS].concat();
+    let kinds = [streams::KINDS, reads::KINDS, writes::KINDS, recording::KINDS].concat();
     let judges: std::collections::BTreeSet<&str> = kinds.iter().map(|(_, judge, _)| *judge).collect();
     let all: std::collections::BTreeSet<&str> = crate::JUDGES.iter().map(|(id, _)| *id).collect();
     assert_eq!(judges, all);

@@ -125,7 +125,7 @@ fn judge_of(operation: &Operation) -> &'static str {
 
 /// The operation as the judges name it.
 fn asked(history: &History, place: usize) -> String {
-    crate::truth::say(&history.operations[place])
+    crate::recording::say(&history.operations[place])
 }
 
 type ListAnswer<'h> = (u64, &'h [(Key, u64)], bool);

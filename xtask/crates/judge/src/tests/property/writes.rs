@@ -7,7 +7,7 @@ use fastrand::Rng;
 use model::history::{Answer, Change, History, Key, Operation, Verb};
 
 use super::{Kind, changed_at, last_time, life, rv};
-use crate::truth::say;
+use crate::recording::say;
 
 const WRITES: &str = "suite.writes";
 const LINEAR: &str = "cc.linearizable-history";

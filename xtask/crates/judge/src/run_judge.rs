@@ -10,13 +10,13 @@ use super::prepared::Prepared;
 use super::{Judgement, Violation, judge};
 
 /// All histories of a run, prepared once for all judges.
-pub struct Court<'h> {
+pub struct RunJudge<'h> {
     prepared: Vec<Prepared<'h>>,
 }
 
-impl<'h> Court<'h> {
-    pub fn new(histories: &'h [History]) -> Court<'h> {
-        Court { prepared: histories.iter().map(Prepared::new).collect() }
+impl<'h> RunJudge<'h> {
+    pub fn new(histories: &'h [History]) -> RunJudge<'h> {
+        RunJudge { prepared: histories.iter().map(Prepared::new).collect() }
     }
 
     /// The judgement of `id` for the case on `profile`; None if the judge or the history does not exist.
@@ -27,7 +27,7 @@ impl<'h> Court<'h> {
             let found = judge(other, id)?;
             let place = format!("{}/{}", other.history.meta.profile, other.history.meta.store);
             // An unsound recording cannot be judged; that must not look like a pass.
-            if let Some(first) = other.truth.violations.first() {
+            if let Some(first) = other.recording.violations.first() {
                 let reason = format!("the recording of {place} is not sound: {}", first.message);
                 judgement.not_exercised.get_or_insert(reason);
             }
@@ -63,9 +63,9 @@ mod tests {
         let change = (middle..stream.frames.len()).find(|i| stream.frames[*i].kind == FrameKind::Modified).unwrap();
         stream.frames.remove(change);
         let histories = [good, bad];
-        let judgement = Court::new(&histories).judge("watch.reliable", "default").unwrap();
+        let judgement = RunJudge::new(&histories).judge("watch.reliable", "default").unwrap();
         assert!(judgement.violations[0].message.starts_with("on json/"), "{judgement:?}");
-        assert_eq!(Court::new(&histories[..1]).judge("watch.reliable", "default").unwrap().violations, []);
+        assert_eq!(RunJudge::new(&histories[..1]).judge("watch.reliable", "default").unwrap().violations, []);
     }
 
     #[test]
@@ -74,7 +74,7 @@ mod tests {
         let mut bad = on("json", of_events(2, 2000));
         bad.revisions.remove(1000);
         let histories = [good, bad];
-        let judgement = Court::new(&histories).judge("watch.ordered", "default").unwrap();
+        let judgement = RunJudge::new(&histories).judge("watch.ordered", "default").unwrap();
         assert_eq!(judgement.violations, []);
         assert!(judgement.not_exercised.unwrap().starts_with("the recording of json/main is not sound"));
     }

@@ -7,7 +7,7 @@
 
 use serde_json::Value;
 
-use crate::api::Response;
+use super::Response;
 
 /// All statuses of [`is_overload`], for requests whose time-out is part of the test.
 pub const ANY: &[u16] = &[429, 500, 502, 503, 504];
@@ -135,7 +135,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::check::Stop;
+    use crate::error::CheckError;
 
     fn status(code: u16, reason: &str, message: &str) -> Response {
         let body = json!({"kind": "Status", "code": code, "reason": reason, "message": message}).to_string();
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn overload_is_an_infrastructure_error_with_every_context() {
         let refused = refuse("POST /api/v1/namespaces", status(504, "Timeout", LATE)).unwrap_err();
-        let outcome = Stop::from(refused.context("the first POST")).into_outcome();
+        let outcome = CheckError::from(refused.context("the first POST")).into_outcome();
         let model::Outcome::Errored { message, .. } = &outcome else { panic!("{outcome:?}") };
         assert!(message.contains("POST /api/v1/namespaces") && message.contains("504"), "{message}");
         assert_eq!(outcome.exit(), model::Exit::Infrastructure);

@@ -3,7 +3,7 @@
 use model::Outcome;
 use model::history::{Answer, Change, History, Snapshot, Verb};
 
-use super::story::{key, object, story};
+use super::example::{example_history, key, object};
 use super::{accept, judge_all, refuse};
 
 /// (what, change, words of the message)
@@ -74,7 +74,7 @@ const UNSOUND: &[Case] = &[
 #[test]
 fn unsound_recordings_are_refused_and_not_judged_further() {
     for (what, change, words) in UNSOUND {
-        let mut history = story();
+        let mut history = example_history();
         change(&mut history);
         refuse(&history, "suite.truth", words, what);
         for (id, judgement) in judge_all(&history).into_iter().filter(|(id, _)| *id != "suite.truth") {
@@ -89,7 +89,7 @@ fn unsound_recordings_are_refused_and_not_judged_further() {
 /// that the watch wants them.
 #[test]
 fn missing_previous_value_is_refused_and_the_other_judges_still_decide() {
-    let mut history = story();
+    let mut history = example_history();
     history.revisions[2].prev_rev = 0;
     refuse(&history, "suite.truth", &["revision 4", "its previous value is missing"], "no previous value");
     for (id, judgement) in judge_all(&history).into_iter().filter(|(id, _)| *id != "suite.truth") {
@@ -104,7 +104,7 @@ fn missing_previous_value_is_refused_and_the_other_judges_still_decide() {
 
 #[test]
 fn previous_value_removed_by_a_compaction_is_not_missing() {
-    let mut history = story();
+    let mut history = example_history();
     history.revisions[2].prev_rev = 0;
     history.meta.compactions.push((50, 2));
     accept(&history, "revision 2 was compacted before revision 4 was sent");
@@ -114,7 +114,7 @@ fn previous_value_removed_by_a_compaction_is_not_missing() {
 
 #[test]
 fn a_store_without_versions_may_leave_gaps() {
-    let mut history = story();
+    let mut history = example_history();
     history.revisions.iter_mut().for_each(|revision| revision.version = 0);
     history.meta.last.iter_mut().for_each(|snapshot| snapshot.version = 0);
     // No recorded request changed `other/a`, and the store does not report revision 10.
@@ -128,7 +128,7 @@ fn a_store_without_versions_may_leave_gaps() {
 
 #[test]
 fn a_recording_may_begin_late() {
-    let mut history = story();
+    let mut history = example_history();
     history.meta.first_rev = 4;
     history.revisions.drain(..3);
     let snapshot = |name, create_rev, mod_rev, version| Snapshot { key: key(name), create_rev, mod_rev, version };
@@ -172,7 +172,7 @@ fn lost_patch(history: &mut History, answer: Answer) {
 #[test]
 fn answers_that_contradict_the_store_are_refused() {
     for (what, change, words) in WRONG_ANSWERS {
-        let mut history = story();
+        let mut history = example_history();
         change(&mut history);
         refuse(&history, "suite.writes", words, what);
     }

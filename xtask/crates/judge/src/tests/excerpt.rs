@@ -1,8 +1,8 @@
 //! The exact evidence of a failure, for every judge of streams.
 
-use super::story::{frames, story};
+use super::example::{example_history, frames};
 use super::violations;
-use crate::stretch::LINES;
+use crate::excerpt::LINES;
 
 /// (judge, stream, its frames now, the evidence, `NS` for the namespace's prefix)
 type Case = (&'static str, usize, &'static str, &'static str);
@@ -124,7 +124,7 @@ stream 1: frame 7: MODIFIED NS/a at 7",
 #[test]
 fn failure_shows_the_smallest_excerpt() {
     for (judge, number, text, evidence) in CASES {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames = frames(text);
         let found = violations(&history, judge);
         let of_stream = format!("stream {number} ");
@@ -137,7 +137,7 @@ fn failure_shows_the_smallest_excerpt() {
 #[test]
 fn every_excerpt_is_short() {
     for (judge, number, text, _) in CASES {
-        let mut history = story();
+        let mut history = example_history();
         history.streams[number - 1].frames = frames(text);
         for (id, judgement) in super::judge_all(&history) {
             let longest = judgement.violations.iter().map(|violation| violation.evidence.len()).max().unwrap_or(0);

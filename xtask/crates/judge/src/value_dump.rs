@@ -32,7 +32,7 @@ pub struct Piece {
 }
 
 /// The pieces in byte order.
-pub fn pieces(value: &[u8]) -> Vec<Piece> {
+pub fn split(value: &[u8]) -> Vec<Piece> {
     let mut pieces = match encoding(value) {
         Encoding::Protobuf => schema::envelope(value),
         Encoding::Json => text::json(value),

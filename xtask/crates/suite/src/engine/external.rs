@@ -6,14 +6,14 @@ use std::time::Duration;
 use model::{Capabilities, Event, Outcome, StoreInfo};
 
 use super::{Engine, finished, now};
+use crate::check::missing;
 use crate::record::Recorder;
-use crate::requirement::missing;
 use crate::selection::Case;
 use crate::store::{Collector, Store};
 
 impl Engine<'_> {
     /// Reports the cases whose requirements the cluster does not meet, and returns the others.
-    pub(super) fn skip_unfit(&self, cases: Vec<Case>) -> Vec<Case> {
+    pub(super) fn skip_unsupported(&self, cases: Vec<Case>) -> Vec<Case> {
         let capabilities: BTreeMap<&str, Capabilities> = self
             .cluster
             .info
@@ -23,25 +23,25 @@ impl Engine<'_> {
             .collect();
         // An external cluster has one profile; what the others lack does not depend on them.
         let any = || self.cluster.info.profiles.values().next().map(|profile| self.cluster.capabilities(profile));
-        let mut fit = Vec::new();
-        let mut unfit = Vec::new();
+        let mut supported = Vec::new();
+        let mut unsupported = Vec::new();
         for case in cases {
             let of_profile = capabilities.get(case.profile).cloned().or_else(any);
             match of_profile.and_then(|capabilities| missing(case.check, case.profile, &capabilities)) {
-                Some(need) => unfit.push((case, need)),
-                None => fit.push(case),
+                Some(need) => unsupported.push((case, need)),
+                None => supported.push(case),
             }
         }
-        self.skip(unfit);
-        fit
+        self.skip(unsupported);
+        supported
     }
 
     /// Reports cases that cannot run as skipped, with what they need.
     pub(super) fn skip(&self, cases: Vec<(Case, String)>) {
         for (case, need) in cases {
-            self.tell(Event::CaseStarted { at: now(), case: case.name() });
+            self.emit(Event::CaseStarted { at: now(), case: case.name() });
             let outcome = Outcome::Skipped { need };
-            self.tell(finished(&case, outcome, Duration::ZERO, BTreeMap::new(), self.options));
+            self.emit(finished(&case, outcome, Duration::ZERO, BTreeMap::new(), self.options));
         }
     }
 
@@ -53,11 +53,11 @@ impl Engine<'_> {
         recorder: &Recorder,
     ) -> anyhow::Result<Option<Collector>> {
         let (store, recorder) = (store.clone(), recorder.clone());
-        let mark = self.cluster.info.shared.as_ref().map(|shared| shared.mark.clone());
+        let run_label = self.cluster.info.external.as_ref().map(|external| external.run_label.clone());
         Ok(match info.endpoint.is_empty() {
             true => None,
             false if self.options.alone => Some(Collector::start(store, recorder).await?),
-            false => Some(Collector::start_beside_others(store, recorder, mark).await?),
+            false => Some(Collector::start_beside_others(store, recorder, run_label).await?),
         })
     }
 }

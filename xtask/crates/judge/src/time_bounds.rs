@@ -10,7 +10,7 @@ use super::keys::{Keys, unsigned};
 use super::prepared;
 use super::query::Query;
 
-pub(super) struct Known {
+pub(super) struct TimeBounds {
     /// (time of the answer, highest revision answered by then), sorted by time.
     answered: Vec<(Micros, u64)>,
     /// The same by key: (key, time, highest revision of the key), sorted by key and time.
@@ -19,44 +19,44 @@ pub(super) struct Known {
     earliest: Vec<(u64, Micros)>,
 }
 
-impl Known {
+impl TimeBounds {
     /// `revs` are the revision numbers of `revisions`.
-    pub(super) fn new(history: &History, revisions: &[Revision], revs: &[u64], keys: &Keys<'_>) -> Known {
-        let mut known = Known { answered: Vec::new(), answered_by_key: Vec::new(), earliest: Vec::new() };
+    pub(super) fn new(history: &History, revisions: &[Revision], revs: &[u64], keys: &Keys<'_>) -> TimeBounds {
+        let mut bounds = TimeBounds { answered: Vec::new(), answered_by_key: Vec::new(), earliest: Vec::new() };
         let mut deletions = Vec::new();
         let first = unsigned(history.meta.first_rev);
         for operation in history.operations.iter().filter(|operation| is_write(operation)) {
             match operation.answer {
                 Answer::Object { status: 200..=299, rv: 0 } => deletions.push(operation),
                 Answer::Object { status: status @ 200..=299, rv } => {
-                    known.acknowledge(keys, operation, rv);
+                    bounds.acknowledge(keys, operation, rv);
                     let created = status == 201 && is_creation(operation, prepared::at(revisions, revs, rv));
                     if created || operation.made(rv) {
-                        known.earliest.push((rv, operation.called));
+                        bounds.earliest.push((rv, operation.called));
                     }
                 }
                 _ => {}
             }
         }
-        rising(&mut known.answered);
-        rising(&mut known.earliest);
+        rising(&mut bounds.answered);
+        rising(&mut bounds.earliest);
         // A delete answered with a Status made, at the earliest, the key's first tombstone after the revisions known
         // then.
         let tombstones: Vec<(&Operation, u64)> =
-            deletions.into_iter().filter_map(|o| Some((o, known.tombstone(o, first, revisions, keys)?))).collect();
+            deletions.into_iter().filter_map(|o| Some((o, bounds.tombstone(o, first, revisions, keys)?))).collect();
         for (operation, rev) in tombstones {
-            known.acknowledge(keys, operation, rev);
+            bounds.acknowledge(keys, operation, rev);
         }
-        rising(&mut known.answered);
-        known.answered_by_key.sort_unstable();
-        for group in known.answered_by_key.chunk_by_mut(|a, b| a.0 == b.0) {
+        rising(&mut bounds.answered);
+        bounds.answered_by_key.sort_unstable();
+        for group in bounds.answered_by_key.chunk_by_mut(|a, b| a.0 == b.0) {
             let mut highest = 0;
             for (_, _, rev) in group {
                 highest = highest.max(*rev);
                 *rev = highest;
             }
         }
-        known
+        bounds
     }
 
     fn acknowledge(&mut self, keys: &Keys<'_>, operation: &Operation, rev: u64) {
@@ -98,7 +98,7 @@ impl Known {
 
     /// The time before which `rev` did not exist.
     pub(super) fn not_before(&self, rev: u64) -> Micros {
-        let end = self.earliest.partition_point(|(known, _)| *known <= rev);
+        let end = self.earliest.partition_point(|(bounded, _)| *bounded <= rev);
         end.checked_sub(1).map_or(0, |last| self.earliest[last].1)
     }
 }

@@ -28,7 +28,7 @@ struct State {
 /// doubt.
 pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) -> (Judgement, Vec<Violation>) {
     let mut findings = Findings::default();
-    let mut untold = Findings::default();
+    let mut missing_prev_kv = Findings::default();
     findings.count("revisions", revisions.len() as u64);
     findings.count("keys", keys.texts.len() as u64);
     let meta = &history.meta;
@@ -40,9 +40,9 @@ pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) 
         return (findings.judgement(), Vec::new());
     }
     order(&mut findings, history);
-    replay(&mut findings, &mut untold, history, revisions, keys);
+    replay(&mut findings, &mut missing_prev_kv, history, revisions, keys);
     findings.at_least("revisions", MIN_REVISIONS);
-    (findings.judgement(), untold.judgement().violations)
+    (findings.judgement(), missing_prev_kv.judgement().violations)
 }
 
 /// Revisions rise; one revision changes a key once.
@@ -70,7 +70,13 @@ fn order(findings: &mut Findings, history: &History) {
 }
 
 /// Each change must follow from the state before it, and the last state must be what the store showed at the end.
-fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, revisions: &[Revision], keys: &Keys<'_>) {
+fn replay(
+    findings: &mut Findings,
+    missing_prev_kv: &mut Findings,
+    history: &History,
+    revisions: &[Revision],
+    keys: &Keys<'_>,
+) {
     let mut states = vec![State::default(); keys.texts.len()];
     for snapshot in &history.meta.initial {
         if let Some(key) = keys.id(&snapshot.key) {
@@ -108,7 +114,7 @@ fn replay(findings: &mut Findings, untold: &mut Findings, history: &History, rev
         if let Some(found) = problem(state, revision, versioned, compacted) {
             // The only error is a missing previous value, which a compaction might have removed.
             if versioned && problem(state, revision, versioned, true).is_none() {
-                untold.add(violation("its previous value is missing"));
+                missing_prev_kv.add(violation("its previous value is missing"));
             } else {
                 findings.add(violation(&found));
             }

@@ -15,13 +15,13 @@ pub(super) const LINES: usize = 12;
 const OF_STORE: usize = 6;
 const OF_STREAM: usize = 5;
 
-/// The excerpt around a frame, and around the place where it belongs.
-pub(super) fn around(prepared: &Prepared<'_>, trace: &Trace<'_>, place: usize) -> Vec<String> {
-    around_all(prepared, trace, &[place], &[])
+/// The excerpt around a frame, and at_frame the place where it belongs.
+pub(super) fn at_frame(prepared: &Prepared<'_>, trace: &Trace<'_>, place: usize) -> Vec<String> {
+    at_frames(prepared, trace, &[place], &[])
 }
 
 /// The excerpt around several frames and revisions, the most important one first.
-pub(super) fn around_all(
+pub(super) fn at_frames(
     prepared: &Prepared<'_>,
     trace: &Trace<'_>,
     places: &[usize],
@@ -32,43 +32,45 @@ pub(super) fn around_all(
     let of_frames = places.iter().filter_map(|place| frames.get(*place)).map(|frame| frame.rv).filter(|rv| *rv > 0);
     let revisions: Vec<u64> = revisions.iter().copied().chain(of_frames).collect();
     let mut lines = match &prepared.views[trace.view] {
-        Some(view) => store(prepared, view, trace, &revisions),
+        Some(view) => store_lines(prepared, view, trace, &revisions),
         None => Vec::new(),
     };
-    lines.extend(shown.into_iter().map(|place| line(trace, place)));
+    lines.extend(shown.into_iter().map(|place| frame_line(trace, place)));
     lines.truncate(LINES);
     lines
 }
 
 /// The excerpt around an event that was not delivered.
-pub(super) fn around_missing(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, event: usize) -> Vec<String> {
+pub(super) fn at_missing_event(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, event: usize) -> Vec<String> {
     let rev = view.events[event].rev;
     let next = trace.live().find(|(_, frame)| frame.rv >= rev).map(|(place, _)| place);
     // Without a later frame, show the last one.
     let place = next.or(trace.frames.len().checked_sub(1));
-    around_all(prepared, trace, &place.into_iter().collect::<Vec<_>>(), &[rev])
+    at_frames(prepared, trace, &place.into_iter().collect::<Vec<_>>(), &[rev])
 }
 
 /// The excerpt where two streams disagree.
-pub(super) fn of_two(prepared: &Prepared<'_>, one: &Trace<'_>, other: &Trace<'_>, rv: u64) -> Vec<String> {
+pub(super) fn of_disagreement(prepared: &Prepared<'_>, one: &Trace<'_>, other: &Trace<'_>, rv: u64) -> Vec<String> {
     let place = |trace: &Trace<'_>| trace.frames.iter().position(|frame| frame.rv >= rv);
     let mut lines = match &prepared.views[one.view] {
-        Some(view) => {
-            events(view, &[rv], 4).into_iter().map(|event| format!("store: {}", told(prepared, view, event))).collect()
-        }
+        Some(view) => events(view, &[rv], 4)
+            .into_iter()
+            .map(|event| format!("store: {}", event_line(prepared, view, event)))
+            .collect(),
         None => Vec::new(),
     };
     for trace in [one, other] {
         let places: Vec<usize> = place(trace).into_iter().collect();
-        lines.extend(near(&places, trace.frames.len(), 3).into_iter().map(|place| line(trace, place)));
+        lines.extend(near(&places, trace.frames.len(), 3).into_iter().map(|place| frame_line(trace, place)));
     }
     lines.truncate(LINES);
     lines
 }
 
 /// The store's events around the revisions, each with its result on the stream.
-fn store(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, revisions: &[u64]) -> Vec<String> {
-    let line = |event: usize| format!("store: {}, {}", told(prepared, view, event), fate(trace, event));
+fn store_lines(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, revisions: &[u64]) -> Vec<String> {
+    let line =
+        |event: usize| format!("store: {}, {}", event_line(prepared, view, event), result_on_stream(trace, event));
     events(view, revisions, OF_STORE).into_iter().map(line).collect()
 }
 
@@ -78,13 +80,13 @@ fn events(view: &View, revisions: &[u64], most: usize) -> Vec<usize> {
     near(&places, view.events.len(), most)
 }
 
-fn told(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
+fn event_line(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
     let event = &view.events[event];
     format!("{} {} at {}", event.kind.word(), prepared.keys.texts[event.key as usize], event.rev)
 }
 
 /// The result of an event on the stream.
-fn fate(trace: &Trace<'_>, event: usize) -> String {
+fn result_on_stream(trace: &Trace<'_>, event: usize) -> String {
     let due = trace.missing.from..trace.missing.from + trace.missing.expected;
     match trace.found.iter().position(|found| *found as usize == event) {
         Some(place) => format!("frame {}", place + 1),
@@ -99,9 +101,9 @@ fn near(places: &[usize], length: usize, most: usize) -> Vec<usize> {
     let mut shown = Vec::new();
     for distance in 0..=2 {
         for place in places {
-            for beside in [place.checked_sub(distance), place.checked_add(distance)].into_iter().flatten() {
-                if beside < length && !shown.contains(&beside) && shown.len() < most {
-                    shown.push(beside);
+            for neighbour in [place.checked_sub(distance), place.checked_add(distance)].into_iter().flatten() {
+                if neighbour < length && !shown.contains(&neighbour) && shown.len() < most {
+                    shown.push(neighbour);
                 }
             }
         }
@@ -110,13 +112,13 @@ fn near(places: &[usize], length: usize, most: usize) -> Vec<usize> {
     shown
 }
 
-fn line(trace: &Trace<'_>, place: usize) -> String {
+fn frame_line(trace: &Trace<'_>, place: usize) -> String {
     let frame = &trace.stream.frames[place];
-    format!("stream {}: frame {}: {}", trace.stream.id, place + 1, short(frame))
+    format!("stream {}: frame {}: {}", trace.stream.id, place + 1, say_without_uid(frame))
 }
 
 /// Without the uid, which is the same on all lines but the wrong one, and the message contains the wrong one.
-fn short(frame: &Frame) -> String {
+fn say_without_uid(frame: &Frame) -> String {
     match &frame.kind {
         FrameKind::Bookmark { end_of_initial: true } => format!("{}, the end of the initial state", say(frame)),
         FrameKind::Error { code, reason, .. } => format!("ERROR {code} {reason}"),

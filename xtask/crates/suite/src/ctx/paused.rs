@@ -7,42 +7,42 @@ use model::{Action, Control};
 
 use super::Ctx;
 use super::on_demand::blocking;
-use crate::check::Stop;
+use crate::error::CheckError;
 
 /// A suspended component: it does nothing, but its connections stay open.
-pub struct Held {
+pub struct Paused {
     control: Arc<dyn Control>,
     component: String,
-    is_held: bool,
+    is_paused: bool,
 }
 
 impl Ctx {
     /// Stops a component of this profile until the value is released or dropped.
-    pub async fn hold(&self, component: &str) -> Result<Held, Stop> {
-        let control = self.power()?;
-        let held = Held { control, component: format!("{}/{component}", self.profile().name), is_held: true };
-        held.apply(Action::Pause).await?;
-        Ok(held)
+    pub async fn pause(&self, component: &str) -> Result<Paused, CheckError> {
+        let control = self.require_control()?;
+        let paused = Paused { control, component: format!("{}/{component}", self.profile().name), is_paused: true };
+        paused.apply(Action::Pause).await?;
+        Ok(paused)
     }
 }
 
-impl Held {
+impl Paused {
     /// Resumes the component.
-    pub async fn release(mut self) -> Result<(), Stop> {
+    pub async fn resume(mut self) -> Result<(), CheckError> {
         self.apply(Action::Resume).await?;
-        self.is_held = false;
+        self.is_paused = false;
         Ok(())
     }
 
-    async fn apply(&self, action: Action) -> Result<(), Stop> {
+    async fn apply(&self, action: Action) -> Result<(), CheckError> {
         let (control, component) = (Arc::clone(&self.control), self.component.clone());
         blocking(move || control.apply(&component, &action)).await
     }
 }
 
-impl Drop for Held {
+impl Drop for Paused {
     fn drop(&mut self) {
-        if self.is_held {
+        if self.is_paused {
             // An error shows again at the next use of the component.
             let _ = self.control.apply(&self.component, &Action::Resume);
         }

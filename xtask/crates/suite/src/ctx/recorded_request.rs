@@ -6,24 +6,21 @@ use std::time::Instant;
 use model::Resource;
 use model::history::{Answer, Key, Operation, Verb};
 
-use super::{Ctx, Question};
-use crate::api::{Api, Response};
+use super::{Ctx, RecordedRequest};
+use crate::api::Response;
+use crate::api::overload;
 use crate::object::Object;
-use crate::overload;
 use crate::record::key;
 
 impl Ctx {
     /// Sends a request and records every attempt with its answer, including answers that ask the client to retry.
-    pub(super) async fn ask(&self, question: Question<'_>) -> anyhow::Result<Response> {
-        self.ask_over(self.api()?, question).await
-    }
-
-    pub(super) async fn ask_over(&self, api: &Api, question: Question<'_>) -> anyhow::Result<Response> {
-        let Question { verb, resource, namespace, name, request, changes } = question;
+    pub(super) async fn send_recorded(&self, request: RecordedRequest<'_>) -> anyhow::Result<Response> {
+        let api = self.api()?;
+        let RecordedRequest { verb, resource, namespace, name, request, changes } = request;
         let etcd_prefix = &self.profile().prefix;
         let recorder = self.recorder(resource);
-        let mut patience = self.patience();
-        if self.shared().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
+        let mut retry_budget = self.retry_budget();
+        if self.external().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
             // Before the store reports the write: the recorder omits the values of objects that the run did not write.
             recorder.written(&resource.key(etcd_prefix, namespace, name));
         }
@@ -49,9 +46,9 @@ impl Ctx {
             });
             self.count("operations", 1);
             match &result {
-                Ok(response) if patience.has(response).await => self.count("repeated requests", 1),
+                Ok(response) if retry_budget.waits_for_retry(response).await => self.count("repeated requests", 1),
                 Ok(response) => {
-                    self.must_be_allowed(response)?;
+                    self.skip_if_forbidden(response)?;
                     return overload::refuse(&request, result?);
                 }
                 Err(_) => return result,
@@ -59,20 +56,20 @@ impl Ctx {
         }
     }
 
-    pub(super) fn patience(&self) -> Patience {
-        Patience { end: Instant::now() + self.limit(30.0) }
+    pub(super) fn retry_budget(&self) -> RetryBudget {
+        RetryBudget { end: Instant::now() + self.answer_limit() }
     }
 }
 
 /// The time for which a client repeats a request if the server asks for that.
-pub(super) struct Patience {
+pub(super) struct RetryBudget {
     end: Instant,
 }
 
-impl Patience {
+impl RetryBudget {
     /// Waits as long as the answer asks for. Returns false if the answer asks for no retry, or the time is over.
-    pub(super) async fn has(&mut self, response: &Response) -> bool {
-        let Some(pause) = response.asks_for_patience().filter(|pause| Instant::now() + *pause < self.end) else {
+    pub(super) async fn waits_for_retry(&mut self, response: &Response) -> bool {
+        let Some(pause) = response.retry_after().filter(|pause| Instant::now() + *pause < self.end) else {
             return false;
         };
         crate::wait::pause(pause).await;

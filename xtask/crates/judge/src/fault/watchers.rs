@@ -1,11 +1,11 @@
-//! Watchers: the parts of each life together must be the store's history.
+//! Watchers: the segments of each watcher together must be the store's history.
 
 use std::collections::BTreeMap;
 
 use model::history::{Change, Frame, FrameKind, Key, Revision};
 
-use super::writes::Floor;
-use super::{Account, Begin, Findings, Leg, Life, Violation};
+use super::writes::Acknowledged;
+use super::{Begin, FaultHistory, Findings, Violation, WatchSegment, Watcher};
 use crate::keys::unsigned;
 use crate::trace::say;
 use crate::view::{Kind, differences};
@@ -13,42 +13,43 @@ use crate::view::{Kind, differences};
 /// Lines about a wrong list.
 const DIFFERENCES: usize = 8;
 
-pub(super) fn judge(findings: &mut Findings, account: &Account) {
-    let floor = Floor::of(account);
-    for life in &account.lives {
+pub(super) fn judge(findings: &mut Findings, history: &FaultHistory) {
+    let acknowledged = Acknowledged::of(history);
+    for watcher in &history.watchers {
         findings.count("watchers", 1);
-        let mut walk = Walk::new(account, life, &floor);
-        let faults: Result<(), Violation> = life.legs.iter().try_for_each(|leg| walk.leg(findings, leg));
+        let mut progress = Progress::new(history, watcher, &acknowledged);
+        let faults: Result<(), Violation> =
+            watcher.segments.iter().try_for_each(|segment| progress.segment(findings, segment));
         match faults {
             Err(violation) => findings.add(violation),
-            Ok(()) if !walk.marked => findings.add(Violation {
+            Ok(()) if !progress.saw_marker => findings.add(Violation {
                 message: format!(
                     "{}: it reached {} and never saw the marker that was written last",
-                    life.client, walk.at
+                    watcher.client, progress.at
                 ),
-                evidence: walk.changes_around(),
+                evidence: progress.changes_around(),
             }),
             Ok(()) => {}
         }
     }
 }
 
-/// A watcher's progress through the history of its collection.
-struct Walk<'a> {
-    life: &'a Life,
-    floor: &'a Floor,
+/// The progress of a watcher through the history of its collection.
+struct Progress<'a> {
+    watcher: &'a Watcher,
+    acknowledged: &'a Acknowledged,
     /// The changes of the collection.
     changes: Vec<(&'a Revision, Kind)>,
     markers: &'a [Key],
     /// The revision up to which the watcher knows everything.
     at: u64,
     /// The last message from the server.
-    told: Told,
-    marked: bool,
+    last_message: LastMessage,
+    saw_marker: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum LastMessage {
     /// Events, bookmarks, or nothing yet.
     Change,
     /// A 410: the resource version is too old. Also the state before the first list.
@@ -57,10 +58,10 @@ enum Told {
     Error,
 }
 
-impl<'a> Walk<'a> {
-    fn new(account: &'a Account, life: &'a Life, floor: &'a Floor) -> Walk<'a> {
+impl<'a> Progress<'a> {
+    fn new(history: &'a FaultHistory, watcher: &'a Watcher, acknowledged: &'a Acknowledged) -> Progress<'a> {
         let mut alive: BTreeMap<&Key, bool> = BTreeMap::new();
-        let inside = account.revisions.iter().filter(|revision| revision.key.starts_with(&*life.prefix));
+        let inside = history.revisions.iter().filter(|revision| revision.key.starts_with(&*watcher.prefix));
         let changes = inside.map(|revision| {
             let before = alive.insert(&revision.key, revision.kind == Change::Put).unwrap_or(false);
             let kind = match (revision.kind, before) {
@@ -71,46 +72,54 @@ impl<'a> Walk<'a> {
             (revision, kind)
         });
         let changes = changes.collect();
-        Walk { life, floor, changes, markers: &account.markers, at: 0, told: Told::Expired, marked: false }
+        Progress {
+            watcher,
+            acknowledged,
+            changes,
+            markers: &history.markers,
+            at: 0,
+            last_message: LastMessage::Expired,
+            saw_marker: false,
+        }
     }
 
-    fn leg(&mut self, findings: &mut Findings, leg: &Leg) -> Result<(), Violation> {
-        match &leg.begin {
+    fn segment(&mut self, findings: &mut Findings, segment: &WatchSegment) -> Result<(), Violation> {
+        match &segment.begin {
             Begin::Listed { called, rv, items } => {
                 findings.count("lists", 1);
-                if self.told != Told::Expired {
-                    return Err(self.fault("the client listed again although nothing had expired".into(), leg, 0));
+                if self.last_message != LastMessage::Expired {
+                    return Err(self.fault("the client listed again although nothing had expired".into(), segment, 0));
                 }
                 self.listed(*called, *rv, items)?;
             }
             Begin::Resumed { rv } => {
                 findings.count("watches resumed", 1);
-                let missed = leg.frames.first().is_some_and(Frame::is_change);
+                let missed = segment.frames.first().is_some_and(Frame::is_change);
                 findings.count("watches resumed that had missed events", u64::from(missed));
-                if *rv != self.at || self.told == Told::Expired {
+                if *rv != self.at || self.last_message == LastMessage::Expired {
                     return Err(self.fault(
                         format!("the client resumed from {rv} although it was at {}", self.at),
-                        leg,
+                        segment,
                         0,
                     ));
                 }
             }
         }
-        self.told = Told::Change;
-        for (place, frame) in leg.frames.iter().enumerate() {
-            if self.told != Told::Change {
-                return Err(self.fault(format!("{} came after an ERROR", say(frame)), leg, place));
+        self.last_message = LastMessage::Change;
+        for (place, frame) in segment.frames.iter().enumerate() {
+            if self.last_message != LastMessage::Change {
+                return Err(self.fault(format!("{} came after an ERROR", say(frame)), segment, place));
             }
-            self.frame(findings, frame).map_err(|message| self.fault(message, leg, place))?;
+            self.frame(findings, frame).map_err(|message| self.fault(message, segment, place))?;
         }
         Ok(())
     }
 
     /// A list must show the state at its resource version, which must not be older than a known one.
     fn listed(&mut self, called: u64, rv: u64, items: &[(Key, u64)]) -> Result<(), Violation> {
-        let newest = self.floor.at(called).max(self.at);
+        let newest = self.acknowledged.at(called).max(self.at);
         if rv < newest {
-            let message = format!("{}: a list shows {rv} although {newest} was known before", self.life.client);
+            let message = format!("{}: a list shows {rv} although {newest} was known before", self.watcher.client);
             return Err(Violation::plain(message));
         }
         let mut state: BTreeMap<&str, u64> = BTreeMap::new();
@@ -122,11 +131,11 @@ impl<'a> Walk<'a> {
         }
         let evidence = differences(&state, items.iter().map(|(key, rv)| (&**key, *rv)), DIFFERENCES);
         if let Some(first) = evidence.first() {
-            let message = format!("{}: a list at {rv} is not the store's state there: {first}", self.life.client);
+            let message = format!("{}: a list at {rv} is not the store's state there: {first}", self.watcher.client);
             return Err(Violation { message, evidence });
         }
         self.at = rv;
-        self.marked |= items.iter().any(|(key, _)| self.markers.contains(key));
+        self.saw_marker |= items.iter().any(|(key, _)| self.markers.contains(key));
         Ok(())
     }
 
@@ -135,11 +144,11 @@ impl<'a> Walk<'a> {
         match &frame.kind {
             FrameKind::Error { code: 410, .. } => {
                 findings.count("watches expired", 1);
-                self.told = Told::Expired;
+                self.last_message = LastMessage::Expired;
             }
             FrameKind::Error { .. } => {
                 findings.count("watches ended by another error", 1);
-                self.told = Told::Error;
+                self.last_message = LastMessage::Error;
             }
             FrameKind::Unknown { name } => return Err(format!("an event of the unknown type `{name}` came")),
             FrameKind::Bookmark { .. } => {
@@ -156,7 +165,7 @@ impl<'a> Walk<'a> {
                 findings.count("events", 1);
                 self.change(frame, next.copied())?;
                 self.at = frame.rv;
-                self.marked |= self.markers.contains(&frame.key);
+                self.saw_marker |= self.markers.contains(&frame.key);
             }
         }
         Ok(())
@@ -186,24 +195,24 @@ impl<'a> Walk<'a> {
         let known = self.changes.partition_point(|(revision, _)| unsigned(revision.rev) <= self.at);
         let first = known.saturating_sub(2);
         let line = |(place, (revision, kind)): (usize, &(&Revision, Kind))| {
-            let fate = if place < known { "known" } else { "not known yet" };
-            format!("store: {} {} at {}, {fate}", kind.word(), revision.key, revision.rev)
+            let result = if place < known { "known" } else { "not known yet" };
+            format!("store: {} {} at {}, {result}", kind.word(), revision.key, revision.rev)
         };
         self.changes.iter().enumerate().skip(first).take(known - first + 3).map(line).collect()
     }
 
     /// Adds the changes around the client's position, and the frames around the wrong one.
-    fn fault(&self, message: String, leg: &Leg, place: usize) -> Violation {
-        let number = self.life.legs.iter().position(|one| one == leg).map_or(0, |at| at + 1);
-        let begin = match &leg.begin {
+    fn fault(&self, message: String, segment: &WatchSegment, place: usize) -> Violation {
+        let number = self.watcher.segments.iter().position(|one| one == segment).map_or(0, |at| at + 1);
+        let begin = match &segment.begin {
             Begin::Listed { rv, .. } => format!("listed at {rv}"),
             Begin::Resumed { rv } => format!("resumed from {rv}"),
         };
-        let mut evidence = vec![format!("watch {number} of {}, {begin}", self.life.legs.len())];
+        let mut evidence = vec![format!("watch {number} of {}, {begin}", self.watcher.segments.len())];
         evidence.extend(self.changes_around());
         let first = place.saturating_sub(2);
-        let shown = leg.frames.iter().enumerate().skip(first).take(place - first + 2);
+        let shown = segment.frames.iter().enumerate().skip(first).take(place - first + 2);
         evidence.extend(shown.map(|(place, frame)| format!("frame {}: {}", place + 1, say(frame))));
-        Violation { message: format!("{}: {message}", self.life.client), evidence }
+        Violation { message: format!("{}: {message}", self.watcher.client), evidence }
     }
 }

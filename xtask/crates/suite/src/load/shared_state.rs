@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use judge::fault::Fate;
+use judge::fault::WriteResult;
 use model::history::Key;
 
-use super::{LOOK_EVERY, Minimum, RESUMED, RESUMED_LATE};
-use crate::check::{Stop, Verdict};
+use super::{Minimum, POLL_INTERVAL, RESUMED, RESUMED_LATE};
 use crate::ctx::Ctx;
+use crate::error::{CheckError, Verdict};
 use crate::wait;
 
 /// The phases of a workload, as indexes.
@@ -21,15 +21,15 @@ pub(super) const DURING_FAULT: usize = 1;
 pub(super) const AFTER_FAULT: usize = 2;
 
 #[derive(Default)]
-pub(super) struct Board {
+pub(super) struct SharedState {
     phase: AtomicUsize,
     acknowledged: [AtomicU64; 3],
     unanswered: [AtomicU64; 3],
     /// Acknowledged writes by the resource's plural.
     of_collection: Mutex<BTreeMap<String, u64>>,
     under_way: AtomicUsize,
-    /// The number of holds that wait until writes meet the fault.
-    holds: AtomicUsize,
+    /// The number of tasks that wait until writes meet the fault.
+    waits_for_writes: AtomicUsize,
     watches: AtomicUsize,
     resumed: AtomicU64,
     resumed_late: AtomicU64,
@@ -57,14 +57,14 @@ impl Drop for Counted<'_> {
     }
 }
 
-impl Board {
+impl SharedState {
     pub(super) fn enter(&self, phase: usize) {
         self.phase.store(phase, Ordering::SeqCst);
     }
 
     /// Before the fault, clients stay at their server: a client that moved because of one slow answer would not use the
     /// server that the fault ends.
-    pub(super) fn may_move(&self) -> bool {
+    pub(super) fn may_change_server(&self) -> bool {
         self.phase.load(Ordering::SeqCst) != BEFORE_FAULT
     }
 
@@ -78,17 +78,17 @@ impl Board {
         Counted::new(&self.watches)
     }
 
-    pub(super) fn note(&self, collection: &str, fate: Fate) {
+    pub(super) fn note(&self, collection: &str, result: WriteResult) {
         let phase = self.phase.load(Ordering::SeqCst);
-        match fate {
-            Fate::Done(_) => {
+        match result {
+            WriteResult::Done(_) => {
                 self.acknowledged[phase].fetch_add(1, Ordering::SeqCst);
                 *lock(&self.of_collection).entry(collection.to_owned()).or_default() += 1;
             }
-            Fate::Unknown => {
+            WriteResult::Unknown => {
                 self.unanswered[phase].fetch_add(1, Ordering::SeqCst);
             }
-            Fate::Refused => {}
+            WriteResult::Refused => {}
         }
     }
 
@@ -126,29 +126,29 @@ impl Board {
         self.deadline().is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    pub(super) fn tell(&self, ctx: &Ctx) {
+    pub(super) fn report(&self, ctx: &Ctx) {
         for (phase, name) in PHASES.iter().enumerate() {
             ctx.count(&format!("acknowledged {name} the fault"), self.acknowledged[phase].load(Ordering::SeqCst));
             ctx.count("unanswered", self.unanswered[phase].load(Ordering::SeqCst));
         }
     }
 
-    /// Whether a hold waits for writes. Writers then send only writes, to each server in turn: kube-apiserver retries
+    /// Whether a task waits for writes. Writers then send only writes, to each server in turn: kube-apiserver retries
     /// reads for 40 s, so four writers that all read when the store ends would send no write to it.
     pub(super) fn needs_writes(&self) -> bool {
-        self.holds.load(Ordering::SeqCst) > 0
+        self.waits_for_writes.load(Ordering::SeqCst) > 0
     }
 
     /// Waits until `look` returns no reason to wait.
-    async fn hold(&self, what: &str, limit: Duration, look: impl Fn(&Board) -> Option<String>) -> Verdict {
-        wait::until(what, limit, LOOK_EVERY, || async { Ok(look(self).map_or(Ok(()), Err)) }).await
+    async fn wait(&self, what: &str, limit: Duration, look: impl Fn(&SharedState) -> Option<String>) -> Verdict {
+        wait::until(what, limit, POLL_INTERVAL, || async { Ok(look(self).map_or(Ok(()), Err)) }).await
     }
 
     /// Waits until a phase of the workload has this many acknowledged writes.
     pub(super) async fn reached(&self, limit: Duration, phase: usize, least: u64) -> Verdict {
         let what = format!("{least} acknowledged writes {} the fault", PHASES[phase]);
-        self.hold(&what, limit, |board| {
-            let seen = board.acknowledged[phase].load(Ordering::SeqCst);
+        self.wait(&what, limit, |shared| {
+            let seen = shared.acknowledged[phase].load(Ordering::SeqCst);
             (seen < least).then(|| seen.to_string())
         })
         .await
@@ -156,10 +156,10 @@ impl Board {
 
     /// Waits until a write is under way, or a write got no answer since the fault began.
     pub(super) async fn met_by_write(&self, limit: Duration) -> Verdict {
-        let _hold = Counted::new(&self.holds);
-        self.hold("a write to meet the fault", limit, |board| {
-            let under_way = board.under_way.load(Ordering::SeqCst) > 0;
-            let unanswered = board.unanswered[DURING_FAULT].load(Ordering::SeqCst) > 0;
+        let _hold = Counted::new(&self.waits_for_writes);
+        self.wait("a write to meet the fault", limit, |shared| {
+            let under_way = shared.under_way.load(Ordering::SeqCst) > 0;
+            let unanswered = shared.unanswered[DURING_FAULT].load(Ordering::SeqCst) > 0;
             (!under_way && !unanswered).then(|| "no write under way".to_owned())
         })
         .await
@@ -167,9 +167,9 @@ impl Board {
 
     /// Waits until this many writes got no answer since the fault began.
     pub(super) async fn unanswered(&self, limit: Duration, least: u64) -> Verdict {
-        let _hold = Counted::new(&self.holds);
-        self.hold(&format!("{least} writes without an answer during the fault"), limit, |board| {
-            let seen = board.unanswered[DURING_FAULT].load(Ordering::SeqCst);
+        let _hold = Counted::new(&self.waits_for_writes);
+        self.wait(&format!("{least} writes without an answer during the fault"), limit, |shared| {
+            let seen = shared.unanswered[DURING_FAULT].load(Ordering::SeqCst);
             (seen < least).then(|| seen.to_string())
         })
         .await
@@ -177,8 +177,8 @@ impl Board {
 
     /// Waits until this many watches are open at the same time.
     pub(super) async fn watching(&self, limit: Duration, least: usize) -> Verdict {
-        self.hold(&format!("{least} open watches"), limit, |board| {
-            let open = board.watches.load(Ordering::SeqCst);
+        self.wait(&format!("{least} open watches"), limit, |shared| {
+            let open = shared.watches.load(Ordering::SeqCst);
             (open < least).then(|| open.to_string())
         })
         .await
@@ -186,18 +186,18 @@ impl Board {
 
     /// Waits until the clients reach those minima that they can reach after the fault. The verdict reports a minimum
     /// that is not reached, but looks for violations first.
-    pub(super) async fn resumed(&self, limit: Duration, minima: &[Minimum]) -> Result<(), Stop> {
-        let lacks = |board: &Board| {
+    pub(super) async fn resumed(&self, limit: Duration, minima: &[Minimum]) -> Result<(), CheckError> {
+        let lacks = |shared: &SharedState| {
             let seen = |name: &str| match name {
-                RESUMED => Some(board.resumed.load(Ordering::SeqCst)),
-                RESUMED_LATE => Some(board.resumed_late.load(Ordering::SeqCst)),
+                RESUMED => Some(shared.resumed.load(Ordering::SeqCst)),
+                RESUMED_LATE => Some(shared.resumed_late.load(Ordering::SeqCst)),
                 _ => None,
             };
             let low = minima.iter().find(|(name, least)| seen(name).is_some_and(|seen| seen < *least));
             low.map(|(name, least)| format!("{name}: fewer than {least}"))
         };
-        match self.hold("watches to be resumed", limit, lacks).await {
-            Err(Stop::TimedOut { .. }) => Ok(()),
+        match self.wait("watches to be resumed", limit, lacks).await {
+            Err(CheckError::TimedOut { .. }) => Ok(()),
             other => other,
         }
     }
@@ -219,102 +219,102 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
     }
 
-    /// Runs a hold next to a workload that is idle for a while and then acts. Returns whether the fault lasted until
+    /// Runs a wait next to a workload that is idle for a while and then acts. Returns whether the fault lasted until
     /// then.
-    fn outlasts(hold: impl AsyncFnOnce(&Board) -> Verdict, act: impl AsyncFnOnce(&Board)) -> bool {
-        let (board, acted) = (Board::default(), AtomicBool::new(false));
-        board.enter(DURING_FAULT);
+    fn outlasts(wait: impl AsyncFnOnce(&SharedState) -> Verdict, act: impl AsyncFnOnce(&SharedState)) -> bool {
+        let (shared, acted) = (SharedState::default(), AtomicBool::new(false));
+        shared.enter(DURING_FAULT);
         let fault = async {
-            hold(&board).await.unwrap();
+            wait(&shared).await.unwrap();
             acted.load(Ordering::SeqCst)
         };
         let traffic = async {
             wait::pause(SHORT * 10).await;
             acted.store(true, Ordering::SeqCst);
-            act(&board).await;
+            act(&shared).await;
         };
         block_on(async { futures::join!(fault, traffic) }).0
     }
 
     #[test]
     fn fault_lasts_until_a_write_has_met_it() {
-        let hold = async |board: &Board| board.met_by_write(LIMIT).await;
-        assert!(outlasts(hold, async |board| {
-            let _write = board.write();
+        let wait = async |shared: &SharedState| shared.met_by_write(LIMIT).await;
+        assert!(outlasts(wait, async |shared| {
+            let _write = shared.write();
             wait::pause(SHORT * 10).await;
         }));
-        assert!(outlasts(hold, async |board| board.note("configmaps", Fate::Unknown)));
+        assert!(outlasts(wait, async |shared| shared.note("configmaps", WriteResult::Unknown)));
     }
 
     #[test]
     fn fault_lasts_until_writes_had_no_answer() {
-        let hold = async |board: &Board| board.unanswered(LIMIT, 2).await;
-        assert!(outlasts(hold, async |board| (0..2).for_each(|_| board.note("configmaps", Fate::Unknown))));
+        let wait = async |shared: &SharedState| shared.unanswered(LIMIT, 2).await;
+        assert!(outlasts(wait, async |shared| (0..2).for_each(|_| shared.note("configmaps", WriteResult::Unknown))));
     }
 
     #[test]
     fn fault_lasts_until_writes_were_acknowledged() {
-        let hold = async |board: &Board| board.reached(LIMIT, DURING_FAULT, 3).await;
-        assert!(outlasts(hold, async |board| (0..3).for_each(|_| board.note("events", Fate::Done(7)))));
+        let wait = async |shared: &SharedState| shared.reached(LIMIT, DURING_FAULT, 3).await;
+        assert!(outlasts(wait, async |shared| (0..3).for_each(|_| shared.note("events", WriteResult::Done(7)))));
     }
 
     #[test]
     fn fault_lasts_until_watches_are_open() {
-        let hold = async |board: &Board| board.watching(LIMIT, 2).await;
-        assert!(outlasts(hold, async |board| {
-            let _watches = [board.watch(), board.watch()];
+        let wait = async |shared: &SharedState| shared.watching(LIMIT, 2).await;
+        assert!(outlasts(wait, async |shared| {
+            let _watches = [shared.watch(), shared.watch()];
             wait::pause(SHORT * 10).await;
         }));
     }
 
     #[test]
     fn writes_before_the_fault_do_not_meet_it() {
-        let board = Board::default();
-        board.note("configmaps", Fate::Unknown);
-        board.note("configmaps", Fate::Done(7));
-        drop(board.write());
-        board.enter(DURING_FAULT);
+        let shared = SharedState::default();
+        shared.note("configmaps", WriteResult::Unknown);
+        shared.note("configmaps", WriteResult::Done(7));
+        drop(shared.write());
+        shared.enter(DURING_FAULT);
         block_on(async {
-            assert!(matches!(board.met_by_write(SHORT).await, Err(Stop::TimedOut { .. })));
-            assert!(matches!(board.unanswered(SHORT, 1).await, Err(Stop::TimedOut { .. })));
-            assert!(matches!(board.reached(SHORT, DURING_FAULT, 1).await, Err(Stop::TimedOut { .. })));
+            assert!(matches!(shared.met_by_write(SHORT).await, Err(CheckError::TimedOut { .. })));
+            assert!(matches!(shared.unanswered(SHORT, 1).await, Err(CheckError::TimedOut { .. })));
+            assert!(matches!(shared.reached(SHORT, DURING_FAULT, 1).await, Err(CheckError::TimedOut { .. })));
         });
     }
 
     #[test]
     fn writers_send_writes_only_while_a_fault_waits_for_them() {
-        let board = Board::default();
-        board.enter(DURING_FAULT);
-        assert!(!board.needs_writes());
-        let hold = async { board.met_by_write(LIMIT).await.unwrap() };
+        let shared = SharedState::default();
+        shared.enter(DURING_FAULT);
+        assert!(!shared.needs_writes());
+        let wait = async { shared.met_by_write(LIMIT).await.unwrap() };
         let traffic = async {
             wait::pause(SHORT * 10).await;
-            assert!(board.needs_writes());
-            let _write = board.write();
+            assert!(shared.needs_writes());
+            let _write = shared.write();
             wait::pause(SHORT * 10).await;
         };
-        block_on(async { futures::join!(hold, traffic) });
-        assert!(!board.needs_writes());
+        block_on(async { futures::join!(wait, traffic) });
+        assert!(!shared.needs_writes());
     }
 
     #[test]
     fn workload_goes_on_until_enough_watches_were_resumed() {
         let minima = [(RESUMED, 2), (RESUMED_LATE, 1), ("relay: reset", 1)];
-        let hold = async |board: &Board| board.resumed(LIMIT, &minima).await;
-        assert!(outlasts(hold, async |board| {
-            (0..2).for_each(|_| board.note_resumed());
-            board.note_resumed_late();
+        let wait = async |shared: &SharedState| shared.resumed(LIMIT, &minima).await;
+        assert!(outlasts(wait, async |shared| {
+            (0..2).for_each(|_| shared.note_resumed());
+            shared.note_resumed_late();
         }));
         // Too few resumed watches do not end the check: violations that the judge finds have priority.
-        let board = Board::default();
-        block_on(async { assert!(board.resumed(SHORT, &minima).await.is_ok()) });
+        let shared = SharedState::default();
+        block_on(async { assert!(shared.resumed(SHORT, &minima).await.is_ok()) });
     }
 
     #[test]
     fn clients_stay_at_their_server_before_the_fault() {
-        let board = Board::default();
-        assert!(!board.may_move());
-        board.enter(DURING_FAULT);
-        assert!(board.may_move());
+        let shared = SharedState::default();
+        assert!(!shared.may_change_server());
+        shared.enter(DURING_FAULT);
+        assert!(shared.may_change_server());
     }
 }

@@ -21,13 +21,13 @@ pub(crate) enum Slots {
 
 impl Slots {
     /// `factor` is the cluster's slowdown.
-    pub(crate) fn new(jobs: usize, awake: Option<usize>, factor: f64) -> Slots {
+    pub(crate) fn new(jobs: usize, max_active: Option<usize>, factor: f64) -> Slots {
         // On a slow machine more than the even share: many cases wait most of the time, and the deadlines are long
         // enough.
         let all = if factor < ClusterInfo::SLOW { jobs } else { 2 * jobs };
-        match awake {
+        match max_active {
             None => Slots::All(Arc::new(Semaphore::new(jobs.max(1)))),
-            Some(awake) => Slots::Each((all / awake.max(1)).clamp(1, jobs.max(1))),
+            Some(max_active) => Slots::Each((all / max_active.max(1)).clamp(1, jobs.max(1))),
         }
     }
 
@@ -41,7 +41,10 @@ impl Slots {
 
 /// The profiles that have cases: the one with the most cases first, then those with the most exclusive cases, then
 /// those with the fewest cases. Exclusive cases of a profile run one after the other, so a run has to wait for them.
-pub(crate) fn in_order<'a>(cases: &'a [Case], profiles: &'a BTreeMap<String, ProfileInfo>) -> Vec<&'a ProfileInfo> {
+pub(crate) fn profile_order<'a>(
+    cases: &'a [Case],
+    profiles: &'a BTreeMap<String, ProfileInfo>,
+) -> Vec<&'a ProfileInfo> {
     let of = |profile: &'a ProfileInfo| cases.iter().filter(|case| case.profile == profile.name);
     let count = |profile: &'a ProfileInfo| of(profile).count();
     let chain = |profile: &'a ProfileInfo| of(profile).filter(|case| case.check.is_exclusive(case.profile)).count();
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn few_active_profiles_have_separate_slots() {
-        let of = |jobs, awake| Slots::new(jobs, awake, SLOW).of_profile().available_permits();
+        let of = |jobs, max_active| Slots::new(jobs, max_active, SLOW).of_profile().available_permits();
         assert_eq!(Slots::new(16, Some(4), 1.0).of_profile().available_permits(), 4);
         assert_eq!(of(16, None), 16);
         assert_eq!(of(16, Some(3)), 10);

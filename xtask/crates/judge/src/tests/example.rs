@@ -50,7 +50,7 @@ pub(super) fn key(name: &str) -> Key {
 }
 
 /// The history of a correct server, with five streams and some reads.
-pub(super) fn story() -> History {
+pub(super) fn example_history() -> History {
     let mut history = History {
         meta: Meta { profile: "default".into(), store: "main".into(), last_rev: 11, ..Meta::default() },
         ..History::default()

@@ -1,22 +1,22 @@
 //! External clusters: labels that identify the run's objects, missing rights, and transports.
 
-use model::{Resource, Shared};
+use model::{External, Resource};
 use serde_json::json;
 
 use super::Ctx;
 use crate::api::{Response, Transport};
-use crate::check::Forbidden;
+use crate::error::Forbidden;
 use crate::object::Object;
 
 impl Ctx {
-    pub(super) fn shared(&self) -> Option<&Shared> {
-        self.ground.cluster.info.shared.as_ref()
+    pub(super) fn external(&self) -> Option<&External> {
+        self.env.cluster.info.external.as_ref()
     }
 
     /// HTTP/2, or HTTP/1.1 if the endpoint of an external cluster speaks only HTTP/1.1.
     pub fn transport(&self) -> Transport {
-        match self.shared() {
-            Some(shared) if shared.http1_only => Transport::Http1,
+        match self.external() {
+            Some(external) if external.http1_only => Transport::Http1,
             _ => Transport::Http2,
         }
     }
@@ -33,18 +33,18 @@ impl Ctx {
     /// is killed.
     pub(super) fn labelled(&self, resource: &Resource, object: &Object) -> Object {
         let mut object = object.clone();
-        if let Some(shared) = self.shared().filter(|_| !resource.namespaced) {
+        if let Some(external) = self.external().filter(|_| !resource.namespaced) {
             if !object.0["metadata"]["labels"].is_object() {
                 object.0["metadata"]["labels"] = json!({});
             }
-            object.0["metadata"]["labels"][Shared::LABEL] = json!(shared.mark);
+            object.0["metadata"]["labels"][External::LABEL] = json!(external.run_label);
         }
         object
     }
 
     /// Skips the check if the user of an external cluster lacks a right, which says nothing about the server.
-    pub(super) fn must_be_allowed(&self, answer: &Response) -> anyhow::Result<()> {
-        match forbidden(answer).filter(|_| self.shared().is_some()) {
+    pub(super) fn skip_if_forbidden(&self, answer: &Response) -> anyhow::Result<()> {
+        match forbidden(answer).filter(|_| self.external().is_some()) {
             Some(need) => Err(Forbidden { need }.into()),
             None => Ok(()),
         }

@@ -18,7 +18,7 @@ const YAML: &[u8] = b"kind: X\nmetadata:\n  finalizers:\n  - f\n  labels:\n    a
 
 fn covers(value: &[u8]) {
     let mut next = 0;
-    for piece in pieces(value) {
+    for piece in split(value) {
         assert_eq!(piece.at, next, "{piece:?} of {value:?}");
         next += piece.length;
     }
@@ -26,7 +26,7 @@ fn covers(value: &[u8]) {
 }
 
 fn says(value: &[u8], path: &str) -> String {
-    let all = pieces(value);
+    let all = split(value);
     let paths = || all.iter().map(|piece| piece.path.as_str()).collect::<Vec<&str>>();
     let found = all.iter().find(|piece| piece.path == path);
     found.unwrap_or_else(|| panic!("no {path} in {:?}", paths())).text.clone()
@@ -101,7 +101,7 @@ fn long_names_are_not_repeated_in_every_path_below_them() {
             .collect();
         [&[number << 3 | 2][..], &varint, bytes].concat()
     };
-    let size = |value: &[u8]| -> usize { pieces(value).iter().map(|piece| piece.path.len() + piece.text.len()).sum() };
+    let size = |value: &[u8]| -> usize { split(value).iter().map(|piece| piece.path.len() + piece.text.len()).sum() };
     let protobuf = |n: usize| {
         let label = [field(1, &vec![b'k'; n]), b"\x18\x01".repeat(n)].concat();
         [PROTOBUF_MAGIC, &field(2, &field(1, &field(11, &label)))].concat()
@@ -142,7 +142,7 @@ fn json_members_and_yaml_lines_have_paths() {
 #[test]
 fn byte_offset_leads_to_field_and_line() {
     let value = protobuf();
-    let all = pieces(&value);
+    let all = split(&value);
     let at = value.windows(4).position(|window| window == b"text").unwrap();
     assert_eq!(piece_at(&all, at).unwrap().path, "2.2");
     assert_eq!(piece_at(&all, value.len()), None);

@@ -7,20 +7,20 @@ use serde_json::json;
 
 use super::Ctx;
 use crate::api::Request;
-use crate::check::Stop;
+use crate::error::CheckError;
 use crate::object::{DEFINITIONS, Object};
 
 impl Ctx {
     /// Creates a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until the
     /// server serves the resource.
-    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
-        let resource = self.define_unasked(group, plural, kind).await?;
+    pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
+        let resource = self.define_unrequested(group, plural, kind).await?;
         self.wait_until_served(&resource).await?;
         Ok(resource)
     }
 
     /// Like [`Ctx::define`], but sends no request for the resource, so the server has no storage for it yet.
-    pub async fn define_unasked(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, Stop> {
+    pub async fn define_unrequested(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
         let name = format!("{plural}.{group}");
         let definition = Object::new(&DEFINITIONS, &name).with(
             "spec",
@@ -45,10 +45,10 @@ impl Ctx {
     }
 
     /// Waits until the server answers a list of the resource with 200.
-    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), Stop> {
+    pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), CheckError> {
         let path = resource.path(Some(self.namespace().await?));
         let what = format!("{path} to be served");
-        crate::wait::until(&what, self.limit(30.0), Duration::from_millis(50), || async {
+        crate::wait::until(&what, self.wait_limit(), Duration::from_millis(50), || async {
             let answer = self.send(&Request::get(path.clone())).await?;
             Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
         })
