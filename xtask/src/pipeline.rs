@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
+use cli::or_interrupted;
 use model::{
     Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
@@ -21,7 +22,6 @@ use sys::{RunDir, interrupt};
 use crate::args::ProviderArg;
 use crate::commands::built;
 use crate::expectations::Expectations;
-use crate::failure::or_interrupted;
 use crate::provider::{Provider, Setup};
 use crate::timelines;
 use crate::turn::Turn;

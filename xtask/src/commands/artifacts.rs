@@ -6,12 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use cli::Failure;
 use model::{CiJob, Event};
 use serde::{Deserialize, Serialize};
 use sys::run_dir;
 use workflows::{Artifact, Claim, Plan};
-
-use crate::failure::Failure;
 
 /// Prefix of the names of jobs' artifacts.
 const PREFIX: &str = "results-";

@@ -9,15 +9,13 @@ mod recorded;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths, print, print_json};
 use model::Exit;
 use report::SingleCase;
 use sys::{Together, progress};
 
 use super::run_folders::some_folders;
-use super::{print, print_json};
 use crate::args::CompareOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 use differ::Comparison;
 use recorded::Recorded;

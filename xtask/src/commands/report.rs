@@ -15,11 +15,10 @@ mod support;
 mod validate;
 mod write;
 
+use cli::{Failure, Paths};
 use model::Exit;
 
 use crate::args::{ReportCommand, ReportOptions};
-use crate::failure::Failure;
-use crate::paths::Paths;
 
 pub(crate) fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
     match &options.command {

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use cli::Paths;
 use sys::run_dir;
-
-use crate::paths::Paths;
 
 /// Folder levels below a named folder: artifact, common folder, architecture, and one in reserve.
 const DEPTH: usize = 4;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
+use cli::{Failure, OrExit, Paths, print};
 use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
 use report::EventLog;
 use report::verdict::worse;
@@ -21,11 +22,8 @@ use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::ci::{Ticker, console, quoted};
-use super::print;
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 use crate::pipeline::phase;
 use crate::timelines;
 
@@ -53,7 +51,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     // Reports an unknown name before the cluster is contacted.
     let arch =
         options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| target.name.as_str());
-    let cases = options.selection.usual().cases(checks::all())?;
+    let cases = options.selection.usual().cases(checks::all()).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
@@ -210,7 +208,7 @@ fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &Eve
         Ok(existing) => existing,
         Err(error) => {
             log.append(finished(Outcome::errored("connect", format!("{error:#}"))));
-            return Err(crate::failure::or_interrupted(&error, Exit::Infrastructure));
+            return Err(cli::or_interrupted(&error, Exit::Infrastructure));
         }
     };
     log.append(finished(Outcome::Passed));

@@ -1,5 +1,4 @@
-//! Output for GitHub Actions: workflow commands, annotations, the step summary, outputs. This module only makes texts;
-//! the command line finds out whether it runs inside of Actions and where the files of Actions are.
+//! Annotations and pages for GitHub Actions. `cli::github` writes them.
 
 use std::fmt::Write;
 
@@ -10,37 +9,10 @@ use crate::markdown::cell;
 use crate::results::{CaseResult, Results, RunResult};
 use crate::text::{cut_end, plain};
 
-/// The runner drops a larger step summary.
-pub const SUMMARY_BYTES: usize = 1 << 20;
 /// GitHub shows ten annotations of a kind per step. If there are more, the last one counts the rest.
 const ANNOTATIONS: usize = 10;
 /// Longest message of an annotation; the GitHub page shows a few lines.
 const MESSAGE_BYTES: usize = 2 << 10;
-/// The text below a page that was cut.
-const CUT: &str =
-    "\n\n**The rest is left out: a step summary holds 1 MiB. `summary.md` of the run has the complete text.**\n";
-
-/// `::group::NAME`.
-pub fn group(name: &str) -> String {
-    format!("::group::{}\n", data(name))
-}
-
-pub const END_GROUP: &str = "::endgroup::\n";
-
-/// From here on the runner ignores commands, until [`resume`] with the same token. Output in between may contain
-/// foreign text, which could otherwise set variables of the job.
-pub fn stop(token: &str) -> String {
-    format!("::stop-commands::{token}\n")
-}
-
-pub fn resume(token: &str) -> String {
-    format!("::{token}::\n")
-}
-
-/// From here on the runner prints `***` instead of this value.
-pub fn mask(secret: &str) -> String {
-    format!("::add-mask::{}\n", data(secret))
-}
 
 /// An error for each case, phase or run that is not as expected, conformance failures first. At most ten; the last one
 /// counts the rest. A warning for each flaky case.
@@ -117,44 +89,6 @@ pub fn gate_page(gate: &Gate) -> String {
     page
 }
 
-/// As much of a page as fits after `taken` bytes of the same step: whole lines, all code blocks closed, and a line
-/// that says that the page was cut.
-pub fn summary(page: &str, taken: usize) -> String {
-    let room = SUMMARY_BYTES.saturating_sub(taken);
-    if page.len() <= room {
-        return page.to_owned();
-    }
-    // Room for the closing fence and a few spare bytes.
-    let room = room.saturating_sub(CUT.len() + 64);
-    let mut kept = String::new();
-    let mut fence: Option<&str> = None;
-    for line in page.split_inclusive('\n') {
-        if kept.len() + line.len() > room {
-            break;
-        }
-        let ticks = &line[..line.len() - line.trim_start_matches('`').len()];
-        match fence {
-            Some(open) if ticks.len() >= open.len() && line.trim_end() == ticks => fence = None,
-            None if ticks.len() >= 3 => fence = Some(ticks),
-            _ => {}
-        }
-        kept += line;
-    }
-    let close = fence.map_or_else(String::new, |fence| format!("{fence}\n"));
-    if kept.is_empty() && room == 0 { String::new() } else { kept + &close + CUT.trim_start_matches('\n') }
-}
-
-/// A line for `$GITHUB_OUTPUT`. Values come from this project: names, numbers, paths. Line ends are replaced, because
-/// the text after a line end would be another output.
-pub fn output(name: &str, value: &str) -> String {
-    format!("{name}={}\n", value.replace(['\r', '\n'], " "))
-}
-
-/// An annotation without a title or a location.
-pub fn note(kind: &str, text: &str) -> String {
-    format!("::{kind}::{}\n", data(text))
-}
-
 fn limited(mut all: Vec<String>, kind: &str) -> Vec<String> {
     if all.len() > ANNOTATIONS {
         let more = all.len() - (ANNOTATIONS - 1);
@@ -196,7 +130,7 @@ mod tests {
     use model::{Exit, Outcome};
 
     use super::*;
-    use crate::{fixture, markdown};
+    use crate::fixture;
 
     #[test]
     fn red_cases_are_annotated_at_their_source_line() {
@@ -231,31 +165,5 @@ mod tests {
         let all = annotations(&[Child::of(events)], &Places::new());
         assert_eq!(all.len(), 10);
         assert!(all[9].starts_with("::error title=21 more::"), "{}", all[9]);
-    }
-
-    #[test]
-    fn long_page_is_cut_to_the_remaining_bytes_and_says_so() {
-        let mut events = vec![fixture::started()];
-        events.extend((0..300).map(|n| fixture::case(&format!("a.n{n}"), Outcome::failed("x\n".repeat(900)))));
-        events.push(fixture::finished(Exit::Conformance));
-        let page = markdown(&events);
-        assert_eq!(summary(&page, 0), page);
-        for taken in (SUMMARY_BYTES - 300_000..SUMMARY_BYTES + 10).step_by(9973) {
-            let cut = summary(&page, taken);
-            assert!(taken + cut.len() <= SUMMARY_BYTES.max(taken), "{taken}: {}", cut.len());
-            if cut.len() > 500 {
-                assert!(cut.ends_with(CUT.trim_start_matches('\n')), "{taken}");
-                assert_eq!(
-                    cut.lines().filter(|line| line.starts_with("```")).count() % 2,
-                    0,
-                    "a code block is left open"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn output_is_one_line() {
-        assert_eq!(output("run", "a\nresult=ok"), "run=a result=ok\n");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, print};
 use model::{Exit, Target};
 use report::verdict::worse;
 use report::{Child, Joint};
@@ -22,9 +23,8 @@ use sys::{Together, interrupt, progress};
 use super::{Ended, Setting, command, one, provider, way};
 use crate::args::ClusterArg;
 use crate::budget::{self, Host};
-use crate::commands::{compare, print};
-use crate::failure::{Failure, OrExit};
-use crate::form::form;
+use crate::commands::compare;
+use crate::form::{form, tell_result};
 
 pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();
@@ -49,7 +49,7 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
         report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
     if let Some(github) = &setting.paths.github {
-        github.ended(&joint.children, &joint.markdown(), together.public(), joint.exit())?;
+        tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;
     }
     let compared = compared(together.public(), &joint.children)?;
     if options.json {

@@ -1,6 +1,7 @@
 //! `cargo xtask report badge`: the state of each architecture in a few words.
 
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use report::{Badge, Expected, Gate};
 use sys::progress;
@@ -8,8 +9,6 @@ use targets::Catalogue;
 
 use super::{gate, runs};
 use crate::args::BadgeOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &BadgeOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;

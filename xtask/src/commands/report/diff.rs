@@ -1,14 +1,12 @@
 //! `cargo xtask report diff`: how results changed between two runs.
 
+use cli::{Failure, Paths, print_json};
 use model::Exit;
 use report::{Diff, Results};
 use sys::progress;
 
 use super::runs;
 use crate::args::DiffOptions;
-use crate::commands::print_json;
-use crate::failure::Failure;
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &DiffOptions) -> Result<Exit, Failure> {
     let side = |word: &String| Ok::<_, Failure>(Results::of(&runs::merged(paths, std::slice::from_ref(word))?));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths, chosen, print_json};
 use model::{CiJob, Exit};
 use report::{Child, Expected, Gate, Joint, Standing};
 use sys::{progress, run_dir};
@@ -13,10 +14,7 @@ use workflows::{PlannedJob, Role};
 use super::{merge, runs};
 use crate::args::{FlavourArg, GateOptions};
 use crate::commands::artifacts::{self, downloaded};
-use crate::commands::{chosen, print_json};
-use crate::failure::{Failure, OrExit};
 use crate::form::{form, places};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure> {
     let plan = options.plan.as_deref().filter(|plan| !plan.is_empty());

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths, print};
 use model::{Exit, Secret};
 use report::Object;
 use reqwest::blocking::{Client, Response};
@@ -16,9 +17,6 @@ use sys::{deadline, interrupt, progress};
 
 use super::prow;
 use crate::args::GcsOptions;
-use crate::commands::print;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Deadline for one object.
 const LIMIT: Duration = Duration::from_secs(120);

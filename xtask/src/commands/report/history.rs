@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths, print};
 use model::Exit;
 use report::history::{Entry, appended, entries};
 use report::{Child, Results};
@@ -11,9 +12,6 @@ use sys::progress;
 
 use super::runs;
 use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};
-use crate::commands::print;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &HistoryOptions) -> Result<Exit, Failure> {
     match &options.command {

@@ -3,16 +3,14 @@
 use std::path::Path;
 
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths, print};
 use model::{Event, Exit};
 use report::{Child, Joint, Results};
 use sys::{Together, progress};
 
 use super::runs;
 use crate::args::MergeOptions;
-use crate::commands::print;
-use crate::failure::{Failure, OrExit};
-use crate::form::form;
-use crate::paths::Paths;
+use crate::form::{form, tell_result};
 
 pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure> {
     let children = runs::merged(paths, &options.runs)?;
@@ -35,7 +33,7 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
     let exit = report::write_joint(&out, &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure)?;
     joint.summary(&out.display().to_string()).lines().for_each(progress::say);
     if let Some(github) = &paths.github {
-        github.ended(&joint.children, &joint.markdown(), &out, exit)?;
+        tell_result(github, &joint.children, &joint.markdown(), &out, exit)?;
     }
     if options.json {
         print(&Results::of(&joint.children).json());

@@ -1,14 +1,13 @@
 //! `cargo xtask report prow`: writes a run as a folder in Prow's layout.
 
 use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths};
 use model::{Event, Exit};
 use report::{Job, Object, Record};
 use sys::progress;
 
 use super::records;
 use crate::args::{JobOptions, ProwOptions};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &ProwOptions) -> Result<Exit, Failure> {
     let objects = objects(paths, &options.run, &options.job).or_exit(Exit::Usage)?;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use cli::Paths;
 use report::{Known, Picture, Record};
 use sys::{foreign, progress, run_dir};
 
 use crate::commands::run_folders::some_folders;
-use crate::paths::Paths;
 
 /// Largest file of a run folder that a report includes, in bytes.
 const FILE_BYTES: u64 = 256 << 20;

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
+use cli::{Failure, OrExit, Paths};
 use model::{Event, Exit};
 use report::Child;
 use sys::run_dir;
 
 use crate::commands::run_folders::folders;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// A recorded run.
 pub(super) struct Recorded {

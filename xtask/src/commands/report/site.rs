@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
+use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use report::history::Entry;
 use sys::progress;
 
 use super::{history, records, support};
 use crate::args::SiteOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &SiteOptions) -> Result<Exit, Failure> {
     let past = options.history.as_deref().map(history::read).transpose().or_exit(Exit::Usage)?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths, print};
 use model::Exit;
 use report::{Arch, Record, Support, Tiers};
 use sys::progress;
@@ -10,9 +11,6 @@ use targets::Catalogue;
 
 use super::{records, site};
 use crate::args::{SupportFormat, SupportOptions};
-use crate::commands::print;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &SupportOptions) -> Result<Exit, Failure> {
     if options.format == SupportFormat::Html {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
+use cli::{Failure, OrExit, print_json};
 use model::Exit;
 use sys::progress;
 
 use crate::args::ValidateOptions;
-use crate::commands::print_json;
-use crate::failure::{Failure, OrExit};
 
 pub(super) fn run(options: &ValidateOptions) -> Result<Exit, Failure> {
     let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,15 +1,14 @@
 //! `cargo xtask report write`: writes the files of recorded runs again, from their events alone.
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use report::verdict::worse;
 use sys::progress;
 
 use super::runs;
 use crate::args::WriteOptions;
-use crate::failure::{Failure, OrExit};
 use crate::form::form;
-use crate::paths::Paths;
 
 pub(super) fn run(paths: &Paths, options: &WriteOptions) -> Result<Exit, Failure> {
     let runs = runs::read(paths, &options.runs)?;
