@@ -6,10 +6,9 @@ mod doctor;
 mod fetch;
 mod fuzz;
 mod images;
+mod inspect;
 mod internal;
-mod look;
 mod provider;
-mod report;
 mod selftest;
 mod test;
 mod upstream;
@@ -20,6 +19,7 @@ use std::num::NonZeroUsize;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cli::{JsonOptions, MachineOptions, Places, SourceOptions, size};
 use model::{CiJob, Level};
+use publish::{CompareOptions, FlavourArg, ReportOptions};
 use runner::RunnerOptions;
 use suite::{Selection, Shard};
 
@@ -31,10 +31,9 @@ pub(crate) use fuzz::FuzzOptions;
 pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
 };
+pub(crate) use inspect::InspectOptions;
 pub(crate) use internal::{SuperviseOptions, WayOutOptions};
-pub(crate) use look::{CompareOptions, InspectOptions};
 pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};
-pub(crate) use report::*;
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use upstream::UpstreamOptions;

@@ -6,12 +6,10 @@ mod args;
 mod budget;
 mod commands;
 mod expectations;
-mod form;
 mod kind_image;
 mod node;
 mod pipeline;
 mod provider;
-mod timelines;
 mod turn;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -85,9 +83,9 @@ fn start(args: Args) -> Result<u8, Failure> {
             return commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options);
         }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
-        Command::Compare(options) => commands::compare::run(&paths()?, &options),
+        Command::Compare(options) => publish::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
-        Command::Report(options) => commands::report::run(&paths()?, &options),
+        Command::Report(options) => publish::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
         Command::WayOut(options) => commands::way_out::run(&options),
         Command::Supervise(options) => return commands::supervise::run(&options),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use cli::{Failure, OrExit, Paths, chosen, github, host_target, print};
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
+use publish::{junit_options, tell_result};
 use report::{Child, Console, EventLog, Verbosity};
 use suite::{Case, Options, Requirement, Selection};
 use sys::progress::Lane;
@@ -26,7 +27,6 @@ use super::request;
 use crate::args::{CiOptions, ClusterArg, ProviderArg};
 use crate::budget::Way;
 use crate::expectations;
-use crate::form::{form, tell_result};
 use crate::node;
 use crate::pipeline::{self, Job, Upstream};
 use crate::provider::{self, Setup};
@@ -172,7 +172,8 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let events = log.events();
     // The reports are written from memory, so they do not depend on the record.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
+    let written =
+        report::write(run.public(), &events, &junit_options(options.junit_flavour)).or_exit(Exit::Infrastructure);
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }

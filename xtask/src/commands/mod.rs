@@ -1,12 +1,10 @@
 //! The commands, one file each. They combine stages; the crate of a stage implements it.
 
-pub(crate) mod artifacts;
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
-pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod fuzz;
@@ -17,8 +15,6 @@ pub(crate) mod kubectl;
 pub(crate) mod matrix;
 mod memory;
 pub(crate) mod rejudge;
-pub(crate) mod report;
-mod run_folders;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod supervise;

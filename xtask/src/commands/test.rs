@@ -25,7 +25,6 @@ use super::ci::{Ticker, console, quoted};
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
 use crate::pipeline::phase;
-use crate::timelines;
 
 /// The kind of store for which known failures are looked up; the cluster does not report the actual kind.
 const STORE: &str = "etcd";
@@ -73,7 +72,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     drop(ticker);
     let events = log.events();
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events, &report::Form::default()).or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events, &report::JunitOptions::default()).or_exit(Exit::Infrastructure);
     if options.json {
         print(&report::run_json(&events));
     }
@@ -165,7 +164,7 @@ fn stages(
     let result = tested(job, connected, begin, run, log);
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
     let broke = result.err().unwrap_or(Exit::Ok);
-    [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse)
+    [interrupted, report::verdict::current_exit(&log.events())].into_iter().fold(broke, worse)
 }
 
 fn tested(
@@ -193,7 +192,7 @@ fn tested(
             false => existing.still_answers().and(ended),
         }
     });
-    timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
+    publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     phase(log, "teardown", Exit::Infrastructure, || existing.end())?;
     tested
 }

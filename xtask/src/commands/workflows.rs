@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use ::workflows::artifacts::{downloaded, plan};
 use ::workflows::lint::{File, lint as rules};
 use ::workflows::verdict::{Need, verdict as judge};
 use ::workflows::{Lock, Parts, examples, render as rendered, unified};
@@ -18,7 +19,6 @@ use model::Exit;
 use sys::progress;
 use targets::Catalogue;
 
-use super::artifacts::{downloaded, plan};
 use crate::args::{
     AcceptOptions, Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions,
 };

@@ -15,6 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, print};
 use model::{Exit, Target};
+use publish::{compare, junit_options, tell_result};
 use report::verdict::worse;
 use report::{Child, Joint};
 use sys::progress::Lane;
@@ -23,8 +24,6 @@ use sys::{Together, interrupt, progress};
 use super::{Ended, Setting, command, one, provider, way};
 use crate::args::ClusterArg;
 use crate::budget::{self, Host};
-use crate::commands::compare;
-use crate::form::{form, tell_result};
 
 pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();
@@ -45,8 +44,8 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
         jobs,
         children,
     };
-    let written =
-        report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
+    let written = report::write_joint(together.public(), &joint, &junit_options(options.junit_flavour))
+        .or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
     if let Some(github) = &setting.paths.github {
         tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;

@@ -8,9 +8,9 @@ use model::{CiJob, Exit, Mode, Target};
 use sys::progress;
 use targets::Catalogue;
 use workflows::Job;
+use workflows::artifacts::BuildRecord;
 
 use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions, WorkflowRun};
-use crate::commands::artifacts::BuildRecord;
 use crate::commands::build;
 
 pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
