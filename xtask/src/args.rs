@@ -6,24 +6,21 @@ mod doctor;
 mod fetch;
 mod fuzz;
 mod images;
+mod inspect;
 mod internal;
-mod look;
-mod machines;
 mod provider;
-mod report;
-mod runner;
 mod selftest;
 mod test;
 mod upstream;
 mod workflows;
 
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
-use clap::builder::OsStringValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use model::{CiJob, Level, Source, StoreKind};
+use cli::{JsonOptions, MachineOptions, Places, SourceOptions, size};
+use model::{CiJob, Level};
+use publish::{CompareOptions, FlavourArg, ReportOptions};
+use runner::RunnerOptions;
 use suite::{Selection, Shard};
 
 pub(crate) use build::BuildOptions;
@@ -34,12 +31,9 @@ pub(crate) use fuzz::FuzzOptions;
 pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
 };
+pub(crate) use inspect::InspectOptions;
 pub(crate) use internal::{SuperviseOptions, WayOutOptions};
-pub(crate) use look::{CompareOptions, InspectOptions};
-pub(crate) use machines::*;
-pub(crate) use provider::{ClusterArg, MachineOptions, ProviderArg, ProviderOptions, QemuArg};
-pub(crate) use report::*;
-pub(crate) use runner::*;
+pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use upstream::UpstreamOptions;
@@ -124,82 +118,6 @@ pub(crate) enum Command {
     /// Run a program, and end it together with all its descendants; only `runner up --local` runs this
     #[command(hide = true)]
     Supervise(SuperviseOptions),
-}
-
-/// Folders, and the environment of all commands.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct Places {
-    /// Cache for binaries and running clusters [default: archproof in the user's cache folder]
-    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_CACHE", hide_env_values = true)]
-    pub(crate) cache: Option<PathBuf>,
-    /// Where run folders go [default: reports/ of the checkout]
-    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_REPORTS", hide_env_values = true)]
-    pub(crate) reports: Option<PathBuf>,
-    /// Target data [default: targets/ of the checkout]
-    #[arg(long, global = true, value_name = "DIR", hide = true)]
-    pub(crate) targets: Option<PathBuf>,
-    // An empty variable counts as unset.
-    #[arg(long, global = true, hide = true, env = "XDG_CACHE_HOME", value_parser = OsStringValueParser::new())]
-    pub(crate) xdg_cache: Option<OsString>,
-    #[arg(long, global = true, hide = true, env = "HOME", value_parser = OsStringValueParser::new())]
-    pub(crate) home: Option<OsString>,
-    #[arg(long, global = true, hide = true, env = "GOPROXY")]
-    pub(crate) goproxy: Option<String>,
-    #[arg(long, global = true, hide = true, env = "NO_COLOR", value_parser = OsStringValueParser::new())]
-    pub(crate) no_color: Option<OsString>,
-    #[arg(long, global = true, hide = true, env = "TERM", value_parser = OsStringValueParser::new())]
-    pub(crate) term: Option<OsString>,
-    #[command(flatten)]
-    pub(crate) github: GithubPlaces,
-}
-
-/// The environment of a step of GitHub Actions.
-#[derive(Clone, Debug, Default, ClapArgs)]
-pub(crate) struct GithubPlaces {
-    #[arg(long, global = true, hide = true, env = "GITHUB_ACTIONS")]
-    pub(crate) github_actions: Option<String>,
-    #[arg(long, global = true, hide = true, env = "GITHUB_STEP_SUMMARY", value_parser = OsStringValueParser::new())]
-    pub(crate) github_step_summary: Option<OsString>,
-    // Not the option `--github-output` of some commands.
-    #[arg(long, global = true, hide = true, env = "GITHUB_OUTPUT", value_parser = OsStringValueParser::new())]
-    pub(crate) github_step_output: Option<OsString>,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct SourceOptions {
-    /// Source of Kubernetes: VERSION (`targets` prints the pinned ones), module[:VERSION], checkout:PATH or
-    /// prebuilt:DIR
-    #[arg(long, value_name = "SPEC", default_value = "module")]
-    pub(crate) kubernetes: Source,
-    /// Source of etcd, in the same form
-    #[arg(long, value_name = "SPEC", default_value = "module")]
-    pub(crate) etcd: Source,
-    /// Source of kine, in the same form; only for the kine stores
-    #[arg(long, value_name = "SPEC", default_value = "module")]
-    pub(crate) kine: Source,
-    /// Store under the apiservers
-    #[arg(long, value_enum, value_name = "STORE", default_value = "etcd")]
-    pub(crate) store: StoreArg,
-    /// Fail instead of downloading anything
-    #[arg(long)]
-    pub(crate) offline: bool,
-}
-
-impl SourceOptions {
-    /// Whether only pinned sources and etcd are selected.
-    pub(crate) fn are_usual(&self) -> bool {
-        let pinned = [&self.kubernetes, &self.etcd, &self.kine].iter().all(|source| **source == Source::Module(None));
-        pinned && self.store == StoreArg::Etcd
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StoreArg {
-    Etcd,
-    /// kine on SQLite
-    KineSqlite,
-    /// kine on its own NATS server
-    KineNats,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -357,13 +275,6 @@ pub(crate) struct ExplainOptions {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct JsonOptions {
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct RejudgeOptions {
     /// A run folder, or its name below reports/ [default: the newest]
     pub(crate) run: Option<String>,
@@ -408,23 +319,6 @@ pub(crate) struct BenchOptions {
     pub(crate) json: bool,
 }
 
-/// Parses a number of bytes; K, M, G and T are powers of 1024.
-fn size(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let factor: u64 = match text[number.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        _ => return Err("expected a number of bytes, optionally with K, M, G or T: 500M, 10G".into()),
-    };
-    let number = number
-        .parse::<u64>()
-        .map_err(|_| "expected a whole number, optionally with K, M, G or T: 500M, 10G".to_owned())?;
-    number.checked_mul(factor).ok_or_else(|| "too large".into())
-}
-
 impl SelectionOptions {
     /// The default selection of a run: `extra` checks only if `--level` or `--check` selects them.
     pub(crate) fn usual(&self) -> Selection {
@@ -462,25 +356,6 @@ impl From<LevelArg> for Level {
             LevelArg::Must => Level::Must,
             LevelArg::Should => Level::Should,
             LevelArg::Extra => Level::Extra,
-        }
-    }
-}
-
-impl SourceOptions {
-    /// The sources by the name of their set in `components.yaml`; only the sets in use.
-    pub(crate) fn by_set(&self) -> std::collections::BTreeMap<String, Source> {
-        let store = match self.store {
-            StoreArg::Etcd => ("etcd", &self.etcd),
-            StoreArg::KineSqlite | StoreArg::KineNats => ("kine", &self.kine),
-        };
-        [("kubernetes", &self.kubernetes), store].map(|(set, source)| (set.to_owned(), source.clone())).into()
-    }
-
-    pub(crate) fn store(&self) -> StoreKind {
-        match self.store {
-            StoreArg::Etcd => StoreKind::Etcd,
-            StoreArg::KineSqlite => StoreKind::KineSqlite,
-            StoreArg::KineNats => StoreKind::KineNats,
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use cli::Failure;
 use model::{Circumstances, Event, Expectation, StoreKind};
 use semver::Version;
-
-use crate::failure::Failure;
 
 /// The known failures of one run.
 pub(crate) struct Expectations {

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use cli::{MachineOptions, Paths};
 use images::Built;
 use model::{Artifacts, ImageOrder, Images, Target};
 use ring::digest::{Context as Sha, SHA256};
 use sys::progress;
 use targets::Catalogue;
 
-use crate::args::MachineOptions;
 use crate::commands::{self, fetch::options as fetch_options};
 use crate::node;
-use crate::paths::Paths;
 
 /// Change this when the same inputs give another image.
 const RECIPE: &str = "1";

@@ -1,21 +1,15 @@
 //! `cargo xtask`: parses the command line, hands it to the command, turns the result into an exit code.
 //!
-//! Commands are in `commands/`, one file each; the stages in order are in `pipeline.rs`. Only this crate prints to
-//! stdout, and only what scripts read.
+//! Commands are in `commands/`, one file each, or in the crate of their area; the stages in order are in `pipeline.rs`.
 
 mod args;
 mod budget;
 mod commands;
 mod expectations;
-mod failure;
-mod form;
-mod github;
 mod kind_image;
 mod node;
-mod paths;
 mod pipeline;
 mod provider;
-mod timelines;
 mod turn;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -23,10 +17,10 @@ use std::panic::{PanicHookInfo, catch_unwind};
 use std::process::ExitCode;
 
 use clap::Parser;
+use cli::{Failure, Paths, github, paths};
+use model::Exit;
 
 use args::{Args, Command};
-use failure::Failure;
-use model::Exit;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -37,7 +31,7 @@ fn main() -> ExitCode {
     github::begin(&args.places.github);
     // Rust's own exit code for a panic is 101, which here means that a build failed.
     let ended = catch_unwind(|| start(args)).unwrap_or_else(|_| Ok(Exit::Internal.code()));
-    let code = match ended.and_then(|code| commands::printed().map(|()| code)) {
+    let code = match ended.and_then(|code| cli::printed().map(|()| code)) {
         Ok(code) => code,
         Err(Failure { exit, error }) => {
             sys::progress::say(&format!("error: {error:#}"));
@@ -62,11 +56,11 @@ fn start(args: Args) -> Result<u8, Failure> {
         sys::interrupt::install()?;
     }
     tls::install();
-    let paths = || paths::Paths::new(&args.places);
+    let paths = || Paths::new(&args.places);
     let step = github::Github::of(&args.places.github);
     let exit = match args.command {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
-        Command::Runner(options) => return commands::runner::run(&args.places, &options),
+        Command::Runner(options) => return runner::run(&args.places, &options, commands::doctor::diagnose_offline),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Images(options) => commands::images::run(&paths()?, &options),
@@ -89,9 +83,9 @@ fn start(args: Args) -> Result<u8, Failure> {
             return commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options);
         }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
-        Command::Compare(options) => commands::compare::run(&paths()?, &options),
+        Command::Compare(options) => publish::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
-        Command::Report(options) => commands::report::run(&paths()?, &options),
+        Command::Report(options) => publish::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
         Command::WayOut(options) => commands::way_out::run(&options),
         Command::Supervise(options) => return commands::supervise::run(&options),

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use boot::NodeRequest;
+use cli::{Failure, OrExit, Paths};
 use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Profile};
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
-use crate::failure::{Failure, OrExit};
 use crate::kind_image;
-use crate::paths::Paths;
 
 /// The components of the control planes, and those of a node if one was requested.
 pub(crate) fn with(

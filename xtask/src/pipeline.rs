@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
+use cli::or_interrupted;
 use model::{
     Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
@@ -21,9 +22,7 @@ use sys::{RunDir, interrupt};
 use crate::args::ProviderArg;
 use crate::commands::built;
 use crate::expectations::Expectations;
-use crate::failure::or_interrupted;
 use crate::provider::{Provider, Setup};
-use crate::timelines;
 use crate::turn::Turn;
 
 /// The storage table and the golden values for the minor version of an apiserver.
@@ -69,7 +68,7 @@ pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
     let broke = stages(job, run, log).err().unwrap_or(Exit::Ok);
     // Also if the interrupt came too late to stop anything: after Ctrl-C the caller expects 130.
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
-    let exit = [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse);
+    let exit = [interrupted, report::verdict::current_exit(&log.events())].into_iter().fold(broke, worse);
     log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
     exit
 }
@@ -92,8 +91,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let sink: Sink = Arc::new(move |event| weighing.append(expected.weigh(event)));
     let tested = tested(job, &booted, log, &sink);
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
-    timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
-    let green = tested.is_ok() && report::verdict::so_far(&log.events()) == Exit::Ok;
+    publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
+    let green = tested.is_ok() && report::verdict::current_exit(&log.events()) == Exit::Ok;
     (job.linger)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
     tested

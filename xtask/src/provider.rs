@@ -7,17 +7,16 @@ use anyhow::{Context, anyhow};
 use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
+use cli::{Failure, Paths, SourceOptions};
 use model::{Artifacts, Capabilities, Components, MachineFiles, Profile, StoreKind, Target};
 use suite::{Case, missing};
 use sys::RunDir;
 use targets::Catalogue;
 
-use crate::args::{ClusterArg, ProviderArg, ProviderOptions, SourceOptions};
+use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
 use crate::commands::fetch::options as fetch_options;
-use crate::failure::Failure;
 use crate::kind_image::{Inputs, KIND, Order};
 use crate::node;
-use crate::paths::Paths;
 
 /// A provider that is ready to boot.
 pub(crate) enum Provider<'a> {

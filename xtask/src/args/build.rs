@@ -1,8 +1,7 @@
 //! `cargo xtask build`.
 
 use clap::Args as ClapArgs;
-
-use super::SourceOptions;
+use cli::SourceOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

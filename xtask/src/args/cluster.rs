@@ -1,8 +1,9 @@
 //! Options of the commands for a cluster that stays up: `up`, `down`, `logs`, `shell`, `kubectl`.
 
 use clap::Args as ClapArgs;
+use cli::SourceOptions;
 
-use super::{ProviderOptions, SourceOptions};
+use super::ProviderOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

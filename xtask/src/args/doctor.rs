@@ -1,8 +1,7 @@
 //! Options of `doctor`.
 
 use clap::Args as ClapArgs;
-
-use super::MachineOptions;
+use cli::MachineOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use cli::MachineOptions;
 
-use super::{ClusterArg, MachineOptions};
+use super::ClusterArg;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

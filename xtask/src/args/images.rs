@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-
-use super::{MachineOptions, SourceOptions, size};
+use cli::{MachineOptions, SourceOptions, size};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

@@ -1,6 +1,7 @@
-//! Options for the provider, and for the sources of system VMs.
+//! Options for the provider.
 
 use clap::{Args as ClapArgs, ValueEnum};
+use cli::{MachineOptions, QemuArg};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProviderArg {
@@ -31,14 +32,6 @@ pub(crate) struct ProviderOptions {
     pub(crate) machine: MachineOptions,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum QemuArg {
-    /// Debian's packages, fetched and verified; nothing is installed
-    Debian,
-    /// The QEMU on PATH
-    System,
-}
-
 /// What to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClusterArg {
@@ -46,21 +39,6 @@ pub(crate) enum ClusterArg {
     Planes,
     /// Control planes, and a node with kubelet and containers
     Node,
-}
-
-/// The sources of system VMs.
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct MachineOptions {
-    /// QEMU that runs the system VMs
-    #[arg(long, value_enum, default_value = "debian")]
-    pub(crate) qemu: QemuArg,
-    /// Use exactly the Debian packages in the lock, or fail
-    #[arg(long)]
-    pub(crate) locked: bool,
-    /// Root of a Debian mirror [default: the one in this machine's apt sources, else deb.debian.org, then the snapshot
-    /// archive]
-    #[arg(long, value_name = "URL")]
-    pub(crate) debian_mirror: Option<String>,
 }
 
 impl ProviderOptions {

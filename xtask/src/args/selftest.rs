@@ -1,8 +1,9 @@
 //! `cargo xtask selftest`.
 
 use clap::Args as ClapArgs;
+use cli::SourceOptions;
 
-use super::{ProviderOptions, SourceOptions};
+use super::ProviderOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use model::{Mode, Secret};
+use runner::Access;
 use workflows::Event;
-
-use super::Access;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use ::boot::Topology;
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths, print, print_json, target};
 use model::{Artifacts, Exit, Profile, Target};
 use serde::Serialize;
 use sys::daemon::tail;
@@ -23,10 +24,8 @@ use sys::{Daemon, RunDir, Spec, progress};
 
 use targets::Catalogue;
 
-use super::{built, memory, print, print_json, request, target};
+use super::{built, memory, request};
 use crate::args::BenchOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Deadline for one command of a benchmark.
 const LIMIT: Duration = Duration::from_secs(1800);

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use cli::{Failure, OrExit, Paths, chosen, print, print_json};
 use model::{Artifacts, Exit, Target};
 use targets::Catalogue;
 
-use super::{chosen, print, print_json};
 use crate::args::BuildOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;

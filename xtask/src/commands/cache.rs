@@ -5,13 +5,11 @@ mod keys;
 use std::collections::BTreeMap;
 
 use ::fetch::cache::{self, Entry, Keep};
+use cli::{Failure, OrExit, Paths, paths, print, print_json};
 use model::Exit;
 use sys::progress;
 
-use super::{print, print_json};
 use crate::args::{CacheCommand, CacheOptions, PruneOptions};
-use crate::failure::{Failure, OrExit};
-use crate::paths::{self, Paths};
 
 /// Kinds with too many entries for a line each.
 const COUNTED: [&str; 2] = ["debian/pool", "debian/index"];

@@ -1,20 +1,18 @@
 //! `cargo xtask list` and `explain`: print the table of checks, which the suite and the reports also read.
 
+use cli::{Failure, Paths, print, print_json};
 use model::{Exit, Level};
 use serde_json::{Value, json};
 use suite::Check;
 
-use super::{print, print_json};
 use crate::args::{ExplainOptions, ListOptions};
-use crate::failure::Failure;
-use crate::paths::Paths;
 
 /// Calls `paths` only if it needs them: the table itself is compiled into the program.
 pub(crate) fn list(paths: impl FnOnce() -> Result<Paths, Failure>, options: &ListOptions) -> Result<Exit, Failure> {
     if !options.durations.is_empty() {
         return super::ci::print_durations(&paths()?, &options.durations);
     }
-    let cases = options.selection.selection().cases(checks::all())?;
+    let cases = options.selection.selection().cases(checks::all()).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check"));
     }

@@ -14,22 +14,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use cli::{Failure, OrExit, Paths, chosen, github, host_target, print};
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
+use publish::{junit_options, tell_result};
 use report::{Child, Console, EventLog, Verbosity};
 use suite::{Case, Options, Requirement, Selection};
 use sys::progress::Lane;
 use sys::{RunDir, progress};
 use targets::Catalogue;
 
-use super::{chosen, host_target, print, request};
+use super::request;
 use crate::args::{CiOptions, ClusterArg, ProviderArg};
 use crate::budget::Way;
 use crate::expectations;
-use crate::failure::{Failure, OrExit};
-use crate::form::form;
-use crate::github;
 use crate::node;
-use crate::paths::Paths;
 use crate::pipeline::{self, Job, Upstream};
 use crate::provider::{self, Setup};
 use crate::turn::Turn;
@@ -97,7 +95,7 @@ fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
     let folder = run.public().to_owned();
     let ended = one(setting, target, run)?;
     if let Some(github) = &setting.paths.github {
-        github.ended(&[Child::of(ended.events.clone())], &report::markdown(&ended.events), &folder, ended.exit)?;
+        tell_result(github, &[Child::of(ended.events.clone())], &report::markdown(&ended.events), &folder, ended.exit)?;
     }
     if setting.options.json {
         print(&report::run_json(&ended.events));
@@ -174,7 +172,8 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
     let events = log.events();
     // The reports are written from memory, so they do not depend on the record.
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
+    let written =
+        report::write(run.public(), &events, &junit_options(options.junit_flavour)).or_exit(Exit::Infrastructure);
     if options.keep {
         progress::say(&format!("kept: {}", run.private().display()));
     }
@@ -240,7 +239,7 @@ fn own_cases(
     options: &CiOptions,
     selection: &Selection,
 ) -> Result<Vec<Case>, Failure> {
-    let cases = selection.cases(checks::all())?;
+    let cases = selection.cases(checks::all()).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
@@ -330,7 +329,7 @@ impl report::Screen for Stderr {
     /// Skips groups if several architectures run at the same time: a group would contain lines of another one.
     fn phase(&mut self, name: Option<&str>) {
         if self.0.name().is_empty() {
-            github::command(&name.map_or_else(|| report::github::END_GROUP.to_owned(), report::github::group));
+            github::command(&name.map_or_else(|| github::END_GROUP.to_owned(), github::group));
         }
     }
 

@@ -4,27 +4,24 @@
 //! Checks of the machine are in `host`, checks of an architecture in `target`. All run in parallel, each with a
 //! deadline.
 
-pub(crate) mod finding;
 mod host;
-pub(crate) mod target;
+mod target;
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, host_target, print, print_json};
 use model::{Exit, Target};
 use serde::Serialize;
 use sys::interrupt;
 use targets::Catalogue;
 
-use super::{chosen, host_target, print, print_json};
 use crate::args::{DoctorOptions, ProviderArg};
 use crate::commands::fetch::options as fetch_options;
-use crate::failure::Failure;
-use crate::paths::Paths;
 use crate::provider;
 
-use finding::{Finding, Status};
+use cli::finding::{Finding, Status};
 
 /// A check that needs longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -33,7 +30,7 @@ const GUEST_LIMIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The inputs of all checks.
-pub(crate) struct Patient {
+pub(crate) struct Environment {
     paths: Paths,
     catalogue: Catalogue,
     host: Option<Target>,
@@ -42,7 +39,7 @@ pub(crate) struct Patient {
     fetch: ::fetch::Options,
 }
 
-type Work = fn(&Patient, Option<&Target>) -> Vec<Finding>;
+type Work = fn(&Environment, Option<&Target>) -> Vec<Finding>;
 
 /// A check of the machine, or of one architecture.
 struct Check {
@@ -54,12 +51,12 @@ struct Check {
 
 /// The keys of `--json`.
 #[derive(Serialize)]
-pub(crate) struct Diagnosis {
+struct Diagnosis {
     /// `None`: no target file describes this machine.
-    pub(crate) host: Option<String>,
+    host: Option<String>,
     ready: bool,
     targets: Vec<Readiness>,
-    pub(crate) findings: Vec<Finding>,
+    findings: Vec<Finding>,
 }
 
 #[derive(Serialize)]
@@ -80,22 +77,29 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
     Ok(if diagnosis.ready { Exit::Ok } else { Exit::Infrastructure })
 }
 
-/// Collects all findings; `runner doctor` also uses it, to find out which jobs the machine can run.
-pub(crate) fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Result<Diagnosis, Failure> {
+/// The findings for this machine without contacting a mirror; `runner doctor` derives from them which jobs it can run.
+pub(crate) fn diagnose_offline(paths: &Paths, arch: &str, catalogue: Catalogue) -> Result<Vec<Finding>, Failure> {
+    let machine = MachineOptions { qemu: QemuArg::Debian, locked: false, debian_mirror: None };
+    let options = DoctorOptions { arch: vec![arch.to_owned()], machine, offline: true, json: false };
+    Ok(diagnose(paths, &options, catalogue)?.findings)
+}
+
+/// Collects all findings.
+fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Result<Diagnosis, Failure> {
     let host = host_target(&catalogue).ok().cloned();
     let targets = chosen(&catalogue, &options.arch)?.into_iter().cloned();
     let targets = targets.map(|target| (provider::usual(host.as_ref(), &target), target));
-    let patient = Patient {
+    let environment = Environment {
         targets: targets.map(|(provider, target)| (target, provider)).collect(),
         host,
         fetch: fetch_options(paths, &options.machine, options.offline),
         paths: paths.clone(),
         catalogue,
     };
-    let patient = Arc::new(patient);
-    let mut findings = examine(&patient, checks(patient.targets.len()))?;
-    target::without_mirror(&patient, &mut findings);
-    Ok(Diagnosis::of(&patient, findings))
+    let environment = Arc::new(environment);
+    let mut findings = examine(&environment, checks(environment.targets.len()))?;
+    target::without_mirror(&environment, &mut findings);
+    Ok(Diagnosis::of(&environment, findings))
 }
 
 /// In the order of the output.
@@ -121,16 +125,16 @@ fn checks(targets: usize) -> Vec<Check> {
 }
 
 /// Runs all checks in parallel. A check that misses its deadline becomes a finding; its thread is abandoned.
-fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, Failure> {
+fn examine(environment: &Arc<Environment>, checks: Vec<Check>) -> Result<Vec<Finding>, Failure> {
     let begin = Instant::now();
     let mut found: Vec<Option<Vec<Finding>>> = checks.iter().map(|_| None).collect();
     let (sender, answers) = channel();
     for (index, check) in checks.iter().enumerate() {
-        let (patient, sender, target, work) = (Arc::clone(patient), sender.clone(), check.target, check.work);
+        let (environment, sender, target, work) = (Arc::clone(environment), sender.clone(), check.target, check.work);
         std::thread::spawn(move || {
-            let target = target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
+            let target = target.and_then(|index| environment.targets.get(index)).map(|(target, _)| target);
             // The receiver may be gone if this check is late.
-            let _ = sender.send((index, work(&patient, target)));
+            let _ = sender.send((index, work(&environment, target)));
         });
     }
     drop(sender);
@@ -147,7 +151,7 @@ fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, F
     }
     // Do not report checks that an interrupt ended.
     interrupt::check().map_err(anyhow::Error::from)?;
-    let arch = |check: &Check| check.target.and_then(|index| patient.targets.get(index)).map(|(target, _)| target);
+    let arch = |check: &Check| check.target.and_then(|index| environment.targets.get(index)).map(|(target, _)| target);
     let all = checks.iter().zip(found).flat_map(|(check, found)| {
         found.unwrap_or_else(|| {
             let text = format!("no answer within {} s", check.limit.as_secs());
@@ -157,7 +161,7 @@ fn examine(patient: &Arc<Patient>, checks: Vec<Check>) -> Result<Vec<Finding>, F
     Ok(all.collect())
 }
 
-impl Patient {
+impl Environment {
     /// Whether `ci` would run this architecture in a system VM.
     fn in_machine(&self, target: &Target) -> bool {
         self.targets.iter().any(|(other, way)| other.name == target.name && *way == ProviderArg::Qemu)
@@ -165,7 +169,7 @@ impl Patient {
 }
 
 impl Diagnosis {
-    fn of(patient: &Patient, findings: Vec<Finding>) -> Diagnosis {
+    fn of(environment: &Environment, findings: Vec<Finding>) -> Diagnosis {
         let stands_in_the_way = |finding: &Finding, arch: &str| {
             finding.status == Status::Problem && finding.arch.as_deref().is_none_or(|other| other == arch)
         };
@@ -174,8 +178,8 @@ impl Diagnosis {
             provider: provider.name(),
             ready: !findings.iter().any(|finding| stands_in_the_way(finding, &target.name)),
         };
-        let targets: Vec<Readiness> = patient.targets.iter().map(readiness).collect();
-        let host = patient.host.as_ref().map(|host| host.name.clone());
+        let targets: Vec<Readiness> = environment.targets.iter().map(readiness).collect();
+        let host = environment.host.as_ref().map(|host| host.name.clone());
         Diagnosis { host, ready: targets.iter().all(|target| target.ready), targets, findings }
     }
 
@@ -203,7 +207,7 @@ impl Diagnosis {
 mod tests {
     use super::*;
 
-    pub(super) fn patient(arches: &[&str]) -> Arc<Patient> {
+    pub(super) fn environment(arches: &[&str]) -> Arc<Environment> {
         let targets_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let catalogue = Catalogue::load(&targets_dir).unwrap();
         let target = |name: &&str| catalogue.target(name).unwrap().clone();
@@ -231,12 +235,12 @@ mod tests {
         };
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();
-        Arc::new(Patient { paths, targets, host: Some(host), fetch, catalogue })
+        Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue })
     }
 
     #[test]
     fn only_problems_of_the_architecture_or_the_machine_block_it() {
-        let patient = patient(&["amd64", "riscv64"]);
+        let environment = environment(&["amd64", "riscv64"]);
         let finding =
             |status, arch: Option<&str>| Finding { arch: arch.map(str::to_owned), ..Finding::new("x", status, "text") };
         for (findings, expected) in [
@@ -245,7 +249,7 @@ mod tests {
             (vec![finding(Status::Problem, Some("riscv64")), finding(Status::Ok, None)], [true, false]),
             (vec![finding(Status::Problem, None)], [false, false]),
         ] {
-            let diagnosis = Diagnosis::of(&patient, findings);
+            let diagnosis = Diagnosis::of(&environment, findings);
             assert_eq!(diagnosis.targets.iter().map(|target| target.ready).collect::<Vec<_>>(), expected);
             assert_eq!(diagnosis.ready, expected == [true, true]);
         }
@@ -256,10 +260,10 @@ mod tests {
         let findings = vec![
             Finding::new("go", Status::Ok, "fine"),
             Finding::new("kvm", Status::Warning, "not used")
-                .of(Some(&patient(&["riscv64"]).targets[0].0))
+                .of(Some(&environment(&["riscv64"]).targets[0].0))
                 .cure("do it"),
         ];
-        let table = Diagnosis::of(&patient(&["riscv64"]), findings).table();
+        let table = Diagnosis::of(&environment(&["riscv64"]), findings).table();
         let expected = "ok       go           fine\n\
                         warning  riscv64 kvm  not used\n\
                         \x20                     -> do it\n\
@@ -276,7 +280,7 @@ mod tests {
         let answers: Work = |_, target| vec![Finding::new("b", Status::Ok, "here").of(target)];
         let check = |name, target, limit, work| Check { name, target, limit: Duration::from_millis(limit), work };
         let checks = vec![check("a", None, 50, hangs), check("b", Some(0), 60_000, answers)];
-        let found = examine(&patient(&["riscv64"]), checks).unwrap();
+        let found = examine(&environment(&["riscv64"]), checks).unwrap();
         assert_eq!(found[0], Finding::new("a", Status::Warning, "no answer within 0 s"));
         assert_eq!((found[1].arch.as_deref(), found[1].status), (Some("riscv64"), Status::Ok));
     }

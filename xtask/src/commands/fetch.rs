@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ::fetch::{Options, QemuChoice};
+use cli::{Failure, MachineOptions, OrExit, Paths, QemuArg, chosen, print, print_json, target};
 use model::{Exit, MachineFiles, SystemEmulator};
 use sys::progress;
 use targets::Catalogue;
 
-use super::{chosen, print, print_json, target};
-use crate::args::{ClusterArg, FetchOptions, MachineOptions, QemuArg};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
+use crate::args::{ClusterArg, FetchOptions};
 
 /// Number of packages that a note names before it only counts them.
 const NAMED: usize = 4;

@@ -11,15 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths, paths, print, print_json};
 use model::Exit;
 use serde::Serialize;
 use sys::progress::Phase;
 use sys::{Scratch, hold, interrupt, progress, side_by_side};
 
-use super::{print, print_json};
 use crate::args::FuzzOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::{self, Paths};
 use engine::{Order, Outcome};
 use totals::Totals;
 

@@ -7,15 +7,13 @@ use std::path::Path;
 
 use ::images::{Audit, Built, Format, NoImage, Request, Rules};
 use anyhow::anyhow;
+use cli::{Failure, OrExit, Paths, chosen, print, print_json};
 use model::{Artifacts, ElfFacts, Exit, ImageOrder, ImageRecipe, Images, Target};
 use serde::Serialize;
 use sys::progress;
 use targets::Catalogue;
 
-use super::{chosen, print, print_json};
 use crate::args::{FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Below the cache.
 const FOLDER: &str = "images";
@@ -88,7 +86,7 @@ fn audit(paths: &Paths, options: &ImagesAuditOptions) -> Result<Exit, Failure> {
     };
     let audit = ::images::audit(&options.file, &rules).map_err(|error| {
         let exit = if error.is::<NoImage>() { Exit::Usage } else { Exit::Infrastructure };
-        Failure { exit: crate::failure::or_interrupted(&error, exit), error }
+        Failure { exit: cli::or_interrupted(&error, exit), error }
     })?;
     if options.json {
         print_json(&audit)?;

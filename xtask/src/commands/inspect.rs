@@ -5,16 +5,14 @@
 mod value;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, ProfileInfo};
 use serde::Serialize;
 use suite::store::{KeyValue, LeaseInfo, Store};
 use sys::progress;
 
 use super::kept::{Kept, not_running};
-use super::{print, print_json};
 use crate::args::InspectOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 use value::Shown;
 

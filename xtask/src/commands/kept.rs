@@ -6,15 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths};
 use model::{ClusterInfo, Exit};
 use serde::{Deserialize, Serialize};
 use sys::RunDir;
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::owner::{Origin, Owner, Status, status};
 use sys::process::Identity;
-
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// The role of a cluster's keeper, for [`claim`].
 pub(crate) const KEEPER: &str = "keeper";

@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 
 use ::build::{Plan, Step};
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths, host_target};
 use model::Exit;
 use sys::exec;
 use targets::Catalogue;
 
 use super::kept::{Kept, not_running};
-use super::{built, host_target, request};
+use super::{built, request};
 use crate::args::KubectlOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 const KUBECTL: &str = "kubectl";
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, print};
 use model::Exit;
 use serde_json::Value;
 use sys::exec::{Shell, cmd, run as exec};
@@ -11,10 +12,8 @@ use sys::progress;
 use targets::Catalogue;
 use workflows::{Ask, Matrix, Plan, Role};
 
-use super::print;
 use crate::args::{MatrixOptions, given};
-use crate::failure::{Failure, OrExit};
-use crate::github::{self, Github};
+use cli::github::{self, Github};
 
 /// Outputs with the jobs of each role.
 const ROLES: [(&str, Role); 3] =

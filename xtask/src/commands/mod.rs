@@ -1,12 +1,10 @@
 //! The commands, one file each. They combine stages; the crate of a stage implements it.
 
-pub(crate) mod artifacts;
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
-pub(crate) mod compare;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod fuzz;
@@ -17,9 +15,6 @@ pub(crate) mod kubectl;
 pub(crate) mod matrix;
 mod memory;
 pub(crate) mod rejudge;
-pub(crate) mod report;
-mod run_folders;
-pub(crate) mod runner;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod supervise;
@@ -30,84 +25,20 @@ pub(crate) mod way_out;
 pub(crate) mod workflows;
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
-use std::sync::OnceLock;
 
 use ::targets::Catalogue;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use boot::Topology;
+use cli::{Failure, OrExit, Paths, SourceOptions, host_target};
 use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
-use serde::Serialize;
 
-use crate::args::{ProviderArg, ProviderOptions, SourceOptions};
-use crate::failure::{Failure, OrExit};
+use crate::args::{ProviderArg, ProviderOptions};
 use crate::node;
-use crate::paths::Paths;
 use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
 
 /// Go's own default for GOPROXY.
 const PUBLIC_GO_PROXY: &str = "https://proxy.golang.org";
-
-/// The first error of stdout; see [`printed`].
-static LOST: OnceLock<std::io::Error> = OnceLock::new();
-
-/// Prints to stdout for scripts. A closed pipe (`| head`) is not an error; any other failure is, see [`printed`].
-pub(crate) fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-        && error.kind() != ErrorKind::BrokenPipe
-    {
-        // Keep only the first error.
-        let _ = LOST.set(error);
-    }
-}
-
-/// Fails if output was lost: a script would take the incomplete output for the whole.
-pub(crate) fn printed() -> Result<(), Failure> {
-    match LOST.get() {
-        None => Ok(()),
-        Some(error) => Err(anyhow!("standard output is incomplete: {error}")).or_exit(Exit::Infrastructure),
-    }
-}
-
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(anyhow::Error::from)?;
-    print(&format!("{text}\n"));
-    Ok(())
-}
-
-/// The architecture named on the command line, or this machine's.
-pub(crate) fn target<'a>(catalogue: &'a Catalogue, name: Option<&str>) -> Result<&'a Target, Failure> {
-    match name {
-        Some(name) => Ok(catalogue.target(name)?),
-        None => host_target(catalogue),
-    }
-}
-
-/// This machine's architecture.
-pub(crate) fn host_target(catalogue: &Catalogue) -> Result<&Target, Failure> {
-    let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
-    Ok(catalogue.host_target(&machine)?)
-}
-
-/// The architectures of a list in its order, without duplicates. `all` selects all; an empty list selects this
-/// machine's.
-pub(crate) fn chosen<'a>(catalogue: &'a Catalogue, names: &[String]) -> Result<Vec<&'a Target>, Failure> {
-    if names.is_empty() {
-        return Ok(vec![host_target(catalogue)?]);
-    }
-    let mut targets: Vec<&Target> = Vec::new();
-    for name in names {
-        let named = if name == "all" { catalogue.targets.iter().collect() } else { vec![catalogue.target(name)?] };
-        for target in named {
-            if !targets.iter().any(|other| other.name == target.name) {
-                targets.push(target);
-            }
-        }
-    }
-    Ok(targets)
-}
 
 /// A request to build all components that a boot needs, from the pinned modules unless `sources` says otherwise.
 ///

@@ -5,16 +5,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths, print_json};
 use model::history::History;
 use model::{Event, Exit, Outcome};
 use serde::Serialize;
 use suite::Run;
 use sys::{progress, run_dir};
 
-use super::{memory, print_json};
+use super::memory;
 use crate::args::RejudgeOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Precedes the number in the last line; the benchmark searches for it.
 pub(crate) const PEAK: &str = "peak memory ";

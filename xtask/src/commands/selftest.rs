@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
+use cli::{Failure, OrExit, Paths, print, print_json, target};
 use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use serde::Serialize;
@@ -17,10 +18,8 @@ use suite::{Case, Options, Plan};
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
-use super::{Ready, print, print_json, ready, target};
+use super::{Ready, ready};
 use crate::args::SelftestOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Checks of one profile that run at the same time.
 const JOBS: usize = 6;

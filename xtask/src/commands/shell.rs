@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
 use boot::qemu::{Keys, Said, Shell, ShellRequest, ShellTerminal};
+use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use sys::{interrupt, progress, terminal};
 
 use super::kept::{Kept, not_running, with_name};
 use crate::args::ShellOptions;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// Ctrl-], as in telnet.
 const LEAVE: u8 = 0x1d;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use cli::{Failure, OrExit};
 use model::Exit;
 use sys::supervisor::{Order, supervise};
 
 use crate::args::SuperviseOptions;
-use crate::failure::{Failure, OrExit};
 
 /// Returns the exit code of the program.
 pub(crate) fn run(options: &SuperviseOptions) -> Result<u8, Failure> {

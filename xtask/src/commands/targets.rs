@@ -3,12 +3,9 @@
 
 use std::path::Path;
 
+use cli::{Failure, JsonOptions, print, print_json};
 use model::Exit;
 use targets::Catalogue;
-
-use super::{print, print_json};
-use crate::args::JsonOptions;
-use crate::failure::Failure;
 
 pub(crate) fn run(data: &Path, options: &JsonOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
+use cli::{Failure, OrExit, Paths, print};
 use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
 use report::EventLog;
 use report::verdict::worse;
@@ -21,13 +22,9 @@ use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::ci::{Ticker, console, quoted};
-use super::print;
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 use crate::pipeline::phase;
-use crate::timelines;
 
 /// The kind of store for which known failures are looked up; the cluster does not report the actual kind.
 const STORE: &str = "etcd";
@@ -53,7 +50,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     // Reports an unknown name before the cluster is contacted.
     let arch =
         options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| target.name.as_str());
-    let cases = options.selection.usual().cases(checks::all())?;
+    let cases = options.selection.usual().cases(checks::all()).map_err(Failure::usage)?;
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
@@ -75,7 +72,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     drop(ticker);
     let events = log.events();
     let recorded = log.finish().or_exit(Exit::Infrastructure);
-    let written = report::write(run.public(), &events, &report::Form::default()).or_exit(Exit::Infrastructure);
+    let written = report::write(run.public(), &events, &report::JunitOptions::default()).or_exit(Exit::Infrastructure);
     if options.json {
         print(&report::run_json(&events));
     }
@@ -167,7 +164,7 @@ fn stages(
     let result = tested(job, connected, begin, run, log);
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
     let broke = result.err().unwrap_or(Exit::Ok);
-    [interrupted, report::verdict::so_far(&log.events())].into_iter().fold(broke, worse)
+    [interrupted, report::verdict::current_exit(&log.events())].into_iter().fold(broke, worse)
 }
 
 fn tested(
@@ -195,7 +192,7 @@ fn tested(
             false => existing.still_answers().and(ended),
         }
     });
-    timelines::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
+    publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     phase(log, "teardown", Exit::Infrastructure, || existing.end())?;
     tested
 }
@@ -210,7 +207,7 @@ fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &Eve
         Ok(existing) => existing,
         Err(error) => {
             log.append(finished(Outcome::errored("connect", format!("{error:#}"))));
-            return Err(crate::failure::or_interrupted(&error, Exit::Infrastructure));
+            return Err(cli::or_interrupted(&error, Exit::Infrastructure));
         }
     };
     log.append(finished(Outcome::Passed));

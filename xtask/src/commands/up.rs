@@ -9,16 +9,15 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use cli::{Failure, OrExit, Paths, print, print_json, target};
 use model::{Exit, MachineInfo, Profile, Target};
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
 use super::kept::{KEEPER, Kept, claim, down_command, elsewhere, keeper, not_running, running, stop, with_name};
-use super::{Ready, print, print_json, ready, target};
+use super::{Ready, ready};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 use crate::provider;
 
 /// Enough for a cold build of all components for a foreign architecture on a slow machine, and its boot.

@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::os::fd::AsFd;
 
 use anyhow::Context;
+use cli::{Failure, OrExit};
 use model::Exit;
 
 use crate::args::WayOutOptions;
-use crate::failure::{Failure, OrExit};
 
 pub(crate) fn run(options: &WayOutOptions) -> Result<Exit, Failure> {
     carry(options).or_exit(Exit::Infrastructure)?;

@@ -8,22 +8,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use ::workflows::artifacts::{downloaded, plan};
 use ::workflows::lint::{File, lint as rules};
 use ::workflows::verdict::{Need, verdict as judge};
 use ::workflows::{Lock, Parts, examples, render as rendered, unified};
 use anyhow::{Context, anyhow};
 use clap::Parser;
+use cli::{Failure, OrExit, print};
 use model::Exit;
 use sys::progress;
 use targets::Catalogue;
 
-use super::artifacts::{downloaded, plan};
-use super::print;
 use crate::args::{
     AcceptOptions, Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions,
 };
-use crate::failure::{Failure, OrExit};
-use crate::github::{self, Github};
+use cli::github::{self, Github};
 
 /// The sources; the subfolder `parts` has the steps that they share.
 const SOURCES: &str = "workflows";

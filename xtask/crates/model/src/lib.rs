@@ -46,7 +46,7 @@ pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess}
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StorageTable, StoredResource};
-pub use runners::{Agent, Cloud, Download, Machinery, Provider, RunnerData, ServerShape, Size};
+pub use runners::{Agent, Cloud, Download, MachineSpec, Provider, RunnerData, ServerShape, Size};
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{

@@ -19,7 +19,7 @@ pub struct RunnerData {
     /// OpenStack clouds.
     pub clouds: Vec<Cloud>,
     /// The provider of each runner in `targets/matrix.yaml`, by the runner's name, and how the runner is made.
-    pub machines: Vec<Machinery>,
+    pub machines: Vec<MachineSpec>,
     /// The architecture label that the official agent gives itself, by GOARCH. A port of the agent that does not know
     /// its architecture uses the label of another one.
     pub default_labels: BTreeMap<String, String>,
@@ -91,7 +91,7 @@ pub struct Cloud {
 /// How a runner of `targets/matrix.yaml` is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machinery {
+pub struct MachineSpec {
     /// Its name in `targets/matrix.yaml`.
     pub runner: String,
     /// One of `providers`.
@@ -173,7 +173,7 @@ impl RunnerData {
     }
 
     /// How the runner of this name in `targets/matrix.yaml` is made.
-    pub fn machinery(&self, runner: &str) -> Option<&Machinery> {
+    pub fn machine_spec(&self, runner: &str) -> Option<&MachineSpec> {
         self.machines.iter().find(|machine| machine.runner == runner)
     }
 }

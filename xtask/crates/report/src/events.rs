@@ -103,7 +103,7 @@ pub fn now() -> Timestamp {
     format!("{:.3}", jiff::Timestamp::now())
 }
 
-pub(crate) fn parse(bytes: &[u8]) -> Result<Vec<Event>> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<Event>> {
     let mut events: Vec<Event> = Vec::new();
     for (index, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
         match serde_json::from_slice(line) {

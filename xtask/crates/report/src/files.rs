@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use model::{Event, Exit};
 
-use crate::{Child, Form, Joint, Results, junit, markdown, run_json, stages, verdict};
+use crate::{Child, Joint, JunitOptions, Results, junit, markdown, run_json, stages, verdict};
 
 /// The folder of the files for each stage.
 const STAGES: &str = "junit";
@@ -15,9 +15,9 @@ const STAGES: &str = "junit";
 /// Writes every report of these events into an existing folder and returns the run's verdict.
 ///
 /// Each file is complete or absent: it is written under a temporary name first. Replaces older reports.
-pub fn write(dir: &Path, events: &[Event], form: &Form) -> Result<Exit> {
-    replace(dir, "junit.xml", &junit(events, form)?)?;
-    write_stages(&dir.join(STAGES), &stages(events, form)?)?;
+pub fn write(dir: &Path, events: &[Event], options: &JunitOptions) -> Result<Exit> {
+    replace(dir, "junit.xml", &junit(events, options)?)?;
+    write_stages(&dir.join(STAGES), &stages(events, options)?)?;
     replace(dir, "summary.md", markdown(events).as_bytes())?;
     replace(dir, "results.json", Results::of(&[Child::of(events.to_vec())]).json().as_bytes())?;
     replace(dir, "run.json", run_json(events).as_bytes())?;
@@ -25,8 +25,8 @@ pub fn write(dir: &Path, events: &[Event], form: &Form) -> Result<Exit> {
 }
 
 /// Writes the reports of several runs into their common folder and returns the worst verdict.
-pub fn write_joint(dir: &Path, joint: &Joint, form: &Form) -> Result<Exit> {
-    replace(dir, "junit.xml", &junit::joint_junit(joint, form)?)?;
+pub fn write_joint(dir: &Path, joint: &Joint, options: &JunitOptions) -> Result<Exit> {
+    replace(dir, "junit.xml", &junit::joint_junit(joint, options)?)?;
     replace(dir, "summary.md", joint.markdown().as_bytes())?;
     replace(dir, "results.json", Results::of(&joint.children).json().as_bytes())?;
     replace(dir, "run.json", joint.run_json().as_bytes())?;
@@ -83,7 +83,7 @@ mod tests {
             files.sort();
             files
         };
-        assert_eq!(write(&dir, &fixture::run(), &Form::default()).unwrap(), Exit::Conformance);
+        assert_eq!(write(&dir, &fixture::run(), &JunitOptions::default()).unwrap(), Exit::Conformance);
         let first = contents();
         let stages = ["boot", "build", "cc", "list", "run", "rv", "storage", "suite", "teardown", "watch"];
         let names: Vec<&str> = first.iter().map(|(name, _)| name.as_str()).collect();
@@ -94,10 +94,10 @@ mod tests {
             .chain(["results.json", "run.json", "summary.md"])
             .collect();
         assert_eq!(names, wanted);
-        assert_eq!(write(&dir, &fixture::run(), &Form::default()).unwrap(), Exit::Conformance);
+        assert_eq!(write(&dir, &fixture::run(), &JunitOptions::default()).unwrap(), Exit::Conformance);
         assert!(contents() == first, "the files of equal events differ");
         // A report of other events replaces the older report.
-        assert_eq!(write(&dir, &[], &Form::default()).unwrap(), Exit::NothingRan);
+        assert_eq!(write(&dir, &[], &JunitOptions::default()).unwrap(), Exit::NothingRan);
         assert!(contents().iter().all(|new| !first.contains(new)));
         assert_eq!(contents().len(), 5, "stage files of the older report are left");
         std::fs::remove_dir_all(dir).unwrap();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn missing_folder_is_named_in_the_error() {
-        let error = write(Path::new("/nonexistent/run"), &fixture::run(), &Form::default()).unwrap_err();
+        let error = write(Path::new("/nonexistent/run"), &fixture::run(), &JunitOptions::default()).unwrap_err();
         assert_eq!(error.to_string(), "cannot write the report /nonexistent/run/junit.xml");
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use model::{Artifact, BuildStep, CiJob, Event, Exit, Level, MachineInfo, Outcome, PackageUsed, RunInfo, Source};
 
-pub(crate) fn at(second: u32) -> String {
+pub fn at(second: u32) -> String {
     format!("2026-11-21T10:{:02}:{:02}.250Z", second / 60, second % 60)
 }
 
-pub(crate) fn info() -> RunInfo {
+pub fn info() -> RunInfo {
     RunInfo {
         id: "20261121T100000Z-mix64".into(),
         started: at(0),
@@ -27,23 +27,23 @@ pub(crate) fn info() -> RunInfo {
     }
 }
 
-pub(crate) fn started() -> Event {
+pub fn started() -> Event {
     Event::RunStarted { at: at(0), run: info() }
 }
 
-pub(crate) fn finished(exit: Exit) -> Event {
+pub fn finished(exit: Exit) -> Event {
     Event::RunFinished { at: at(75), exit, seconds: 75.25 }
 }
 
-pub(crate) fn planned(cases: usize) -> Event {
+pub fn planned(cases: usize) -> Event {
     Event::SuitePlanned { at: at(6), cases, seed: 42 }
 }
 
-pub(crate) fn phase(name: &str, outcome: Outcome) -> Event {
+pub fn phase(name: &str, outcome: Outcome) -> Event {
     Event::PhaseFinished { at: at(70), phase: name.into(), outcome, seconds: 1.5 }
 }
 
-pub(crate) fn case(name: &str, outcome: Outcome) -> Event {
+pub fn case(name: &str, outcome: Outcome) -> Event {
     Event::CaseFinished {
         at: at(20),
         case: name.into(),
@@ -59,7 +59,7 @@ pub(crate) fn case(name: &str, outcome: Outcome) -> Event {
     }
 }
 
-pub(crate) fn built() -> Event {
+pub fn built() -> Event {
     let artifact = Artifact {
         component: "etcd".into(),
         path: "cache/etcd".into(),
@@ -75,7 +75,7 @@ pub(crate) fn built() -> Event {
     Event::Built { at: at(2), artifact }
 }
 
-pub(crate) fn every_outcome() -> [Outcome; 7] {
+pub fn every_outcome() -> [Outcome; 7] {
     [
         Outcome::Passed,
         Outcome::Failed {
@@ -94,7 +94,7 @@ pub(crate) fn every_outcome() -> [Outcome; 7] {
 }
 
 /// A complete run with one case of each outcome. The order is not the order of names.
-pub(crate) fn run() -> Vec<Event> {
+pub fn run() -> Vec<Event> {
     let names = ["watch.a", "watch.ordered", "storage.c", "storage.d", "rv.e", "list.f", "cc.g[json]"];
     let mut events = vec![
         started(),
@@ -126,7 +126,7 @@ pub(crate) fn run() -> Vec<Event> {
 }
 
 /// A system VM that was restored from a snapshot.
-pub(crate) fn machine() -> MachineInfo {
+pub fn machine() -> MachineInfo {
     let package = |name: &str, note: Option<&str>| PackageUsed {
         name: name.into(),
         version: "1.0".into(),
@@ -152,7 +152,7 @@ pub(crate) fn machine() -> MachineInfo {
 }
 
 /// [`run`] in [`machine`].
-pub(crate) fn run_in_machine() -> Vec<Event> {
+pub fn run_in_machine() -> Vec<Event> {
     let mut events = run();
     for event in &mut events {
         if let Event::Booted { machine, .. } = event {
@@ -163,7 +163,7 @@ pub(crate) fn run_in_machine() -> Vec<Event> {
 }
 
 /// Texts that have broken XML writers, Markdown and terminals.
-pub(crate) fn hostile_texts() -> Vec<String> {
+pub fn hostile_texts() -> Vec<String> {
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     vec![
         String::new(),
@@ -182,7 +182,7 @@ pub(crate) fn hostile_texts() -> Vec<String> {
 }
 
 /// A run in which every text field holds `text`, with one case and one phase of each outcome.
-pub(crate) fn hostile(text: &str) -> Vec<Event> {
+pub fn hostile(text: &str) -> Vec<Event> {
     let text = || text.to_owned();
     let map = || BTreeMap::from([(text(), text())]);
     let outcomes = || {

@@ -5,9 +5,9 @@
 //! properties, attempts). Names contain the architecture because Jenkins merges suites of equal names.
 
 mod profile;
-mod sheet;
 mod single;
 mod stages;
+mod suite_builder;
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,9 @@ use crate::text::XmlText;
 use crate::verdict;
 use crate::view::{Case, Phase, View};
 
-use sheet::Sheet;
 pub use single::{SingleCase, single_suite};
 pub use stages::stages;
+use suite_builder::SuiteBuilder;
 
 /// The JUnit dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,14 +38,14 @@ pub enum Flavour {
 }
 
 /// The source location of each check, by id: a file relative to the checkout, and a line.
-pub type Places = BTreeMap<String, (String, usize)>;
+pub type SourceLocations = BTreeMap<String, (String, usize)>;
 
 /// Options for a JUnit file that do not come from the events.
 #[derive(Clone, Debug, Default)]
-pub struct Form {
+pub struct JunitOptions {
     pub flavour: Flavour,
     /// For the flavour `Extended`.
-    pub places: Places,
+    pub locations: SourceLocations,
 }
 
 /// The result element of a case in the file.
@@ -75,19 +75,21 @@ struct Entry {
 }
 
 /// The bytes of the file: a suite for the phases and one for each group of checks. Always contains a case.
-pub fn junit(events: &[Event], form: &Form) -> Result<Vec<u8>> {
+pub fn junit(events: &[Event], options: &JunitOptions) -> Result<Vec<u8>> {
     let view = View::of(events);
     let prefix = format!("archproof.{}.{}{}", view.arch(), view.provider(), shard(&view));
     let (entries, groups) = entries(&view, verdict::exit(events), &BTreeMap::new());
-    let phases = Sheet { output: Some(told(&view)), ..Sheet::of(&view, &format!("{prefix}.phases"), entries) };
-    let groups = groups.into_iter().map(|(group, entries)| Sheet::of(&view, &format!("{prefix}.{group}"), entries));
-    profile::written(std::iter::once(phases).chain(groups).collect(), form)
+    let phases =
+        SuiteBuilder { output: Some(told(&view)), ..SuiteBuilder::of(&view, &format!("{prefix}.phases"), entries) };
+    let groups =
+        groups.into_iter().map(|(group, entries)| SuiteBuilder::of(&view, &format!("{prefix}.{group}"), entries));
+    profile::written(std::iter::once(phases).chain(groups).collect(), options)
 }
 
 /// The file for several runs: a suite for each, named after its architecture and provider. Names and classes of the
 /// cases are those of the run's own file.
-pub(crate) fn joint_junit(joint: &Joint, form: &Form) -> Result<Vec<u8>> {
-    let mut sheets = Vec::new();
+pub fn joint_junit(joint: &Joint, options: &JunitOptions) -> Result<Vec<u8>> {
+    let mut builders = Vec::new();
     for child in &joint.children {
         let view = View::of(&child.events);
         let class = format!("archproof.{}.phases", child.arch);
@@ -102,9 +104,9 @@ pub(crate) fn joint_junit(joint: &Joint, form: &Form) -> Result<Vec<u8>> {
             all.push(Entry::error("harness", &class, kind, &why));
         }
         let name = format!("archproof.{}.{}{}", child.arch, child.provider, shard(&view));
-        sheets.push(Sheet { output: Some(told(&view)), ..Sheet::of(&view, &name, all) });
+        builders.push(SuiteBuilder { output: Some(told(&view)), ..SuiteBuilder::of(&view, &name, all) });
     }
-    profile::written(sheets, form)
+    profile::written(builders, options)
 }
 
 /// `.shard-2-of-4`, or nothing. It is part of the names of suites, because Jenkins would merge these, and of the names

@@ -14,7 +14,7 @@ const WARM: &str = "restored from a memory snapshot: keys and certificates come 
 const NAMED: usize = 4;
 
 /// Name and value of each fact.
-pub(crate) fn facts(machine: &MachineInfo) -> Vec<(&'static str, String)> {
+pub fn facts(machine: &MachineInfo) -> Vec<(&'static str, String)> {
     let MachineInfo { emulator, accelerator, reason, kernel, cpus, memory_mib, packages, .. } = machine;
     let start = if machine.warm { format!("warm, {WARM}") } else { "cold, from power-on".to_owned() };
     vec![
@@ -27,7 +27,7 @@ pub(crate) fn facts(machine: &MachineInfo) -> Vec<(&'static str, String)> {
 }
 
 /// The facts in one line.
-pub(crate) fn line(machine: &MachineInfo) -> String {
+pub fn line(machine: &MachineInfo) -> String {
     let MachineInfo { emulator, accelerator, reason, kernel, cpus, memory_mib, .. } = machine;
     let start = if machine.warm { "warm" } else { "cold" };
     let time = duration(machine.seconds);
@@ -37,7 +37,7 @@ pub(crate) fn line(machine: &MachineInfo) -> String {
 }
 
 /// Everything unusual, one line each.
-pub(crate) fn notes(machine: &MachineInfo) -> Vec<String> {
+pub fn notes(machine: &MachineInfo) -> Vec<String> {
     let mut notes = machine.notes.clone();
     let mut by_note: BTreeMap<&str, Vec<&PackageUsed>> = BTreeMap::new();
     for package in &machine.packages {
@@ -56,7 +56,7 @@ pub(crate) fn notes(machine: &MachineInfo) -> Vec<String> {
 }
 
 /// The notes, and a warning if the keys are older than the run. For readers who read nothing else.
-pub(crate) fn warnings(machine: &MachineInfo) -> Vec<String> {
+pub fn warnings(machine: &MachineInfo) -> Vec<String> {
     machine.warm.then(|| WARM.to_owned()).into_iter().chain(notes(machine)).collect()
 }
 

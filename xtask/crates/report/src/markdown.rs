@@ -177,7 +177,7 @@ fn slowest(view: &View<'_>) -> String {
 }
 
 /// One line for a table cell, escaped so that Markdown and HTML readers see only text.
-pub(crate) fn cell(raw: &str) -> String {
+pub fn cell(raw: &str) -> String {
     let mut text = String::new();
     for c in plain_line(raw, CELL_BYTES).chars() {
         match c {

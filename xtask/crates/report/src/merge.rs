@@ -49,7 +49,7 @@ fn subject(events: &[Event]) -> Option<Subject> {
 }
 
 /// None: the log has no start event.
-pub(crate) fn info(events: &[Event]) -> Option<&RunInfo> {
+pub fn info(events: &[Event]) -> Option<&RunInfo> {
     events.iter().find_map(|event| match event {
         Event::RunStarted { run, .. } => Some(run),
         _ => None,
@@ -145,7 +145,7 @@ mod tests {
         let info = model::RunInfo { id: id.into(), ..fixture::info() };
         let mut events = vec![Event::RunStarted { at: fixture::at(second), run: info }, fixture::planned(cases.len())];
         events.extend(cases.iter().map(|(name, outcome)| fixture::case(name, outcome.clone())));
-        events.push(fixture::finished(verdict::so_far(&events)));
+        events.push(fixture::finished(verdict::current_exit(&events)));
         events
     }
 

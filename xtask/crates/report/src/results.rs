@@ -278,7 +278,7 @@ impl Verdict {
         Verdict { code: exit.code(), name: name.unwrap_or_default(), meaning: exit.to_string() }
     }
 
-    pub(crate) fn is_ok(&self) -> bool {
+    pub fn is_ok(&self) -> bool {
         self.code == Exit::Ok.code()
     }
 }
@@ -370,7 +370,7 @@ impl AttemptResult {
 }
 
 impl Word {
-    pub(crate) fn of(outcome: &Outcome) -> Word {
+    pub fn of(outcome: &Outcome) -> Word {
         match outcome {
             Outcome::Passed => Word::Passed,
             Outcome::Failed { .. } => Word::Failed,

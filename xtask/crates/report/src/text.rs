@@ -51,7 +51,7 @@ impl XmlText {
     }
 
     /// Cut in the middle to about `limit` bytes.
-    pub(crate) fn cut(&self, limit: usize) -> XmlText {
+    pub fn cut(&self, limit: usize) -> XmlText {
         XmlText(cut_middle(self.0.clone(), limit))
     }
 
@@ -64,26 +64,26 @@ impl XmlText {
 /// The text without sequences that control a terminal or a page: of the control characters, only newlines remain.
 ///
 /// Bidirectional overrides are replaced too: they make a line look like another line.
-pub(crate) fn plain(raw: &str) -> String {
+pub fn plain(raw: &str) -> String {
     let text = clean(raw, |c| !c.is_control() || matches!(c, '\n' | '\t'));
     text.replace('\t', " ").replace(|c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'), "\u{fffd}")
 }
 
 /// `plain`, on one line of at most `limit` bytes.
-pub(crate) fn plain_line(raw: &str, limit: usize) -> String {
+pub fn plain_line(raw: &str, limit: usize) -> String {
     let text = plain(&raw[..boundary_before(raw, raw.len().min(limit + HEAD_BYTES))]);
     let parts: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     cut_end(&parts.join(" "), limit)
 }
 
 /// The text with a capital first letter: `Timed out`.
-pub(crate) fn title(word: &str) -> String {
+pub fn title(word: &str) -> String {
     let mut chars = word.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// `0.42 s`, `14.0 s`, `2 min 03 s`.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let millis = millis(seconds);
     match millis {
         0..10_000 => format!("{}.{:02} s", millis / 1000, millis % 1000 / 10),
@@ -94,12 +94,12 @@ pub(crate) fn duration(seconds: f64) -> String {
 
 /// Whole milliseconds. A value that is not a duration (negative, not a number, over 30 years) becomes 0.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked in the same line")]
-pub(crate) fn millis(seconds: f64) -> u64 {
+pub fn millis(seconds: f64) -> u64 {
     if (0.0..1e9).contains(&seconds) { (seconds * 1000.0).round() as u64 } else { 0 }
 }
 
 /// Cut to at most `limit` bytes; the last three of these are then an ellipsis.
-pub(crate) fn cut_end(text: &str, limit: usize) -> String {
+pub fn cut_end(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
@@ -107,7 +107,7 @@ pub(crate) fn cut_end(text: &str, limit: usize) -> String {
 }
 
 /// Cut to about `limit` bytes: the beginning, a line that says how much is missing, the end.
-pub(crate) fn cut_middle(text: String, limit: usize) -> String {
+pub fn cut_middle(text: String, limit: usize) -> String {
     /// Room for the line between the halves.
     const MARK: usize = 64;
     if text.len() <= limit {

@@ -22,16 +22,16 @@ pub fn exit(events: &[Event]) -> Exit {
         _ if events.is_empty() => Exit::NothingRan,
         None => Exit::Interrupted,
         // The recorded code may know more (an internal error), but cannot improve the verdict of the events.
-        Some((recorded, _)) => worse(recorded, amount(&view)),
+        Some((recorded, _)) => worse(recorded, exit_of_view(&view)),
     }
 }
 
 /// The verdict of the phases and cases so far: the code for `RunFinished`.
-pub fn so_far(events: &[Event]) -> Exit {
-    amount(&View::of(events))
+pub fn current_exit(events: &[Event]) -> Exit {
+    exit_of_view(&View::of(events))
 }
 
-fn amount(view: &View<'_>) -> Exit {
+fn exit_of_view(view: &View<'_>) -> Exit {
     let phases = view.phases.iter().map(|phase| of_phase(phase.name, &phase.outcome()));
     let environment = phases.reduce(worse).unwrap_or(Exit::Ok);
     if rank(environment) > rank(Exit::Conformance) {
@@ -143,7 +143,7 @@ mod tests {
             ("case without end", vec![case("a.a", passed()), Event::CaseStarted { at: String::new(), case: "a.b".into() }], Exit::Infrastructure),
         ];
         for (what, mut events, wanted) in table {
-            assert_eq!(so_far(&events), wanted, "{what}");
+            assert_eq!(current_exit(&events), wanted, "{what}");
             events.insert(0, started());
             assert_eq!(exit(&events), Exit::Interrupted, "{what}, killed");
             // A recorded Ok does not improve the verdict.

@@ -7,66 +7,66 @@ use model::{Artifact, Event, Exit, Level, MachineInfo, Outcome, RunInfo};
 
 /// One run.
 #[derive(Default)]
-pub(crate) struct View<'a> {
-    pub(crate) run: Option<&'a RunInfo>,
+pub struct View<'a> {
+    pub run: Option<&'a RunInfo>,
     /// In the order of their start.
-    pub(crate) phases: Vec<Phase<'a>>,
+    pub phases: Vec<Phase<'a>>,
     /// Ordered by name, independent of concurrency.
-    pub(crate) cases: Vec<Case<'a>>,
+    pub cases: Vec<Case<'a>>,
     /// The last `Booted` event.
-    pub(crate) booted: Option<Booted<'a>>,
-    pub(crate) artifacts: Vec<&'a Artifact>,
-    pub(crate) notes: Vec<&'a str>,
-    pub(crate) planned: usize,
-    pub(crate) finished: Option<(Exit, f64)>,
+    pub booted: Option<Booted<'a>>,
+    pub artifacts: Vec<&'a Artifact>,
+    pub notes: Vec<&'a str>,
+    pub planned: usize,
+    pub finished: Option<(Exit, f64)>,
     /// The start of the run, or of its first event; empty without events.
-    pub(crate) started: &'a str,
+    pub started: &'a str,
 }
 
-pub(crate) struct Phase<'a> {
-    pub(crate) name: &'a str,
+pub struct Phase<'a> {
+    pub name: &'a str,
     /// None: the phase never finished.
-    pub(crate) ended: Option<&'a Outcome>,
-    pub(crate) seconds: f64,
+    pub ended: Option<&'a Outcome>,
+    pub seconds: f64,
 }
 
-pub(crate) struct Case<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) group: &'a str,
+pub struct Case<'a> {
+    pub name: &'a str,
+    pub group: &'a str,
     /// None: the case started, but never finished.
-    pub(crate) facts: Option<Facts<'a>>,
-    pub(crate) outcome: Cow<'a, Outcome>,
-    pub(crate) seconds: f64,
+    pub facts: Option<Facts<'a>>,
+    pub outcome: Cow<'a, Outcome>,
+    pub seconds: f64,
 }
 
 /// The data of `CaseFinished` except the outcome.
-pub(crate) struct Facts<'a> {
-    pub(crate) check: &'a str,
-    pub(crate) profile: &'a str,
-    pub(crate) level: Level,
-    pub(crate) requirement: &'a str,
-    pub(crate) source: &'a str,
-    pub(crate) counters: &'a BTreeMap<String, u64>,
-    pub(crate) repeat: &'a str,
+pub struct Facts<'a> {
+    pub check: &'a str,
+    pub profile: &'a str,
+    pub level: Level,
+    pub requirement: &'a str,
+    pub source: &'a str,
+    pub counters: &'a BTreeMap<String, u64>,
+    pub repeat: &'a str,
 }
 
-pub(crate) struct Booted<'a> {
-    pub(crate) execution: &'a str,
-    pub(crate) factor: f64,
-    pub(crate) versions: &'a BTreeMap<String, String>,
-    pub(crate) machine: Option<&'a MachineInfo>,
+pub struct Booted<'a> {
+    pub execution: &'a str,
+    pub factor: f64,
+    pub versions: &'a BTreeMap<String, String>,
+    pub machine: Option<&'a MachineInfo>,
 }
 
 /// Number of cases by outcome, in the order of `WORDS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts([usize; WORDS.len()]);
+pub struct Counts([usize; WORDS.len()]);
 
 /// The words of `Outcome::word`, in the order of tables.
-pub(crate) const WORDS: [&str; 7] =
+pub const WORDS: [&str; 7] =
     ["passed", "failed", "unexpected pass", "errored", "timed out", "expected failure", "skipped"];
 
 impl<'a> View<'a> {
-    pub(crate) fn of(events: &'a [Event]) -> View<'a> {
+    pub fn of(events: &'a [Event]) -> View<'a> {
         let mut view = View::default();
         let mut running: BTreeMap<&str, usize> = BTreeMap::new();
         for event in events {
@@ -136,16 +136,16 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(crate) fn arch(&self) -> &'a str {
+    pub fn arch(&self) -> &'a str {
         self.run.map_or("unknown", |run| &run.arch)
     }
 
-    pub(crate) fn provider(&self) -> &'a str {
+    pub fn provider(&self) -> &'a str {
         self.run.map_or("unknown", |run| &run.provider)
     }
 
     /// Why the result is incomplete: the run has no end or was interrupted, or a phase or case has no result.
-    pub(crate) fn cut_short(&self) -> Option<String> {
+    pub fn cut_short(&self) -> Option<String> {
         let phases =
             self.phases.iter().filter(|phase| phase.ended.is_none()).map(|phase| format!("phase {}", phase.name));
         let cases = self.cases.iter().filter(|case| case.facts.is_none()).map(|case| format!("case {}", case.name));
@@ -164,25 +164,25 @@ impl<'a> View<'a> {
     }
 
     /// The number of planned cases without any event.
-    pub(crate) fn missing(&self) -> usize {
+    pub fn missing(&self) -> usize {
         self.planned.saturating_sub(self.cases.len())
     }
 
     /// The system VM, if it has booted.
-    pub(crate) fn machine(&self) -> Option<&'a MachineInfo> {
+    pub fn machine(&self) -> Option<&'a MachineInfo> {
         self.booted.as_ref().and_then(|booted| booted.machine)
     }
 
     /// Whether at least one case says something about the product or the environment. A skip does not.
-    pub(crate) fn anything_ran(&self) -> bool {
+    pub fn anything_ran(&self) -> bool {
         self.cases.iter().any(|case| !matches!(*case.outcome, Outcome::Skipped { .. }))
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Counts {
         self.cases.iter().map(|case| &*case.outcome).collect()
     }
 
-    pub(crate) fn by_group(&self) -> BTreeMap<&'a str, Vec<&Case<'a>>> {
+    pub fn by_group(&self) -> BTreeMap<&'a str, Vec<&Case<'a>>> {
         let mut groups: BTreeMap<&str, Vec<&Case<'_>>> = BTreeMap::new();
         for case in &self.cases {
             groups.entry(case.group).or_default().push(case);
@@ -197,13 +197,13 @@ impl<'a> Case<'a> {
         Case { name, group: group(name), facts: None, outcome: Cow::Owned(outcome), seconds: 0.0 }
     }
 
-    pub(crate) fn repeat(&self) -> &'a str {
+    pub fn repeat(&self) -> &'a str {
         self.facts.as_ref().map_or("", |facts| facts.repeat)
     }
 }
 
 impl Facts<'_> {
-    pub(crate) fn level_word(&self) -> &'static str {
+    pub fn level_word(&self) -> &'static str {
         match self.level {
             Level::Must => "must",
             Level::Should => "should",
@@ -214,7 +214,7 @@ impl Facts<'_> {
 
 impl Phase<'_> {
     /// The outcome of the phase, or an error if the phase never finished.
-    pub(crate) fn outcome(&self) -> Cow<'_, Outcome> {
+    pub fn outcome(&self) -> Cow<'_, Outcome> {
         match self.ended {
             Some(outcome) => Cow::Borrowed(outcome),
             None => Cow::Owned(Outcome::errored(self.name, "the run ended during this phase")),
@@ -223,22 +223,22 @@ impl Phase<'_> {
 }
 
 impl Counts {
-    pub(crate) fn add(&mut self, outcome: &Outcome) {
+    pub fn add(&mut self, outcome: &Outcome) {
         let index = WORDS.iter().position(|word| *word == outcome.word());
         self.0[index.expect("WORDS lists every word of Outcome")] += 1;
     }
 
-    pub(crate) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.0.iter().sum()
     }
 
     /// All words with their counts, including zeros.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> {
         WORDS.into_iter().zip(self.0)
     }
 
     /// `44 passed, 1 failed, 2 skipped`; `no cases`.
-    pub(crate) fn sentence(&self) -> String {
+    pub fn sentence(&self) -> String {
         let parts: Vec<String> =
             self.iter().filter(|(_, number)| *number > 0).map(|(word, number)| format!("{number} {word}")).collect();
         if parts.is_empty() { "no cases".into() } else { parts.join(", ") }
@@ -254,7 +254,7 @@ impl<'a> FromIterator<&'a Outcome> for Counts {
 }
 
 /// The time of the event.
-pub(crate) fn at(event: &Event) -> &str {
+pub fn at(event: &Event) -> &str {
     match event {
         Event::RunStarted { at, .. }
         | Event::PhaseStarted { at, .. }

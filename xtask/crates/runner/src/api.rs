@@ -18,7 +18,7 @@ use crate::app::{App, Installed};
 use crate::call::{Answer, Call};
 use crate::error::Error;
 use crate::limits::{self, Limits, Next, Repeat};
-use crate::line::{Lost, answer, client, endpoint};
+use crate::transport::{TransportError, answer, client, endpoint};
 use model::Secret;
 
 /// How often a wait checks whether it must end.
@@ -177,8 +177,8 @@ impl Api {
                         Next::Wait(time, why) => (time, format!("{} ({why})", answer.status)),
                     }
                 }
-                Err(Lost::Interrupted) => return Err(interrupt::Interrupted.into()),
-                Err(Lost::Connection { why, begun }) => {
+                Err(TransportError::Interrupted) => return Err(interrupt::Interrupted.into()),
+                Err(TransportError::Connection { why, begun }) => {
                     let harmless = !begun || call.repeat() == Repeat::Harmless;
                     if !harmless || attempt + 1 >= limits::ATTEMPTS {
                         return Err(call.remote(why, begun && call.changes()));
@@ -207,7 +207,7 @@ impl Api {
 
     /// An interrupt abandons a read-only call. A call that changes something runs to its end, so that it is known what
     /// must be cleaned up.
-    fn once(&self, call: &Call, token: &Secret) -> Result<Answer, Lost> {
+    fn once(&self, call: &Call, token: &Secret) -> Result<Answer, TransportError> {
         let request = self.request(call, token);
         if call.changes() || self.on_interrupt == OnInterrupt::Continue {
             return answer(request);
@@ -215,15 +215,15 @@ impl Api {
         let (sender, receiver) = channel();
         // After an interrupt the receiver is gone.
         let send = move || drop(sender.send(answer(request)));
-        let lost = |error: std::io::Error| Lost::Connection { why: error.to_string(), begun: false };
+        let lost = |error: std::io::Error| TransportError::Connection { why: error.to_string(), begun: false };
         std::thread::Builder::new().name("ask".into()).spawn(send).map_err(lost)?;
         loop {
             match receiver.recv_timeout(LOOK) {
                 Ok(answer) => return answer,
-                Err(RecvTimeoutError::Timeout) if interrupt::requested() => return Err(Lost::Interrupted),
+                Err(RecvTimeoutError::Timeout) if interrupt::requested() => return Err(TransportError::Interrupted),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Lost::Connection {
+                    return Err(TransportError::Connection {
                         why: "the thread of the request ended without an answer".into(),
                         begun: true,
                     });

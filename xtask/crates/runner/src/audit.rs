@@ -35,7 +35,7 @@ pub struct Facts {
 
 /// Other inputs of the rules.
 #[derive(Clone, Debug)]
-pub struct Yardstick<'a> {
+pub struct AuditPolicy<'a> {
     pub names: &'a ArchNames,
     /// The agents that are pinned in `targets/runners.yaml`.
     pub agents: &'a [Agent],
@@ -103,20 +103,20 @@ pub fn ask(github: &Github, agents: &[Agent]) -> Result<Facts, Error> {
 }
 
 /// Applies the rules.
-pub fn audit(facts: &Facts, yardstick: &Yardstick<'_>) -> Audit {
+pub fn audit(facts: &Facts, policy: &AuditPolicy<'_>) -> Audit {
     let mut findings = Vec::new();
-    findings.extend(facts.runners.iter().flat_map(|runner| rules::runner(runner, facts, yardstick)));
-    findings.extend(rules::versions(facts, yardstick));
+    findings.extend(facts.runners.iter().flat_map(|runner| rules::runner(runner, facts, policy)));
+    findings.extend(rules::versions(facts, policy));
     findings.extend(rules::settings(facts));
     findings.extend(rules::groups(facts));
     findings.sort();
     let days_left = facts.deprecations.iter().filter_map(|(version, told)| {
         let end = told.as_ref().ok()?.as_ref()?.runtime_deprecates_at?;
-        Some((version.clone(), rules::days(yardstick.now, end)))
+        Some((version.clone(), rules::days(policy.now, end)))
     });
     Audit {
         scope: facts.scope.clone(),
-        at: yardstick.now,
+        at: policy.now,
         runners: facts.runners.len(),
         days_left: days_left.collect(),
         findings,

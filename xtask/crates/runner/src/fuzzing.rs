@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::app::Installed;
-use crate::audit::{Audit, Facts, Yardstick, audit};
+use crate::audit::{Audit, AuditPolicy, Facts, audit};
 use crate::call::{Answer, Call};
 use crate::error::Error;
 use crate::github::data::{Created, GroupPage, JobPage, Labels, RunPage, RunnerPage};
@@ -119,7 +119,7 @@ fn audited(answer: &Answer, call: &Call, runners: Vec<crate::github::Runner>, no
         groups: Some(groups.ok_or_else(|| "none".into())),
     };
     let names = ArchNames::default();
-    let audit: Audit = audit(&facts, &Yardstick { names: &names, agents: &[], now, warn: 14 });
+    let audit: Audit = audit(&facts, &AuditPolicy { names: &names, agents: &[], now, warn: 14 });
     assert_eq!(audit.runners, facts.runners.len());
     let _ = (crate::audit::text(&audit), crate::audit::markdown(&audit), audit.code());
     if let Some(groups) = facts.groups.as_ref().and_then(|groups| groups.as_ref().ok()) {

@@ -4,6 +4,7 @@
 //! Everything here is a function of texts and target data. The command line handles files, the environment and git. The
 //! work of a job is in `cargo xtask ci`.
 
+pub mod artifacts;
 mod cache;
 mod changed;
 mod diff;

@@ -7,6 +7,7 @@ use ::boot::kind;
 use ::boot::qemu::restore_by_hand;
 use ::boot::{Booted, Topology};
 use anyhow::Context;
+use cli::{Failure, OrExit, Paths, host_target};
 use model::{Exit, Target};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
@@ -17,11 +18,9 @@ use targets::Catalogue;
 use super::boot::{self, Scratch, Vms, row};
 use super::{Row, discard, median};
 use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
-use crate::commands::{host_target, request};
-use crate::failure::{Failure, OrExit};
+use crate::commands::request;
 use crate::kind_image::{Inputs, Order};
 use crate::node;
-use crate::paths::Paths;
 use crate::provider::Setup;
 
 /// Deadline for one answer of an emulated apiserver.

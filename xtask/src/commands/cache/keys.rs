@@ -6,15 +6,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use cli::{Failure, OrExit, host_target, print, print_json, target};
 use model::Exit;
 use sys::exec::{Shell, cmd, run as exec};
 use targets::Catalogue;
 use workflows::{Inputs, Kept, Keys, kept};
 
 use crate::args::KeysOptions;
-use crate::commands::{host_target, print, print_json, target};
-use crate::failure::{Failure, OrExit};
-use crate::github::{self, Github};
+use cli::github::{self, Github};
 
 const ASK: Duration = Duration::from_secs(60);
 

@@ -13,7 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, print};
 use model::{Exit, Target};
+use publish::{compare, junit_options, tell_result};
 use report::verdict::worse;
 use report::{Child, Joint};
 use sys::progress::Lane;
@@ -22,9 +24,6 @@ use sys::{Together, interrupt, progress};
 use super::{Ended, Setting, command, one, provider, way};
 use crate::args::ClusterArg;
 use crate::budget::{self, Host};
-use crate::commands::{compare, print};
-use crate::failure::{Failure, OrExit};
-use crate::form::form;
 
 pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();
@@ -45,11 +44,11 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
         jobs,
         children,
     };
-    let written =
-        report::write_joint(together.public(), &joint, &form(options.junit_flavour)).or_exit(Exit::Infrastructure);
+    let written = report::write_joint(together.public(), &joint, &junit_options(options.junit_flavour))
+        .or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
     if let Some(github) = &setting.paths.github {
-        github.ended(&joint.children, &joint.markdown(), together.public(), joint.exit())?;
+        tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;
     }
     let compared = compared(together.public(), &joint.children)?;
     if options.json {

@@ -3,17 +3,15 @@
 
 use anyhow::{Context, anyhow};
 use clap::Parser;
+use cli::{Failure, OrExit, Paths, github, host_target};
 use model::{CiJob, Exit, Mode, Target};
 use sys::progress;
 use targets::Catalogue;
 use workflows::Job;
+use workflows::artifacts::BuildRecord;
 
 use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions, WorkflowRun};
-use crate::commands::artifacts::BuildRecord;
-use crate::commands::{build, host_target};
-use crate::failure::{Failure, OrExit};
-use crate::github;
-use crate::paths::Paths;
+use crate::commands::build;
 
 pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {
     let jobs = Job::all(&catalogue.targets);

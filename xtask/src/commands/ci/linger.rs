@@ -2,6 +2,7 @@
 
 use anyhow::anyhow;
 use boot::Booted;
+use cli::Failure;
 use model::Target;
 use sys::{RunDir, interrupt, progress, terminal};
 
@@ -9,7 +10,6 @@ use super::{Setting, provider};
 use crate::args::ProviderArg;
 use crate::commands::kept::{self, Kept, with_name};
 use crate::commands::{shell, up};
-use crate::failure::Failure;
 
 /// Refuses options that would otherwise fail only after minutes of work.
 pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Failure> {

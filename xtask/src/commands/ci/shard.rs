@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths, print};
 use model::{Durations, Event, Exit};
 use suite::Case;
 use targets::Catalogue;
 
 use crate::args::CiOptions;
-use crate::commands::print;
-use crate::failure::{Failure, OrExit};
-use crate::paths::Paths;
 
 /// The first lines of `targets/durations.yaml`.
 const HEADER: &str = "\

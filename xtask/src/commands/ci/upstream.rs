@@ -1,6 +1,7 @@
 //! `--suite upstream`: upstream's end-to-end suite, in addition to the project's checks or instead of them.
 
 use anyhow::anyhow;
+use cli::{Failure, host_target};
 use model::Target;
 use suite::{Selection, upstream};
 use targets::Catalogue;
@@ -8,8 +9,7 @@ use targets::Catalogue;
 use super::Setting;
 use super::repeat::{quoted, repeat};
 use crate::args::CiOptions;
-use crate::commands::{host_target, request};
-use crate::failure::Failure;
+use crate::commands::request;
 
 /// Separates the selection of the project's checks from that of upstream's suite. Returns the former, unless only
 /// upstream was selected, and whether upstream was selected.

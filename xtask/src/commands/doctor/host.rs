@@ -10,9 +10,9 @@ use sys::exec::{self, Shell, cmd};
 use sys::ports::Survey;
 use sys::{Scratch, ports};
 
-use super::Patient;
-use super::finding::{Finding, Status};
+use super::Environment;
 use crate::args::ProviderArg;
+use cli::finding::{Finding, Status};
 
 /// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);
@@ -34,16 +34,16 @@ const PORTS: usize = 500;
 const EPOCH: i64 = 1_767_225_600;
 
 /// Checks that Go is installed, and new enough for the modules to build.
-pub(crate) fn go(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let needed = patient.catalogue.components.sets.iter().filter_map(|set| {
-        let text = std::fs::read_to_string(patient.paths.modules.join(&set.name).join("go.mod")).ok()?;
+pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    let needed = environment.catalogue.components.sets.iter().filter_map(|set| {
+        let text = std::fs::read_to_string(environment.paths.modules.join(&set.name).join("go.mod")).ok()?;
         go_line(&text).map(str::to_owned)
     });
     let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();
     let found = exec::find("go").map(|program| go_env(&program, "GOVERSION"));
-    let host = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
-    let pinned = ::fetch::go_pinned(host, &needed, &patient.fetch).map_err(|error| format!("{error:#}"));
-    vec![judge_go(&needed, found, pinned, patient.fetch.offline)]
+    let host = environment.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+    let pinned = ::fetch::go_pinned(host, &needed, &environment.fetch).map_err(|error| format!("{error:#}"));
+    vec![judge_go(&needed, found, pinned, environment.fetch.offline)]
 }
 
 /// Returns a value of `go env`; with `GOTOOLCHAIN=local`, so that `go` never downloads another toolchain.
@@ -103,8 +103,8 @@ fn numbers(version: &str) -> Vec<u32> {
 }
 
 /// Checks that the cache is writable, can contain programs, and supports sparse files.
-pub(crate) fn cache(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let cache = &patient.paths.cache;
+pub(crate) fn cache(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    let cache = &environment.paths.cache;
     let finding = |status, text: String| Finding::new("cache", status, text);
     let elsewhere = "use another folder: --cache DIR or ARCHPROOF_CACHE=DIR";
     let scratch = match Scratch::create(cache, "doctor") {
@@ -136,8 +136,8 @@ fn sparse(path: &Path) -> std::io::Result<bool> {
 }
 
 /// Checks that the reports folder is writable.
-pub(crate) fn reports(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let reports = &patient.paths.reports;
+pub(crate) fn reports(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    let reports = &environment.paths.reports;
     let shown = reports.display();
     // The first run may still have to create it.
     let there = reports.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
@@ -150,14 +150,14 @@ pub(crate) fn reports(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
 }
 
 /// Checks the free space where a run writes.
-pub(crate) fn disk(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let count = patient.targets.len() as u64;
+pub(crate) fn disk(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    let count = environment.targets.len() as u64;
     let of_one = |way: &ProviderArg| if *way == ProviderArg::Qemu { MACHINE_MIB } else { NATIVE_MIB };
-    let cache = patient.targets.iter().map(|(_, way)| of_one(way)).sum();
+    let cache = environment.targets.iter().map(|(_, way)| of_one(way)).sum();
     let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
     let mut places = vec![
-        ("the cache", patient.paths.cache.clone(), cache, "cargo xtask cache prune"),
-        ("reports", patient.paths.reports.clone(), count * REPORT_MIB, "remove old runs in this folder"),
+        ("the cache", environment.paths.cache.clone(), cache, "cargo xtask cache prune"),
+        ("reports", environment.paths.reports.clone(), count * REPORT_MIB, "remove old runs in this folder"),
     ];
     let needed = count * GO_BUILD_MIB + GO_MODULES_MIB;
     places.extend(go.map(|dir| ("Go's build cache", dir.into(), needed, "go clean -cache")));
@@ -181,7 +181,7 @@ fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
 }
 
 /// Checks the ports that control planes listen on.
-pub(crate) fn ports(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn ports(_: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let range: Vec<u16> = range.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     vec![judge_ports(ports::survey(), &range)]
@@ -205,7 +205,7 @@ fn judge_ports(survey: Survey, outgoing: &[u16]) -> Finding {
 }
 
 /// Checks the clock, because certificates depend on it.
-pub(crate) fn clock(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn clock(_: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     vec![judge_clock(i64::try_from(now.as_secs()).unwrap_or_default())]
 }
@@ -219,15 +219,15 @@ fn judge_clock(now: i64) -> Finding {
 }
 
 /// Checks Docker, which only Kind clusters need.
-pub(crate) fn docker(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
-    let arch = patient.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
+pub(crate) fn docker(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    let arch = environment.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
     let engine = exec::find("docker");
     let engine = engine.map(|_| boot::kind::engine_version(arch).map_err(|error| format!("{error:#}")));
     vec![judge_docker(engine)]
 }
 
 /// Checks for the program that creates the disk of a node.
-pub(crate) fn mke2fs(_: &Patient, _: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn mke2fs(_: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let finding =
         |status, text: String| Finding::new("mke2fs", status, format!("{text}; only `--cluster node` needs it"));
     vec![match ::node::writer() {

@@ -7,13 +7,11 @@ use boot::qemu::Accelerator;
 use model::{MachineFiles, Target};
 use sys::exec;
 
-use super::Patient;
-use super::finding::{Finding, Status};
+use super::Environment;
 use super::host::line;
 use crate::budget::{self, Way};
+use cli::finding::{Finding, Status, UNTRIED};
 
-/// The finding for KVM if no guest has been tried yet.
-pub(crate) const UNTRIED: &str = "/dev/kvm opens; a guest can be tried once its files are downloaded";
 /// Deadline for a mirror.
 const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
 const MIRROR: &str = "mirror";
@@ -23,10 +21,10 @@ const WITHOUT_MIRROR: &str = "give another mirror with --debian-mirror URL, or r
 const KVM: &str = "kvm";
 
 /// Checks QEMU and the guest's files, cached or to be downloaded, and the QEMU on PATH.
-pub(crate) fn qemu(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn qemu(environment: &Environment, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
-    let needed = patient.in_machine(target);
-    let files = match files(patient, target) {
+    let needed = environment.in_machine(target);
+    let files = match files(environment, target) {
         Ok(files) => judge_files(&target.name, files),
         Err(why) if needed => {
             let cure = format!("cargo xtask ci --arch {} --provider process", target.name);
@@ -38,19 +36,19 @@ pub(crate) fn qemu(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     let system = target.machine.as_ref().filter(|machine| exec::find(&machine.qemu.program).is_some());
     let system = system.map(|machine| ::fetch::system_emulator(machine).map(|qemu| qemu.version));
     let system = system.map(|version| version.map_err(|error| format!("{error:#}")));
-    let system = judge_system(program, system, patient.fetch.qemu == QemuChoice::System && needed);
+    let system = judge_system(program, system, environment.fetch.qemu == QemuChoice::System && needed);
     vec![files.of(Some(target)), system.of(Some(target))]
 }
 
 /// The files of a VM, or the downloads that they need.
-fn files(patient: &Patient, target: &Target) -> Result<Result<MachineFiles, Plan>, String> {
+fn files(environment: &Environment, target: &Target) -> Result<Result<MachineFiles, Plan>, String> {
     let told = |error: anyhow::Error| line(&format!("{error:#}")).to_owned();
-    let host = patient.host.as_ref().ok_or("its packages are not known: no target file describes this machine")?;
-    let plan = ::fetch::plan(host, &[target], &patient.fetch).map_err(told)?;
+    let host = environment.host.as_ref().ok_or("its packages are not known: no target file describes this machine")?;
+    let plan = ::fetch::plan(host, &[target], &environment.fetch).map_err(told)?;
     if !plan.is_empty() {
         return Ok(Err(plan));
     }
-    let options = ::fetch::Options { offline: true, ..patient.fetch.clone() };
+    let options = ::fetch::Options { offline: true, ..environment.fetch.clone() };
     ::fetch::machine(host, target, &options).map(Ok).map_err(told)
 }
 
@@ -91,9 +89,9 @@ fn judge_system(program: &str, found: Option<Result<String, String>>, needed: bo
 }
 
 /// Checks KVM by running a guest, if that needs no download.
-pub(crate) fn kvm(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn kvm(environment: &Environment, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
-    let native = patient.host.as_ref().filter(|host| host.name == target.name);
+    let native = environment.host.as_ref().filter(|host| host.name == target.name);
     let Some(host) = native else {
         let text = "not used: the guest has another architecture than the host";
         return vec![Finding::new("kvm", Status::Ok, text).of(Some(target))];
@@ -101,10 +99,10 @@ pub(crate) fn kvm(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
     if let Err(no) = boot::qemu::kvm() {
         return vec![Finding::new("kvm", Status::Warning, no.reason).cure(no.cure).of(Some(target))];
     }
-    let found = match files(patient, target) {
+    let found = match files(environment, target) {
         Ok(Ok(files)) => {
-            let tried = boot::qemu::probed(host, target, &files, &patient.paths.cache);
-            let file = boot::qemu::remembered(&patient.paths.cache, target);
+            let tried = boot::qemu::probed(host, target, &files, &environment.paths.cache);
+            let file = boot::qemu::remembered(&environment.paths.cache, target);
             tried.ok().map(|chosen| judge_kvm(&chosen, &file.display().to_string()))
         }
         _ => {
@@ -125,9 +123,9 @@ fn judge_kvm(chosen: &Accelerator, file: &str) -> Finding {
 }
 
 /// Checks the user-mode emulator, for `--provider process` on a foreign architecture.
-pub(crate) fn qemu_user(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn qemu_user(environment: &Environment, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
-    let native = patient.host.as_ref().is_some_and(|host| host.name == target.name);
+    let native = environment.host.as_ref().is_some_and(|host| host.name == target.name);
     let found = (!native).then(|| boot::user_emulator(target).map_err(|error| format!("{error:#}")));
     let package = target.emulator.as_ref().map(|emulator| emulator.package.as_str());
     vec![judge_user(found, package).of(Some(target))]
@@ -150,12 +148,12 @@ fn judge_user(found: Option<Result<String, String>>, package: Option<&str>) -> F
 }
 
 /// Checks the memory for a run with all profiles, and with one.
-pub(crate) fn memory(patient: &Patient, target: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn memory(environment: &Environment, target: Option<&Target>) -> Vec<Finding> {
     let Some(target) = target else { return Vec::new() };
-    let way = if patient.in_machine(target) { Way::Machine } else { Way::Native };
+    let way = if environment.in_machine(target) { Way::Machine } else { Way::Native };
     let needs = |profiles| budget::memory(target, way, profiles);
     let available = sys::host::available_memory();
-    vec![judge_memory(available, needs(1), needs(patient.catalogue.profiles.len())).of(Some(target))]
+    vec![judge_memory(available, needs(1), needs(environment.catalogue.profiles.len())).of(Some(target))]
 }
 
 /// All values in MiB.
@@ -174,17 +172,17 @@ fn judge_memory(available: Option<u64>, one: u64, all: u64) -> Finding {
 }
 
 /// Checks the Debian mirror; it is a problem only if something must be downloaded, see [`without_mirror`].
-pub(crate) fn mirror(patient: &Patient, _: Option<&Target>) -> Vec<Finding> {
+pub(crate) fn mirror(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let finding = |text: &str| Finding::new(MIRROR, Status::Warning, text);
-    let Some(host) = &patient.host else {
+    let Some(host) = &environment.host else {
         return vec![finding("not contacted: no target file describes this machine")];
     };
-    if patient.fetch.offline {
+    if environment.fetch.offline {
         return vec![finding("not contacted (--offline)")];
     }
-    let targets = patient.targets.iter().map(|(target, _)| target).filter(|target| target.machine.is_some());
+    let targets = environment.targets.iter().map(|(target, _)| target).filter(|target| target.machine.is_some());
     let targets: Vec<&Target> = targets.collect();
-    let reached = ::fetch::reach(host, &targets, &patient.fetch, MIRROR_LIMIT);
+    let reached = ::fetch::reach(host, &targets, &environment.fetch, MIRROR_LIMIT);
     vec![judge_mirror(reached.map_err(|error| line(&format!("{error:#}")).to_owned()))]
 }
 
@@ -204,11 +202,11 @@ fn judge_mirror(reached: Result<Reached, String>) -> Finding {
 }
 
 /// Turns pending downloads into problems if the mirror does not answer.
-pub(crate) fn without_mirror(patient: &Patient, findings: &mut [Finding]) {
+pub(crate) fn without_mirror(environment: &Environment, findings: &mut [Finding]) {
     if findings.iter().all(|finding| finding.check != MIRROR || finding.status == Status::Ok) {
         return;
     }
-    let machines = patient.targets.iter().filter(|(target, _)| patient.in_machine(target));
+    let machines = environment.targets.iter().filter(|(target, _)| environment.in_machine(target));
     let machines: Vec<&str> = machines.map(|(target, _)| target.name.as_str()).collect();
     let needed = |finding: &&mut Finding| finding.arch.as_deref().is_some_and(|arch| machines.contains(&arch));
     for finding in findings.iter_mut().filter(|finding| finding.needs_mirror).filter(needed) {

@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
+use cli::{Failure, MachineOptions, OrExit, Paths, SourceOptions, print, print_json, target};
 use images::Built;
 use model::{Exit, Target};
 use sys::progress;
 use targets::Catalogue;
 
-use crate::args::{ImagesNodeOptions, MachineOptions, SourceOptions};
-use crate::commands::{print, print_json, target};
-use crate::failure::{Failure, OrExit};
+use crate::args::ImagesNodeOptions;
 use crate::kind_image::{self, Order};
-use crate::paths::Paths;
 
 pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use cli::{Failure, OrExit};
 use model::Exit;
 use sys::exec::{Output, Shell, cmd, run as exec};
 use sys::progress;
 
 use crate::args::DataOptions;
-use crate::failure::{Failure, OrExit};
 
 const LIMIT: Duration = Duration::from_secs(300);
 const NAME: &str = "archproof";

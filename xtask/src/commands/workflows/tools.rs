@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
+use cli::print;
 use sys::exec::{ExecError, Shell, cmd, run as exec};
 use sys::progress;
 
 use super::{EXAMPLES, RENDERED, files};
 use crate::args::LintOptions;
-use crate::commands::print;
 
 const LIMIT: Duration = Duration::from_secs(300);
 

@@ -4,7 +4,7 @@ use roxmltree::Document;
 
 use super::*;
 use crate::fixture;
-use crate::junit::{Form, joint_junit};
+use crate::junit::{JunitOptions, joint_junit};
 
 fn child(arch: &str, events: Vec<Event>, exit: Exit) -> Child {
     let folder = (!events.is_empty()).then(|| arch.to_owned());
@@ -81,7 +81,7 @@ fn page_repeats_unexpected_results() {
 /// A suite for each architecture. Cases equal those of the runs' own files; a run that did not begin is an error.
 #[test]
 fn junit_has_a_suite_for_each_run() {
-    let text = String::from_utf8(joint_junit(&joint(), &Form::default()).unwrap()).unwrap();
+    let text = String::from_utf8(joint_junit(&joint(), &JunitOptions::default()).unwrap()).unwrap();
     let file = Document::parse(&text).unwrap();
     let suites: Vec<_> = file.descendants().filter(|node| node.has_tag_name("testsuite")).collect();
     let names: Vec<&str> = suites.iter().map(|suite| suite.attribute("name").unwrap()).collect();
@@ -94,7 +94,7 @@ fn junit_has_a_suite_for_each_run() {
         cases.map(|case| (case.attribute("name").unwrap().to_owned(), red(&case))).collect()
     };
     assert_eq!(cases(0), [("run".to_owned(), false), ("watch.a".to_owned(), false)]);
-    let own = String::from_utf8(crate::junit(&fixture::run(), &Form::default()).unwrap()).unwrap();
+    let own = String::from_utf8(crate::junit(&fixture::run(), &JunitOptions::default()).unwrap()).unwrap();
     let own = Document::parse(&own).unwrap().descendants().filter(|node| node.has_tag_name("testcase")).count();
     assert_eq!(cases(1).len(), own);
     assert_eq!(cases(2), [("harness".to_owned(), true)]);
@@ -107,7 +107,7 @@ fn red_verdict_makes_a_red_file() {
         let mut joint = joint();
         joint.children.truncate(1);
         joint.children[0].exit = exit;
-        let text = String::from_utf8(joint_junit(&joint, &Form::default()).unwrap()).unwrap();
+        let text = String::from_utf8(joint_junit(&joint, &JunitOptions::default()).unwrap()).unwrap();
         assert!(text.contains("<error"), "{exit}: {text}");
     }
 }
@@ -118,7 +118,7 @@ fn hostile_text_stays_text() {
         let mut joint = joint();
         joint.children[1].events = fixture::hostile(&text);
         joint.children[2].trouble = Some(text.clone());
-        let xml = String::from_utf8(joint_junit(&joint, &Form::default()).unwrap()).unwrap();
+        let xml = String::from_utf8(joint_junit(&joint, &JunitOptions::default()).unwrap()).unwrap();
         Document::parse(&xml).unwrap_or_else(|error| panic!("{error}: {text:?}"));
         assert!(joint.markdown().len() <= FILE_BYTES);
         assert!(!joint.summary("x").contains(|c: char| c.is_control() && c != '\n'));

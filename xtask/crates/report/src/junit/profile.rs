@@ -12,31 +12,37 @@ use model::Outcome;
 use quick_xml::events::{BytesCData, BytesEnd, BytesStart, Event};
 use quick_xml::{Reader, Writer};
 
-use super::sheet::{Sheet, fit, tell_apart};
-use super::{Entry, Flavour, Form, Mark};
+use super::suite_builder::{SuiteBuilder, fit, tell_apart};
+use super::{Entry, Flavour, JunitOptions, Mark};
 use crate::text::XmlText;
 
 /// The bytes of a file with these suites.
-pub(super) fn written(mut sheets: Vec<Sheet>, form: &Form) -> Result<Vec<u8>> {
-    tell_apart(&mut sheets);
-    if form.flavour != Flavour::Surefire {
-        sheets.iter_mut().for_each(Sheet::tell_attempts);
+pub(super) fn written(mut builders: Vec<SuiteBuilder>, options: &JunitOptions) -> Result<Vec<u8>> {
+    tell_apart(&mut builders);
+    if options.flavour != Flavour::Surefire {
+        builders.iter_mut().for_each(SuiteBuilder::tell_attempts);
     }
-    fit(&mut sheets);
+    fit(&mut builders);
     let mut report = Report::new();
-    report.add_testsuites(sheets.iter().map(Sheet::suite));
+    report.add_testsuites(builders.iter().map(SuiteBuilder::suite));
     let mut raw = Vec::new();
     report.write_xml(&mut raw).map_err(|error| anyhow!("cannot make junit.xml: {error}"))?;
     let raw = String::from_utf8(raw).context("the JUnit crate wrote something that is not UTF-8")?;
-    Rewriting { sheets: &sheets, form, out: Writer::new(Vec::with_capacity(raw.len() * 2)), at: None, open: false }
-        .all(&raw)
-        .context("cannot make junit.xml")
+    Rewriting {
+        builders: &builders,
+        options,
+        out: Writer::new(Vec::with_capacity(raw.len() * 2)),
+        at: None,
+        open: false,
+    }
+    .all(&raw)
+    .context("cannot make junit.xml")
 }
 
 /// Walks through the crate's file and in parallel through the suites from which the crate wrote it.
 struct Rewriting<'a> {
-    sheets: &'a [Sheet],
-    form: &'a Form,
+    builders: &'a [SuiteBuilder],
+    options: &'a JunitOptions,
     out: Writer<Vec<u8>>,
     /// The current suite and case.
     at: Option<(usize, Option<usize>)>,
@@ -79,11 +85,11 @@ impl Rewriting<'_> {
                 let (suite, case) = self.at.context("a case outside of a suite")?;
                 let case = case.map_or(0, |case| case + 1);
                 self.at = Some((suite, Some(case)));
-                let entry = self.sheets[suite].entries.get(case).context("a case that is not in the input")?;
+                let entry = self.builders[suite].entries.get(case).context("a case that is not in the input")?;
                 return self.case(entry, empty);
             }
             // Two of the schemas do not allow a type for a skip.
-            "skipped" if self.form.flavour != Flavour::Extended => {
+            "skipped" if self.options.flavour != Flavour::Extended => {
                 let mut bare = BytesStart::new("skipped");
                 bare.extend_attributes(tag.attributes().flatten().filter(|given| given.key.as_ref() != b"type"));
                 let event = if empty { Event::Empty(bare) } else { Event::Start(bare) };
@@ -104,36 +110,36 @@ impl Rewriting<'_> {
     }
 
     fn root(&mut self) -> Result<()> {
-        let sum = |count: fn(&Sheet) -> usize| self.sheets.iter().map(count).sum::<usize>().to_string();
+        let sum = |count: fn(&SuiteBuilder) -> usize| self.builders.iter().map(count).sum::<usize>().to_string();
         let mut tag = BytesStart::new("testsuites");
         tag.push_attribute(("name", "archproof"));
-        tag.push_attribute(("tests", sum(|sheet| sheet.entries.len()).as_str()));
+        tag.push_attribute(("tests", sum(|builder| builder.entries.len()).as_str()));
         tag.push_attribute(("failures", sum(failures).as_str()));
         tag.push_attribute(("errors", sum(errors).as_str()));
-        tag.push_attribute(("time", seconds(self.sheets.iter().map(Sheet::millis).sum()).as_str()));
+        tag.push_attribute(("time", seconds(self.builders.iter().map(SuiteBuilder::millis).sum()).as_str()));
         self.new_line();
         Ok(self.out.write_event(Event::Start(tag))?)
     }
 
     fn suite(&mut self, index: usize) -> Result<()> {
-        let sheet = &self.sheets[index];
-        let suite = sheet.suite_facts();
+        let builder = &self.builders[index];
+        let suite = builder.suite_facts();
         let mut tag = BytesStart::new("testsuite");
         tag.push_attribute(("id", index.to_string().as_str()));
         suite.iter().for_each(|(name, value)| tag.push_attribute((*name, value.as_str())));
         self.new_line();
         self.out.write_event(Event::Start(tag))?;
-        self.properties(&sheet.properties)
+        self.properties(&builder.properties)
     }
 
     fn case(&mut self, entry: &Entry, empty: bool) -> Result<()> {
-        let extended = self.form.flavour == Flavour::Extended;
-        self.open = self.form.flavour == Flavour::Surefire && !entry.attempts.is_empty();
+        let extended = self.options.flavour == Flavour::Extended;
+        self.open = self.options.flavour == Flavour::Surefire && !entry.attempts.is_empty();
         let mut tag = BytesStart::new("testcase");
         tag.push_attribute(("name", entry.name.as_str()));
         tag.push_attribute(("classname", entry.class.as_str()));
         tag.push_attribute(("time", seconds(crate::text::millis(entry.seconds)).as_str()));
-        if let Some((file, line)) = self.form.places.get(&entry.check).filter(|_| extended) {
+        if let Some((file, line)) = self.options.locations.get(&entry.check).filter(|_| extended) {
             tag.push_attribute(("file", XmlText::name(file).as_str()));
             tag.push_attribute(("line", line.to_string().as_str()));
         }
@@ -173,7 +179,7 @@ impl Rewriting<'_> {
             return Ok(());
         }
         let Some((suite, Some(case))) = self.at else { return Ok(()) };
-        let entry = &self.sheets[suite].entries[case];
+        let entry = &self.builders[suite].entries[case];
         for attempt in &entry.attempts {
             let kind = match attempt.outcome {
                 Outcome::Failed { .. } | Outcome::UnexpectedPass { .. } => "Failure",
@@ -201,7 +207,7 @@ impl Rewriting<'_> {
     }
 }
 
-impl Sheet {
+impl SuiteBuilder {
     /// The attributes after `id`.
     fn suite_facts(&self) -> [(&'static str, String); 8] {
         [
@@ -223,12 +229,12 @@ impl Sheet {
     }
 }
 
-fn failures(sheet: &Sheet) -> usize {
-    sheet.count(|mark| matches!(mark, Mark::Failure))
+fn failures(builder: &SuiteBuilder) -> usize {
+    builder.count(|mark| matches!(mark, Mark::Failure))
 }
 
-fn errors(sheet: &Sheet) -> usize {
-    sheet.count(|mark| matches!(mark, Mark::Error))
+fn errors(builder: &SuiteBuilder) -> usize {
+    builder.count(|mark| matches!(mark, Mark::Error))
 }
 
 /// Always three digits: some readers do not know exponents.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use model::Outcome;
 
-use super::{Entry, Form, Sheet, profile};
+use super::{Entry, JunitOptions, SuiteBuilder, profile};
 use crate::text::XmlText;
 
 /// A case of such a suite.
@@ -22,8 +22,8 @@ pub fn single_suite(name: &str, started: &str, cases: &[SingleCase]) -> Result<V
         entries.push(Entry::error("compare", name, "nothing-ran", "there was nothing to compare"));
     }
     let (name, started) = (name.to_owned(), started.to_owned());
-    let sheet = Sheet { name, started, host: "unknown".into(), properties: Vec::new(), entries, output: None };
-    profile::written(vec![sheet], &Form::default())
+    let builder = SuiteBuilder { name, started, host: "unknown".into(), properties: Vec::new(), entries, output: None };
+    profile::written(vec![builder], &JunitOptions::default())
 }
 
 fn entry(case: &SingleCase) -> Entry {

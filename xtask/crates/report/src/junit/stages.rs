@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use model::Event;
 
-use super::{Entry, Form, Sheet, entries, profile, shard, told};
+use super::{Entry, JunitOptions, SuiteBuilder, entries, profile, shard, told};
 use crate::verdict;
 use crate::view::View;
 
 /// Name and bytes of each file: `junit_<arch>-<stage>.xml`, and `junit_<arch>-run.xml` about the run as a whole.
 ///
 /// The files contain the cases of `junit.xml`, each case in one file, with the same names and classes.
-pub fn stages(events: &[Event], form: &Form) -> Result<Vec<(String, Vec<u8>)>> {
+pub fn stages(events: &[Event], options: &JunitOptions) -> Result<Vec<(String, Vec<u8>)>> {
     let view = View::of(events);
     let (phases, groups) = entries(&view, verdict::exit(events), &BTreeMap::new());
     let mut stages: Vec<(String, Vec<Entry>)> = Vec::new();
@@ -28,11 +28,12 @@ pub fn stages(events: &[Event], form: &Form) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for (stage, entries) in stages {
         let suite = format!("archproof.{}.{}{}.{stage}", view.arch(), view.provider(), shard(&view));
-        let sheet = Sheet { output: (stage == "run").then(|| told(&view)), ..Sheet::of(&view, &suite, entries) };
+        let builder =
+            SuiteBuilder { output: (stage == "run").then(|| told(&view)), ..SuiteBuilder::of(&view, &suite, entries) };
         let name = format!("junit_{}-{}{}", word(view.arch()), word(&stage), word(&shard(&view)));
         let taken = files.iter().filter(|(other, _)| other.starts_with(&name)).count();
         let number = if taken == 0 { String::new() } else { format!("_{taken:02}") };
-        files.push((format!("{name}{number}.xml"), profile::written(vec![sheet], form)?));
+        files.push((format!("{name}{number}.xml"), profile::written(vec![builder], options)?));
     }
     Ok(files)
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::fixture;
 
 fn text_of(events: &[Event]) -> String {
-    String::from_utf8(junit(events, &Form::default()).unwrap()).unwrap()
+    String::from_utf8(junit(events, &JunitOptions::default()).unwrap()).unwrap()
 }
 
 /// A case as a consumer sees it: class name, name, then element, type, message and text of its result element.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Facts, Finding, Level, Yardstick};
+use super::{AuditPolicy, Facts, Finding, Level};
 use crate::exposure::APPROVE_ALL;
 use crate::github::{Deprecation, Group, Runner};
 use crate::name::Name;
@@ -24,7 +24,7 @@ fn is_public(facts: &Facts) -> bool {
 }
 
 /// Runners must be ephemeral, and their labels must match their architecture.
-pub(super) fn runner(runner: &Runner, facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+pub(super) fn runner(runner: &Runner, facts: &Facts, policy: &AuditPolicy<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let subject = runner.to_string();
     if runner.ephemeral != Some(true) {
@@ -37,8 +37,8 @@ pub(super) fn runner(runner: &Runner, facts: &Facts, yardstick: &Yardstick<'_>) 
         let fix = "delete it (`runner rm`), and register one for each job (`runner jit`)";
         found.push(finding(level, "persistent", &subject, text, fix));
     }
-    if let Some(arch) = arch(runner, yardstick) {
-        let lies = yardstick.names.lies(&arch, runner.label_names());
+    if let Some(arch) = arch(runner, policy) {
+        let lies = policy.names.lies(&arch, runner.label_names());
         if !lies.is_empty() {
             let text = format!("its architecture is {arch}, but it has the label {}", plain(&lies.join(", ")));
             let fix =
@@ -56,25 +56,25 @@ pub(super) fn runner(runner: &Runner, facts: &Facts, yardstick: &Yardstick<'_>) 
 
 /// The architecture that a runner claims: in its name, or with a custom label. None if it claims none. The default
 /// labels of the official agent do not count.
-fn arch(runner: &Runner, yardstick: &Yardstick<'_>) -> Option<String> {
+fn arch(runner: &Runner, policy: &AuditPolicy<'_>) -> Option<String> {
     if let Some(name) = Name::parse(&runner.name) {
         return Some(name.arch);
     }
-    if let Some(arch) = runner.name.split(['-', '_', '.']).find_map(|part| yardstick.names.of(part)) {
+    if let Some(arch) = runner.name.split(['-', '_', '.']).find_map(|part| policy.names.of(part)) {
         return Some(arch.to_owned());
     }
     // GitHub assigns these labels by what the agent detects, which may be wrong in a port.
     let custom = runner.labels.iter().filter(|label| label.kind.as_deref() != Some("read-only"));
-    custom.into_iter().find_map(|label| yardstick.names.of(&label.name)).map(str::to_owned)
+    custom.into_iter().find_map(|label| policy.names.of(&label.name)).map(str::to_owned)
 }
 
 /// Agents must be new enough to get jobs: those of the runners, and those that are pinned in this repository.
-pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+pub(super) fn versions(facts: &Facts, policy: &AuditPolicy<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (version, told) in &facts.deprecations {
         let having = facts.runners.iter().filter(|runner| runner.version.as_ref() == Some(version));
         let mut subjects: Vec<String> = having.map(Runner::to_string).collect();
-        let pinned = yardstick.agents.iter().filter(|agent| agent.official && agent.version == *version);
+        let pinned = policy.agents.iter().filter(|agent| agent.official && agent.version == *version);
         subjects.extend(pinned.map(|agent| format!("{} in targets/runners.yaml", agent.name)));
         let subject = format!("agent {} ({})", plain(version), subjects.join(", "));
         match told {
@@ -87,21 +87,21 @@ pub(super) fn versions(facts: &Facts, yardstick: &Yardstick<'_>) -> Vec<Finding>
                            accepting this version";
                 found.push(finding(Level::Warning, "version", subject, text, fix));
             }
-            Ok(Some(dates)) => found.extend(version_dates(&subject, dates, yardstick)),
+            Ok(Some(dates)) => found.extend(version_dates(&subject, dates, policy)),
         }
     }
     found
 }
 
-fn version_dates(subject: &str, dates: &Deprecation, yardstick: &Yardstick<'_>) -> Vec<Finding> {
+fn version_dates(subject: &str, dates: &Deprecation, policy: &AuditPolicy<'_>) -> Vec<Finding> {
     let ends = [("jobs", dates.runtime_deprecates_at), ("registrations", dates.registration_deprecates_at)];
     let ends = ends.into_iter().filter_map(|(what, end)| Some((what, end?)));
     ends.filter_map(|(what, end)| {
-        let left = days(yardstick.now, end);
+        let left = days(policy.now, end);
         let date = end.strftime("%Y-%m-%d");
-        let (level, text) = if end <= yardstick.now {
+        let (level, text) = if end <= policy.now {
             (Level::Problem, format!("GitHub stopped accepting {what} for this version on {date}"))
-        } else if left <= i64::from(yardstick.warn) {
+        } else if left <= i64::from(policy.warn) {
             (Level::Warning, format!("GitHub stops accepting {what} for this version on {date}, in {left} days"))
         } else {
             return None;

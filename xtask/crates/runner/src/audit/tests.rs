@@ -54,7 +54,7 @@ fn group(visibility: &str, open: bool, restricted: bool) -> Group {
 
 fn of(facts: &Facts) -> Audit {
     let agents = [agent()];
-    audit(facts, &Yardstick { names: &names(), agents: &agents, now: now(), warn: 14 })
+    audit(facts, &AuditPolicy { names: &names(), agents: &agents, now: now(), warn: 14 })
 }
 
 /// Level and rule of each finding.

@@ -290,7 +290,7 @@ fn files_that_the_cases_change_are_valid() {
     assert_eq!(catalogue.expectations[0].says, "too few");
     assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
     assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
-    assert_eq!(catalogue.runners.machinery("board").unwrap().server.as_ref().unwrap().flavor, "big");
+    assert_eq!(catalogue.runners.machine_spec("board").unwrap().server.as_ref().unwrap().flavor, "big");
     assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
 }
 

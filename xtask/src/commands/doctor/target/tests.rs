@@ -4,7 +4,7 @@ use ::fetch::Missing;
 use model::SystemEmulator;
 
 use super::*;
-use crate::commands::doctor::tests::patient;
+use crate::commands::doctor::tests::environment;
 
 fn expect(finding: &Finding, status: Status, part: &str) {
     assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected {status:?} with `{part}`");
@@ -113,10 +113,10 @@ fn unusable_mirror_is_reported_by_suite() {
 
 #[test]
 fn mirror_matters_only_for_pending_downloads_of_a_vm() {
-    let patient = patient(&["amd64", "arm64", "riscv64"]);
+    let environment = environment(&["amd64", "arm64", "riscv64"]);
     let plan = || Err(Plan { missing: Vec::new(), unresolved: vec!["x".into()] });
     let found = |mirror| {
-        let of = |index: usize, finding: Finding| finding.of(Some(&patient.targets[index].0));
+        let of = |index: usize, finding: Finding| finding.of(Some(&environment.targets[index].0));
         let there = Finding::new("qemu", Status::Ok, "there");
         let mut findings = vec![
             Finding::new(MIRROR, mirror, "x"),
@@ -125,7 +125,7 @@ fn mirror_matters_only_for_pending_downloads_of_a_vm() {
             of(1, there),
             of(2, judge_files("riscv64", plan())),
         ];
-        without_mirror(&patient, &mut findings);
+        without_mirror(&environment, &mut findings);
         findings.iter().map(|finding| finding.status).collect::<Vec<_>>()
     };
     assert_eq!(found(Status::Ok), [Status::Ok, Status::Warning, Status::Ok, Status::Warning]);

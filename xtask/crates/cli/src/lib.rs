@@ -1,0 +1,20 @@
+//! What the command lines of all areas share: exit codes, folders, common options, and output for scripts.
+//!
+//! Each area has its own arguments and commands; `xtask` only dispatches.
+
+mod arch;
+mod failure;
+pub mod finding;
+pub mod github;
+mod options;
+mod output;
+pub mod paths;
+mod places;
+
+pub use arch::{chosen, host_target, target};
+pub use failure::{Failure, OrExit, or_interrupted};
+pub use finding::Finding;
+pub use options::{JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};
+pub use output::{print, print_json, printed};
+pub use paths::Paths;
+pub use places::{GithubPlaces, Places};

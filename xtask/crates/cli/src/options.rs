@@ -1,0 +1,109 @@
+//! Options that several areas share.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use model::{Source, StoreKind};
+
+#[derive(Clone, Debug, Args)]
+pub struct SourceOptions {
+    /// Source of Kubernetes: VERSION (`targets` prints the pinned ones), module[:VERSION], checkout:PATH or
+    /// prebuilt:DIR
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub kubernetes: Source,
+    /// Source of etcd, in the same form
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub etcd: Source,
+    /// Source of kine, in the same form; only for the kine stores
+    #[arg(long, value_name = "SPEC", default_value = "module")]
+    pub kine: Source,
+    /// Store under the apiservers
+    #[arg(long, value_enum, value_name = "STORE", default_value = "etcd")]
+    pub store: StoreArg,
+    /// Fail instead of downloading anything
+    #[arg(long)]
+    pub offline: bool,
+}
+
+impl SourceOptions {
+    /// Whether only pinned sources and etcd are selected.
+    pub fn are_usual(&self) -> bool {
+        let pinned = [&self.kubernetes, &self.etcd, &self.kine].iter().all(|source| **source == Source::Module(None));
+        pinned && self.store == StoreArg::Etcd
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StoreArg {
+    Etcd,
+    /// kine on SQLite
+    KineSqlite,
+    /// kine on its own NATS server
+    KineNats,
+}
+
+impl SourceOptions {
+    /// The sources by the name of their set in `components.yaml`; only the sets in use.
+    pub fn by_set(&self) -> BTreeMap<String, Source> {
+        let store = match self.store {
+            StoreArg::Etcd => ("etcd", &self.etcd),
+            StoreArg::KineSqlite | StoreArg::KineNats => ("kine", &self.kine),
+        };
+        [("kubernetes", &self.kubernetes), store].map(|(set, source)| (set.to_owned(), source.clone())).into()
+    }
+
+    pub fn store(&self) -> StoreKind {
+        match self.store {
+            StoreArg::Etcd => StoreKind::Etcd,
+            StoreArg::KineSqlite => StoreKind::KineSqlite,
+            StoreArg::KineNats => StoreKind::KineNats,
+        }
+    }
+}
+
+/// The sources of system VMs.
+#[derive(Clone, Debug, Args)]
+pub struct MachineOptions {
+    /// QEMU that runs the system VMs
+    #[arg(long, value_enum, default_value = "debian")]
+    pub qemu: QemuArg,
+    /// Use exactly the Debian packages in the lock, or fail
+    #[arg(long)]
+    pub locked: bool,
+    /// Root of a Debian mirror [default: the one in this machine's apt sources, else deb.debian.org, then the snapshot
+    /// archive]
+    #[arg(long, value_name = "URL")]
+    pub debian_mirror: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QemuArg {
+    /// Debian's packages, fetched and verified; nothing is installed
+    Debian,
+    /// The QEMU on PATH
+    System,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct JsonOptions {
+    /// Print JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Parses a number of bytes; K, M, G and T are powers of 1024.
+pub fn size(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[number.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err("expected a number of bytes, optionally with K, M, G or T: 500M, 10G".into()),
+    };
+    let number = number
+        .parse::<u64>()
+        .map_err(|_| "expected a whole number, optionally with K, M, G or T: 500M, 10G".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "too large".into())
+}

@@ -1,0 +1,38 @@
+//! `cargo xtask report`: creates files and decisions from recorded runs, one subcommand each. It runs no checks.
+
+mod badge;
+mod diff;
+mod gate;
+mod gcs;
+mod history;
+mod merge;
+mod prow;
+mod records;
+mod runs;
+mod schema;
+mod site;
+mod support;
+mod validate;
+mod write;
+
+use cli::{Failure, Paths};
+use model::Exit;
+
+use crate::args::{ReportCommand, ReportOptions};
+
+pub fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
+    match &options.command {
+        ReportCommand::Badge(options) => badge::run(paths, options),
+        ReportCommand::Diff(options) => diff::run(paths, options),
+        ReportCommand::Gate(options) => gate::run(paths, options),
+        ReportCommand::Gcs(options) => gcs::run(paths, options),
+        ReportCommand::History(options) => history::run(paths, options),
+        ReportCommand::Merge(options) => merge::run(paths, options),
+        ReportCommand::Prow(options) => prow::run(paths, options),
+        ReportCommand::Schema => schema::run(),
+        ReportCommand::Site(options) => site::run(paths, options),
+        ReportCommand::Support(options) => support::run(paths, options),
+        ReportCommand::Validate(options) => validate::run(options),
+        ReportCommand::Write(options) => write::run(paths, options),
+    }
+}

@@ -1,0 +1,52 @@
+//! `cargo xtask report prow`: writes a run as a folder in Prow's layout.
+
+use anyhow::{Context, bail};
+use cli::{Failure, OrExit, Paths};
+use model::{Event, Exit};
+use sys::progress;
+
+use super::records;
+use crate::args::{JobOptions, ProwOptions};
+use crate::prow::{Job, Object};
+use crate::site::Record;
+
+pub(super) fn run(paths: &Paths, options: &ProwOptions) -> Result<Exit, Failure> {
+    let objects = objects(paths, &options.run, &options.job).or_exit(Exit::Usage)?;
+    let write = |object: &Object| {
+        let path = options.out.join(&object.name);
+        let folder = path.parent().unwrap_or(&options.out);
+        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+        std::fs::write(&path, &object.bytes).with_context(|| format!("failed to write {}", path.display()))
+    };
+    objects.iter().try_for_each(write).or_exit(Exit::Infrastructure)?;
+    progress::say(&format!("{} files: {}", objects.len(), options.out.display()));
+    Ok(Exit::Ok)
+}
+
+/// The objects of each run that the argument names, one build after the other.
+pub(super) fn objects(paths: &Paths, run: &str, job: &JobOptions) -> anyhow::Result<Vec<Object>> {
+    let records = records::read_all(paths, &[run.to_owned()])?;
+    if records.len() > 1 && job.job.is_some() {
+        bail!("`{run}` contains {} runs, and each is a build of its own job: leave out --job", records.len());
+    }
+    let mut objects = Vec::new();
+    for record in &records {
+        objects.extend(crate::prow::prow(record, &as_job(job, record))?);
+    }
+    Ok(objects)
+}
+
+fn as_job(options: &JobOptions, record: &Record) -> Job {
+    let run = record.events.iter().find_map(|event| match event {
+        Event::RunStarted { run, .. } => Some(run),
+        _ => None,
+    });
+    let name = || run.map_or_else(|| "archproof".to_owned(), |run| format!("archproof-{}-{}", run.arch, run.provider));
+    Job {
+        name: options.job.clone().unwrap_or_else(name),
+        repo: options.repo.clone(),
+        commit: options.commit.clone(),
+        pull: options.pull,
+        bucket: options.bucket.clone(),
+    }
+}

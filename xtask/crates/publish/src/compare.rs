@@ -1,0 +1,90 @@
+//! `cargo xtask compare`: compares recorded runs of different architectures or versions.
+//!
+//! It compares the masked stored values from `storage.arch-bytes-identical`, and the outcome of each case. It reports
+//! times, but a difference in times does not make runs different. `recorded` reads a run, `differ` compares.
+
+mod differ;
+mod recorded;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use cli::{Failure, OrExit, Paths, print, print_json};
+use differ::Comparison;
+use model::Exit;
+use recorded::Recorded;
+use report::SingleCase;
+use sys::{Together, progress};
+
+use crate::args::CompareOptions;
+use crate::run_folders::some_folders;
+
+pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
+    let folders = some_folders(paths, &options.runs).or_exit(Exit::Usage)?;
+    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
+    let runs = runs.or_exit(Exit::Usage)?;
+    if options.golden {
+        return golden(&runs);
+    }
+    if runs.len() < 2 {
+        return Err(Failure::usage(anyhow::anyhow!("one run cannot be compared: give two runs, or a common folder")));
+    }
+    let comparison = Comparison::of(&runs);
+    let out = out(paths, options, &folders).or_exit(Exit::Infrastructure)?;
+    write(&out, &comparison).or_exit(Exit::Infrastructure)?;
+    comparison.lines().iter().for_each(|line| progress::say(line));
+    progress::say(&format!("files: {} (junit-compare.xml, compare.json, compare.txt)", out.display()));
+    if options.json {
+        print_json(&comparison)?;
+    }
+    Ok(comparison.exit())
+}
+
+/// Compares the runs of one command in their common folder; prints only differences and the result.
+pub fn together(common: &Path, folders: &[PathBuf]) -> Result<Exit, Failure> {
+    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
+    let comparison = Comparison::of(&runs.or_exit(Exit::Infrastructure)?);
+    write(common, &comparison).or_exit(Exit::Infrastructure)?;
+    comparison.lines().iter().for_each(|line| progress::say(line));
+    // If the runs have nothing in common, each run still has its own verdict.
+    Ok(if comparison.exit() == Exit::NothingRan { Exit::Ok } else { comparison.exit() })
+}
+
+/// Prints a golden file from this run: later runs of a single architecture are compared with it.
+fn golden(runs: &[Recorded]) -> Result<Exit, Failure> {
+    let [run] = runs else { return Err(Failure::usage(anyhow::anyhow!("--golden takes one run"))) };
+    let rows = run.golden().or_exit(Exit::Usage)?;
+    if rows.is_empty() {
+        let check = "cargo xtask ci --check storage.arch-bytes-identical";
+        return Err(Failure::nothing_ran(format!("{} has no stored values: run `{check}`", run.label)));
+    }
+    print(&recorded::golden_file(&rows));
+    Ok(Exit::Ok)
+}
+
+/// The given folder, or the common folder of runs that were started together, or a new one.
+fn out(paths: &Paths, options: &CompareOptions, folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
+    if let Some(out) = &options.out {
+        std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
+        return Ok(out.clone());
+    }
+    let common = folders[0].parent().filter(|parent| folders.iter().all(|folder| folder.parent() == Some(parent)));
+    match common.filter(|common| common.join("run.json").is_file()) {
+        Some(common) => Ok(common.to_owned()),
+        None => Ok(Together::create(&paths.reports, &paths.cache, "compare")?.public().to_owned()),
+    }
+}
+
+fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
+    let cases: Vec<SingleCase> = comparison.cases();
+    let junit = report::single_suite("archproof.compare", &progress::timestamp(), &cases)?;
+    let json = serde_json::to_string_pretty(comparison)? + "\n";
+    let text = comparison.lines().join("\n") + "\n";
+    for (name, bytes) in
+        [("junit-compare.xml", junit), ("compare.json", json.into_bytes()), ("compare.txt", text.into_bytes())]
+    {
+        let file = folder.join(name);
+        std::fs::write(&file, bytes).with_context(|| format!("failed to write {}", file.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! `cargo xtask runner`: machines of rare architectures as CI runners. The rest of the crate makes the decisions; this
+//! module has files and output.
+//!
+//! Its exit codes: 0 ok, 2 usage, 3 no access, 4 conflict or busy, 5 a remote error or limit, 6 refused by a rule.
+
+mod audit;
+mod clouds;
+mod doctor;
+mod gc;
+mod gitlab;
+mod jit;
+mod labels;
+mod list;
+mod local;
+mod machine;
+mod machines;
+mod private;
+mod providers;
+mod request;
+mod scale;
+mod stop;
+mod table;
+mod token;
+mod up;
+mod userdata;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::exposure::Exposure;
+use crate::github::{Github, Runner};
+use crate::policy::ArchNames;
+use crate::setup::{self, Needs, Setting};
+use crate::{Config, Credentials, Error, Planned, plain};
+use cli::{Failure, Finding, Paths, Places, paths};
+use model::Secret;
+use serde_json::{Value, json};
+use sys::{interrupt, progress};
+use targets::Catalogue;
+
+use crate::args::{Access, Output, ReachOptions, RunnerCommand, RunnerOptions};
+use cli::{print, print_json};
+
+/// Pause before a failed call is repeated.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The result of a subcommand.
+struct Shown {
+    code: u8,
+    text: String,
+    json: Value,
+}
+
+/// The error of a subcommand: with an exit code of `runner`, or an ordinary failure.
+enum Ended {
+    Own(Error),
+    Other(Failure),
+}
+
+/// The findings of `cargo xtask doctor` for this machine, whose architecture is given.
+pub type Diagnose = fn(&Paths, &str, Catalogue) -> Result<Vec<Finding>, Failure>;
+
+/// Returns the exit code. `runner doctor` calls `diagnose`.
+pub fn run(places: &Places, options: &RunnerOptions, diagnose: Diagnose) -> Result<u8, Failure> {
+    let data = &paths::targets(places);
+    let home = places.home.as_ref().filter(|home| !home.is_empty()).map(Path::new);
+    let ended = match &options.command {
+        RunnerCommand::Providers(options) => providers::run(data, options),
+        RunnerCommand::Token(options) => token::run(options),
+        RunnerCommand::Jit(options) => jit::run(data, options),
+        RunnerCommand::List(options) => list::run(options),
+        RunnerCommand::Labels(options) => labels::run(options),
+        RunnerCommand::Rm(options) => list::rm(options),
+        RunnerCommand::Gc(options) => gc::run(data, home, options),
+        RunnerCommand::Scale(options) => scale::run(data, home, options),
+        RunnerCommand::Audit(options) => audit::run(data, options),
+        RunnerCommand::Userdata(options) => machines::ended(userdata::run(data, options)),
+        RunnerCommand::Request(options) => machines::ended(request::run(data, options)),
+        RunnerCommand::Start(options) => machines::ended(up::run(places, home, options)),
+        RunnerCommand::Doctor(options) => machines::ended(doctor::run(places, options, diagnose)),
+        RunnerCommand::Gitlab(options) => gitlab::run(data, options),
+    };
+    self::ended(ended)
+}
+
+/// Prints the settings that the workflows need, with the status of each on GitHub. Returns the exit code.
+pub fn check_setup(access: &Access, needs: &Needs) -> Result<u8, Failure> {
+    ended(with_github(access, |github| {
+        let facts = setup::ask(github)?;
+        let settings = setup::check(&facts, needs);
+        let json = json!({ "repository": facts.repository.full_name, "settings": value(&settings)? });
+        Ok(Shown { code: setup::code(&settings), text: settings.iter().map(setting_line).collect(), json })
+    }))
+}
+
+fn setting_line(setting: &Setting) -> String {
+    let (status, name) = (setting.status.name(), setting.setting);
+    let fix = if setting.fix.is_empty() { String::new() } else { format!("         -> {}\n", setting.fix) };
+    format!("{status:<8} {name}: {}\n{fix}", setting.text)
+}
+
+/// The exit code. Reports an error that has an exit code of `runner`.
+fn ended(ended: Result<u8, Ended>) -> Result<u8, Failure> {
+    match ended {
+        Ok(code) => Ok(code),
+        Err(Ended::Other(failure)) => Err(failure),
+        Err(Ended::Own(error)) => {
+            progress::say(&format!("error: {error}"));
+            Ok(if interrupt::requested() { 130 } else { error.code() })
+        }
+    }
+}
+
+/// Calls GitHub and prints the result, or in a dry run the requests.
+fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
+    let github = open(access)?;
+    finish(access.output, work(&github), || github.planned())
+}
+
+fn open(access: &Access) -> Result<Github, Error> {
+    let scope = access.scope()?;
+    let config = config(&access.api_url, access.credentials(&scope)?, access.output, access.max_wait);
+    Github::new(scope, config)
+}
+
+fn config(url: &str, credentials: Credentials, output: Output, max_wait: u64) -> Config {
+    if let Credentials::Token(token) = &credentials {
+        mask(token);
+    }
+    Config {
+        url: url.to_owned(),
+        credentials,
+        dry_run: output.dry_run,
+        patience: Duration::from_secs(max_wait),
+        pause: PAUSE,
+        on_secret: mask,
+    }
+}
+
+fn finish(output: Output, result: Result<Shown, Ended>, planned: impl FnOnce() -> Vec<Planned>) -> Result<u8, Ended> {
+    if output.dry_run && matches!(result, Ok(_) | Err(Ended::Own(Error::DryRun))) {
+        show_planned(output, &planned())?;
+        return Ok(0);
+    }
+    let shown = result?;
+    if output.json {
+        print_json(&shown.json)?
+    } else {
+        print(&shown.text)
+    }
+    Ok(shown.code)
+}
+
+fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Ended> {
+    progress::say("dry run: nothing was changed");
+    if output.json {
+        return Ok(print_json(&json!({ "requests": planned }))?);
+    }
+    for request in planned {
+        let sent = if request.sent { "  (sent, because it only reads)" } else { "" };
+        let mut text = format!("{} {}{sent}\n", request.method, request.url);
+        text.extend(request.headers.iter().map(|(name, value)| format!("  {name}: {value}\n")));
+        text.extend(request.body.iter().map(|body| format!("  {body}\n")));
+        print(&text);
+    }
+    Ok(())
+}
+
+/// Makes GitHub Actions replace the secret in the log of the current job.
+fn mask(secret: &Secret) {
+    for line in secret.expose().lines().filter(|line| !line.is_empty()) {
+        cli::github::command(&cli::github::mask(line));
+    }
+}
+
+/// The id of the runner group for a new runner. An error if pull requests from forks can reach the group.
+fn admitted_group(github: &Github, options: &ReachOptions) -> Result<u64, Error> {
+    let group = github.group(options.group.as_deref())?;
+    match Exposure::ask(github, group) {
+        Ok(exposure) => exposure.check(options.allow_any_workflow)?,
+        // A dry run without credentials can check nothing, and registers nothing.
+        Err(Error::DryRun) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(group)
+}
+
+/// The runner with this id or name. A name may look like a number, but ids come first.
+fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
+    if let Ok(id) = given.parse()
+        && let Some(runner) = github.runner(id)?
+    {
+        return Ok(runner);
+    }
+    let mut named = github.runners(Some(given))?;
+    match (named.pop(), named.is_empty()) {
+        (Some(runner), true) => Ok(runner),
+        (Some(_), false) => {
+            Err(Error::Config(format!("several runners are called {}: give the id", plain(given))).into())
+        }
+        (None, _) => {
+            let text = format!("{} has no runner {}: see `runner list`", github.scope(), plain(given));
+            Err(Error::Config(text).into())
+        }
+    }
+}
+
+fn names(catalogue: &Catalogue) -> ArchNames {
+    ArchNames::new(&catalogue.targets, &catalogue.runners)
+}
+
+fn shown(text: String, json: Value) -> Shown {
+    Shown { code: 0, text, json }
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Own(error)
+    }
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Other(failure)
+    }
+}
+
+impl From<targets::Invalid> for Ended {
+    fn from(invalid: targets::Invalid) -> Ended {
+        Ended::Other(invalid.into())
+    }
+}
+
+impl From<targets::Unknown> for Ended {
+    fn from(unknown: targets::Unknown) -> Ended {
+        Ended::Other(unknown.into())
+    }
+}
+
+/// Converts plain data to JSON. A failure would be a bug in the harness.
+fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
+    serde_json::to_value(data).map_err(|error| Ended::Other(Failure::from(anyhow::Error::from(error))))
+}

@@ -1,0 +1,152 @@
+//! `runner gc`: deletes leftovers of earlier runs, GitHub runners and cloud servers.
+
+use std::path::Path;
+
+use crate::gc::{self, Deletion, SERVER_RUNNER};
+use crate::github::{Github, Runner};
+use crate::{Error, Planned, plain};
+use cloud::Session;
+use cloud::compute::Compute;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+use sys::progress;
+use targets::Catalogue;
+
+use super::stop::Stop;
+use super::{Ended, clouds, finish, machines, open, shown, value};
+use crate::args::GcOptions;
+
+/// What was deleted, and what failed.
+#[derive(Default)]
+struct Cleaned {
+    runners: Vec<Deletion>,
+    servers: Vec<OfCloud>,
+    planned: Vec<Planned>,
+    /// The exit code of the first deletion that failed.
+    failed: Option<u8>,
+}
+
+#[derive(Serialize)]
+struct OfCloud {
+    cloud: String,
+    #[serde(flatten)]
+    server: Deletion,
+}
+
+/// A cloud with a session, and its servers that have our metadata.
+struct Opened {
+    name: String,
+    session: Session,
+    newest: cloud::Microversion,
+    servers: Vec<gc::Server>,
+}
+
+pub(super) fn run(data: &Path, home: Option<&Path>, options: &GcOptions) -> Result<u8, Ended> {
+    let catalogue = Catalogue::load(data)?;
+    let github = open(&options.access)?;
+    let mut cleaned = Cleaned::default();
+    let result = clean(&catalogue, home, options, &github, &mut cleaned);
+    let planned = std::mem::take(&mut cleaned.planned);
+    let shown = result.and_then(|count| {
+        let (runners, servers) = (cleaned.runners.len(), cleaned.servers.len());
+        progress::say(&format!("{runners} of {count} runners deleted, and {servers} servers"));
+        let json =
+            json!({ "deleted": value(&cleaned.runners)?, "servers": value(&cleaned.servers)?, "runners": count });
+        Ok(super::Shown { code: cleaned.failed.unwrap_or(0), ..shown(String::new(), json) })
+    });
+    finish(options.access.output, shown, || github.planned().into_iter().chain(planned).collect())
+}
+
+/// Returns the total number of runners.
+fn clean(
+    catalogue: &Catalogue,
+    home: Option<&Path>,
+    options: &GcOptions,
+    github: &Github,
+    cleaned: &mut Cleaned,
+) -> Result<usize, Ended> {
+    // List servers before runners: otherwise a server created in between would look like one without a runner.
+    let opened = opened(catalogue, home, options)?;
+    let runners = github.runners(None)?;
+    let now = Timestamp::now();
+    let dry_run = options.access.output.dry_run;
+    // Delete servers first: the decision about a server needs its runner.
+    for cloud in &opened {
+        let scope = github.scope().to_string();
+        let found = gc::servers(&cloud.servers, &runners, &scope, now, options.older);
+        delete_servers(cloud, &found, dry_run, cleaned)?;
+    }
+    delete_runners(github, &runners, options, now, cleaned)?;
+    Ok(runners.len())
+}
+
+fn delete_runners(
+    github: &Github,
+    runners: &[Runner],
+    options: &GcOptions,
+    now: Timestamp,
+    cleaned: &mut Cleaned,
+) -> Result<(), Ended> {
+    for deletion in gc::runners(runners, now, options.older) {
+        let Ok(id) = deletion.id.parse() else { continue };
+        match github.delete(id) {
+            // Continue, so that a dry run shows all requests.
+            Err(Error::DryRun) => {}
+            Err(error @ Error::Interrupted(_)) => return Err(error.into()),
+            Err(error) => {
+                progress::say(&format!("failed to delete runner {}: {error}", plain(&deletion.name)));
+                cleaned.failed.get_or_insert(error.code());
+            }
+            Ok(_) => {
+                progress::say(&format!("deleted runner {}: {}", plain(&deletion.name), deletion.why));
+                cleaned.runners.push(deletion);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &mut Cleaned) -> Result<(), Ended> {
+    let nova = Compute::open(&cloud.session, cloud.newest).map_err(Stop::from)?;
+    for deletion in found {
+        if dry_run {
+            let planned = nova.planned_delete(&deletion.id).map_err(Stop::from)?;
+            cleaned.planned.push(machines::planned(planned));
+            continue;
+        }
+        match nova.delete(&deletion.id) {
+            Err(fault) if fault.kind == cloud::Kind::Interrupted => return Err(Stop::from(fault).into()),
+            Err(fault) => {
+                progress::say(&format!("failed to delete server {}: {fault}", plain(&deletion.name)));
+                cleaned.failed.get_or_insert(Stop::from(fault).code());
+            }
+            Ok(_) => {
+                progress::say(&format!("deleted server {}: {}", plain(&deletion.name), deletion.why));
+                cleaned.servers.push(OfCloud { cloud: cloud.name.clone(), server: deletion.clone() });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn opened(catalogue: &Catalogue, home: Option<&Path>, options: &GcOptions) -> Result<Vec<Opened>, Stop> {
+    let all = clouds::reachable(catalogue, &options.cloud, home, options.provider.as_deref())?;
+    if all.is_empty() {
+        progress::say("no cloud is configured (--os-cloud, OS_AUTH_URL or clouds.yaml): servers are not checked");
+    }
+    let mut opened = Vec::new();
+    for (name, newest, access) in all {
+        let session = Session::open(access)?;
+        let found = Compute::open(&session, newest)?.list(SERVER_RUNNER)?;
+        let servers = found.into_iter().filter_map(known).collect();
+        opened.push(Opened { name, session, newest, servers });
+    }
+    Ok(opened)
+}
+
+/// `None` if the creation time is unknown: such a server must not count as old.
+fn known(server: cloud::compute::Server) -> Option<gc::Server> {
+    let cloud::compute::Server { id, name, created, metadata, .. } = server;
+    Some(gc::Server { id, name, created: created.parse().ok()?, metadata })
+}

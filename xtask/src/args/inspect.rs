@@ -1,0 +1,34 @@
+//! Options of `inspect`, which shows a live store.
+
+use clap::Args as ClapArgs;
+
+use super::cluster::cluster_name;
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask inspect                                   every key with its revisions
+  cargo xtask inspect /registry/configmaps/default/     the keys below a prefix
+  cargo xtask inspect configmaps/default/a              one value, decoded; the profile's prefix is added
+  cargo xtask inspect configmaps/default/a --hex        with the bytes next to the decoded fields
+  cargo xtask inspect --profile encrypted secrets/      another control plane of the same cluster")]
+pub(crate) struct InspectOptions {
+    /// Key to decode, or prefix whose keys to list; without a leading slash, it is relative to the profile's prefix
+    #[arg(value_name = "KEY|PREFIX")]
+    pub(crate) key: Option<String>,
+    /// Name given to `up`, or of a run that `ci --keep` left running
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+    /// Profile of the control plane [default: the only one, or `default`]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Read the store at this revision
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) revision: i64,
+    /// Show the bytes next to each field
+    #[arg(long)]
+    pub(crate) hex: bool,
+    /// Print JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
