@@ -32,7 +32,7 @@ pub(crate) use images::{
     FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
 };
 pub(crate) use inspect::InspectOptions;
-pub(crate) use internal::{SuperviseOptions, WayOutOptions};
+pub(crate) use internal::{HostForwardOptions, SuperviseOptions};
 pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
@@ -114,7 +114,7 @@ pub(crate) enum Command {
     Fuzz(FuzzOptions),
     /// Forward a connection from a guest to this machine; only QEMU runs this
     #[command(hide = true)]
-    WayOut(WayOutOptions),
+    HostForward(HostForwardOptions),
     /// Run a program, and end it together with all its descendants; only `runner up --local` runs this
     #[command(hide = true)]
     Supervise(SuperviseOptions),

@@ -87,7 +87,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
         Command::Report(options) => publish::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
-        Command::WayOut(options) => commands::way_out::run(&options),
+        Command::HostForward(options) => commands::host_forward::run(&options),
         Command::Supervise(options) => return commands::supervise::run(&options),
         Command::Rejudge(options) => commands::rejudge::run(&paths()?, &options),
     }?;

@@ -19,7 +19,7 @@ pub(crate) struct SuperviseOptions {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct WayOutOptions {
+pub(crate) struct HostForwardOptions {
     /// File with the port
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,

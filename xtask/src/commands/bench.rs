@@ -40,7 +40,7 @@ struct Row {
     value: f64,
     unit: &'static str,
     /// The baseline in the same unit, and its description.
-    floor: Option<f64>,
+    baseline: Option<f64>,
     floor_is: &'static str,
     /// Empty if the benchmark has no goal.
     goal: &'static str,
@@ -111,7 +111,7 @@ pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure
 fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
-        floors.push(by_hand(bench)?);
+        floors.push(baseline(bench)?);
         let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "bench")?;
         let topology = Topology { profiles: vec![bench.profile.clone()], node: None };
         let begin = Instant::now();
@@ -120,19 +120,19 @@ fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
         booted.end(None)?;
         discard(&run);
     }
-    let (value, floor) = (median(ours), median(floors));
+    let (value, baseline) = (median(ours), median(floors));
     Ok(Row {
         name: "ready".into(),
         value,
         unit: "s",
-        floor: Some(floor),
+        baseline: Some(baseline),
         floor_is: "the same commands from a shell script",
         goal: "at most 1.15 times the baseline",
-        met: Some(value <= 1.15 * floor),
+        met: Some(value <= 1.15 * baseline),
     })
 }
 
-fn by_hand(bench: &Bench<'_>) -> anyhow::Result<f64> {
+fn baseline(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "by-hand")?;
     let script = ::boot::script(bench.target, &bench.artifacts, bench.profile, &run)?;
     let file = run.write_private("start.sh", script.as_bytes())?;
@@ -145,7 +145,7 @@ fn by_hand(bench: &Bench<'_>) -> anyhow::Result<f64> {
         dir: None,
         env: Default::default(),
         log: log.clone(),
-        ledger: run.ledger(),
+        process_registry: run.process_registry(),
     })?;
     until(
         "the script's `ready`",
@@ -171,7 +171,7 @@ fn no_op_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
         name: "no-op-build".into(),
         value,
         unit: "s",
-        floor: Some(command_floor(bench)?),
+        baseline: Some(command_floor(bench)?),
         floor_is: "starting /bin/true",
         goal: "under 2 s",
         met: Some(value < 2.0),
@@ -186,7 +186,7 @@ fn start_up(bench: &Bench<'_>) -> anyhow::Result<Row> {
         name: "start-up".into(),
         value: value * 1000.0,
         unit: "ms",
-        floor: Some(command_floor(bench)? * 1000.0),
+        baseline: Some(command_floor(bench)? * 1000.0),
         floor_is: "starting /bin/true",
         goal: "under 100 ms",
         met: Some(value < 0.1),
@@ -218,7 +218,7 @@ fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
         name: "judge".into(),
         value,
         unit: "events/s",
-        floor: Some(per_second(median(floors))),
+        baseline: Some(per_second(median(floors))),
         floor_is: "reading every event once",
         goal: "over 1,000,000 events/s, all judges together",
         met: Some(value > 1e6),
@@ -233,15 +233,15 @@ fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
     let part = peak_of(EVENTS / PARTS)? - before;
     let value = peak_of(EVENTS)? - before;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let floor = part * PARTS as f64;
+    let baseline = part * PARTS as f64;
     Ok(Row {
         name: "judge-memory".into(),
         value,
         unit: "MiB",
-        floor: Some(floor),
+        baseline: Some(baseline),
         floor_is: "four times the peak with a quarter of the history",
         goal: "at most 1.1 times the baseline: linear",
-        met: Some(value <= 1.1 * floor),
+        met: Some(value <= 1.1 * baseline),
     })
 }
 
@@ -259,7 +259,7 @@ fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
         name: "ci".into(),
         value,
         unit: "s",
-        floor: None,
+        baseline: None,
         floor_is: "",
         goal: "under 60 s with all checks",
         met: Some(value < 60.0),
@@ -284,7 +284,7 @@ fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
         name: "cold-build".into(),
         value,
         unit: "s",
-        floor: None,
+        baseline: None,
         floor_is: "",
         goal: "under 120 s on 2 cores",
         met: Some(value < 120.0),
@@ -332,15 +332,15 @@ fn table(rows: &[Row]) -> String {
     let width = rows.iter().map(|row| row.name.len()).fold("benchmark".len(), usize::max);
     let mut text = format!("{:width$} {:>14} {:>14} {:>7}  goal\n", "benchmark", "median", "baseline", "ratio");
     for row in rows {
-        let floor = row.floor.map_or(String::new(), |floor| format!("{floor:.2} {}", row.unit));
-        let ratio = row.floor.map_or(String::new(), |floor| format!("{:.2}", row.value / floor));
+        let baseline = row.baseline.map_or(String::new(), |baseline| format!("{baseline:.2} {}", row.unit));
+        let ratio = row.baseline.map_or(String::new(), |baseline| format!("{:.2}", row.value / baseline));
         let value = format!("{:.2} {}", row.value, row.unit);
         let goal = match row.met {
             Some(met) => format!("{} ({})", row.goal, if met { "met" } else { "NOT MET" }),
             None => "none".into(),
         };
         let of = if row.floor_is.is_empty() { String::new() } else { format!("; baseline: {}", row.floor_is) };
-        text.push_str(&format!("{:width$} {value:>14} {floor:>14} {ratio:>7}  {goal}{of}\n", row.name));
+        text.push_str(&format!("{:width$} {value:>14} {baseline:>14} {ratio:>7}  {goal}{of}\n", row.name));
     }
     text
 }

@@ -15,7 +15,7 @@ use cli::{Failure, OrExit, Paths, paths, print, print_json};
 use model::Exit;
 use serde::Serialize;
 use sys::progress::Phase;
-use sys::{Scratch, hold, interrupt, progress, side_by_side};
+use sys::{Scratch, cache_lock, interrupt, progress, side_by_side};
 
 use crate::args::FuzzOptions;
 use engine::{Order, Outcome};
@@ -135,8 +135,8 @@ fn fuzz(paths: &Paths, folders: &Folders, chosen: &[&str], options: &FuzzOptions
         made.or_exit(Exit::Infrastructure)?;
     }
     // Protects them from `cache prune`.
-    hold::hold(&built);
-    hold::hold(&corpora);
+    cache_lock::shared(&built);
+    cache_lock::shared(&corpora);
     let program = program::instrumented(&built, options.cxx.as_deref()).or_exit(Exit::Build)?;
     let scratch = Scratch::create(&paths.cache, "fuzz").or_exit(Exit::Infrastructure)?;
     let processors = || std::thread::available_parallelism().map_or(1, usize::from);

@@ -8,6 +8,7 @@ pub(crate) mod ci;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod fuzz;
+pub(crate) mod host_forward;
 pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod kept;
@@ -21,7 +22,6 @@ pub(crate) mod supervise;
 pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;
-pub(crate) mod way_out;
 pub(crate) mod workflows;
 
 use std::collections::BTreeMap;

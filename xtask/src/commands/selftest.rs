@@ -153,7 +153,7 @@ fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
 impl Field<'_> {
     /// Drops mutants of the store if the components cannot reach a proxy for it.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
-        let reached = self.booted.way_out.is_some();
+        let reached = self.booted.host_forward.is_some();
         let (left, out): (Vec<&Mutant>, Vec<&Mutant>) =
             mutants.into_iter().partition(|mutant| reached || !matches!(mutant.means, Means::Store(_)));
         if !out.is_empty() {
@@ -244,10 +244,10 @@ impl Field<'_> {
             Means::Proxy(_) => return Ok(before),
             Means::Flags(flags) => flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             Means::Store(make) => {
-                let way_out =
-                    self.booted.way_out.as_ref().context("the components cannot reach a proxy for the store")?;
+                let host_forward =
+                    self.booted.host_forward.as_ref().context("the components cannot reach a proxy for the store")?;
                 let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
-                let url = format!("https://{}", way_out.open(proxy.port())?);
+                let url = format!("https://{}", host_forward.open(proxy.port())?);
                 owed.proxy = Some(proxy);
                 vec![("etcd-servers", url)]
             }

@@ -39,7 +39,7 @@ const LONGEST_LINE: u64 = 64 << 20;
 const LARGEST_FILE: u64 = 64 << 30;
 
 /// The place in which an agent runs.
-pub(crate) trait Ground: Send + Sync {
+pub(crate) trait AgentMachine: Send + Sync {
     /// For messages, for example "the guest".
     fn name(&self) -> &str;
     /// Why the place can no longer be trusted, as far as this is known without a request.
@@ -54,7 +54,7 @@ pub(crate) trait Ground: Send + Sync {
 
 /// The channel to an agent.
 pub(crate) struct Agent {
-    ground: Arc<dyn Ground>,
+    host: Arc<dyn AgentMachine>,
     to: Mutex<UnixStream>,
     shared: Arc<Shared>,
     next: AtomicI64,
@@ -83,7 +83,7 @@ struct Shared {
 impl Agent {
     /// Reads the channels until they are closed. The agent need not run yet: see [`Agent::has_greeted`].
     pub(crate) fn new(
-        ground: Arc<dyn Ground>,
+        host: Arc<dyn AgentMachine>,
         control: UnixStream,
         output: Option<UnixStream>,
     ) -> anyhow::Result<Agent> {
@@ -102,7 +102,7 @@ impl Agent {
                 shared.note_breach(read);
             });
         }
-        Ok(Agent { ground, to: Mutex::new(to), shared, next: AtomicI64::new(1) })
+        Ok(Agent { host, to: Mutex::new(to), shared, next: AtomicI64::new(1) })
     }
 
     /// Whether the agent has sent its hello.
@@ -117,10 +117,7 @@ impl Agent {
 
     fn loss(&self) -> Option<String> {
         let breach = || self.shared.breach.lock().unwrap_or_else(|e| e.into_inner()).clone();
-        self.ground
-            .first_failure()
-            .or_else(breach)
-            .or_else(|| if self.is_open() { None } else { self.ground.last_words() })
+        self.host.first_failure().or_else(breach).or_else(|| if self.is_open() { None } else { self.host.last_words() })
     }
 
     /// Sends a request and waits for its answer.
@@ -137,15 +134,15 @@ impl Agent {
         match answer["ended"].as_str() {
             Some("exit status: 0") => Ok((output, Duration::from_secs_f64(answer["seconds"].as_f64().unwrap_or(0.0)))),
             other => {
-                bail!("{} in {}: {}: {output}", path.display(), self.ground.name(), other.unwrap_or("it did not end"))
+                bail!("{} in {}: {}: {output}", path.display(), self.host.name(), other.unwrap_or("it did not end"))
             }
         }
     }
 
-    pub(crate) fn write(&self, there: &Path, mode: u32, content: &[u8]) -> anyhow::Result<()> {
-        let request = json!({ "do": "write", "path": there, "mode": mode, "data": STANDARD.encode(content) });
+    pub(crate) fn write(&self, guest_path: &Path, mode: u32, content: &[u8]) -> anyhow::Result<()> {
+        let request = json!({ "do": "write", "path": guest_path, "mode": mode, "data": STANDARD.encode(content) });
         self.ask(request, ANSWER)
-            .with_context(|| format!("failed to write {} in {}", there.display(), self.ground.name()))?;
+            .with_context(|| format!("failed to write {} in {}", guest_path.display(), self.host.name()))?;
         Ok(())
     }
 
@@ -154,7 +151,7 @@ impl Agent {
     }
 
     fn answer(&self, mut request: Value, limit: Duration, on_interrupt: OnInterrupt) -> anyhow::Result<Answer> {
-        let place = self.ground.name();
+        let place = self.host.name();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let what = request["do"].as_str().unwrap_or_default().to_owned();
         request["id"] = id.into();
@@ -226,13 +223,14 @@ impl Host for AgentHost {
         Ok(self.0.measure(&Program { args, ..program.clone() })?.0)
     }
 
-    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
-        let failed =
-            || format!("failed to copy {} from {} to {}", there.display(), self.0.ground.name(), here.display());
-        let file = File::create(here).with_context(failed)?;
+    fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()> {
+        let failed = || {
+            format!("failed to copy {} from {} to {}", guest_path.display(), self.0.host.name(), host_path.display())
+        };
+        let file = File::create(host_path).with_context(failed)?;
         let mut offset = 0;
         loop {
-            let request = json!({ "do": "read", "path": there, "offset": offset, "length": CHUNK });
+            let request = json!({ "do": "read", "path": guest_path, "offset": offset, "length": CHUNK });
             let Answer { line, bytes } = self.0.answer(request, ANSWER, OnInterrupt::Continue).with_context(failed)?;
             let number = |name: &str| line[name].as_u64().ok_or_else(|| anyhow!("the answer has no `{name}`: {line}"));
             let (size, begin) = (number("size").with_context(failed)?, number("offset").with_context(failed)?);
@@ -253,22 +251,22 @@ impl Host for AgentHost {
         }
     }
 
-    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
-        self.0.write(there, 0o600, content)
+    fn write(&self, guest_path: &Path, content: &[u8]) -> anyhow::Result<()> {
+        self.0.write(guest_path, 0o600, content)
     }
 
     fn first_failure(&self) -> Option<String> {
-        self.0.ground.first_failure()
+        self.0.host.first_failure()
     }
 
     fn end(&self) {
-        self.0.ground.end();
+        self.0.host.end();
     }
 }
 
 impl AgentHost {
     fn process(&self, program: &Program, answer: &Value) -> anyhow::Result<Box<dyn Running>> {
-        let (name, place) = (program.name.clone(), self.0.ground.name());
+        let (name, place) = (program.name.clone(), self.0.host.name());
         let pid = answer["pid"].as_i64().ok_or_else(|| anyhow!("{place} did not report the process ID of {name}"))?;
         Ok(Box::new(Process { agent: Arc::clone(&self.0), name, pid }))
     }
@@ -285,7 +283,7 @@ impl Running for Process {
     fn ended(&mut self) -> Option<String> {
         let ended = self.agent.shared.ended.lock().unwrap_or_else(|e| e.into_inner());
         let status = ended.get(&(self.name.clone(), self.pid)).cloned();
-        status.or_else(|| Some(format!("{} is lost: {}", self.agent.ground.name(), self.agent.loss()?)))
+        status.or_else(|| Some(format!("{} is lost: {}", self.agent.host.name(), self.agent.loss()?)))
     }
 
     fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
@@ -416,7 +414,7 @@ mod tests {
 
     struct Guest;
 
-    impl Ground for Guest {
+    impl AgentMachine for Guest {
         fn name(&self) -> &str {
             "the guest"
         }

@@ -12,12 +12,12 @@ use rustix::process::Signal;
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::interrupt;
 
-use crate::beside::Beside;
+use crate::auxiliary::Auxiliary;
 use crate::component::{Component, LAST};
 use crate::host::{Host, Program, replace};
 use crate::plan::{ControlPlane, Root};
 use crate::qemu::Snapshots;
-use crate::{flags, members, plan};
+use crate::{component_names, flags, plan};
 
 /// A memory snapshot that was saved: its size on disk, and how long the guest was stopped for it.
 #[derive(Clone, Copy, Debug)]
@@ -34,26 +34,26 @@ pub struct Booted {
     /// The memory snapshot that this boot saved.
     pub saved: Option<Saved>,
     /// How its components reach a loopback port of this machine, if they can.
-    pub way_out: Option<WayOut>,
-    power: Arc<dyn Power>,
+    pub host_forward: Option<HostForward>,
+    owner: Arc<dyn ClusterOwner>,
 }
 
 /// The way from the components to this machine.
 #[derive(Clone, Debug)]
-pub enum WayOut {
+pub enum HostForward {
     /// The components run on this machine.
     Here,
     /// A guest has one address for this machine. Connections to it go to the port that the file contains.
     Address { address: String, file: PathBuf },
 }
 
-impl WayOut {
+impl HostForward {
     /// Forwards to a loopback port of this machine, instead of an earlier one. Returns the `HOST:PORT` that the
     /// components use for it.
     pub fn open(&self, port: u16) -> anyhow::Result<String> {
         match self {
-            WayOut::Here => Ok(format!("127.0.0.1:{port}")),
-            WayOut::Address { address, file } => {
+            HostForward::Here => Ok(format!("127.0.0.1:{port}")),
+            HostForward::Address { address, file } => {
                 replace(file, port.to_string().as_bytes())?;
                 Ok(address.clone())
             }
@@ -62,7 +62,7 @@ impl WayOut {
 }
 
 /// Operations that only the code which booted a cluster can do.
-pub(crate) trait Power: Send + Sync {
+pub(crate) trait ClusterOwner: Send + Sync {
     /// See [`Booted::wake_all`].
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()>;
     /// See [`Booted::end`].
@@ -83,24 +83,24 @@ impl Booted {
         Booted::of(Cluster { info, control: Some(control) }, artifacts, processes)
     }
 
-    pub(crate) fn of(cluster: Cluster, artifacts: &Artifacts, power: Arc<dyn Power>) -> Booted {
+    pub(crate) fn of(cluster: Cluster, artifacts: &Artifacts, owner: Arc<dyn ClusterOwner>) -> Booted {
         let versions = artifacts.by_component.values().map(|a| (a.component.clone(), a.version.clone())).collect();
-        Booted { cluster, versions, saved: None, way_out: None, power }
+        Booted { cluster, versions, saved: None, host_forward: None, owner }
     }
 
     /// Resumes all control planes, for a cluster that people use.
     pub fn wake_all(&self) -> anyhow::Result<()> {
-        self.power.wake_all(&self.cluster.info.profiles.keys().collect::<Vec<_>>())
+        self.owner.wake_all(&self.cluster.info.profiles.keys().collect::<Vec<_>>())
     }
 
     /// Ends everything. With `evidence`, it first stops the components in order, and copies every store's database file
     /// into that folder while no process writes to it.
     pub fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
-        self.power.end(evidence)
+        self.owner.end(evidence)
     }
 }
 
-impl Power for Processes {
+impl ClusterOwner for Processes {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
         sys::side_by_side(profiles, plan::MAX_ACTIVE, |name| Ok(self.resume(name)?))?;
         Ok(())
@@ -183,7 +183,7 @@ struct Place {
     host: Arc<dyn Host>,
     /// Its private folder.
     folder: Root,
-    beside: Beside,
+    auxiliary: Auxiliary,
     /// Names of the stores, and where each stores its data.
     data: Vec<(String, PathBuf)>,
 }
@@ -202,9 +202,9 @@ impl Processes {
     ) -> Processes {
         let mut components = BTreeMap::new();
         let mut places = BTreeMap::new();
-        for ControlPlane { info: profile, there, components: these, beside, data, host } in planes {
-            let folder = Root { here: profile.dir.clone(), there };
-            places.insert(profile.name.clone(), Place { host, folder, beside, data });
+        for ControlPlane { info: profile, guest_path, components: these, auxiliary, data, host } in planes {
+            let folder = Root { host_path: profile.dir.clone(), guest_path: guest_path };
+            places.insert(profile.name.clone(), Place { host, folder, auxiliary, data });
             components.extend(these.into_iter().map(|component| (component.name.clone(), component)));
             info.profiles.insert(profile.name.clone(), profile);
         }
@@ -282,24 +282,24 @@ impl Processes {
     fn filled(&self, component: &str, action: &Action) -> anyhow::Result<Action> {
         let Action::Restart { flags } = action else { return Ok(action.clone()) };
         let profile = component.split('/').next().unwrap_or_default();
-        let here = members::short(component) == members::NATIVE;
-        let filled = flags.iter().map(|(name, value)| Ok((name.clone(), self.fill(profile, value, here)?)));
+        let on_host = component_names::short(component) == component_names::NATIVE;
+        let filled = flags.iter().map(|(name, value)| Ok((name.clone(), self.fill(profile, value, on_host)?)));
         Ok(Action::Restart { flags: filled.collect::<anyhow::Result<_>>()? })
     }
 
-    /// Fills placeholders with paths of this machine (`here`) or of the place where the components run.
-    fn fill(&self, profile: &str, text: &str, here: bool) -> anyhow::Result<String> {
-        let Some(Place { folder, beside, .. }) = self.places.get(profile) else { return Ok(text.to_owned()) };
-        let folder = if here { &folder.here } else { &folder.there };
-        flags::fill(text, folder, &beside.servers)
+    /// Fills placeholders with paths of this machine (`on_host`) or of the place where the components run.
+    fn fill(&self, profile: &str, text: &str, on_host: bool) -> anyhow::Result<String> {
+        let Some(Place { folder, auxiliary, .. }) = self.places.get(profile) else { return Ok(text.to_owned()) };
+        let folder = if on_host { &folder.host_path } else { &folder.guest_path };
+        flags::fill(text, folder, &auxiliary.servers)
     }
 
     /// The tool, the place where it runs, and whether that is this machine.
     fn tool(&self, profile: &str, tool: &str) -> Option<(&Program, &dyn Host, bool)> {
-        let Place { host, beside, .. } = self.places.get(profile)?;
+        let Place { host, auxiliary, .. } = self.places.get(profile)?;
         match tool.strip_prefix(NATIVE_TOOL) {
-            None => Some((beside.tools.get(tool)?, &**host, false)),
-            Some(tool) => beside.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
+            None => Some((auxiliary.tools.get(tool)?, &**host, false)),
+            Some(tool) => auxiliary.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
         }
     }
 }
@@ -347,30 +347,30 @@ impl Control for Processes {
 
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
         let place = self.places.get(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
-        let (here, there) = (place.folder.here.join(file), place.folder.there.join(file));
-        let written = place.host.write(&there, content).and_then(|()| match here == there {
+        let (host_path, guest_path) = (place.folder.host_path.join(file), place.folder.guest_path.join(file));
+        let written = place.host.write(&guest_path, content).and_then(|()| match host_path == guest_path {
             true => Ok(()),
             // The guest's path may be the same file under another name.
-            false => replace(&here, content),
+            false => replace(&host_path, content),
         });
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
     }
 
     fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
         let found = self.tool(profile, tool);
-        let (program, host, here) =
+        let (program, host, on_host) =
             found.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
-        let filled = args.iter().map(|arg| self.fill(profile, arg, here)).collect::<anyhow::Result<Vec<String>>>();
+        let filled = args.iter().map(|arg| self.fill(profile, arg, on_host)).collect::<anyhow::Result<Vec<String>>>();
         let ran = filled.and_then(|args| host.run(program, args));
         ran.map_err(|error| ControlError(format!("{tool} {}: {error:#}", args.join(" "))))
     }
 
     fn spare(&self, profile: &str) -> Option<StoreInfo> {
-        self.places.get(profile)?.beside.spare.clone()
+        self.places.get(profile)?.auxiliary.spare.clone()
     }
 
     fn native(&self, profile: &str) -> Option<StoreInfo> {
-        Some(self.places.get(profile)?.beside.native.as_ref()?.store.clone())
+        Some(self.places.get(profile)?.auxiliary.native.as_ref()?.store.clone())
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {

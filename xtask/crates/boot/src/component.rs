@@ -14,8 +14,8 @@ use rustix::process::Signal;
 use sys::daemon::tail;
 use sys::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 
+use crate::component_names::CONTROLLER_MANAGER;
 use crate::host::{Host, Program, Running};
-use crate::members::CONTROLLER_MANAGER;
 
 /// How often the wait checks for an answer of the readiness probe; a probe itself takes a few milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(15);

@@ -32,9 +32,9 @@ pub(crate) trait Host: Send + Sync {
     /// Runs a program to completion and returns its output. The program must end well within three minutes.
     fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String>;
     /// Copies a file from the place to this machine.
-    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()>;
+    fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()>;
     /// Writes a file in the place atomically, with mode 0600.
-    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()>;
+    fn write(&self, guest_path: &Path, content: &[u8]) -> anyhow::Result<()>;
     /// Why the place itself can no longer be trusted, if so.
     fn first_failure(&self) -> Option<String>;
     /// Ends the place with everything in it, at once. A no-op for this machine.
@@ -56,14 +56,15 @@ pub(crate) trait Running: Send {
 /// This machine.
 pub(crate) struct Local {
     /// The file that records processes for the sweep of a later run.
-    pub(crate) ledger: PathBuf,
+    pub(crate) process_registry: PathBuf,
 }
 
 impl Host for Local {
     fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>> {
         let Program { name, path, args, env, log } = program.clone();
         let args = args.into_iter().chain(flags).collect();
-        let spec = Spec { name, program: path, args, env, dir: None, log, ledger: self.ledger.clone() };
+        let spec =
+            Spec { name, program: path, args, env, dir: None, log, process_registry: self.process_registry.clone() };
         Ok(Box::new(Daemon::start(spec)?))
     }
 
@@ -78,14 +79,14 @@ impl Host for Local {
         Ok(output.stdout + &output.stderr)
     }
 
-    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
-        let copied = std::fs::copy(there, here);
-        copied.with_context(|| format!("failed to copy {} to {}", there.display(), here.display()))?;
+    fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()> {
+        let copied = std::fs::copy(guest_path, host_path);
+        copied.with_context(|| format!("failed to copy {} to {}", guest_path.display(), host_path.display()))?;
         Ok(())
     }
 
-    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
-        replace(there, content)
+    fn write(&self, guest_path: &Path, content: &[u8]) -> anyhow::Result<()> {
+        replace(guest_path, content)
     }
 
     fn first_failure(&self) -> Option<String> {

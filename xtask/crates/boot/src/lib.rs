@@ -4,9 +4,10 @@
 //! on the cluster and from which sources to build its components.
 
 mod agent;
-mod beside;
+mod auxiliary;
 mod booted;
 mod component;
+mod component_names;
 mod execution;
 pub mod existing;
 mod flags;
@@ -15,7 +16,6 @@ pub mod fuzzing;
 mod host;
 pub mod kind;
 mod kubeconfig;
-mod members;
 mod node;
 mod pki;
 mod plan;
@@ -23,9 +23,9 @@ mod process;
 pub mod qemu;
 
 pub use agent::INIT;
-pub use booted::{Booted, Saved, WayOut};
+pub use booted::{Booted, HostForward, Saved};
+pub use component_names::CONTROLLER_MANAGER;
 pub use execution::user_emulator;
-pub use members::CONTROLLER_MANAGER;
 pub use node::NodeRequest;
 pub use process::{Ports, script, up, up_on};
 

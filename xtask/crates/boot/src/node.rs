@@ -22,7 +22,7 @@ use crate::flags::{self, url};
 use crate::host::{Host, Program};
 use crate::kubeconfig;
 use crate::pki::Pki;
-use crate::plan::{Door, Plan, Root};
+use crate::plan::{Plan, PortMapping, Root};
 
 /// The address of a guest in QEMU's user network.
 pub(crate) const ADDRESS: &str = "10.0.2.15";
@@ -99,32 +99,32 @@ impl Plan<'_> {
         root: &Root,
         pki: &Pki,
         apiserver: &mut Component,
-        door: Door,
+        door: PortMapping,
     ) -> anyhow::Result<NodeDraft> {
         let node = &request.node;
         let values = self.values(request, root, pki)?;
-        let fill = |text: &str| flags::fill(&filled(text, &values), &root.there, &BTreeMap::new());
+        let fill = |text: &str| flags::fill(&filled(text, &values), &root.guest_path, &BTreeMap::new());
         let changes = node.apiserver.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
         flags::change(&mut apiserver.flags, &changes.collect::<anyhow::Result<_>>()?);
         for (name, text) in &node.files {
-            let file = root.here.join(name);
+            let file = root.host_path.join(name);
             if !file.exists() {
                 write_private_file(&file, fill(text)?.as_bytes())?;
             }
         }
         for identity in node.identities.iter().filter(|identity| !identity.own_ca) {
-            let file = root.here.join(format!("{}.kubeconfig", identity.name));
+            let file = root.host_path.join(format!("{}.kubeconfig", identity.name));
             if !file.exists() {
                 let tls = self.pki.identity(&identity.name);
                 write_private_file(&file, kubeconfig::render(&url(door.inside), &tls)?.as_bytes())?;
             }
         }
-        let mut draft = NodeDraft::default();
+        let mut planned = NodeDraft::default();
         let mut steps = Vec::new();
         for process in &node.processes {
             let name = name(node, process);
             let flags = process.flags.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
-            let port = (self.place.doors)(&name)?.outside;
+            let port = (self.place.port_mappings)(&name)?.outside;
             let (scheme, path) =
                 process.ready.split_once(' ').ok_or_else(|| anyhow!("`{}` is not SCHEME PATH", process.ready))?;
             let ready = format!("{scheme}://127.0.0.1:{port}{path}");
@@ -134,7 +134,7 @@ impl Plan<'_> {
             for (n, words) in process.then.iter().enumerate() {
                 steps.push(self.step(format!("{name}-{}", n + 1), words)?);
             }
-            if process.early { draft.early.push(component) } else { draft.late.push(component) }
+            if process.early { planned.early.push(component) } else { planned.late.push(component) }
         }
         let objects = node.objects.iter().map(|object| {
             let text = filled(&object.object.to_string(), &values);
@@ -147,16 +147,16 @@ impl Plan<'_> {
             ready: node.ready.clone(),
             limit: self.scaled(CONVERGED),
         };
-        draft.once = Some(Once { host: self.place.host.clone(), prepare: self.shell(node), steps, objects });
-        Ok(draft)
+        planned.once = Some(Once { host: self.place.host.clone(), prepare: self.shell(node), steps, objects });
+        Ok(planned)
     }
 
     /// The values of the placeholders.
     fn values(&self, request: &NodeRequest, root: &Root, pki: &Pki) -> anyhow::Result<BTreeMap<String, String>> {
-        let folder = pki.ca.parent().unwrap_or(&root.there).display().to_string();
+        let folder = pki.ca.parent().unwrap_or(&root.guest_path).display().to_string();
         let mut values = BTreeMap::from([("address".to_owned(), ADDRESS.to_owned()), ("pki".to_owned(), folder)]);
         for process in &request.node.processes {
-            let inside = (self.place.doors)(&name(&request.node, process))?.inside;
+            let inside = (self.place.port_mappings)(&name(&request.node, process))?.inside;
             values.insert(format!("port.{}", process.name), inside.to_string());
         }
         values.extend(request.images.iter().map(|(name, reference)| (format!("image.{name}"), reference.clone())));

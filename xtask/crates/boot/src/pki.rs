@@ -136,18 +136,18 @@ impl Pki {
     /// The same files with the paths that the components use.
     pub(crate) fn seen_from(&self, root: &Root) -> Pki {
         let files = |files: &TlsFiles| TlsFiles {
-            ca: root.there(&files.ca),
-            cert: root.there(&files.cert),
-            key: root.there(&files.key),
+            ca: root.in_guest(&files.ca),
+            cert: root.in_guest(&files.cert),
+            key: root.in_guest(&files.key),
         };
         Pki {
-            ca: root.there(&self.ca),
+            ca: root.in_guest(&self.ca),
             server: files(&self.server),
             admin: files(&self.admin),
-            token: root.there(&self.token),
-            tokens: root.there(&self.tokens),
-            service_account_key: root.there(&self.service_account_key),
-            service_account_pub: root.there(&self.service_account_pub),
+            token: root.in_guest(&self.token),
+            tokens: root.in_guest(&self.tokens),
+            service_account_key: root.in_guest(&self.service_account_key),
+            service_account_pub: root.in_guest(&self.service_account_pub),
         }
     }
 }

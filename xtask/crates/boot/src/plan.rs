@@ -18,12 +18,12 @@ use sys::deadline::OnInterrupt;
 use sys::run_dir::write_private_file;
 use tls::Alpn;
 
-use crate::beside::Beside;
+use crate::auxiliary::Auxiliary;
 use crate::component::{Component, Ready, Times};
+use crate::component_names;
 use crate::flags::{self, Flags, Member, StorePorts, url};
 use crate::host::{Host, Program};
 use crate::kubeconfig;
-use crate::members;
 use crate::node::{NodeDraft, NodeRequest, Once};
 use crate::pki::Pki;
 
@@ -45,7 +45,7 @@ pub(crate) struct Place<'a> {
     pub(crate) listen: &'static str,
     pub(crate) root: Root,
     /// Returns the port of a listener by its name.
-    pub(crate) doors: &'a (dyn Fn(&str) -> anyhow::Result<Door> + Sync),
+    pub(crate) port_mappings: &'a (dyn Fn(&str) -> anyhow::Result<PortMapping> + Sync),
     /// Returns the program and leading arguments that run a component in that place.
     pub(crate) command: &'a (dyn Fn(&Artifact) -> (PathBuf, Vec<String>) + Sync),
     /// How many components start at the same time: a start is pure CPU work, and too many in parallel only make each
@@ -56,13 +56,13 @@ pub(crate) struct Place<'a> {
 /// The run's private folder: its path on this machine, and the path that the components see.
 #[derive(Clone, Debug)]
 pub(crate) struct Root {
-    pub(crate) here: PathBuf,
-    pub(crate) there: PathBuf,
+    pub(crate) host_path: PathBuf,
+    pub(crate) guest_path: PathBuf,
 }
 
 /// A port as the component sees it (`inside`), and as this machine reaches it (`outside`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Door {
+pub(crate) struct PortMapping {
     pub(crate) inside: u16,
     pub(crate) outside: u16,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Plan<'a> {
 }
 
 /// A planned control plane that is ready to start.
-pub(crate) struct Draft {
+pub(crate) struct PlannedControlPlane {
     pub(crate) stores: Vec<Component>,
     pub(crate) plugins: Vec<Component>,
     pub(crate) apiserver: Component,
@@ -89,10 +89,10 @@ pub(crate) struct Draft {
     /// Components that checks start when they need them.
     pub(crate) on_demand: Vec<Component>,
     pub(crate) node: Option<NodeDraft>,
-    pub(crate) beside: Beside,
+    pub(crate) auxiliary: Auxiliary,
     pub(crate) info: ProfileInfo,
     /// The profile's private folder as the components see it.
-    pub(crate) there: PathBuf,
+    pub(crate) guest_path: PathBuf,
     /// `PROFILE.STORE` to the store's data file, as the components see it.
     pub(crate) data: Vec<(String, PathBuf)>,
     pub(crate) host: Arc<dyn Host>,
@@ -113,9 +113,9 @@ struct Stores {
 pub(crate) struct ControlPlane {
     pub(crate) info: ProfileInfo,
     /// The profile's private folder as the components see it.
-    pub(crate) there: PathBuf,
+    pub(crate) guest_path: PathBuf,
     pub(crate) components: Vec<Component>,
-    pub(crate) beside: Beside,
+    pub(crate) auxiliary: Auxiliary,
     pub(crate) data: Vec<(String, PathBuf)>,
     pub(crate) host: Arc<dyn Host>,
 }
@@ -150,17 +150,28 @@ pub(crate) fn resume<'a>(components: impl Iterator<Item = &'a mut Component>) ->
 
 impl Root {
     /// The path under which the components see a path of this machine.
-    pub(crate) fn there(&self, path: &Path) -> PathBuf {
-        path.strip_prefix(&self.here).map_or_else(|_| path.to_owned(), |rest| self.there.join(rest))
+    pub(crate) fn in_guest(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.host_path).map_or_else(|_| path.to_owned(), |rest| self.guest_path.join(rest))
     }
 }
 
-impl Draft {
+impl PlannedControlPlane {
     /// Starts the components, and suspends them when they are ready if `resting`. Adds each launched component to
     /// `started`, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
-            self;
+        let PlannedControlPlane {
+            stores,
+            plugins,
+            apiserver,
+            more_apiservers,
+            on_demand,
+            node,
+            auxiliary,
+            info,
+            guest_path,
+            data,
+            host,
+        } = self;
         let NodeDraft { early, late, once } = node.unwrap_or_default();
         once.iter().try_for_each(Once::prepare)?;
         for mut first in stores.into_iter().chain(plugins).chain(early) {
@@ -194,13 +205,24 @@ impl Draft {
             suspend(started.iter_mut())?;
         }
         started.extend(on_demand);
-        Ok(ControlPlane { info, there, components: std::mem::take(started), beside, data, host })
+        Ok(ControlPlane { info, guest_path, components: std::mem::take(started), auxiliary, data, host })
     }
 
     /// Takes over components that already run.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host } =
-            self;
+        let PlannedControlPlane {
+            stores,
+            plugins,
+            apiserver,
+            more_apiservers,
+            on_demand,
+            node,
+            auxiliary,
+            info,
+            guest_path,
+            data,
+            host,
+        } = self;
         let NodeDraft { early, late, .. } = node.unwrap_or_default();
         let mut components = stores;
         components.extend(plugins);
@@ -210,30 +232,30 @@ impl Draft {
         components.extend(late);
         components.iter_mut().try_for_each(Component::adopt)?;
         components.extend(on_demand);
-        Ok(ControlPlane { info, there, components, beside, data, host })
+        Ok(ControlPlane { info, guest_path, components, auxiliary, data, host })
     }
 }
 
 impl Plan<'_> {
     /// Plans everything of a profile except its processes: ports, folders, files, flags. Keeps existing files.
-    pub(crate) fn draft(&self, profile: &Profile, attempt: usize) -> anyhow::Result<Draft> {
+    pub(crate) fn control_plane(&self, profile: &Profile, attempt: usize) -> anyhow::Result<PlannedControlPlane> {
         let place = &self.place;
         let dir = self.run.private_dir(&format!("{}/{attempt}", profile.name))?;
         let pki = self.pki.seen_from(&place.root);
         let Stores { components: stores, mut servers, endpoints, data } = self.stores(profile, attempt, &pki)?;
-        let there = place.root.there(&dir);
+        let guest_path = place.root.in_guest(&dir);
         for (name, text) in &profile.files {
             let file = dir.join(name);
             if !file.exists() {
-                write_private_file(&file, flags::fill(text, &there, &servers)?.as_bytes())?;
+                write_private_file(&file, flags::fill(text, &guest_path, &servers)?.as_bytes())?;
             }
         }
         let mut plugins = Vec::new();
         let mut relays = BTreeMap::new();
         for plugin in &profile.plugins {
             let name = format!("{}/{}", profile.name, plugin.name);
-            let door = (place.doors)(&name)?;
-            let flags = flags::plugin(plugin, &there, door.inside, place.listen, &servers, &pki)?;
+            let door = (place.port_mappings)(&name)?;
+            let flags = flags::plugin(plugin, &guest_path, door.inside, place.listen, &servers, &pki)?;
             let component = self.component(name, &plugin.component, flags, format!("{}/readyz", url(door.outside)))?;
             let relayed = profile.stores.iter().find(|store| plugin.relays.as_ref() == Some(&store.name));
             plugins.push(match relayed {
@@ -246,32 +268,45 @@ impl Plan<'_> {
         }
         servers.extend(relays);
         let mut on_demand = Vec::new();
-        let beside = self.beside(profile, &dir, servers.clone(), &mut on_demand)?;
-        let mut doors = Vec::new();
+        let auxiliary = self.auxiliary(profile, &dir, servers.clone(), &mut on_demand)?;
+        let mut port_mappings = Vec::new();
         let mut apiservers = Vec::new();
-        for name in members::apiservers(profile) {
-            let door = (place.doors)(&name)?;
-            let flags = flags::apiserver(profile, &there, (door.inside, place.listen), place.factor, &servers, &pki)?;
+        for name in component_names::apiservers(profile) {
+            let door = (place.port_mappings)(&name)?;
+            let flags =
+                flags::apiserver(profile, &guest_path, (door.inside, place.listen), place.factor, &servers, &pki)?;
             apiservers.push(self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?);
-            doors.push(door);
+            port_mappings.push(door);
         }
-        if let (Some(name), Some(apiserver)) = (members::controllers(profile), doors.first()) {
+        if let (Some(name), Some(apiserver)) = (component_names::controllers(profile), port_mappings.first()) {
             on_demand.push(self.controllers(name, profile, &dir, apiserver.inside, &pki)?);
         }
-        let node = match (self.node, apiservers.first_mut(), doors.first()) {
+        let node = match (self.node, apiservers.first_mut(), port_mappings.first()) {
             (Some(request), Some(apiserver), Some(door)) if request.node.profile == profile.name => {
-                let root = Root { here: dir.clone(), there: there.clone() };
+                let root = Root { host_path: dir.clone(), guest_path: guest_path.clone() };
                 Some(self.node(request, &root, &pki, apiserver, *door)?)
             }
             _ => None,
         };
-        let doors: Vec<u16> = doors.into_iter().map(|door| door.outside).collect();
+        let port_mappings: Vec<u16> = port_mappings.into_iter().map(|door| door.outside).collect();
         let more_apiservers = apiservers.split_off(1);
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
-        let info = self.info(profile, &dir, &doors, &endpoints, &apiserver.flags)?;
+        let info = self.info(profile, &dir, &port_mappings, &endpoints, &apiserver.flags)?;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
         let host = place.host.clone();
-        Ok(Draft { stores, plugins, apiserver, more_apiservers, on_demand, node, beside, info, there, data, host })
+        Ok(PlannedControlPlane {
+            stores,
+            plugins,
+            apiserver,
+            more_apiservers,
+            on_demand,
+            node,
+            auxiliary,
+            info,
+            guest_path,
+            data,
+            host,
+        })
     }
 
     /// A kube-controller-manager for the apiserver on this port in that place.
@@ -283,14 +318,14 @@ impl Plan<'_> {
         apiserver: u16,
         pki: &Pki,
     ) -> anyhow::Result<Component> {
-        let door = (self.place.doors)(&name)?;
+        let door = (self.place.port_mappings)(&name)?;
         let kubeconfig = dir.join("controllers.kubeconfig");
         if !kubeconfig.exists() {
             write_private_file(&kubeconfig, kubeconfig::render(&url(apiserver), &self.pki.admin)?.as_bytes())?;
         }
-        let kubeconfig = self.place.root.there(&kubeconfig);
+        let kubeconfig = self.place.root.in_guest(&kubeconfig);
         let flags = flags::controllers(profile, &kubeconfig, door.inside, self.place.listen, pki);
-        self.component(name, members::CONTROLLER_MANAGER, flags, format!("{}/healthz", url(door.outside)))
+        self.component(name, component_names::CONTROLLER_MANAGER, flags, format!("{}/healthz", url(door.outside)))
     }
 
     /// All members of all stores: ports, folders, flags.
@@ -298,24 +333,26 @@ impl Plan<'_> {
         let place = &self.place;
         let mut stores = Stores::default();
         for store in &profile.stores {
-            let there = place.root.there(&self.run.private_dir(&format!("{}/{attempt}", profile.name))?);
+            let guest_path = place.root.in_guest(&self.run.private_dir(&format!("{}/{attempt}", profile.name))?);
             let mut all = Vec::new();
             let (mut inside, mut outside) = (Vec::new(), Vec::new());
-            for name in members::stores(profile, store) {
-                let client = (place.doors)(&name)?;
-                let peer = (place.doors)(&format!("{name}/peer"))?.inside;
-                all.push((members::short(&name).to_owned(), StorePorts { client: client.inside, peer }));
+            for name in component_names::stores(profile, store) {
+                let client = (place.port_mappings)(&name)?;
+                let peer = (place.port_mappings)(&format!("{name}/peer"))?.inside;
+                all.push((component_names::short(&name).to_owned(), StorePorts { client: client.inside, peer }));
                 inside.push(url(client.inside));
                 outside.push(client.outside);
             }
-            for ((name, (short, ports)), port) in members::stores(profile, store).into_iter().zip(&all).zip(&outside) {
+            for ((name, (short, ports)), port) in
+                component_names::stores(profile, store).into_iter().zip(&all).zip(&outside)
+            {
                 let folder = self.run.private_dir(&format!("{}/{attempt}/{short}", profile.name))?;
-                let folder = place.root.there(&folder);
+                let folder = place.root.in_guest(&folder);
                 let member = Member::new(short, &all, place.factor);
                 let flags = flags::store(store, &member, &folder, ports, place.listen, pki);
                 let file = store.kind.data_file().map(|file| folder.join(file));
                 stores.data.extend(file.map(|file| (format!("{}.{short}", profile.name), file)));
-                stores.components.push(self.store(name, store, flags, *port, &there)?);
+                stores.components.push(self.store(name, store, flags, *port, &guest_path)?);
             }
             stores.servers.insert(store.name.clone(), inside.join(","));
             stores.endpoints.insert(store.name.clone(), outside.into_iter().map(url).collect());
@@ -329,24 +366,24 @@ impl Plan<'_> {
         store: &ProfileStore,
         flags: Flags,
         port: u16,
-        there: &Path,
+        guest_path: &Path,
     ) -> anyhow::Result<Component> {
         let mut component = self.component(name, store.kind.component(), flags, format!("{}/readyz", url(port)))?;
         if let Some(wrapper) = &store.wrapper {
-            self.wrap(&mut component.program, wrapper, there)?;
+            self.wrap(&mut component.program, wrapper, guest_path)?;
         }
         self.as_ready_as(component, store.kind)
     }
 
     /// Makes `wrapper` the program; it executes the original program.
-    fn wrap(&self, program: &mut Program, wrapper: &StoreWrapper, there: &Path) -> anyhow::Result<()> {
+    fn wrap(&self, program: &mut Program, wrapper: &StoreWrapper, guest_path: &Path) -> anyhow::Result<()> {
         let (path, arguments) = (self.place.command)(artifact(self.artifacts, &wrapper.component)?);
         // A program that runs in an emulator cannot execute another one that needs the emulator.
         if !arguments.is_empty() {
             return Ok(());
         }
         let wrapped = std::mem::replace(&mut program.path, path).display().to_string();
-        let own = wrapper.arguments.iter().map(|argument| flags::fill(argument, there, &BTreeMap::new()));
+        let own = wrapper.arguments.iter().map(|argument| flags::fill(argument, guest_path, &BTreeMap::new()));
         let own = own.collect::<anyhow::Result<Vec<String>>>()?;
         program.args.splice(0..0, own.into_iter().chain([wrapped]));
         Ok(())

@@ -8,12 +8,12 @@ use sys::progress::Phase;
 use sys::{RunDir, interrupt};
 
 use crate::Topology;
-use crate::booted::{Booted, WayOut};
+use crate::booted::{Booted, HostForward};
 use crate::component::{Component, quoted};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Place, Plan, Root, max_active};
+use crate::plan::{ControlPlane, Place, Plan, PortMapping, Root, max_active};
 
 /// How many times a start is tried with new ports if another process takes a port in between.
 const PORT_ATTEMPTS: usize = 5;
@@ -39,7 +39,7 @@ pub fn up_on(
     phase.status("running the components' --version");
     let execution = execution::prepare(target, artifacts)?;
     phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
-    let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
+    let host: Arc<dyn Host> = Arc::new(Local { process_registry: run.process_registry() });
     let pki = pki::create(run, &[])?;
     let planes = with_plan(target, artifacts, &pki, run, &execution, &host, ports, |plan| {
         sys::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
@@ -59,7 +59,7 @@ pub fn up_on(
         machine: None,
     };
     let mut booted = Booted::new(info, artifacts, host, planes, None);
-    booted.way_out = Some(WayOut::Here);
+    booted.host_forward = Some(HostForward::Here);
     Ok(booted)
 }
 
@@ -70,11 +70,12 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
     tls::install();
     let execution = execution::prepare(target, artifacts)?;
     let pki = pki::create(run, &[])?;
-    let host: Arc<dyn Host> = Arc::new(Local { ledger: run.ledger() });
+    let host: Arc<dyn Host> = Arc::new(Local { process_registry: run.process_registry() });
     let mut lines = vec!["#!/bin/sh".to_owned()];
-    let draft =
-        with_plan(target, artifacts, &pki, run, &execution, &host, &sys::ports::free, |plan| plan.draft(profile, 0))?;
-    for component in draft.stores.iter().chain(&draft.plugins).chain([&draft.apiserver]) {
+    let planned = with_plan(target, artifacts, &pki, run, &execution, &host, &sys::ports::free, |plan| {
+        plan.control_plane(profile, 0)
+    })?;
+    for component in planned.stores.iter().chain(&planned.plugins).chain([&planned.apiserver]) {
         lines.push(component.shell_command(&quoted(&component.program.log.display().to_string())));
         lines.push(format!(
             "until curl -s --cacert {} --cert {} --key {} {} >/dev/null; do sleep 0.02; done",
@@ -100,14 +101,14 @@ fn with_plan<T>(
     ports: Ports<'_>,
     then: impl FnOnce(&Plan<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let doors = |_: &str| ports().map(|port| Door { inside: port, outside: port });
+    let port_mappings = |_: &str| ports().map(|port| PortMapping { inside: port, outside: port });
     let command = |artifact: &Artifact| execution.command(&artifact.path);
     let place = Place {
         host: host.clone(),
         factor: execution.factor,
         listen: "127.0.0.1",
-        root: Root { here: run.private().to_owned(), there: run.private().to_owned() },
-        doors: &doors,
+        root: Root { host_path: run.private().to_owned(), guest_path: run.private().to_owned() },
+        port_mappings: &port_mappings,
         command: &command,
         width: std::thread::available_parallelism().map_or(2, usize::from).max(2),
     };
@@ -120,8 +121,8 @@ fn control_plane(plan: &Plan<'_>, profile: &Profile) -> anyhow::Result<ControlPl
     loop {
         let mut components = Vec::new();
         let error = match plan
-            .draft(profile, attempt)
-            .and_then(|draft| draft.start(max_active(plan.place.factor).is_some(), &mut components))
+            .control_plane(profile, attempt)
+            .and_then(|planned| planned.start(max_active(plan.place.factor).is_some(), &mut components))
         {
             Ok(control_plane) => return Ok(control_plane),
             Err(error) => error,

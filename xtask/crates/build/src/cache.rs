@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use sys::hold;
+use sys::cache_lock;
 use sys::process::unique_name;
 
 use crate::digest::{Fields, sha256};
@@ -91,7 +91,7 @@ impl Cache {
     pub(crate) fn lookup(&self, component: &str, arch: &str, inputs: &Inputs) -> Lookup {
         let folder = self.dir.join(key(inputs));
         // Held until this process ends, so that no other process removes the binary while it is in use.
-        if !hold::hold(&folder) {
+        if !cache_lock::shared(&folder) {
             return Lookup::Miss(self.reason(component, arch, inputs));
         }
         match entry(&folder, component) {
@@ -130,7 +130,7 @@ impl Cache {
         });
         moved.with_context(|| format!("failed to store the cache entry {}", folder.display()))?;
         // The entry was stored just now, so no process removes it before this hold.
-        let _ = hold::hold(&folder);
+        let _ = cache_lock::shared(&folder);
         Ok(folder.join(&record.component))
     }
 

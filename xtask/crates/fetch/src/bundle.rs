@@ -18,7 +18,7 @@ use crate::http::human;
 use crate::lock::{Lock, Pin};
 use crate::machine;
 use crate::{Options, digest, sets};
-use sys::store::{self, Claim, Kind};
+use sys::store::{self, AtomicDir, Kind};
 
 const MANIFEST: &str = "manifest";
 /// A manifest has one line for each package.
@@ -60,7 +60,7 @@ pub fn import(all: &[Target], options: &Options, file: &Path) -> anyhow::Result<
     Ok(count)
 }
 
-fn write(pins: &BTreeSet<Pin>, options: &Options, claim: &Claim, phase: &Phase) -> anyhow::Result<()> {
+fn write(pins: &BTreeSet<Pin>, options: &Options, claim: &AtomicDir, phase: &Phase) -> anyhow::Result<()> {
     let mut tar = tar::Builder::new(BufWriter::new(claim.file()));
     let line = |pin: &Pin| format!("{} {} {} {} {}\n", pin.sha256, pin.size, pin.name, pin.version, pin.arch);
     let manifest: String = pins.iter().map(line).collect();

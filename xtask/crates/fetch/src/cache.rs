@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
-use sys::{hold, interrupt};
+use sys::{cache_lock, interrupt};
 
 use crate::digest;
 use crate::tree::{self, Look};
@@ -158,7 +158,7 @@ fn doomed(mut entries: Vec<Entry>, keep: Keep) -> Vec<Entry> {
 
 /// Whether the entry was removed; it is not if another process has begun to use it.
 fn remove(path: &Path) -> std::io::Result<bool> {
-    let Some(guard) = hold::unheld(path) else { return Ok(false) };
+    let Some(guard) = cache_lock::try_exclusive(path) else { return Ok(false) };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!("{REMOVED}{name}"));
     fs::rename(path, &aside)?;
@@ -189,9 +189,10 @@ fn is_unfinished(path: &Path) -> bool {
 }
 
 fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
-    let used = hold::last_use(&path).max(hold::last_use(&path.join(META)));
+    let used = cache_lock::last_use(&path).max(cache_lock::last_use(&path.join(META)));
     let young = kind.starts_with("debian/") && used.is_some_and(|time| time.elapsed().unwrap_or_default() < YOUNG);
-    let in_use = kind == RUN || (hold::unheld(&path).is_none() && path.exists()) || (young && path.is_file());
+    let in_use =
+        kind == RUN || (cache_lock::try_exclusive(&path).is_none() && path.exists()) || (young && path.is_file());
     let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let title = title(kind, &path).unwrap_or_else(|| format!("{what} {}", name.chars().take(24).collect::<String>()));
@@ -281,7 +282,7 @@ mod tests {
         fs::create_dir_all(dir.path().join("debian/pool")).unwrap();
         fs::write(dir.path().join("debian/pool/new.deb"), "about to be unpacked").unwrap();
         // Locked by this process; a lock of another process looks the same.
-        assert!(hold::hold(&dir.path().join("snapshots/d")));
+        assert!(cache_lock::shared(&dir.path().join("snapshots/d")));
         assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
         assert_eq!(names(&list(dir.path())), "new.deb d now");
         assert!(list(dir.path()).iter().all(|entry| entry.in_use));

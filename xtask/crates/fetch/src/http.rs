@@ -16,7 +16,7 @@ use sys::interrupt::{self, Interrupted};
 use sys::progress::Phase;
 
 use crate::digest::{self, Sha256};
-use sys::store::{self, Claim, Kind};
+use sys::store::{self, AtomicDir, Kind};
 
 /// Maximum number of parallel downloads.
 const PARALLEL: usize = 6;
@@ -209,7 +209,7 @@ impl Client {
         bail!("failed to download {}: {last}", job.label)
     }
 
-    async fn download(&self, url: &str, job: &Job, claim: &Claim, counts: &Counts) -> Result<(), Fault> {
+    async fn download(&self, url: &str, job: &Job, claim: &AtomicDir, counts: &Counts) -> Result<(), Fault> {
         let mut file = claim.file();
         let rewind = file.set_len(0).and_then(|()| std::io::Seek::rewind(&mut file));
         rewind.map_err(|error| Fault::Final(error.into()))?;

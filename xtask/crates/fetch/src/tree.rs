@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use sys::hold;
+use sys::cache_lock;
 
 use crate::deb::Unpacker;
 use crate::digest;
-use sys::store::{self, Claim, Kind};
+use sys::store::{self, AtomicDir, Kind};
 
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
@@ -43,7 +43,7 @@ pub(crate) enum Look {
 ///
 /// The tree is locked until this process ends, so that no other process removes it while it is in use.
 pub(crate) fn open(dir: &Path, look: Look) -> Result<Tree, Option<String>> {
-    if hold::hold(dir) { look_at(dir, look) } else { Err(None) }
+    if cache_lock::shared(dir) { look_at(dir, look) } else { Err(None) }
 }
 
 /// Like [`open`], for callers that do not use the tree.
@@ -103,7 +103,7 @@ pub(crate) fn make(
 fn fill_and_publish(
     dir: &Path,
     title: &str,
-    claim: Claim,
+    claim: AtomicDir,
     fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
     let root = claim.path().join(FILES);

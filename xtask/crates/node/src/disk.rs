@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use ring::digest::{Context as Sha, SHA256};
 use sys::progress::Phase;
-use sys::{exec, hold, store};
+use sys::{cache_lock, exec, store};
 use xshell::{Shell, cmd};
 
 use crate::{Disk, Request, stage};
@@ -48,7 +48,7 @@ pub fn disk(request: &Request<'_>) -> anyhow::Result<Disk> {
 /// Whether the folder has an unmodified image. Also holds the folder.
 fn is_intact(folder: &Path) -> bool {
     let seal = || fs::read_to_string(folder.join(SEAL));
-    hold::hold(folder) && sealed(folder).is_ok_and(|found| seal().is_ok_and(|noted| noted == found))
+    cache_lock::shared(folder) && sealed(folder).is_ok_and(|found| seal().is_ok_and(|noted| noted == found))
 }
 
 fn key(request: &Request<'_>) -> anyhow::Result<String> {

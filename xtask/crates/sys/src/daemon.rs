@@ -50,7 +50,7 @@ pub struct Spec {
     /// Standard output and error are appended here.
     pub log: PathBuf,
     /// The file to which the process's identity is appended, so that a later run can kill it (see `run_dir::sweep`).
-    pub ledger: PathBuf,
+    pub process_registry: PathBuf,
 }
 
 /// A running daemon. Dropping it kills its process group.
@@ -153,12 +153,13 @@ impl Daemon {
 
     fn note_in_ledger(&self) -> anyhow::Result<()> {
         let Some(identity) = Identity::of(self.pid()) else { return Ok(()) };
-        let mut ledger = OpenOptions::new()
+        let mut process_registry = OpenOptions::new()
             .create(true)
             .append(true)
-            .open(&self.spec.ledger)
-            .with_context(|| format!("failed to open {}", self.spec.ledger.display()))?;
-        writeln!(ledger, "{identity}").with_context(|| format!("failed to write {}", self.spec.ledger.display()))
+            .open(&self.spec.process_registry)
+            .with_context(|| format!("failed to open {}", self.spec.process_registry.display()))?;
+        writeln!(process_registry, "{identity}")
+            .with_context(|| format!("failed to write {}", self.spec.process_registry.display()))
     }
 }
 
@@ -260,7 +261,7 @@ mod tests {
             env: BTreeMap::new(),
             dir: None,
             log: dir.join("log"),
-            ledger: dir.join("ledger"),
+            process_registry: dir.join("ledger"),
         })
         .unwrap()
     }
@@ -328,7 +329,7 @@ mod tests {
                 env: BTreeMap::from([("GIVEN".into(), "yes".into())]),
                 dir: None,
                 log: log.clone(),
-                ledger: dir.join("ledger"),
+                process_registry: dir.join("ledger"),
             };
             let mut daemon = if clean { Daemon::start_clean(spec) } else { Daemon::start(spec) }.unwrap();
             daemon.wait(Duration::from_secs(30)).unwrap();
@@ -346,8 +347,8 @@ mod tests {
     fn dropping_a_daemon_ends_it_and_the_ledger_has_its_identity() {
         let dir = temp("drop");
         let daemon = daemon(&dir, "exec sleep 600");
-        let ledger = std::fs::read_to_string(dir.join("ledger")).unwrap();
-        let identity: Identity = ledger.trim().parse().unwrap();
+        let process_registry = std::fs::read_to_string(dir.join("ledger")).unwrap();
+        let identity: Identity = process_registry.trim().parse().unwrap();
         assert_eq!(identity.pid, daemon.pid());
         assert!(identity.is_alive());
         drop(daemon);

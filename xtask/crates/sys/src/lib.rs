@@ -4,12 +4,13 @@
 //! This is the only crate that starts processes, sleeps, or decides where the files of a run are stored. It does not
 //! depend on Kubernetes, architectures or reports.
 
+pub mod cache_lock;
 mod cgroup;
 pub mod daemon;
 pub mod deadline;
 pub mod exec;
+mod exit_hook;
 pub mod foreign;
-pub mod hold;
 pub mod host;
 pub mod interrupt;
 pub mod owner;
@@ -22,10 +23,9 @@ mod spawner;
 pub mod store;
 pub mod supervisor;
 pub mod terminal;
-mod will;
 
 pub use daemon::{Daemon, Spec};
+pub use exit_hook::ExitHook;
 pub use parallel::side_by_side;
 pub use run_dir::{RunDir, Scratch, Together};
 pub use supervisor::Supervised;
-pub use will::Will;

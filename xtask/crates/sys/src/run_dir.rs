@@ -21,7 +21,7 @@ const VALUES: &str = "values";
 const OWNER: &str = "owner";
 /// Below the cache: the private folders of all runs.
 const PRIVATE: &str = "run";
-const LEDGER: &str = "processes";
+const PROCESS_REGISTRY: &str = "processes";
 
 /// The folders of one run. Dropping it removes the private one, unless [`RunDir::keep`] was called.
 #[derive(Debug)]
@@ -112,8 +112,8 @@ impl RunDir {
     }
 
     /// The file in which daemons are recorded, for [`sweep`].
-    pub fn ledger(&self) -> PathBuf {
-        self.private.join(LEDGER)
+    pub fn process_registry(&self) -> PathBuf {
+        self.private.join(PROCESS_REGISTRY)
     }
 
     /// Creates a folder below the private one.
@@ -233,8 +233,8 @@ impl Scratch {
     }
 
     /// The file in which daemons are recorded, for [`sweep`].
-    pub fn ledger(&self) -> PathBuf {
-        self.path.join(LEDGER)
+    pub fn process_registry(&self) -> PathBuf {
+        self.path.join(PROCESS_REGISTRY)
     }
 }
 
@@ -297,8 +297,8 @@ pub fn sweep(cache: &Path) {
 /// Kills nothing if the daemons ran elsewhere: here their process IDs are those of other processes.
 fn kill_daemons(run: &Path, owner: &Origin) {
     if owner.is_here() {
-        let ledger = fs::read_to_string(run.join(LEDGER)).unwrap_or_default();
-        ledger.lines().filter_map(|line| line.parse::<Identity>().ok()).for_each(Identity::kill_group);
+        let process_registry = fs::read_to_string(run.join(PROCESS_REGISTRY)).unwrap_or_default();
+        process_registry.lines().filter_map(|line| line.parse::<Identity>().ok()).for_each(Identity::kill_group);
     }
 }
 

@@ -20,9 +20,9 @@ const PART: &str = "part";
 const OTHERS: Duration = Duration::from_secs(1800);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// An unfinished file or folder that only this process writes. Dropping it removes it; [`Claim::publish`] renames it.
+/// An unfinished file or folder that only this process writes. Dropping it removes it; [`AtomicDir::publish`] renames it.
 #[derive(Debug)]
-pub struct Claim {
+pub struct AtomicDir {
     lock: File,
     part: PathBuf,
     to: PathBuf,
@@ -36,13 +36,13 @@ pub enum Kind {
 }
 
 /// Claims `to` in order to create it. None: another process is creating it right now.
-pub fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<Claim>> {
+pub fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<AtomicDir>> {
     let part = part_of(to);
     try_claim(&part, to, kind).with_context(|| format!("failed to write {}: {}", part.display(), hint()))
 }
 
 /// [`claim`] for a folder, as soon as no other process creates it. By then the finished folder may exist.
-pub fn claim_folder(to: &Path) -> anyhow::Result<Claim> {
+pub fn claim_folder(to: &Path) -> anyhow::Result<AtomicDir> {
     if let Some(folder) = to.parent() {
         sweep(folder);
     }
@@ -72,7 +72,7 @@ pub fn sweep(dir: &Path) {
     }
 }
 
-impl Claim {
+impl AtomicDir {
     /// The path of the unfinished file or folder.
     pub fn path(&self) -> &Path {
         &self.part
@@ -113,7 +113,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for AtomicDir {
     fn drop(&mut self) {
         if !self.done {
             remove(&self.part);
@@ -121,7 +121,7 @@ impl Drop for Claim {
     }
 }
 
-fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<Claim>> {
+fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<AtomicDir>> {
     if let Some(dir) = part.parent() {
         fs::create_dir_all(dir)?;
     }
@@ -144,7 +144,7 @@ fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<Claim
     if !same {
         return Ok(None);
     }
-    let claim = Claim { lock, part: part.to_owned(), to: to.to_owned(), done: false };
+    let claim = AtomicDir { lock, part: part.to_owned(), to: to.to_owned(), done: false };
     match kind {
         Kind::File => claim.lock.set_len(0)?,
         Kind::Folder => {

@@ -79,7 +79,7 @@ impl Order {
 }
 
 impl Supervised {
-    /// Starts `spec` with an empty environment plus `spec.env`. The supervisor is not recorded in `spec.ledger`: it
+    /// Starts `spec` with an empty environment plus `spec.env`. The supervisor is not recorded in `spec.process_registry`: it
     /// ends by itself when this process is killed, and must not be killed while it ends its program.
     pub fn start(spec: Spec, grace: Duration) -> anyhow::Result<Supervised> {
         static NEXT: AtomicU32 = AtomicU32::new(0);

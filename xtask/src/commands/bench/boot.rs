@@ -145,21 +145,21 @@ impl<'a> Vms<'a> {
 
     fn measure(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let Cold { seconds, floors, peaks, saves } = self.cold()?;
-        let (value, floor) = (median(seconds), median(floors));
+        let (value, baseline) = (median(seconds), median(floors));
         let row = |what, value, unit| row(self.target, what, value, unit);
-        let cold = row("cold", value, "s").against(floor, "the same QEMU with a shell script as init");
-        rows.push(cold.goal("at most 1.1 times the baseline", value <= 1.1 * floor));
+        let cold = row("cold", value, "s").against(baseline, "the same QEMU with a shell script as init");
+        rows.push(cold.goal("at most 1.1 times the baseline", value <= 1.1 * baseline));
         rows.push(row("save", median(saves.iter().map(|saved| saved.time.as_secs_f64()).collect()), "s"));
         rows.push(row("snapshot", median(saves.iter().map(|saved| mib(saved.bytes)).collect()), "MiB"));
         rows.push(row("memory", median(peaks), "MiB"));
         let restore = "QEMU's own restore";
-        let (value, floor) = self.warm(&self.one)?;
-        rows.push(row("warm", value, "s").against(floor, restore).goal("at most 1.0 s", value <= 1.0));
+        let (value, baseline) = self.warm(&self.one)?;
+        rows.push(row("warm", value, "s").against(baseline, restore).goal("at most 1.0 s", value <= 1.0));
         // The first boot creates the snapshot for the others.
         self.boot(&self.all, false)?;
-        let (value, floor) = self.warm(&self.all)?;
+        let (value, baseline) = self.warm(&self.all)?;
         rows.push(
-            row("warm-all", value, "s").against(floor, restore).goal("all profiles, at most 2.5 s", value <= 2.5),
+            row("warm-all", value, "s").against(baseline, restore).goal("all profiles, at most 2.5 s", value <= 2.5),
         );
         Ok(())
     }
@@ -169,7 +169,7 @@ impl<'a> Vms<'a> {
         let mut cold = Cold::default();
         for n in 1..=self.runs {
             progress::say(&format!("{}: cold start {n} of {}", self.target.name, self.runs));
-            cold.floors.push(self.by_hand(qemu::by_hand, &self.one)?);
+            cold.floors.push(self.baseline(qemu::baseline, &self.one)?);
             self.cache.empty()?;
             let (seconds, peak, saved) = self.boot(&self.one, false)?;
             cold.seconds.push(seconds);
@@ -185,7 +185,7 @@ impl<'a> Vms<'a> {
         for n in 1..=self.runs {
             let count = topology.profiles.len();
             progress::say(&format!("{}: warm start {n} of {}, {count} profiles", self.target.name, self.runs));
-            floors.push(self.by_hand(qemu::restore_by_hand, topology)?);
+            floors.push(self.baseline(qemu::baseline_restore, topology)?);
             ours.push(self.boot(topology, true)?.0);
         }
         Ok((median(ours), median(floors)))
@@ -212,7 +212,7 @@ impl<'a> Vms<'a> {
         Ok((seconds + took?, peak, booted.saved))
     }
 
-    pub(super) fn by_hand(
+    pub(super) fn baseline(
         &self,
         measure: impl Fn(&qemu::Request<'_>, &RunDir) -> anyhow::Result<std::time::Duration>,
         topology: &Topology,
@@ -240,24 +240,25 @@ fn measured(booted: &Booted, run: &RunDir, warm: bool) -> anyhow::Result<(f64, f
     let machine = booted.cluster.info.machine.as_ref().context("the cluster has no machine")?;
     let expected = if warm { "warm" } else { "cold" };
     ensure!(machine.warm == warm, "the start was not {expected}: {}", machine.notes.join("; "));
-    Ok((machine.seconds, qemu_peak(&run.ledger())?))
+    Ok((machine.seconds, qemu_peak(&run.process_registry())?))
 }
 
 /// VmHWM of the run's QEMU; it includes the pages of the guest's memory file.
-fn qemu_peak(ledger: &Path) -> anyhow::Result<f64> {
-    let text = std::fs::read_to_string(ledger).with_context(|| format!("failed to read {}", ledger.display()))?;
+fn qemu_peak(process_registry: &Path) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(process_registry)
+        .with_context(|| format!("failed to read {}", process_registry.display()))?;
     let alive = text.lines().filter_map(|line| line.parse::<Identity>().ok()).find(|process| process.is_alive());
     crate::commands::memory::peak(&alive.context("the run has no QEMU")?.pid.to_string())
 }
 
 pub(super) fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {
     let name = format!("{} {what}", target.name);
-    Row { name, value, unit, floor: None, floor_is: "", goal: "", met: None }
+    Row { name, value, unit, baseline: None, floor_is: "", goal: "", met: None }
 }
 
 impl Row {
-    pub(super) fn against(self, floor: f64, floor_is: &'static str) -> Row {
-        Row { floor: Some(floor), floor_is, ..self }
+    pub(super) fn against(self, baseline: f64, floor_is: &'static str) -> Row {
+        Row { baseline: Some(baseline), floor_is, ..self }
     }
 
     pub(super) fn goal(self, goal: &'static str, met: bool) -> Row {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ::boot::kind;
-use ::boot::qemu::restore_by_hand;
+use ::boot::qemu::baseline_restore;
 use ::boot::{Booted, Topology};
 use anyhow::Context;
 use cli::{Failure, OrExit, Paths, host_target};
@@ -50,7 +50,7 @@ fn nodes(vms: &Vms<'_>, target: &Target, rows: &mut Vec<Row>) -> anyhow::Result<
         progress::say(&format!("{}: node {n} of {}", target.name, vms.runs));
         vms.cache.empty()?;
         cold.push(vms.boot_and(&vms.one, false, pod)?.0);
-        floors.push(vms.by_hand(restore_by_hand, &vms.one)?);
+        floors.push(vms.baseline(baseline_restore, &vms.one)?);
         warm.push(vms.boot_and(&vms.one, true, pod)?.0);
     }
     let (cold, warm) = (median(cold), median(warm));
@@ -131,7 +131,7 @@ fn clusters(
             let fresh = || RunDir::create(&paths.cache.join("bench"), &paths.cache, "kind-bench");
             let run = fresh()?;
             // First, because it makes the engine load the image.
-            floors.push(setup.kind(&artifacts, &topology, |request| kind::by_hand(request, &run))?.as_secs_f64());
+            floors.push(setup.kind(&artifacts, &topology, |request| kind::baseline(request, &run))?.as_secs_f64());
             discard(&run);
             let run = fresh()?;
             ours.push(setup.kind(&artifacts, &topology, |request| {
@@ -143,9 +143,9 @@ fn clusters(
             })?);
             discard(&run);
         }
-        let (value, floor) = (median(ours), median(floors));
-        let row = row(target, "kind", value, "s").against(floor, "kind create cluster with the same image");
-        rows.push(row.goal("at most 2 s more than the baseline", value <= floor + AROUND));
+        let (value, baseline) = (median(ours), median(floors));
+        let row = row(target, "kind", value, "s").against(baseline, "kind create cluster with the same image");
+        rows.push(row.goal("at most 2 s more than the baseline", value <= baseline + AROUND));
         Ok(())
     };
     measured().context("clusters of Kind").or_exit(Exit::Infrastructure)

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
 use sys::owner::Owner;
-use sys::{RunDir, Will, interrupt};
+use sys::{ExitHook, RunDir, interrupt};
 
 use super::engine::{Engine, Sysctls};
 use super::service::{self, Service};
-use super::{Request, ledger};
-use crate::booted::{Power, Processes};
+use super::{Request, cluster_registry};
+use crate::booted::{ClusterOwner, Processes};
 
 /// The only node of a cluster.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Node {
 impl Node {
     /// The container's name, as Kind chooses it.
     pub(super) fn container(&self) -> String {
-        ledger::container(&self.name)
+        cluster_registry::container(&self.name)
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Clusters {
     /// The components of all clusters, except the nodes' services.
     processes: OnceLock<Processes>,
     /// Deletes the clusters when this process dies.
-    will: Mutex<Option<Will>>,
+    exit_hook: Mutex<Option<ExitHook>>,
     ended: AtomicBool,
 }
 
@@ -54,8 +54,8 @@ impl Clusters {
     pub(super) fn of(request: &Request<'_>, run: &RunDir, engine: &Engine) -> anyhow::Result<Arc<Clusters>> {
         let (cache, image) = (request.cache, &request.image.reference);
         let profiles = request.topology.profiles.iter();
-        let names: Vec<String> = profiles.map(|profile| ledger::name(run, &profile.name)).collect();
-        let will = ledger::will(cache, &names, engine, image);
+        let names: Vec<String> = profiles.map(|profile| cluster_registry::name(run, &profile.name)).collect();
+        let exit_hook = cluster_registry::exit_hook(cache, &names, engine, image);
         Ok(Arc::new(Clusters {
             kind: request.kind.to_owned(),
             cache: cache.to_owned(),
@@ -65,14 +65,14 @@ impl Clusters {
             nodes: Mutex::default(),
             owners: Mutex::default(),
             processes: OnceLock::new(),
-            will: Mutex::new(Some(Will::make(&will)?)),
+            exit_hook: Mutex::new(Some(ExitHook::install(&exit_hook)?)),
             ended: AtomicBool::new(false),
         }))
     }
 
     /// Records a cluster, so that it will be deleted.
     pub(super) fn add(&self, node: &Node) -> anyhow::Result<()> {
-        let owner = ledger::note(&self.cache, &node.name, &self.sysctls)?;
+        let owner = cluster_registry::note(&self.cache, &node.name, &self.sysctls)?;
         self.owners.lock().unwrap_or_else(|e| e.into_inner()).push(owner);
         self.lock().push(node.clone());
         Ok(())
@@ -144,19 +144,19 @@ impl Clusters {
         let nodes: Vec<Node> = self.lock().clone();
         let mut result = Ok(());
         for node in &nodes {
-            result = result.and(ledger::delete(&self.cache, &self.kind, &node.name));
+            result = result.and(cluster_registry::delete(&self.cache, &self.kind, &node.name));
         }
         if let Some(node) = nodes.first() {
-            result = result.and(ledger::set_back(&self.cache, &node.name, &self.sysctls, &self.image));
+            result = result.and(cluster_registry::set_back(&self.cache, &node.name, &self.sysctls, &self.image));
         }
-        if let (Some(will), Ok(())) = (self.will.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
-            will.revoke();
+        if let (Some(exit_hook), Ok(())) = (self.exit_hook.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
+            exit_hook.cancel();
         }
         result
     }
 }
 
-impl Power for Clusters {
+impl ClusterOwner for Clusters {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
         let resting: Vec<&String> = profiles.iter().copied().filter(|profile| !self.is_whole(profile)).collect();
         self.processes()?.wake_all(&resting)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::engine::Engine;
 use crate::flags::Flags;
-use crate::plan::Door;
+use crate::plan::PortMapping;
 
 /// The run's private folder in a node, and in its static Pods.
 pub(super) const RUN: &str = "/kind/run";
@@ -27,14 +27,14 @@ const REFUSES_V1: (u32, u32) = (1, 35);
 const PATIENCE: &str = "8m0s";
 
 /// The inputs of a cluster's configuration.
-pub(super) struct Making<'a> {
+pub(super) struct ConfigInputs<'a> {
     pub(super) engine: &'a Engine,
     /// The version of Kubernetes.
     pub(super) version: &'a str,
     /// The apiserver's port on this machine.
     pub(super) port: u16,
     /// Other ports that this machine reaches.
-    pub(super) doors: Vec<Door>,
+    pub(super) port_mappings: Vec<PortMapping>,
     pub(super) mounts: Vec<Mount>,
     /// Additional flags of programs, by manifest.
     pub(super) flags: BTreeMap<&'static str, Flags>,
@@ -48,8 +48,8 @@ pub(super) struct Making<'a> {
 
 /// A file or folder of this machine that is mounted into the node.
 pub(super) struct Mount {
-    pub(super) here: PathBuf,
-    pub(super) there: String,
+    pub(super) host_path: PathBuf,
+    pub(super) guest_path: String,
     pub(super) read_only: bool,
 }
 
@@ -74,10 +74,10 @@ pub(super) fn unfit(profile: &Profile, published: bool) -> Option<&'static str> 
 }
 
 /// The whole configuration file, as JSON, which is valid YAML.
-pub(super) fn cluster(making: &Making<'_>) -> String {
-    let release = numbers(making.version);
+pub(super) fn cluster(inputs: &ConfigInputs<'_>) -> String {
+    let release = numbers(inputs.version);
     let args = |manifest: &str| -> Value {
-        let flags = making.flags.get(manifest).into_iter().flatten();
+        let flags = inputs.flags.get(manifest).into_iter().flatten();
         if release >= LISTS {
             flags.map(|(name, value)| json!({"name": name, "value": value})).collect()
         } else {
@@ -91,42 +91,42 @@ pub(super) fn cluster(making: &Making<'_>) -> String {
         "controllerManager": {"extraArgs": args("kube-controller-manager")},
         "scheduler": {"extraArgs": args("kube-scheduler")},
     });
-    let mut begin = json!({"kind": "InitConfiguration", "patches": {"directory": making.patches}});
+    let mut begin = json!({"kind": "InitConfiguration", "patches": {"directory": inputs.patches}});
     if release >= LISTS {
         // Without ServiceAccounts its Pods would be restarted forever.
-        configuration["dns"] = json!({"disabled": !making.whole});
+        configuration["dns"] = json!({"disabled": !inputs.whole});
         // The default is one minute, which an apiserver may exceed if others start too. Older formats cannot change it.
         begin["timeouts"] = json!({"kubernetesAPICall": PATIENCE, "controlPlaneComponentHealthCheck": PATIENCE});
     }
     let mut patches = vec![configuration.to_string(), begin.to_string()];
-    if making.engine.cgroup_v1 && release >= REFUSES_V1 {
+    if inputs.engine.cgroup_v1 && release >= REFUSES_V1 {
         patches.push(json!({"kind": "KubeletConfiguration", "failCgroupV1": false}).to_string());
     }
-    let mounts = making.mounts.iter();
+    let mounts = inputs.mounts.iter();
     let mounts = mounts.map(
-        |Mount { here, there, read_only }| json!({"hostPath": here, "containerPath": there, "readOnly": read_only}),
+        |Mount { host_path, guest_path, read_only }| json!({"hostPath": host_path, "containerPath": guest_path, "readOnly": read_only}),
     );
-    let doors = making.doors.iter();
-    let doors = doors.map(
-        |Door { inside, outside }| json!({"containerPort": inside, "hostPort": outside, "listenAddress": "127.0.0.1"}),
+    let port_mappings = inputs.port_mappings.iter();
+    let port_mappings = port_mappings.map(
+        |PortMapping { inside, outside }| json!({"containerPort": inside, "hostPort": outside, "listenAddress": "127.0.0.1"}),
     );
     let node = json!({
         "role": "control-plane",
         "kubeadmConfigPatches": patches,
-        "extraPortMappings": doors.collect::<Vec<_>>(),
+        "extraPortMappings": port_mappings.collect::<Vec<_>>(),
         "extraMounts": mounts.collect::<Vec<_>>(),
     });
     let mut all = json!({
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
-        "networking": {"apiServerAddress": "127.0.0.1", "apiServerPort": making.port},
+        "networking": {"apiServerAddress": "127.0.0.1", "apiServerPort": inputs.port},
         "nodes": [node],
     });
-    if !making.published {
+    if !inputs.published {
         // kube-proxy is a service of the node.
         all["networking"]["kubeProxyMode"] = json!("none");
     }
-    if !making.engine.may_adjust_oom {
+    if !inputs.engine.may_adjust_oom {
         // Otherwise no sandbox starts: "can't get final child's PID from pipe: EOF".
         let patch = "[plugins.\"io.containerd.grpc.v1.cri\"]\n  restrict_oom_score_adj = true\n";
         all["containerdConfigPatches"] = json!([patch]);
@@ -147,18 +147,18 @@ mod tests {
     fn made(version: &str, old: bool) -> Value {
         let engine = Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new() };
         let flags = [("v", "2"), ("etcd-prefix", "/a/b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let making = Making {
+        let inputs = ConfigInputs {
             engine: &engine,
             version,
             port: 1,
-            doors: vec![Door { inside: 2379, outside: 2 }],
-            mounts: vec![Mount { here: "/private".into(), there: RUN.into(), read_only: false }],
+            port_mappings: vec![PortMapping { inside: 2379, outside: 2 }],
+            mounts: vec![Mount { host_path: "/private".into(), guest_path: RUN.into(), read_only: false }],
             flags: BTreeMap::from([("kube-apiserver", flags.into())]),
             patches: "/kind/run/p".into(),
             whole: false,
             published: false,
         };
-        serde_json::from_str(&cluster(&making)).unwrap()
+        serde_json::from_str(&cluster(&inputs)).unwrap()
     }
 
     fn patch(all: &Value, number: usize) -> Value {

@@ -4,11 +4,11 @@
 //! Crate `node` creates the node image, or the user names a published one; this provider needs only a container engine.
 //! `plane` creates a cluster, `pods` has its static Pods, and `socket` connects to their agents.
 
+mod baseline;
+mod cluster_registry;
 mod clusters;
 mod config;
 mod engine;
-mod floor;
-mod ledger;
 mod plane;
 pub(crate) mod pods;
 mod published;
@@ -30,10 +30,10 @@ use crate::execution::native_factor;
 use crate::host::Local;
 use crate::pki;
 use crate::plan::ControlPlane;
+pub use baseline::baseline;
 use clusters::Clusters;
 use engine::Engine;
-pub use floor::by_hand;
-use plane::{Paper, With};
+use plane::{BuildInputs, ClusterSpec};
 
 /// How many clusters are created at the same time.
 const WIDTH: usize = 2;
@@ -84,7 +84,7 @@ impl Image<'_> {
 }
 
 /// The part of the preparation that does not depend on the clusters.
-struct Ground {
+struct Preparation {
     engine: Engine,
     clusters: Arc<Clusters>,
     /// Kubernetes release on the image: "v1.36.3".
@@ -124,7 +124,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     }
     tls::install();
     let phase = Phase::start(format!("boot {}", request.target.name));
-    let ground = prepare(request, run, &phase)?;
+    let preparation = prepare(request, run, &phase)?;
     let known = match &request.image.origin {
         Origin::Ours { images, .. } => {
             let factor = native_factor(request.target, request.artifacts)?;
@@ -138,17 +138,18 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let factor = known.as_ref().map_or(1.0, |found| found.factor);
     let artifacts = match &request.image.origin {
         Origin::Ours { .. } => request.artifacts.clone(),
-        Origin::Published => published::with_its_own(request.artifacts, &ground.release),
+        Origin::Published => published::with_its_own(request.artifacts, &preparation.release),
     };
     let max_active = MAX_ACTIVE * std::thread::available_parallelism().map_or(1, usize::from);
     let max_active = (profiles.len() > max_active).then_some(max_active);
     let resting = max_active.is_some();
-    let with = With { request, artifacts: &artifacts, run, ground: &ground, pki: &pki, factor, resting };
+    let inputs =
+        BuildInputs { request, artifacts: &artifacts, run, preparation: &preparation, pki: &pki, factor, resting };
     let made = sys::side_by_side(profiles, WIDTH, |profile| {
-        make(&with, profile).with_context(|| format!("failed to start the profile `{}`", profile.name))
+        make(&inputs, profile).with_context(|| format!("failed to start the profile `{}`", profile.name))
     })?;
     interrupt::check()?;
-    let Ground { engine, clusters, .. } = ground;
+    let Preparation { engine, clusters, .. } = preparation;
     let found = match known {
         Some(found) => found,
         None => published::look(&clusters.any()?)?,
@@ -166,7 +167,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         profiles: BTreeMap::new(),
         machine: None,
     };
-    let host = Arc::new(Local { ledger: run.ledger() });
+    let host = Arc::new(Local { process_registry: run.process_registry() });
     clusters.control(Processes::new(&mut info, host, made, None));
     let control: Arc<dyn Control> = clusters.clone();
     let mut booted = Booted::of(Cluster { info, control: Some(control) }, request.artifacts, clusters);
@@ -184,7 +185,7 @@ struct Found {
 }
 
 /// Prepares the engine: it gets the image, and kernel limits for the clusters.
-fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<Ground> {
+fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<Preparation> {
     let image = &request.image.reference;
     let name = engine::version(&request.target.name)?;
     prepare_image(request, run, phase)?;
@@ -197,12 +198,12 @@ fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result
     };
     phase.status(format!("examining {name}"));
     let mut engine = engine::examine(name, image)?;
-    engine.sysctls = ledger::before(request.cache, engine.sysctls);
+    engine.sysctls = cluster_registry::before(request.cache, engine.sysctls);
     phase.status("removing what dead runs left behind");
-    ledger::sweep(request.cache, request.kind, image)?;
+    cluster_registry::sweep(request.cache, request.kind, image)?;
     let clusters = Clusters::of(request, run, &engine)?;
     engine::make_room(&engine, image, request.topology.profiles.len())?;
-    Ok(Ground { engine, clusters, release })
+    Ok(Preparation { engine, clusters, release })
 }
 
 fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result<()> {
@@ -223,8 +224,8 @@ fn prepare_image(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::
 }
 
 /// Creates the cluster of a profile with all of its components.
-fn make(with: &With<'_>, profile: &Profile) -> anyhow::Result<ControlPlane> {
-    let mut paper = Paper::of(with, profile)?;
-    paper.create(with.request, &with.ground.clusters)?;
-    paper.take_over(with.resting)
+fn make(inputs: &BuildInputs<'_>, profile: &Profile) -> anyhow::Result<ControlPlane> {
+    let mut spec = ClusterSpec::of(inputs, profile)?;
+    spec.create(inputs.request, &inputs.preparation.clusters)?;
+    spec.take_over(inputs.resting)
 }

@@ -18,20 +18,20 @@ use sys::run_dir::{make_private_dir, write_private_file};
 use xshell::{Shell, cmd};
 
 use super::clusters::{Clusters, Node};
-use super::config::{self, LOGS, Making, Mount, PROGRAMS, RUN, STAND_INS};
+use super::config::{self, ConfigInputs, LOGS, Mount, PROGRAMS, RUN, STAND_INS};
 use super::engine::{self, SHORT};
 use super::pods::{self, APISERVER, ETCD, Pod, SCHEDULER, SOCKETS};
 use super::service;
-use super::socket::{NodeGround, SocketHost};
-use super::{Ground, Request, ledger};
+use super::socket::{NodeHost, SocketHost};
+use super::{Preparation, Request, cluster_registry};
 use crate::agent::INIT;
-use crate::beside::Beside;
+use crate::auxiliary::Auxiliary;
 use crate::component::Component;
+use crate::component_names::{self, CONTROLLER_MANAGER};
 use crate::flags::{self, Flags};
 use crate::host::Program;
-use crate::members::{self, CONTROLLER_MANAGER};
 use crate::pki::{CA_KEY, Pki};
-use crate::plan::{self, ControlPlane, Door, Draft, Place, Plan, Root};
+use crate::plan::{self, ControlPlane, Place, Plan, PlannedControlPlane, PortMapping, Root};
 
 /// On an idle machine a cluster is up in half a minute.
 const CREATE: Duration = Duration::from_secs(600);
@@ -71,17 +71,17 @@ const ADMISSION: &str = "disable-admission-plugins";
 const OF_KUBEADM: [&str; 2] = ["kubeconfig", "secure-port"];
 
 /// A planned cluster.
-pub(super) struct Paper<'a> {
+pub(super) struct ClusterSpec<'a> {
     profile: &'a Profile,
     whole: bool,
     node: Node,
     /// The node as a place for components.
     host: Arc<SocketHost>,
     pods: Vec<Pod>,
-    others: Others,
+    others: ExtraComponents,
     info: ProfileInfo,
     /// The profile's private folder as the node sees it.
-    there: PathBuf,
+    guest_path: PathBuf,
     data: Vec<(String, PathBuf)>,
     /// The configuration file for `kind create`.
     file: PathBuf,
@@ -90,45 +90,45 @@ pub(super) struct Paper<'a> {
 }
 
 /// The components of a profile that kubeadm does not create.
-struct Others {
+struct ExtraComponents {
     stores: Vec<Component>,
     plugins: Vec<Component>,
     more_apiservers: Vec<Component>,
     on_demand: Vec<Component>,
-    beside: Beside,
+    auxiliary: Auxiliary,
 }
 
-impl Others {
+impl ExtraComponents {
     fn components(&self) -> impl Iterator<Item = &Component> {
-        let Others { stores, plugins, more_apiservers, on_demand, .. } = self;
+        let ExtraComponents { stores, plugins, more_apiservers, on_demand, .. } = self;
         [stores, plugins, more_apiservers, on_demand].into_iter().flatten()
     }
 }
 
 /// The inputs of the control planes.
-pub(super) struct With<'a> {
+pub(super) struct BuildInputs<'a> {
     pub(super) request: &'a Request<'a>,
     /// Includes the components of a published image, by name only.
     pub(super) artifacts: &'a Artifacts,
     pub(super) run: &'a RunDir,
-    pub(super) ground: &'a Ground,
+    pub(super) preparation: &'a Preparation,
     pub(super) pki: &'a Pki,
     pub(super) factor: f64,
     /// Whether to suspend control planes as soon as they are ready. Complete clusters are never suspended.
     pub(super) resting: bool,
 }
 
-impl<'a> Paper<'a> {
-    pub(super) fn of(with: &With<'a>, profile: &'a Profile) -> anyhow::Result<Paper<'a>> {
-        let With { request, artifacts, run, pki, factor, .. } = *with;
+impl<'a> ClusterSpec<'a> {
+    pub(super) fn of(inputs: &BuildInputs<'a>, profile: &'a Profile) -> anyhow::Result<ClusterSpec<'a>> {
+        let BuildInputs { request, artifacts, run, pki, factor, .. } = *inputs;
         let whole = profile.name == request.whole;
-        let name = ledger::name(run, &profile.name);
+        let name = cluster_registry::name(run, &profile.name);
         let node = Node { name, profile: profile.name.clone(), services: Vec::new() };
-        let under = Arc::new(NodeGround::new(&node.name, node.container()));
+        let under = Arc::new(NodeHost::new(&node.name, node.container()));
         let sockets = run.private_dir(SOCKETS)?;
         let socket = |name: &str| SocketHost::new(under.clone(), &sockets, pods::socket(name));
         let host = Arc::new(socket(&node_agent(profile)));
-        let doors = doors(profile, whole)?;
+        let port_mappings = port_mappings(profile, whole)?;
         let plan = Plan {
             target: request.target,
             artifacts,
@@ -138,18 +138,27 @@ impl<'a> Paper<'a> {
                 host: host.clone(),
                 factor,
                 listen: "0.0.0.0",
-                root: Root { here: run.private().to_owned(), there: RUN.into() },
-                doors: &|name| doors.get(name).copied().with_context(|| format!("{name} has no port")),
+                root: Root { host_path: run.private().to_owned(), guest_path: RUN.into() },
+                port_mappings: &|name| port_mappings.get(name).copied().with_context(|| format!("{name} has no port")),
                 command: &|artifact: &Artifact| (Path::new(PROGRAMS).join(&artifact.component), Vec::new()),
                 width: 1,
             },
             node: None,
         };
-        let draft = plan.draft(profile, 1)?;
-        let Draft {
-            mut stores, plugins, apiserver, more_apiservers, mut on_demand, beside, info, there, mut data, ..
-        } = draft;
-        let port = doors[&apiserver.name].outside;
+        let planned = plan.control_plane(profile, 1)?;
+        let PlannedControlPlane {
+            mut stores,
+            plugins,
+            apiserver,
+            more_apiservers,
+            mut on_demand,
+            auxiliary,
+            info,
+            guest_path,
+            mut data,
+            ..
+        } = planned;
+        let port = port_mappings[&apiserver.name].outside;
         let pod = |manifest, component: Component| {
             let host = Arc::new(socket(&component.name));
             Pod::new(manifest, component, host)
@@ -159,7 +168,7 @@ impl<'a> Paper<'a> {
         for program in [CONTROLLER_MANAGER, SCHEDULER] {
             let name = format!("{}/{program}", profile.name);
             if whole {
-                let ready = format!("{}/healthz", flags::url(doors[&name].outside));
+                let ready = format!("{}/healthz", flags::url(port_mappings[&name].outside));
                 let mut component = plan.component(name, program, serving.clone(), ready)?;
                 component.needs_apiserver = true;
                 pods.push(pod(program, component));
@@ -172,46 +181,46 @@ impl<'a> Paper<'a> {
         }
         let services = if whole { service::of_node(request.image.is_published()) } else { Vec::new() };
         let dir = run.private_dir(&format!("{}/kind", profile.name))?;
-        let paper = Paper {
+        let spec = ClusterSpec {
             profile,
             whole,
             node: Node { services, ..node },
             host,
             pods,
-            others: Others { stores, plugins, more_apiservers, on_demand, beside },
+            others: ExtraComponents { stores, plugins, more_apiservers, on_demand, auxiliary },
             info,
-            there,
+            guest_path,
             data,
             file: dir.join("kind.yaml"),
             kubeconfig: dir.join("kubeconfig"),
         };
-        paper.write(with, &dir, &doors, port, &plan.place.root)?;
-        paper.make_logs()?;
-        Ok(paper)
+        spec.write(inputs, &dir, &port_mappings, port, &plan.place.root)?;
+        spec.make_logs()?;
+        Ok(spec)
     }
 
     /// Writes the configuration for Kind and kubeadm. `port` is the apiserver's port on this machine.
     fn write(
         &self,
-        with: &With<'_>,
+        inputs: &BuildInputs<'_>,
         dir: &Path,
-        doors: &BTreeMap<String, Door>,
+        port_mappings: &BTreeMap<String, PortMapping>,
         port: u16,
         root: &Root,
     ) -> anyhow::Result<()> {
         let patches = self.write_patches(dir)?;
-        let making = Making {
-            engine: &with.ground.engine,
-            version: &with.ground.release,
+        let inputs = ConfigInputs {
+            engine: &inputs.preparation.engine,
+            version: &inputs.preparation.release,
             port,
-            doors: doors.values().copied().filter(|door| ![0, port].contains(&door.outside)).collect(),
-            mounts: self.mounts(with, dir)?,
+            port_mappings: port_mappings.values().copied().filter(|door| ![0, port].contains(&door.outside)).collect(),
+            mounts: self.mounts(inputs, dir)?,
             flags: self.pods.iter().map(|pod| (pod.manifest, self.told(pod))).collect(),
-            patches: root.there(&patches),
+            patches: root.in_guest(&patches),
             whole: self.whole,
-            published: with.request.image.is_published(),
+            published: inputs.request.image.is_published(),
         };
-        write_private_file(&self.file, config::cluster(&making).as_bytes())
+        write_private_file(&self.file, config::cluster(&inputs).as_bytes())
     }
 
     fn components(&self) -> impl Iterator<Item = &Component> {
@@ -247,10 +256,14 @@ impl<'a> Paper<'a> {
     }
 
     /// Files of this machine in the node: the run's folders, the programs that run there, the CA, and the agent's unit.
-    fn mounts(&self, with: &With<'_>, dir: &Path) -> anyhow::Result<Vec<Mount>> {
-        let With { request, run, pki, .. } = *with;
-        let folder = |here: &Path, there: &str| Mount { here: here.into(), there: there.into(), read_only: false };
-        let file = |here: PathBuf, there: String| Mount { here, there, read_only: true };
+    fn mounts(&self, inputs: &BuildInputs<'_>, dir: &Path) -> anyhow::Result<Vec<Mount>> {
+        let BuildInputs { request, run, pki, .. } = *inputs;
+        let folder = |host_path: &Path, guest_path: &str| Mount {
+            host_path: host_path.into(),
+            guest_path: guest_path.into(),
+            read_only: false,
+        };
+        let file = |host_path: PathBuf, guest_path: String| Mount { host_path, guest_path, read_only: true };
         let mut mounts = vec![folder(run.private(), RUN), folder(&run.logs(), LOGS)];
         let built = |name: &str| {
             let artifact = request.artifacts.by_component.get(name);
@@ -274,17 +287,18 @@ impl<'a> Paper<'a> {
         );
         // systemd accepts only links in a target's .wants folder, and a link cannot be mounted.
         let wanted = format!("[Unit]\nWants={AGENT}\nAfter={AGENT}\n");
-        for (there, text) in [(AGENT.to_owned(), unit), (format!("kubelet.service.d/20-{AGENT}.conf"), wanted)] {
-            let here = dir.join(there.replace('/', "-"));
-            write_private_file(&here, text.as_bytes())?;
-            mounts.push(file(here, format!("{UNITS}/{there}")));
+        for (guest_path, text) in [(AGENT.to_owned(), unit), (format!("kubelet.service.d/20-{AGENT}.conf"), wanted)] {
+            let host_path = dir.join(guest_path.replace('/', "-"));
+            write_private_file(&host_path, text.as_bytes())?;
+            mounts.push(file(host_path, format!("{UNITS}/{guest_path}")));
         }
         Ok(mounts)
     }
 
     /// The components whose program runs in the node but is not on the image.
     fn programs(&self) -> BTreeSet<String> {
-        let programs = self.components().map(|component| &component.program).chain(self.others.beside.tools.values());
+        let programs =
+            self.components().map(|component| &component.program).chain(self.others.auxiliary.tools.values());
         let words = programs.flat_map(|Program { path, args, .. }| {
             std::iter::once(path.as_path())
                 .chain(args.iter().map(Path::new))
@@ -307,7 +321,7 @@ impl<'a> Paper<'a> {
     pub(super) fn create(&mut self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
         clusters.add(&self.node)?;
         let failed = AtomicBool::new(false);
-        let Paper { node, file, kubeconfig, host, others, .. } = self;
+        let ClusterSpec { node, file, kubeconfig, host, others, .. } = self;
         std::thread::scope(|scope| {
             let early = scope.spawn(|| -> anyhow::Result<()> {
                 if let Err(error) = host.connect(CREATE, || failed.load(Ordering::SeqCst)) {
@@ -337,8 +351,8 @@ impl<'a> Paper<'a> {
 
     /// Takes over the running components, and starts the missing ones.
     pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
-        let Paper { profile, whole, node, host, pods, others, mut info, there, data, .. } = self;
-        let Others { stores, plugins, mut more_apiservers, on_demand, beside } = others;
+        let ClusterSpec { profile, whole, node, host, pods, others, mut info, guest_path, data, .. } = self;
+        let ExtraComponents { stores, plugins, mut more_apiservers, on_demand, auxiliary } = others;
         let container = node.container();
         let mut components = Vec::new();
         let mut wanted = on_demand;
@@ -377,7 +391,7 @@ impl<'a> Paper<'a> {
             plan::suspend(components.iter_mut())?;
         }
         components.extend(wanted);
-        Ok(ControlPlane { info, there, components, beside, data, host })
+        Ok(ControlPlane { info, guest_path, components, auxiliary, data, host })
     }
 }
 
@@ -393,24 +407,24 @@ fn node_agent(profile: &Profile) -> String {
 
 /// Ports in the node and on this machine: kubeadm's own, and others for programs that it does not know. Peer ports are
 /// reachable only inside the node.
-fn doors(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, Door>> {
-    let mut names = members::listeners(std::slice::from_ref(profile));
+fn port_mappings(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<String, PortMapping>> {
+    let mut names = component_names::listeners(std::slice::from_ref(profile));
     let of = |program: &str| format!("{}/{program}", profile.name);
     let managers = [(of(CONTROLLER_MANAGER), 10_257), (of(SCHEDULER), 10_259)];
     if whole {
         names.extend(managers.iter().map(|(name, _)| name.clone()));
     }
-    let etcd = profile.stores.first().and_then(|store| members::stores(profile, store).into_iter().next());
+    let etcd = profile.stores.first().and_then(|store| component_names::stores(profile, store).into_iter().next());
     let etcd = etcd.context("a profile has at least one store")?;
     let mut kubeadms = BTreeMap::from([(format!("{etcd}/peer"), 2380), (etcd, 2379), (of(APISERVER), 6443)]);
     kubeadms.extend(managers);
-    let mut doors = BTreeMap::new();
+    let mut port_mappings = BTreeMap::new();
     for (name, port) in names.into_iter().zip(FIRST_PORT..) {
         let outside = if name.ends_with("/peer") { 0 } else { sys::ports::free()? };
         let inside = kubeadms.get(&name).copied().unwrap_or(port);
-        doors.insert(name, Door { inside, outside });
+        port_mappings.insert(name, PortMapping { inside, outside });
     }
-    Ok(doors)
+    Ok(port_mappings)
 }
 
 /// Flags that make a program reachable from outside the node. Leader election is disabled: a loser exits, and only

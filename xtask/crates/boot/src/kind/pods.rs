@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::component::{Ready, Times};
     use crate::host::Program;
-    use crate::kind::socket::NodeGround;
+    use crate::kind::socket::NodeHost;
 
     fn pod(path: &str, args: &[&str]) -> Pod {
         tls::install();
@@ -114,8 +114,8 @@ mod tests {
         };
         let ready = Ready { client: Client::new(), url: String::new(), status: 200, factor: 1.0 };
         let times = Times { start: Duration::ZERO, grace: Duration::ZERO };
-        let ground = Arc::new(NodeGround::new("json", "json-control-plane".into()));
-        let host = Arc::new(SocketHost::new(ground, Path::new("/"), socket("json/etcd-main")));
+        let node = Arc::new(NodeHost::new("json", "json-control-plane".into()));
+        let host = Arc::new(SocketHost::new(node, Path::new("/"), socket("json/etcd-main")));
         Pod::new(ETCD, Component::new(program, BTreeMap::new(), ready, times, host.clone()), host)
     }
 

@@ -10,8 +10,8 @@ use super::Found;
 use super::clusters::Node;
 use super::engine::{self, SHORT};
 use super::pods::{APISERVER, ETCD, SCHEDULER};
+use crate::component_names::CONTROLLER_MANAGER;
 use crate::execution::REFERENCE;
-use crate::members::CONTROLLER_MANAGER;
 
 /// Every Kind node image has this file: "v1.36.3".
 const RELEASE: &str = "/kind/version";

@@ -14,7 +14,7 @@ use serde_json::json;
 use sys::deadline::{OnInterrupt, Probe, until};
 
 use super::engine;
-use crate::agent::{ANSWER, Agent, AgentHost, Ground};
+use crate::agent::{ANSWER, Agent, AgentHost, AgentMachine};
 use crate::host::{Host, Program, Running};
 
 /// Limit for an answer of a running agent.
@@ -22,19 +22,19 @@ const CONNECT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A node as the place of agents.
-pub(super) struct NodeGround {
+pub(super) struct NodeHost {
     /// "the node archproof-…-default".
     name: String,
     container: String,
 }
 
-impl NodeGround {
-    pub(super) fn new(cluster: &str, container: String) -> NodeGround {
-        NodeGround { name: format!("the node {cluster}"), container }
+impl NodeHost {
+    pub(super) fn new(cluster: &str, container: String) -> NodeHost {
+        NodeHost { name: format!("the node {cluster}"), container }
     }
 }
 
-impl Ground for NodeGround {
+impl AgentMachine for NodeHost {
     fn name(&self) -> &str {
         &self.name
     }
@@ -57,7 +57,7 @@ impl Ground for NodeGround {
 
 /// A place with an agent. The connection is made at the first use.
 pub(super) struct SocketHost {
-    ground: Arc<NodeGround>,
+    node: Arc<NodeHost>,
     /// The socket's folder on this machine.
     folder: PathBuf,
     socket: String,
@@ -65,8 +65,8 @@ pub(super) struct SocketHost {
 }
 
 impl SocketHost {
-    pub(super) fn new(ground: Arc<NodeGround>, folder: &Path, socket: String) -> SocketHost {
-        SocketHost { ground, folder: folder.to_owned(), socket, agent: Mutex::new(None) }
+    pub(super) fn new(node: Arc<NodeHost>, folder: &Path, socket: String) -> SocketHost {
+        SocketHost { node, folder: folder.to_owned(), socket, agent: Mutex::new(None) }
     }
 
     /// Waits until the agent answers. Stops early if `hopeless` returns true.
@@ -75,7 +75,7 @@ impl SocketHost {
         if let Some(agent) = &*agent {
             return Ok(agent.clone());
         }
-        let what = format!("the agent {} of {} to answer", self.socket, self.ground.name());
+        let what = format!("the agent {} of {} to answer", self.socket, self.node.name());
         let mut tried: Option<Agent> = None;
         let found = until(&what, limit, LOOK_EVERY, OnInterrupt::Stop, || {
             if hopeless() {
@@ -106,7 +106,7 @@ impl SocketHost {
         let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
         path.push(&self.socket);
         let stream = UnixStream::connect(&path).with_context(|| format!("failed to connect to {}", self.socket))?;
-        Agent::new(self.ground.clone(), stream, None)
+        Agent::new(self.node.clone(), stream, None)
     }
 
     fn agent(&self) -> anyhow::Result<AgentHost> {
@@ -127,19 +127,19 @@ impl Host for SocketHost {
         self.agent()?.run(program, args)
     }
 
-    fn fetch(&self, there: &Path, here: &Path) -> anyhow::Result<()> {
-        self.agent()?.fetch(there, here)
+    fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()> {
+        self.agent()?.fetch(guest_path, host_path)
     }
 
-    fn write(&self, there: &Path, content: &[u8]) -> anyhow::Result<()> {
-        self.agent()?.write(there, content)
+    fn write(&self, guest_path: &Path, content: &[u8]) -> anyhow::Result<()> {
+        self.agent()?.write(guest_path, content)
     }
 
     fn first_failure(&self) -> Option<String> {
-        self.ground.first_failure()
+        self.node.first_failure()
     }
 
     fn end(&self) {
-        self.ground.end();
+        self.node.end();
     }
 }

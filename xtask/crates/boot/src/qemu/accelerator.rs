@@ -201,7 +201,7 @@ fn try_guest(files: &MachineFiles, arguments: &[String], cache: &Path, limits: L
         env: BTreeMap::new(),
         dir: Some(scratch.path().to_owned()),
         log: log.clone(),
-        ledger: scratch.ledger(),
+        process_registry: scratch.process_registry(),
     })?;
     let begin = Instant::now();
     let waited = until("a guest's kernel", limits.boot, LOOK_EVERY, OnInterrupt::Stop, || {

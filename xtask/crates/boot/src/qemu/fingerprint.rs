@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use model::Profile;
 
 use super::ROOT;
+use crate::component_names;
 use crate::flags::{self, Member, StorePorts};
-use crate::members;
 use crate::pki;
 use crate::plan::{Root, SLOW};
 
 /// The command lines of a profile without the values that are new in every run. A snapshot contains processes with
 /// exactly these command lines.
 pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
-    let root = Root { here: PathBuf::from("/"), there: PathBuf::from(ROOT) };
+    let root = Root { host_path: PathBuf::from("/"), guest_path: PathBuf::from(ROOT) };
     let pki = pki::below(Path::new("/pki")).seen_from(&root);
     let servers = profile.stores.iter().map(|store| (store.name.clone(), flags::url(1))).collect();
     let of_apiserver = |factor| flags::apiserver(profile, Path::new(ROOT), (1, "0.0.0.0"), factor, &servers, &pki);
@@ -24,8 +24,8 @@ pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
     all.extend(programs.map(|program| flags::environment(program, SLOW)));
     let ports = StorePorts { client: 1, peer: 2 };
     for store in &profile.stores {
-        let names = members::stores(profile, store);
-        let peers: Vec<_> = names.iter().map(|name| (members::short(name).to_owned(), ports.clone())).collect();
+        let names = component_names::stores(profile, store);
+        let peers: Vec<_> = names.iter().map(|name| (component_names::short(name).to_owned(), ports.clone())).collect();
         let of_member = |(name, _): &(String, StorePorts)| {
             [1.0, SLOW].map(|factor| {
                 let member = Member::new(name, &peers, factor);

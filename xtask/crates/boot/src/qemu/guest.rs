@@ -11,7 +11,7 @@ use serde_json::json;
 use sys::deadline::{OnInterrupt, Probe, until};
 
 use super::vm::{Ports, Vm};
-use crate::agent::{ANSWER, Agent, AgentHost, Ground};
+use crate::agent::{ANSWER, Agent, AgentHost, AgentMachine};
 
 /// How long a restored guest may take to start its timers: it takes a few milliseconds, or never happens.
 const REVIVAL: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ struct Machine {
     ended_by_us: AtomicBool,
 }
 
-impl Ground for Machine {
+impl AgentMachine for Machine {
     fn name(&self) -> &str {
         "the guest"
     }
@@ -46,11 +46,11 @@ impl Ground for Machine {
 }
 
 impl Guest {
-    /// The guest need not have booted yet: see [`Guest::greeted`].
+    /// The guest need not have booted yet: see [`Guest::wait_for_agent`].
     pub(crate) fn new(vm: Vm, ports: Ports) -> anyhow::Result<Guest> {
         let machine = Arc::new(Machine { vm, ended_by_us: AtomicBool::new(false) });
-        let ground: Arc<dyn Ground> = machine.clone();
-        let agent = Arc::new(Agent::new(ground, ports.control, Some(ports.logs))?);
+        let host: Arc<dyn AgentMachine> = machine.clone();
+        let agent = Arc::new(Agent::new(host, ports.control, Some(ports.logs))?);
         Ok(Guest { machine, agent })
     }
 
@@ -63,7 +63,7 @@ impl Guest {
     }
 
     /// Waits until the guest's first process says hello. Fails early if the console is silent for `silence`.
-    pub(crate) fn greeted(&self, limit: Duration, silence: Duration) -> anyhow::Result<()> {
+    pub(crate) fn wait_for_agent(&self, limit: Duration, silence: Duration) -> anyhow::Result<()> {
         until("the guest's first process to say hello", limit, LOOK_EVERY, OnInterrupt::Stop, || {
             if self.agent.has_greeted() {
                 return Probe::Ready(());
@@ -89,7 +89,7 @@ impl Guest {
     }
 
     /// Sets the clock in a guest whose timers were lost, so that the kernel starts them again.
-    pub(crate) fn revive_timers(&self) -> anyhow::Result<()> {
+    pub(crate) fn restart_timers(&self) -> anyhow::Result<()> {
         self.clock(true, REVIVAL)
     }
 
@@ -107,7 +107,7 @@ impl Guest {
 
     /// Sets, for processes that start from now on, how late their timers may fire so that they fire together with
     /// others, and how long a process keeps its CPU before another one gets it.
-    pub(crate) fn be_patient(&self, late: Duration, slice: Duration) -> anyhow::Result<()> {
+    pub(crate) fn set_timer_slack(&self, late: Duration, slice: Duration) -> anyhow::Result<()> {
         let (late, slice) = (u64::try_from(late.as_millis())?, u64::try_from(slice.as_millis())?);
         self.agent.ask(json!({ "do": "patience", "late_millis": late, "millis": slice }), ANSWER)?;
         Ok(())

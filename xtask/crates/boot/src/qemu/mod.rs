@@ -5,11 +5,11 @@
 
 mod accelerator;
 mod backlog;
+mod baseline;
 mod calibration;
 mod console;
 mod cpio;
 mod fingerprint;
-mod floor;
 mod guest;
 mod initramfs;
 pub(crate) mod qmp;
@@ -29,12 +29,12 @@ use sys::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Saved};
+use crate::component_names;
 use crate::execution::numbers;
 use crate::host::Host;
-use crate::members;
 use crate::node::{self, NodeRequest};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Door, Draft, Place, Plan, Root, max_active, resume, suspend};
+use crate::plan::{ControlPlane, Place, Plan, PlannedControlPlane, PortMapping, Root, max_active, resume, suspend};
 
 use guest::Guest;
 pub(crate) use snapshot::Place as Snapshots;
@@ -42,7 +42,7 @@ use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
 
 pub use accelerator::{Accelerator, NoKvm, accelerator, kvm, probed, remembered};
-pub use floor::{by_hand, restore_by_hand};
+pub use baseline::{baseline, baseline_restore};
 pub use shell::{Keys, Said, Shell, ShellRequest, ShellTerminal, shell};
 pub use snapshot::FOLDER as SNAPSHOTS;
 
@@ -112,7 +112,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     ));
     let mut booted = Booted::new(info, request.artifacts, up.host, up.planes, snapshot);
     booted.saved = up.saved;
-    booted.way_out = Some(vm::way_out(run)?);
+    booted.host_forward = Some(vm::host_forward(run)?);
     Ok(booted)
 }
 
@@ -177,20 +177,20 @@ impl Job<'_> {
         snapshot.unpack(self.run)?;
         std::thread::scope(|scope| {
             let intact = scope.spawn(|| snapshot.verify());
-            let (guest, doors) = self.start(Begin::Restored)?;
+            let (guest, port_mappings) = self.start(Begin::Restored)?;
             let state = snapshot.state().display().to_string();
             guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
-            let revived = match self.machine.lost_timers {
-                Some(_) => guest.revive_timers(),
+            let restarted = match self.machine.lost_timers {
+                Some(_) => guest.restart_timers(),
                 None => guest.set_clock(),
             };
-            revived.and_then(|()| guest.check_timers(TIMERS)).context("the restored guest is not healthy")?;
+            restarted.and_then(|()| guest.check_timers(TIMERS)).context("the restored guest is not healthy")?;
             let host: Arc<dyn Host> = Arc::new(guest.host());
             let factor = snapshot.factor();
             let pki = pki::existing(self.run);
-            let mut planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
-                let drafts = self.drafts(plan)?;
-                drafts.into_iter().map(Draft::adopt).collect::<anyhow::Result<Vec<_>>>()
+            let mut planes = self.with_plan(&pki, factor, &host, &port_mappings, |plan| {
+                let planned = self.planned(plan)?;
+                planned.into_iter().map(PlannedControlPlane::adopt).collect::<anyhow::Result<Vec<_>>>()
             })?;
             self.phase.status("probing the restored components");
             answering(&mut planes, max_active(factor).is_some())?;
@@ -210,8 +210,8 @@ impl Job<'_> {
         let initramfs = self.run.private_dir(vm::FOLDER)?.join("initramfs");
         let on_disk = self.request.topology.node.is_some();
         initramfs::write(&initramfs, self.request.files, self.request.artifacts, on_disk)?;
-        let (guest, doors) = self.start(Begin::Cold(&initramfs))?;
-        guest.greeted(BOOT, SILENCE)?;
+        let (guest, port_mappings) = self.start(Begin::Cold(&initramfs))?;
+        guest.wait_for_agent(BOOT, SILENCE)?;
         // QEMU has read it by now.
         std::fs::remove_file(&initramfs).ok();
         guest.set_clock()?;
@@ -221,15 +221,15 @@ impl Job<'_> {
             None => self.calibrate(&guest)?,
         };
         if max_active(factor).is_some() {
-            guest.be_patient(LATE, SLICE)?;
+            guest.set_timer_slack(LATE, SLICE)?;
         }
         let host: Arc<dyn Host> = Arc::new(guest.host());
         self.phase.status(format!("starting {} control planes", self.request.topology.profiles.len()));
-        let planes = self.with_plan(&pki, factor, &host, &doors, |plan| {
-            let drafts = self.drafts(plan)?;
+        let planes = self.with_plan(&pki, factor, &host, &port_mappings, |plan| {
+            let planned = self.planned(plan)?;
             self.send_files(&guest)?;
-            let drafts: Vec<_> = drafts.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
-            sys::side_by_side(&drafts, plan.place.width, |draft| {
+            let planned: Vec<_> = planned.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
+            sys::side_by_side(&planned, plan.place.width, |draft| {
                 let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.info.name.clone();
@@ -271,13 +271,13 @@ impl Job<'_> {
     }
 
     /// Starts QEMU. Tries again with other ports if one was taken between its choice and its use.
-    fn start(&self, begin: Begin<'_>) -> anyhow::Result<(Guest, BTreeMap<String, Door>)> {
+    fn start(&self, begin: Begin<'_>) -> anyhow::Result<(Guest, BTreeMap<String, PortMapping>)> {
         let mut attempt = 1;
         loop {
-            let doors = self.doors()?;
-            let outer: Vec<Door> = doors.values().copied().filter(|door| door.outside != 0).collect();
+            let port_mappings = self.port_mappings()?;
+            let outer: Vec<PortMapping> = port_mappings.values().copied().filter(|door| door.outside != 0).collect();
             match Vm::start(&self.hardware(), begin, &outer, self.run) {
-                Ok((vm, ports)) => return Ok((Guest::new(vm, ports)?, doors)),
+                Ok((vm, ports)) => return Ok((Guest::new(vm, ports)?, port_mappings)),
                 Err(error) if vm::lost_a_port(&error) && attempt < PORT_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
@@ -293,15 +293,15 @@ impl Job<'_> {
     }
 
     /// A port for every listener. Peer ports are reachable only inside the guest.
-    fn doors(&self) -> anyhow::Result<BTreeMap<String, Door>> {
-        let mut doors = BTreeMap::new();
+    fn port_mappings(&self) -> anyhow::Result<BTreeMap<String, PortMapping>> {
+        let mut port_mappings = BTreeMap::new();
         let Topology { profiles, node } = self.request.topology;
         let of_node = node.iter().flat_map(|request| node::listeners(&request.node));
-        for (name, inside) in members::listeners(profiles).into_iter().chain(of_node).zip(FIRST_PORT..) {
+        for (name, inside) in component_names::listeners(profiles).into_iter().chain(of_node).zip(FIRST_PORT..) {
             let outside = if name.ends_with("/peer") { 0 } else { sys::ports::free()? };
-            doors.insert(name, Door { inside, outside });
+            port_mappings.insert(name, PortMapping { inside, outside });
         }
-        Ok(doors)
+        Ok(port_mappings)
     }
 
     fn with_plan<T>(
@@ -309,17 +309,17 @@ impl Job<'_> {
         pki: &Pki,
         factor: f64,
         host: &Arc<dyn Host>,
-        doors: &BTreeMap<String, Door>,
+        port_mappings: &BTreeMap<String, PortMapping>,
         then: impl FnOnce(&Plan<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let door = |name: &str| doors.get(name).copied().ok_or_else(|| anyhow!("{name} has no port"));
+        let door = |name: &str| port_mappings.get(name).copied().ok_or_else(|| anyhow!("{name} has no port"));
         let command = |artifact: &Artifact| self.command(artifact);
         let place = Place {
             host: host.clone(),
             factor,
             listen: "0.0.0.0",
-            root: Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) },
-            doors: &door,
+            root: Root { host_path: self.run.private().to_owned(), guest_path: PathBuf::from(ROOT) },
+            port_mappings: &door,
             command: &command,
             width: usize::from(self.machine.cpus),
         };
@@ -340,14 +340,14 @@ impl Job<'_> {
         (BUSYBOX.into(), ["taskset", "2", &program.display().to_string()].map(str::to_owned).to_vec())
     }
 
-    fn drafts(&self, plan: &Plan<'_>) -> anyhow::Result<Vec<Draft>> {
-        self.request.topology.profiles.iter().map(|profile| plan.draft(profile, 1)).collect()
+    fn planned(&self, plan: &Plan<'_>) -> anyhow::Result<Vec<PlannedControlPlane>> {
+        self.request.topology.profiles.iter().map(|profile| plan.control_plane(profile, 1)).collect()
     }
 
     /// Copies keys and the profiles' files into the guest.
     fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
-        let root = Root { here: self.run.private().to_owned(), there: PathBuf::from(ROOT) };
-        self.files()?.iter().try_for_each(|(path, content)| guest.agent.write(&root.there(path), 0o600, content))
+        let root = Root { host_path: self.run.private().to_owned(), guest_path: PathBuf::from(ROOT) };
+        self.files()?.iter().try_for_each(|(path, content)| guest.agent.write(&root.in_guest(path), 0o600, content))
     }
 
     /// Keys and the profiles' files, by their path on this machine.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail};
 use ring::digest::{Context as Sha, SHA256};
 use serde::{Deserialize, Serialize};
-use sys::hold;
+use sys::cache_lock;
 use sys::run_dir::{make_private_dir, write_private_file};
 use sys::{RunDir, Scratch};
 use xxhash_rust::xxh3::Xxh3;
@@ -98,7 +98,7 @@ impl Place {
             bail!("{STATE} has {} bytes, expected {}", state.len(), meta.state.length);
         }
         // Held until this process ends, so that `cache prune` does not remove it.
-        if !hold::hold(&dir) {
+        if !cache_lock::shared(&dir) {
             return Ok(None);
         }
         // The time of the last use determines which snapshot is removed first.
@@ -112,8 +112,14 @@ impl Place {
         let _ = fs::remove_dir_all(self.root.join(&self.key));
     }
 
-    /// Creates the snapshot of a VM whose state was written to [`Draft::state`].
-    pub(crate) fn save(&self, draft: Draft, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
+    /// Creates the snapshot of a VM whose state was written to [`SnapshotDraft::state`].
+    pub(crate) fn save(
+        &self,
+        draft: SnapshotDraft,
+        run: &RunDir,
+        folders: &[String],
+        factor: f64,
+    ) -> anyhow::Result<u64> {
         let made = draft.0.path();
         let state = draft.state();
         fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
@@ -138,9 +144,9 @@ impl Place {
     }
 
     /// A new folder that becomes the snapshot or is removed.
-    pub(crate) fn draft(&self) -> anyhow::Result<Draft> {
+    pub(crate) fn draft(&self) -> anyhow::Result<SnapshotDraft> {
         make_private_dir(&self.root)?;
-        Scratch::create(&self.cache, "snapshot").map(Draft)
+        Scratch::create(&self.cache, "snapshot").map(SnapshotDraft)
     }
 
     /// Keeps all snapshots together within the budget, and never removes this one.
@@ -158,7 +164,7 @@ impl Place {
             if total <= BUDGET {
                 return;
             }
-            let unheld = hold::unheld(&dir).is_some();
+            let unheld = cache_lock::try_exclusive(&dir).is_some();
             if !dir.ends_with(&self.key) && unheld && fs::remove_dir_all(&dir).is_ok() {
                 total -= size;
             }
@@ -168,9 +174,9 @@ impl Place {
 
 /// An unfinished snapshot. Dropping it removes it, unless it was moved into place. If the process is killed, a later
 /// run sweeps it like the private folder of a run.
-pub(crate) struct Draft(Scratch);
+pub(crate) struct SnapshotDraft(Scratch);
 
-impl Draft {
+impl SnapshotDraft {
     /// The file to which QEMU writes memory and devices.
     pub(crate) fn state(&self) -> PathBuf {
         self.0.path().join(STATE)

@@ -20,9 +20,9 @@ use sys::{Daemon, RunDir, Spec};
 use super::backlog;
 use super::console::Console;
 use super::qmp::Qmp;
-use crate::booted::WayOut;
+use crate::booted::HostForward;
 use crate::node::OUTSIDE;
-use crate::plan::Door;
+use crate::plan::PortMapping;
 
 /// Gives QEMU's own memory huge pages if the kernel has some. An emulated CPU spends a fifth of its time in looking up
 /// translated code, at random places in tables of hundreds of megabytes; with huge pages it was two thirds of that. The
@@ -38,8 +38,8 @@ pub(crate) const GUEST: &str = crate::node::ADDRESS;
 /// The only port of this machine that a guest reaches: it leads to the port that a file in the VM's folder names, if
 /// any.
 const OUTSIDE_PORT: u16 = 2379;
-const WAY_OUT: &str = "way-out";
-const WAY_OUT_PORT: &str = "way-out.port";
+const HOST_FORWARD: &str = "host-forward";
+const HOST_FORWARD_PORT: &str = "host-forward.port";
 const DISK: &str = "disk";
 /// Kernel argument that makes the guest's first process use the only disk as its root.
 const ROOT: &str = " archproof.disk=vda";
@@ -66,11 +66,11 @@ pub(crate) struct Hardware<'a> {
     pub(crate) disk: Option<&'a Path>,
 }
 
-/// See [`WayOut`]. For each connection of the guest, QEMU starts a process of this program in QEMU's own folder.
-pub(crate) fn way_out(run: &RunDir) -> anyhow::Result<WayOut> {
-    Ok(WayOut::Address {
+/// See [`HostForward`]. For each connection of the guest, QEMU starts a process of this program in QEMU's own folder.
+pub(crate) fn host_forward(run: &RunDir) -> anyhow::Result<HostForward> {
+    Ok(HostForward::Address {
         address: format!("{OUTSIDE}:{OUTSIDE_PORT}"),
-        file: run.private_dir(FOLDER)?.join(WAY_OUT_PORT),
+        file: run.private_dir(FOLDER)?.join(HOST_FORWARD_PORT),
     })
 }
 
@@ -164,7 +164,7 @@ impl Vm {
     pub(crate) fn start(
         hardware: &Hardware<'_>,
         begin_with: Begin<'_>,
-        doors: &[Door],
+        port_mappings: &[PortMapping],
         run: &RunDir,
     ) -> anyhow::Result<(Vm, Ports)> {
         let dir = run.private_dir(FOLDER)?;
@@ -185,10 +185,13 @@ impl Vm {
             let file = disk.display().to_string().replace(',', ",,");
             add("-drive", format!("if=none,id={DISK},format=raw,readonly=on,file={file}"));
         }
-        link_ourselves(&dir.join(WAY_OUT))?;
+        link_ourselves(&dir.join(HOST_FORWARD))?;
         add(
             "-netdev",
-            format!("{},guestfwd=tcp:{OUTSIDE}:{OUTSIDE_PORT}-cmd:./{WAY_OUT} way-out {WAY_OUT_PORT}", network(doors)),
+            format!(
+                "{},guestfwd=tcp:{OUTSIDE}:{OUTSIDE_PORT}-cmd:./{HOST_FORWARD} host-forward {HOST_FORWARD_PORT}",
+                network(port_mappings)
+            ),
         );
         for socket in [MONITOR, CONSOLE, CONTROL, LOGS] {
             add("-chardev", format!("socket,id={socket},path={socket}"));
@@ -205,7 +208,7 @@ impl Vm {
             // Socket paths are relative to it: an absolute path may exceed the maximum length of a socket address.
             dir: Some(dir),
             log: log.clone(),
-            ledger: run.ledger(),
+            process_registry: run.process_registry(),
         };
         let mut daemon = Daemon::start(spec)?;
         let mut connected = |listener: &UnixListener, name: &str| accept(listener, name, &mut daemon, &log);
@@ -214,7 +217,7 @@ impl Vm {
         let qmp = Qmp::new(connected(&sockets.monitor, MONITOR)?)?;
         let ports = Ports { control: connected(&sockets.control, CONTROL)?, logs: connected(&sockets.logs, LOGS)? };
         // The monitor has answered, so all forwarded ports exist.
-        if let Err(error) = backlog::widen(daemon.pid(), doors.len()) {
+        if let Err(error) = backlog::widen(daemon.pid(), port_mappings.len()) {
             sys::progress::say(&format!("boot: simultaneous connections to the guest will be delayed: {error:#}"));
         }
         Ok((Vm { qmp: Mutex::new(qmp), console, daemon: Mutex::new(daemon), log }, ports))
@@ -247,8 +250,9 @@ fn quoted(text: &str) -> String {
 }
 
 /// The guest's only network access is answering connections to forwarded ports.
-pub(crate) fn network(doors: &[Door]) -> String {
-    let forwards = doors.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
+pub(crate) fn network(port_mappings: &[PortMapping]) -> String {
+    let forwards =
+        port_mappings.iter().map(|door| format!(",hostfwd=tcp:127.0.0.1:{}-{GUEST}:{}", door.outside, door.inside));
     format!("user,id=net,restrict=on{}", forwards.collect::<String>())
 }
 

@@ -139,7 +139,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         env: environment(place.path(), &ready.jit),
         dir: Some(place.path().join("agent")),
         log: log.clone(),
-        ledger: place.ledger(),
+        process_registry: place.process_registry(),
     };
     let mut agent_run = Supervised::start(spec, GRACE).or_exit(Exit::Infrastructure)?;
     let phase = Phase::start("the agent");

@@ -29,7 +29,7 @@ fn daemon(dir: &Path, command: &[&str]) -> Daemon {
         env: BTreeMap::from([(CACHE.into(), dir.display().to_string())]),
         dir: None,
         log: dir.join("log"),
-        ledger: dir.join("ledger"),
+        process_registry: dir.join("ledger"),
     })
     .unwrap()
 }

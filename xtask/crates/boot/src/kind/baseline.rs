@@ -7,9 +7,9 @@ use anyhow::{Context, anyhow};
 use sys::RunDir;
 use sys::progress::Phase;
 
-use super::plane::{Paper, With};
-use super::{Ground, Request, prepare};
-use crate::booted::Power;
+use super::plane::{BuildInputs, ClusterSpec};
+use super::{Preparation, Request, prepare};
+use crate::booted::ClusterOwner;
 use crate::pki;
 
 /// The time from `kind create cluster` until CoreDNS is available, for the request's only profile, with the same image
@@ -17,17 +17,17 @@ use crate::pki;
 ///
 /// # Errors
 /// As [`super::up`].
-pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
+pub fn baseline(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("the baseline takes one profile")) };
     let phase = Phase::start("baseline: Kind".to_owned());
-    let ground = prepare(request, run, &phase)?;
+    let preparation = prepare(request, run, &phase)?;
     let pki = pki::create_for_kubeadm(run)?;
     let (artifacts, factor, resting) = (request.artifacts, 1.0, false);
-    let with = With { request, artifacts, run, ground: &ground, pki: &pki, factor, resting };
-    let mut paper = Paper::of(&with, profile)?;
-    let Ground { clusters, .. } = &ground;
+    let inputs = BuildInputs { request, artifacts, run, preparation: &preparation, pki: &pki, factor, resting };
+    let mut spec = ClusterSpec::of(&inputs, profile)?;
+    let Preparation { clusters, .. } = &preparation;
     let begin = Instant::now();
-    paper.create(request, clusters).context("failed to create the baseline cluster")?;
+    spec.create(request, clusters).context("failed to create the baseline cluster")?;
     let time = begin.elapsed();
     clusters.end(None)?;
     Ok(time)

@@ -1,5 +1,5 @@
-//! `cargo xtask way-out FILE`: forwards one connection from a guest to a port of this machine, over this process's
-//! stdin and stdout. Only QEMU starts it: see `boot::WayOut`.
+//! `cargo xtask host-forward FILE`: forwards one connection from a guest to a port of this machine, over this process's
+//! stdin and stdout. Only QEMU starts it: see `boot::HostForward`.
 
 use std::fs::{File, read_to_string};
 use std::io::{copy, stdin, stdout};
@@ -10,14 +10,14 @@ use anyhow::Context;
 use cli::{Failure, OrExit};
 use model::Exit;
 
-use crate::args::WayOutOptions;
+use crate::args::HostForwardOptions;
 
-pub(crate) fn run(options: &WayOutOptions) -> Result<Exit, Failure> {
+pub(crate) fn run(options: &HostForwardOptions) -> Result<Exit, Failure> {
     carry(options).or_exit(Exit::Infrastructure)?;
     Ok(Exit::Ok)
 }
 
-fn carry(options: &WayOutOptions) -> anyhow::Result<()> {
+fn carry(options: &HostForwardOptions) -> anyhow::Result<()> {
     let file = &options.file;
     let port = read_to_string(file).with_context(|| format!("failed to read the port from {}", file.display()))?;
     let port: u16 = port.trim().parse().with_context(|| format!("{} contains no port number", file.display()))?;

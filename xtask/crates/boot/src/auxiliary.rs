@@ -10,14 +10,14 @@ use std::sync::Arc;
 use model::{Profile, ProfileStore, StoreInfo, StoreKind};
 
 use crate::component::Component;
+use crate::component_names;
 use crate::flags::{self, Member, StorePorts, url};
 use crate::host::{Host, Local, Program};
-use crate::members;
-use crate::plan::{Door, Place, Plan, Root};
+use crate::plan::{Place, Plan, PortMapping, Root};
 
 /// What control over a profile needs in addition to its components.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct Auxiliary {
     /// Client URLs of the stores as seen by the components, and their peer URLs (`NAME-peer`).
     pub(crate) servers: BTreeMap<String, String>,
     pub(crate) spare: Option<StoreInfo>,
@@ -34,14 +34,14 @@ pub(crate) struct Native {
 }
 
 /// An empty etcd.
-struct Empty {
+struct SpareEtcd {
     component: Component,
     info: StoreInfo,
     /// Its URLs as seen from the place where it runs: for clients and for other members.
     urls: [String; 2],
 }
 
-impl Empty {
+impl SpareEtcd {
     fn tell(&self, servers: &mut BTreeMap<String, String>) {
         let [client, peer] = self.urls.clone();
         servers.insert(self.info.name.clone(), client);
@@ -51,20 +51,22 @@ impl Empty {
 
 impl Plan<'_> {
     /// `dir` is the host path of the profile's private folder.
-    pub(crate) fn beside(
+    pub(crate) fn auxiliary(
         &self,
         profile: &Profile,
         dir: &Path,
         mut servers: BTreeMap<String, String>,
         on_demand: &mut Vec<Component>,
-    ) -> anyhow::Result<Beside> {
+    ) -> anyhow::Result<Auxiliary> {
         let tools = self.tools(profile)?;
-        let Some(name) = members::spare(profile) else { return Ok(Beside { servers, tools, ..Beside::default() }) };
+        let Some(name) = component_names::spare(profile) else {
+            return Ok(Auxiliary { servers, tools, ..Auxiliary::default() });
+        };
         let spare = self.empty(name, dir)?;
         spare.tell(&mut servers);
         on_demand.push(spare.component);
         let native = self.native(profile, dir, &mut servers, on_demand)?;
-        Ok(Beside { servers, spare: Some(spare.info), tools, native })
+        Ok(Auxiliary { servers, spare: Some(spare.info), tools, native })
     }
 
     fn tools(&self, profile: &Profile) -> anyhow::Result<BTreeMap<String, Program>> {
@@ -72,10 +74,11 @@ impl Plan<'_> {
         profile.tools.iter().map(program).collect()
     }
 
-    fn empty(&self, component: String, dir: &Path) -> anyhow::Result<Empty> {
+    fn empty(&self, component: String, dir: &Path) -> anyhow::Result<SpareEtcd> {
         let place = &self.place;
-        let (client, peer) = ((place.doors)(&component)?, (place.doors)(&format!("{component}/peer"))?.inside);
-        let name = members::short(&component).to_owned();
+        let (client, peer) =
+            ((place.port_mappings)(&component)?, (place.port_mappings)(&format!("{component}/peer"))?.inside);
+        let name = component_names::short(&component).to_owned();
         let ports = StorePorts { client: client.inside, peer };
         let member = Member::new(&name, &[(name.clone(), ports.clone())], place.factor);
         let store = ProfileStore {
@@ -86,10 +89,10 @@ impl Plan<'_> {
             kind: StoreKind::Etcd,
             wrapper: None,
         };
-        let there = place.root.there(dir);
+        let guest_path = place.root.in_guest(dir);
         let pki = self.pki.seen_from(&place.root);
-        let flags = flags::store(&store, &member, &there.join(&name), &ports, place.listen, &pki);
-        let component = self.store(component, &store, flags, client.outside, &there)?;
+        let flags = flags::store(&store, &member, &guest_path.join(&name), &ports, place.listen, &pki);
+        let component = self.store(component, &store, flags, client.outside, &guest_path)?;
         let info = StoreInfo {
             name,
             endpoint: url(client.outside),
@@ -98,7 +101,7 @@ impl Plan<'_> {
             resources: Vec::new(),
             root: StoreKind::Etcd.root().into(),
         };
-        Ok(Empty { component, info, urls: [url(client.inside), url(peer)] })
+        Ok(SpareEtcd { component, info, urls: [url(client.inside), url(peer)] })
     }
 
     /// The same plan for this machine. Only its auxiliary parts are used.
@@ -110,20 +113,20 @@ impl Plan<'_> {
         on_demand: &mut Vec<Component>,
     ) -> anyhow::Result<Option<Native>> {
         let Some(native) = &self.artifacts.native else { return Ok(None) };
-        let host: Arc<dyn Host> = Arc::new(Local { ledger: self.run.ledger() });
-        let doors = |_: &str| sys::ports::free().map(|port| Door { inside: port, outside: port });
+        let host: Arc<dyn Host> = Arc::new(Local { process_registry: self.run.process_registry() });
+        let port_mappings = |_: &str| sys::ports::free().map(|port| PortMapping { inside: port, outside: port });
         let place = Place {
             host: Arc::clone(&host),
             factor: 1.0,
             listen: "127.0.0.1",
-            root: Root { here: self.run.private().to_owned(), there: self.run.private().to_owned() },
-            doors: &doors,
+            root: Root { host_path: self.run.private().to_owned(), guest_path: self.run.private().to_owned() },
+            port_mappings: &port_mappings,
             command: &|artifact| (artifact.path.clone(), Vec::new()),
             width: 1,
         };
         let (target, artifacts) = (&native.target, &native.artifacts);
         let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place, node: None };
-        let etcd = plan.empty(members::native(profile), dir)?;
+        let etcd = plan.empty(component_names::native(profile), dir)?;
         etcd.tell(servers);
         on_demand.push(etcd.component);
         Ok(Some(Native { host, store: etcd.info, tools: plan.tools(profile)? }))

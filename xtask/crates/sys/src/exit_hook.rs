@@ -5,30 +5,30 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// A shell script that runs when this process ends in any way, unless the will was revoked.
+/// A shell script that runs when this process ends in any way, unless it is cancelled before.
 #[derive(Debug)]
-pub struct Will {
+pub struct ExitHook {
     shell: Child,
 }
 
-const REVOKED: &str = "revoked";
+const CANCELLED: &str = "cancelled";
 
-impl Will {
+impl ExitHook {
     /// # Errors
     /// The shell cannot be started.
-    pub fn make(script: &str) -> io::Result<Will> {
+    pub fn install(script: &str) -> io::Result<ExitHook> {
         // When this process ends, `read` sees the end of its input.
-        let whole = format!("trap '' HUP INT TERM; read word; [ \"$word\" = {REVOKED} ] || {{ {script}; }}");
+        let whole = format!("trap '' HUP INT TERM; read word; [ \"$word\" = {CANCELLED} ] || {{ {script}; }}");
         let mut command = shell();
         command.arg("-c").arg(whole).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Will { shell: command.process_group(0).spawn()? })
+        Ok(ExitHook { shell: command.process_group(0).spawn()? })
     }
 
     /// Cancels the script.
-    pub fn revoke(mut self) {
+    pub fn cancel(mut self) {
         if let Some(mut input) = self.shell.stdin.take() {
             // If the shell no longer reads, it already runs the script, which is safe to run again.
-            let _ = writeln!(input, "{REVOKED}");
+            let _ = writeln!(input, "{CANCELLED}");
         }
         let _ = self.shell.wait();
     }
@@ -48,12 +48,12 @@ mod tests {
     fn script_runs_when_the_process_ends_and_not_when_revoked() {
         let scratch = Scratch::temporary("will").unwrap();
         let file = scratch.path().join("file");
-        Will::make(&format!("touch {}", file.display())).unwrap().revoke();
+        ExitHook::install(&format!("touch {}", file.display())).unwrap().cancel();
         assert!(!file.exists());
         // The same happens when the process ends: the last writer of the pipe closes it.
-        let mut will = Will::make(&format!("touch {}", file.display())).unwrap();
-        drop(will.shell.stdin.take());
-        will.shell.wait().unwrap();
+        let mut exit_hook = ExitHook::install(&format!("touch {}", file.display())).unwrap();
+        drop(exit_hook.shell.stdin.take());
+        exit_hook.shell.wait().unwrap();
         assert!(file.exists());
     }
 }

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimen
 static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
 /// Holds a folder or file until this process ends. False: it does not exist, or another process is removing it.
-pub fn hold(path: &Path) -> bool {
+pub fn shared(path: &Path) -> bool {
     let mut held = HELD.lock().unwrap_or_else(|e| e.into_inner());
     // A folder that was removed and created again under the same name is a different folder.
     let same = |file: &File| file.metadata().is_ok_and(|ours| is(path, &ours));
@@ -36,13 +36,13 @@ pub fn hold(path: &Path) -> bool {
 }
 
 /// A folder or file that no process holds; none can hold it until this value is dropped. None: some process holds it.
-pub fn unheld(path: &Path) -> Option<File> {
+pub fn try_exclusive(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     file.metadata().is_ok_and(|ours| is(path, &ours)).then_some(file)
 }
 
-/// When it was last held, as recorded by [`hold`].
+/// When it was last held, as recorded by [`shared`].
 pub fn last_use(path: &Path) -> Option<SystemTime> {
     fs::symlink_metadata(path).ok()?.modified().ok()
 }
@@ -61,16 +61,16 @@ mod tests {
         let [used, unused] = ["used", "unused"].map(|name| dir.join(name));
         fs::create_dir_all(&used).unwrap();
         fs::create_dir_all(&unused).unwrap();
-        assert!(hold(&used) && hold(&used));
-        assert!(unheld(&used).is_none());
-        let removing = unheld(&unused).unwrap();
+        assert!(shared(&used) && shared(&used));
+        assert!(try_exclusive(&used).is_none());
+        let removing = try_exclusive(&unused).unwrap();
         fs::rename(&unused, dir.join("aside")).unwrap();
         drop(removing);
-        assert!(!hold(&unused));
-        assert!(!hold(&dir.join("nowhere")));
+        assert!(!shared(&unused));
+        assert!(!shared(&dir.join("nowhere")));
         fs::remove_dir_all(&used).unwrap();
         fs::create_dir_all(&used).unwrap();
-        assert!(unheld(&used).is_some(), "a new folder of the same name must not be held");
+        assert!(try_exclusive(&used).is_some(), "a new folder of the same name must not be held");
         fs::remove_dir_all(dir).unwrap();
     }
 }

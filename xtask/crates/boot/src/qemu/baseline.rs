@@ -21,7 +21,7 @@ use super::{BOOT, Job, ROOT, Request, initramfs, memory};
 use crate::component::quoted;
 use crate::host::{Host, Local};
 use crate::pki;
-use crate::plan::{Draft, Root};
+use crate::plan::{PlannedControlPlane, Root};
 
 /// The script prints this after it has started all components.
 const STARTED: &str = "by hand: started";
@@ -32,14 +32,14 @@ const ANSWER: Duration = Duration::from_secs(20);
 const LAST_LINES: usize = 20;
 
 /// The time from QEMU's start until `/readyz` of the request's only profile first succeeds.
-pub fn by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
+pub fn baseline(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     tls::install();
     let [profile] = &request.topology.profiles[..] else { return Err(anyhow!("the baseline takes one profile")) };
-    job(request, run, |job| job.by_hand(profile))
+    job(request, run, |job| job.baseline(profile))
 }
 
 /// The time from QEMU's start until it has restored the request's memory snapshot and resumed the guest.
-pub fn restore_by_hand(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
+pub fn baseline_restore(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Duration> {
     job(request, run, |job| {
         let snapshot = job.snapshots()?.find()?.context("no memory snapshot was found")?;
         let begin = Instant::now();
@@ -60,23 +60,24 @@ fn job<T>(request: &Request<'_>, run: &RunDir, then: impl FnOnce(&Job<'_>) -> an
 }
 
 impl Job<'_> {
-    fn by_hand(&self, profile: &Profile) -> anyhow::Result<Duration> {
+    fn baseline(&self, profile: &Profile) -> anyhow::Result<Duration> {
         let pki = pki::create(self.run, &[])?;
-        let doors = self.doors()?;
-        let host: std::sync::Arc<dyn Host> = std::sync::Arc::new(Local { ledger: self.run.ledger() });
-        let (draft, client) = self.with_plan(&pki, 1.0, &host, &doors, |plan| {
+        let port_mappings = self.port_mappings()?;
+        let host: std::sync::Arc<dyn Host> =
+            std::sync::Arc::new(Local { process_registry: self.run.process_registry() });
+        let (planned, client) = self.with_plan(&pki, 1.0, &host, &port_mappings, |plan| {
             // A new connection for each request: a refused or unanswered connection does not predict the next one.
             let config = tls::client(&pki.admin, tls::Alpn::Unset)?;
             let client = Client::builder().tls_backend_preconfigured(config).no_proxy().pool_max_idle_per_host(0);
-            Ok((plan.draft(profile, 1)?, client.timeout(ANSWER).build()?))
+            Ok((plan.control_plane(profile, 1)?, client.timeout(ANSWER).build()?))
         })?;
         let dir = self.run.private_dir(vm::FOLDER)?;
         let initramfs = dir.join("initramfs");
         let Request { files, artifacts, .. } = self.request;
-        let root = Root { here: self.run.private().to_owned(), there: ROOT.into() };
-        let extra: Vec<_> = self.files()?.into_iter().map(|(path, bytes)| (root.there(&path), bytes)).collect();
-        initramfs::write_with(&initramfs, files, artifacts, script(&draft)?.as_bytes(), &extra)?;
-        let outer: Vec<_> = doors.values().copied().filter(|door| door.outside != 0).collect();
+        let root = Root { host_path: self.run.private().to_owned(), guest_path: ROOT.into() };
+        let extra: Vec<_> = self.files()?.into_iter().map(|(path, bytes)| (root.in_guest(&path), bytes)).collect();
+        initramfs::write_with(&initramfs, files, artifacts, script(&planned)?.as_bytes(), &extra)?;
+        let outer: Vec<_> = port_mappings.values().copied().filter(|door| door.outside != 0).collect();
         let console = dir.join("console.log");
         let begin = Instant::now();
         let mut daemon = self.plain_qemu(&initramfs, &console, &vm::network(&outer))?;
@@ -85,7 +86,7 @@ impl Job<'_> {
             None if tail(&console, LAST_LINES).contains(STARTED) => Probe::Ready(()),
             None => Probe::NotYet(tail(&console, 1)),
         })?;
-        let ask = || client.get(&draft.apiserver.ready.url).send().is_ok_and(|answer| answer.status().is_success());
+        let ask = || client.get(&planned.apiserver.ready.url).send().is_ok_and(|answer| answer.status().is_success());
         until("the apiserver of the guest", BOOT, ASK_EVERY, OnInterrupt::Stop, || match ask() {
             true => Probe::Ready(()),
             false => Probe::NotYet(tail(&console, LAST_LINES)),
@@ -112,13 +113,13 @@ impl Job<'_> {
             env: Default::default(),
             dir: None,
             log: self.run.log("qemu"),
-            ledger: self.run.ledger(),
+            process_registry: self.run.process_registry(),
         })
     }
 }
 
 /// `/init` as a script for busybox, in place of the agent.
-fn script(draft: &Draft) -> anyhow::Result<String> {
+fn script(planned: &PlannedControlPlane) -> anyhow::Result<String> {
     let now = time::OffsetDateTime::now_utc().unix_timestamp();
     let mut text = format!(
         "#!/bin/busybox sh\n\
@@ -135,7 +136,7 @@ fn script(draft: &Draft) -> anyhow::Result<String> {
         guest = vm::GUEST
     );
     let log = |name: &str| quoted(&format!("/tmp/{}.log", name.replace('/', ".")));
-    for store in &draft.stores {
+    for store in &planned.stores {
         writeln!(text, "{}", store.shell_command(&log(&store.name)))?;
         let port = store.flags.get("advertise-client-urls").and_then(|url| url.rsplit(':').next());
         let port: u16 = port.context("a store has no port")?.parse()?;
@@ -144,7 +145,7 @@ fn script(draft: &Draft) -> anyhow::Result<String> {
             "until $b grep -q ':{port:04X} 0*:0000 0A' /proc/net/tcp /proc/net/tcp6; do $b sleep 0.05; done"
         )?;
     }
-    let apiserver = &draft.apiserver;
+    let apiserver = &planned.apiserver;
     writeln!(text, "{}\necho {}", apiserver.shell_command(&log(&apiserver.name)), quoted(STARTED))?;
     text.push_str("wait\n");
     Ok(text)

@@ -70,7 +70,7 @@ pub(super) fn before(cache: &Path, found: Sysctls) -> Sysctls {
 /// A shell script that runs when this process ends without deleting its clusters. It deletes them, and restores the
 /// machine's values unless another run has clusters. If the engine has ended as well it does nothing: the notes stay
 /// for the next run.
-pub(super) fn will(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
+pub(super) fn exit_hook(cache: &Path, names: &[String], engine: &Engine, image: &str) -> String {
     let path = |path: PathBuf| quoted(&path.display().to_string());
     let containers: Vec<String> = names.iter().map(|name| quoted(&container(name))).collect();
     let emptying: Vec<String> = names.iter().map(|name| emptying(name)).collect();
@@ -205,7 +205,7 @@ mod tests {
         fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let sysctls = vec![("kernel/panic".to_owned(), "1".to_owned())];
         let engine = Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls };
-        let script = will(&cache, &["archproof-1-2-json".to_owned()], &engine, "an image's $(touch made)");
+        let script = exit_hook(&cache, &["archproof-1-2-json".to_owned()], &engine, "an image's $(touch made)");
         let sh = Shell::new().unwrap();
         sh.change_dir(&root);
         let path = format!("{}:/usr/bin:/bin", root.display());
