@@ -13,7 +13,8 @@ use crate::component::Component;
 use crate::component_names;
 use crate::flags::{self, Member, StorePorts, url};
 use crate::host::{Host, Local, Program};
-use crate::plan::{Place, Plan, PortMapping, Root};
+use crate::place::{Place, PortMapping, Root};
+use crate::plan::Plan;
 
 /// What control over a profile needs in addition to its components.
 #[derive(Default)]

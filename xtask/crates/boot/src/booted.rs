@@ -14,10 +14,11 @@ use sys::interrupt;
 
 use crate::auxiliary::Auxiliary;
 use crate::component::{Component, LAST};
+use crate::control_plane::ControlPlane;
 use crate::host::{Host, Program, replace};
-use crate::plan::{ControlPlane, Root};
-use crate::qemu::Snapshots;
-use crate::{component_names, flags, plan};
+use crate::place::Root;
+use crate::snapshot::Snapshots;
+use crate::{component_names, control_plane, flags};
 
 /// A memory snapshot that was saved: its size on disk, and how long the guest was stopped for it.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +103,7 @@ impl Booted {
 
 impl ClusterOwner for Processes {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
-        sys::side_by_side(profiles, plan::MAX_ACTIVE, |name| Ok(self.resume(name)?))?;
+        sys::side_by_side(profiles, control_plane::MAX_ACTIVE, |name| Ok(self.resume(name)?))?;
         Ok(())
     }
 
@@ -203,7 +204,7 @@ impl Processes {
         let mut components = BTreeMap::new();
         let mut places = BTreeMap::new();
         for ControlPlane { info: profile, guest_path, components: these, auxiliary, data, host } in planes {
-            let folder = Root { host_path: profile.dir.clone(), guest_path: guest_path };
+            let folder = Root { host_path: profile.dir.clone(), guest_path };
             places.insert(profile.name.clone(), Place { host, folder, auxiliary, data });
             components.extend(these.into_iter().map(|component| (component.name.clone(), component)));
             info.profiles.insert(profile.name.clone(), profile);
@@ -385,11 +386,11 @@ impl Control for Processes {
     }
 
     fn resume(&self, profile: &str) -> Result<(), ControlError> {
-        self.with_profile(profile, |components| plan::resume(components))
+        self.with_profile(profile, |components| control_plane::resume(components))
     }
 
     fn suspend(&self, profile: &str) -> Result<(), ControlError> {
-        self.with_profile(profile, |components| plan::suspend(components))
+        self.with_profile(profile, |components| control_plane::suspend(components))
     }
 
     fn first_failure(&self) -> Option<String> {

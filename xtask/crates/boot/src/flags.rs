@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use anyhow::Context;
 use model::{Artifact, Profile, ProfilePlugin, ProfileStore, StoreKind};
-use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::pki::Pki;
-use crate::plan::SLOW;
+use crate::pki::{Pki, random_base64};
+use crate::place::SLOW;
 
 pub(crate) type Flags = BTreeMap<String, String>;
 
@@ -286,21 +284,13 @@ pub(crate) fn change(flags: &mut Flags, changes: &Flags) {
     }
 }
 
-/// 32 random bytes.
-pub(crate) fn random_base64() -> anyhow::Result<String> {
-    let mut key = [0u8; 32];
-    if SystemRandom::new().fill(&mut key).is_err() {
-        bail!("failed to create a key: the system's random source returned an error");
-    }
-    Ok(STANDARD.encode(key))
-}
-
 fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Flags {
     pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
     use model::{BuildStep, Source};
 
     use super::*;

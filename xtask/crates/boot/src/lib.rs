@@ -8,6 +8,7 @@ mod auxiliary;
 mod booted;
 mod component;
 mod component_names;
+mod control_plane;
 mod execution;
 pub mod existing;
 mod flags;
@@ -18,15 +19,17 @@ pub mod kind;
 mod kubeconfig;
 mod node;
 mod pki;
+mod place;
 mod plan;
 mod process;
 pub mod qemu;
+mod snapshot;
 
 pub use agent::INIT;
 pub use booted::{Booted, HostForward, Saved};
 pub use component_names::CONTROLLER_MANAGER;
 pub use execution::user_emulator;
-pub use node::NodeRequest;
+pub use place::NodeRequest;
 pub use process::{Ports, script, up, up_on};
 
 /// Which control planes to start.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use model::{Node, NodeCondition, NodeInfo, NodeObject, NodeProcess};
+use model::{Node, NodeCondition, NodeObject, NodeProcess};
 use reqwest::blocking::Client;
 use serde_json::Value;
 use sys::deadline::{OnInterrupt, Probe, until};
@@ -22,35 +22,15 @@ use crate::flags::{self, url};
 use crate::host::{Host, Program};
 use crate::kubeconfig;
 use crate::pki::Pki;
-use crate::plan::{Plan, PortMapping, Root};
+use crate::place::{ADDRESS, NodeRequest, PortMapping, Root};
+use crate::plan::Plan;
 
-/// The address of a guest in QEMU's user network.
-pub(crate) const ADDRESS: &str = "10.0.2.15";
-/// The guest's address for this machine, as far as the guest may reach it.
-pub(crate) const OUTSIDE: &str = "10.0.2.100";
 const SHELL: &str = "/bin/busybox";
 /// Nodes and Pods are ready within 10 s on the reference machine.
 const CONVERGED: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The disk's folder of programs.
 const PROGRAMS: &str = "/bin";
-
-/// A node and its disk.
-#[derive(Clone, Debug)]
-pub struct NodeRequest {
-    pub node: Node,
-    pub disk: PathBuf,
-    /// Key of the disk's content.
-    pub key: String,
-    /// Image names to references.
-    pub images: BTreeMap<String, String>,
-}
-
-impl NodeRequest {
-    pub(crate) fn info(&self) -> NodeInfo {
-        NodeInfo { profile: self.node.profile.clone(), images: self.images.clone() }
-    }
-}
 
 /// The components that are started before and after the apiserver.
 #[derive(Default)]

@@ -9,18 +9,17 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use model::{Identity, TlsFiles};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SignatureAlgorithm,
 };
+use ring::rand::{SecureRandom, SystemRandom};
 use sys::RunDir;
 
-use crate::flags::random_base64;
-use crate::node::{ADDRESS, OUTSIDE};
-use crate::plan::Root;
+use crate::place::{ADDRESS, OUTSIDE, Root};
 
 /// The administrator's name and group.
 const ADMIN: &str = "archproof";
@@ -236,6 +235,15 @@ fn valid_for_a_week(params: &mut CertificateParams) {
     let now = time::OffsetDateTime::now_utc();
     params.not_before = now - time::Duration::days(1);
     params.not_after = now + time::Duration::days(7);
+}
+
+/// 32 random bytes.
+pub(crate) fn random_base64() -> anyhow::Result<String> {
+    let mut key = [0u8; 32];
+    if SystemRandom::new().fill(&mut key).is_err() {
+        bail!("failed to create a key: the system's random source returned an error");
+    }
+    Ok(STANDARD.encode(key))
 }
 
 #[cfg(test)]

@@ -10,10 +10,12 @@ use sys::{RunDir, interrupt};
 use crate::Topology;
 use crate::booted::{Booted, HostForward};
 use crate::component::{Component, quoted};
+use crate::control_plane::{ControlPlane, max_active};
 use crate::execution::{self, Execution};
 use crate::host::{Host, Local};
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Place, Plan, PortMapping, Root, max_active};
+use crate::place::{Place, PortMapping, Root};
+use crate::plan::Plan;
 
 /// How many times a start is tried with new ports if another process takes a port in between.
 const PORT_ATTEMPTS: usize = 5;

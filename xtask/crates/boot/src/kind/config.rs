@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::engine::Engine;
 use crate::flags::Flags;
-use crate::plan::PortMapping;
+use crate::place::PortMapping;
 
 /// The run's private folder in a node, and in its static Pods.
 pub(super) const RUN: &str = "/kind/run";

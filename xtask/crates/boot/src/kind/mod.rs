@@ -26,10 +26,10 @@ use sys::{RunDir, interrupt};
 
 use crate::Topology;
 use crate::booted::{Booted, Processes};
+use crate::control_plane::ControlPlane;
 use crate::execution::native_factor;
 use crate::host::Local;
 use crate::pki;
-use crate::plan::ControlPlane;
 pub use baseline::baseline;
 use clusters::Clusters;
 use engine::Engine;

@@ -28,10 +28,12 @@ use crate::agent::INIT;
 use crate::auxiliary::Auxiliary;
 use crate::component::Component;
 use crate::component_names::{self, CONTROLLER_MANAGER};
+use crate::control_plane::{self, ControlPlane, PlannedControlPlane};
 use crate::flags::{self, Flags};
 use crate::host::Program;
 use crate::pki::{CA_KEY, Pki};
-use crate::plan::{self, ControlPlane, Place, Plan, PlannedControlPlane, PortMapping, Root};
+use crate::place::{Place, PortMapping, Root};
+use crate::plan::Plan;
 
 /// On an idle machine a cluster is up in half a minute.
 const CREATE: Duration = Duration::from_secs(600);
@@ -388,7 +390,7 @@ impl<'a> ClusterSpec<'a> {
         components.iter_mut().try_for_each(|component| component.wait_ready(OnInterrupt::Stop))?;
         node.services.iter().try_for_each(|service| service.wait(&container))?;
         if resting && !whole {
-            plan::suspend(components.iter_mut())?;
+            control_plane::suspend(components.iter_mut())?;
         }
         components.extend(wanted);
         Ok(ControlPlane { info, guest_path, components, auxiliary, data, host })

@@ -19,9 +19,10 @@ use sys::{Daemon, RunDir, Spec};
 use super::vm::{self, Begin};
 use super::{BOOT, Job, ROOT, Request, initramfs, memory};
 use crate::component::quoted;
+use crate::control_plane::PlannedControlPlane;
 use crate::host::{Host, Local};
 use crate::pki;
-use crate::plan::{PlannedControlPlane, Root};
+use crate::place::Root;
 
 /// The script prints this after it has started all components.
 const STARTED: &str = "by hand: started";

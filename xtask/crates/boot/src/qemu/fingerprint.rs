@@ -10,7 +10,7 @@ use super::ROOT;
 use crate::component_names;
 use crate::flags::{self, Member, StorePorts};
 use crate::pki;
-use crate::plan::{Root, SLOW};
+use crate::place::{Root, SLOW};
 
 /// The command lines of a profile without the values that are new in every run. A snapshot contains processes with
 /// exactly these command lines.

@@ -13,7 +13,7 @@ use model::{Artifact, Artifacts, MachineFiles};
 
 use super::cpio::Archive;
 use crate::agent::INIT;
-use crate::plan::artifact;
+use crate::place::artifact;
 
 /// The folder of components in the guest.
 pub(crate) const PROGRAMS: &str = "/bin";

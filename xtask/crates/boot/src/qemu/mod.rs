@@ -14,7 +14,6 @@ mod guest;
 mod initramfs;
 pub(crate) mod qmp;
 pub(crate) mod shell;
-mod snapshot;
 mod vm;
 
 use std::collections::BTreeMap;
@@ -30,21 +29,22 @@ use sys::{RunDir, interrupt};
 use crate::Topology;
 use crate::booted::{Booted, Saved};
 use crate::component_names;
+use crate::control_plane::{ControlPlane, PlannedControlPlane, max_active, resume, suspend};
 use crate::execution::numbers;
 use crate::host::Host;
-use crate::node::{self, NodeRequest};
+use crate::node;
 use crate::pki::{self, Pki};
-use crate::plan::{ControlPlane, Place, Plan, PlannedControlPlane, PortMapping, Root, max_active, resume, suspend};
+use crate::place::{NodeRequest, Place, PortMapping, Root};
+use crate::plan::Plan;
+use crate::snapshot::{self, Snapshot, Snapshots};
 
 use guest::Guest;
-pub(crate) use snapshot::Place as Snapshots;
-use snapshot::Snapshot;
 use vm::{Begin, Hardware, Vm};
 
+pub use crate::snapshot::FOLDER as SNAPSHOTS;
 pub use accelerator::{Accelerator, NoKvm, accelerator, kvm, probed, remembered};
 pub use baseline::{baseline, baseline_restore};
 pub use shell::{Keys, Said, Shell, ShellRequest, ShellTerminal, shell};
-pub use snapshot::FOLDER as SNAPSHOTS;
 
 /// The run's private folder in the guest.
 const ROOT: &str = "/run/archproof";

@@ -21,8 +21,7 @@ use super::backlog;
 use super::console::Console;
 use super::qmp::Qmp;
 use crate::booted::HostForward;
-use crate::node::OUTSIDE;
-use crate::plan::PortMapping;
+use crate::place::{OUTSIDE, PortMapping};
 
 /// Gives QEMU's own memory huge pages if the kernel has some. An emulated CPU spends a fifth of its time in looking up
 /// translated code, at random places in tables of hundreds of megabytes; with huge pages it was two thirds of that. The
@@ -34,7 +33,7 @@ const CONNECT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 const LAST_LINES: usize = 10;
 /// The guest's address in QEMU's user network.
-pub(crate) const GUEST: &str = crate::node::ADDRESS;
+pub(crate) const GUEST: &str = crate::place::ADDRESS;
 /// The only port of this machine that a guest reaches: it leads to the port that a file in the VM's folder names, if
 /// any.
 const OUTSIDE_PORT: u16 = 2379;

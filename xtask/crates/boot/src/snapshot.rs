@@ -57,16 +57,16 @@ pub(crate) struct Snapshot {
 }
 
 /// Where snapshots are stored, and the key of the wanted one.
-pub(crate) struct Place {
+pub(crate) struct Snapshots {
     cache: PathBuf,
     root: PathBuf,
     key: String,
     title: String,
 }
 
-impl Place {
+impl Snapshots {
     /// `inputs` are all values that determine the content of the guest's memory.
-    pub(crate) fn new(cache: &Path, title: String, inputs: &[String]) -> Place {
+    pub(crate) fn new(cache: &Path, title: String, inputs: &[String]) -> Snapshots {
         let mut sha = Sha::new(&SHA256);
         sha.update(&FORMAT.to_le_bytes());
         for input in inputs {
@@ -74,7 +74,7 @@ impl Place {
             sha.update(input.as_bytes());
         }
         let key = sha.finish().as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Place { cache: cache.to_owned(), root: cache.join(FOLDER), key, title }
+        Snapshots { cache: cache.to_owned(), root: cache.join(FOLDER), key, title }
     }
 
     /// The snapshot, or None if it does not exist. The error says why an existing one cannot be used.
@@ -348,7 +348,7 @@ mod tests {
     fn key_depends_on_every_input_and_its_boundaries() {
         let key = |inputs: &[&str]| {
             let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
-            Place::new(Path::new("/c"), String::new(), &inputs).key
+            Snapshots::new(Path::new("/c"), String::new(), &inputs).key
         };
         let keys = [key(&["a", "b"]), key(&["ab"]), key(&["a", "b", ""]), key(&["b", "a"]), key(&[])];
         for (n, one) in keys.iter().enumerate() {
