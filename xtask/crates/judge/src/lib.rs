@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, time bounds |
+//! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
 //! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
 //! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |

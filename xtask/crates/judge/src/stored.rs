@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_hide_their_metadata_have_none() {
+    fn unreadable_metadata_yields_none() {
         for value in [
             &b""[..],
             b"k8s:enc:aescbc:v1:k:xyz",

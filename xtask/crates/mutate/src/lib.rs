@@ -5,7 +5,6 @@
 //! This crate does not judge, and it knows only the ids of checks.
 
 mod call;
-mod door;
 #[doc(hidden)]
 pub mod fuzzing;
 mod message;
@@ -13,6 +12,7 @@ mod proxy;
 mod store;
 mod stream;
 mod table;
+mod tls_listener;
 
 pub use call::{Call, Reply};
 pub use message::Message;

@@ -25,15 +25,15 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::call::{Call, Reply};
-use crate::door::{self, Door, Error, upstream};
 use crate::stream::Lines;
 use crate::table::{Change, Filter};
+use crate::tls_listener::{self, Error, TlsListener, upstream};
 
 type Body = UnsyncBoxBody<Bytes, Error>;
-type Upstream = door::Upstream<Full<Bytes>>;
+type Upstream = tls_listener::Upstream<Full<Bytes>>;
 
 /// A running proxy. Dropping it closes it and all its connections.
-pub struct Proxy(Door);
+pub struct Proxy(TlsListener);
 
 /// Data for all connections.
 struct Shared {
@@ -58,7 +58,7 @@ impl Proxy {
             tls,
             change: Mutex::new(change),
         });
-        Door::open(&profile.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(Proxy)
+        TlsListener::open(&profile.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(Proxy)
     }
 
     /// `https://127.0.0.1:PORT`.
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_survives_the_proxy() {
+    fn query_is_forwarded_unchanged() {
         for query in ["", "limit=2&continue=eyJ2Ijoi%2B%2F", "labelSelector=a%20in%20%28b%2Cc%29&watch=true"] {
             assert_eq!(encoded(&decoded(query)), query);
         }

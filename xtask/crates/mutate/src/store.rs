@@ -17,8 +17,8 @@ use model::StoreInfo;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::door::{Door, Error, Upstream, upstream};
 use crate::message::Message;
+use crate::tls_listener::{Error, TlsListener, Upstream, upstream};
 
 type Body = UnsyncBoxBody<Bytes, Error>;
 
@@ -35,7 +35,7 @@ pub struct StoreChange {
 }
 
 /// A running proxy. Dropping it closes it and all its connections.
-pub struct StoreProxy(Door);
+pub struct StoreProxy(TlsListener);
 
 struct Shared {
     base: String,
@@ -56,7 +56,7 @@ impl StoreProxy {
     pub fn start(store: &StoreInfo, change: StoreChange) -> anyhow::Result<StoreProxy> {
         let upstream = upstream(tls::client(&store.tls, tls::Alpn::Unset)?, true);
         let shared = Arc::new(Shared { base: store.endpoint.clone(), upstream, change: Mutex::new(change) });
-        Door::open(&store.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(StoreProxy)
+        TlsListener::open(&store.tls.ca, move |stream| connection(stream, Arc::clone(&shared))).map(StoreProxy)
     }
 
     /// The port on the loopback address of this machine.
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_changed_whole_wherever_they_are_cut() {
+    fn messages_split_at_any_byte_are_changed_whole() {
         let stream = [0, 0, 0, 0, 2, 0x08, 5, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0x08, 5];
         for cut in 0..stream.len() {
             let mut messages = Messages::default();

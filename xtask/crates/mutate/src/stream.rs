@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_filtered_whole_wherever_they_are_cut() {
+    fn events_split_at_any_byte_are_filtered_whole() {
         let twice = |event: Value| vec![event.clone(), event];
         let mut lines = Lines::new(Box::new(twice));
         assert_eq!(lines.pass(b"{\"a\":"), "");

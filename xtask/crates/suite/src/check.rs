@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn external_clusters_run_only_checks_that_name_them() {
+    fn external_clusters_run_only_checks_for_any_cluster() {
         let best = Capabilities::external(true);
         assert_eq!(lacks("storage.anywhere", "default", &best), None);
         assert_eq!(lacks("suite.sound", "default", &best), None);

@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_words_are_errors_that_list_the_valid_ones() {
+    fn unknown_words_are_errors_that_list_valid_words() {
         let selection = Selection { suites: vec!["wach".into()], ..Selection::default() };
         let Err(error) = selection.cases(CHECKS.iter()) else { panic!("`wach` is no suite") };
         assert!(error.to_string().contains("`wach`") && error.to_string().contains("watch"), "{error}");
     }
 
     #[test]
-    fn level_includes_the_stronger_ones() {
+    fn level_includes_stronger_levels() {
         let count = |level| Selection { level, ..Selection::default() }.cases(CHECKS.iter()).unwrap().len();
         let counts = [Some(Level::Must), Some(Level::Should), Some(Level::Extra), None].map(count);
         assert!(counts[0] < counts[1] && counts[1] < counts[2] && counts[2] == counts[3], "{counts:?}");

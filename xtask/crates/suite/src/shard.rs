@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_in_one_part_and_judges_of_a_profile_stay_together() {
+    fn every_case_is_in_one_shard_and_judges_of_a_profile_stay_together() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..100 {
             let (cases, durations) = draw(&mut random);
@@ -212,7 +212,7 @@ mod tests {
 
     /// No part takes longer than an even share plus one unit, and a split by number is hardly ever as good.
     #[test]
-    fn parts_are_balanced_and_better_than_a_split_by_number() {
+    fn shards_are_balanced_by_duration() {
         let mut random = fastrand::Rng::with_seed(7);
         let mut better = 0;
         for _ in 0..100 {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_is_empty_while_there_are_enough_units() {
+    fn no_shard_is_empty_while_there_are_enough_units() {
         let mut random = fastrand::Rng::with_seed(8);
         let (cases, durations) = draw(&mut random);
         let units = units(&cases, &durations).len();

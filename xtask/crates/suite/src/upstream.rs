@@ -304,7 +304,7 @@ mod tests {
 "#;
 
     #[test]
-    fn lines_become_cases_wherever_they_are_cut() {
+    fn lines_split_at_any_byte_become_cases() {
         for cut in 0..LINES.len() {
             let (events, whole) = events_of(LINES, cut).unwrap();
             assert!(whole);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_that_never_ended_is_noticed() {
+    fn unfinished_spec_is_reported() {
         let cut: String = LINES.lines().take(3).map(|line| format!("{line}\n")).collect();
         assert!(!events_of(&cut, 0).unwrap().1);
     }

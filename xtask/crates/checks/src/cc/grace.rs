@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mark_needs_period_generation_and_a_later_time() {
+    fn deletion_mark_needs_grace_period_generation_and_later_time() {
         let created = pod("a").with(
             "metadata",
             json!({"name": "a", "uid": "u", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z"}),

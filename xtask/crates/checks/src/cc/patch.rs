@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_change_a_list_differently() {
+    fn patch_kinds_merge_lists_differently() {
         let before = containers(&pod_template("a"));
         assert_eq!(before, Content::from([("c".into(), "example.org/c:1".into())]));
         let names = |kind| effect_on_template(&before, kind, "i").into_keys().collect::<Vec<_>>();

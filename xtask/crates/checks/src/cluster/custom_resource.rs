@@ -55,13 +55,13 @@ const STAYS: &str = "stays";
 const MARKER: &str = "marker";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long to wait for an event before the next look at the deadline.
-const LISTEN: Duration = Duration::from_millis(200);
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
 type Cache = BTreeMap<String, Value>;
 
 /// The state that user, controller and fault share.
 #[derive(Default)]
-struct Board {
+struct SharedState {
     /// The user has made its first changes.
     begun: AtomicBool,
     /// The apiserver runs again.
@@ -78,20 +78,20 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     let fruits = &define_versions(ctx, &json!([served])).await?;
     ctx.track_for_cleanup(fruits).await?;
     for owner in [GOES, STAYS] {
-        own(ctx, fruits, owner).await?;
+        create_owned(ctx, fruits, owner).await?;
     }
-    let board = &Board::default();
+    let shared = &SharedState::default();
     let controller = Controller::start(ctx.worker("controller").await?, fruits).await?;
     let work = async {
-        futures::try_join!(use_it(ctx, fruits, board), fault(ctx, fruits, board))?;
+        futures::try_join!(run_user(ctx, fruits, shared), fault(ctx, fruits, shared))?;
         for n in 0..OWNED {
             workload::gone(ctx, fruits, &owned(GOES, n)).await?;
         }
-        let marker = ctx.create(fruits, &asking(Object::new(fruits, MARKER), 1)).await?;
-        board.last.store(marker.rv(), Ordering::Relaxed);
+        let marker = ctx.create(fruits, &with_request(Object::new(fruits, MARKER), 1)).await?;
+        shared.last.store(marker.rv(), Ordering::Relaxed);
         Ok(())
     };
-    let (controller, ()) = futures::try_join!(controller.run(board), work)?;
+    let (controller, ()) = futures::try_join!(controller.run(shared), work)?;
     let stored = ctx.stored_all(fruits, 0).await?;
     differences(&controller.cache, &stored).map_err(CheckError::failed)?;
     for n in 0..OWNED {
@@ -114,74 +114,74 @@ fn owned(owner: &str, n: usize) -> String {
 }
 
 /// The object with the user's request in its spec.
-fn asking(object: Object, wish: u64) -> Object {
+fn with_request(object: Object, wish: u64) -> Object {
     object.with("spec.wish", wish)
 }
 
 /// Creates an owner and the objects that it owns.
-async fn own(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
-    let made = ctx.create(fruits, &asking(Object::new(fruits, owner), 1)).await?;
+async fn create_owned(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
+    let made = ctx.create(fruits, &with_request(Object::new(fruits, owner), 1)).await?;
     let reference =
         json!([{"apiVersion": made.0["apiVersion"], "kind": fruits.kind, "name": owner, "uid": made.uid()}]);
     for n in 0..OWNED {
-        let object = asking(Object::new(fruits, &owned(owner, n)), 1);
+        let object = with_request(Object::new(fruits, &owned(owner, n)), 1);
         ctx.create(fruits, &object.with("metadata.ownerReferences", reference.clone())).await?;
     }
     Ok(())
 }
 
-async fn fault(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
+async fn fault(ctx: &Ctx, fruits: &Resource, shared: &SharedState) -> Verdict {
     workload::until(ctx, "the user's first changes", || async {
-        Ok(if board.begun.load(Ordering::Relaxed) { Ok(()) } else { Err("fewer".to_owned()) })
+        Ok(if shared.begun.load(Ordering::Relaxed) { Ok(()) } else { Err("fewer".to_owned()) })
     })
     .await?;
-    watches(ctx, board, 1).await?;
+    watches(ctx, shared, 1).await?;
     let background = json!({"propagationPolicy": "Background"});
     let answer = ctx.try_delete(fruits, GOES, &background).await?;
     expect!(answer.is_success(), "DELETE of the owner was answered {answer}");
     ctx.control("kube-apiserver", Action::Kill).await?;
     ctx.control("kube-apiserver", Action::Start).await?;
-    board.back.store(true, Ordering::Relaxed);
-    watches(ctx, board, 2).await
+    shared.back.store(true, Ordering::Relaxed);
+    watches(ctx, shared, 2).await
 }
 
 /// Waits until the controller has opened this many watches: the fault can end only an open watch.
-async fn watches(ctx: &Ctx, board: &Board, least: u64) -> Verdict {
+async fn watches(ctx: &Ctx, shared: &SharedState, least: u64) -> Verdict {
     workload::until(ctx, &format!("{least} watches of the controller"), || async {
-        let opened = board.watches.load(Ordering::Relaxed);
+        let opened = shared.watches.load(Ordering::Relaxed);
         Ok(if opened >= least { Ok(()) } else { Err(opened.to_string()) })
     })
     .await
 }
 
 /// A user who changes objects before, during and after the fault, and repeats requests that get no answer.
-async fn use_it(ctx: &Ctx, fruits: &Resource, board: &Board) -> Verdict {
+async fn run_user(ctx: &Ctx, fruits: &Resource, shared: &SharedState) -> Verdict {
     let user = ctx.worker("user").await?;
     let (mut changes, mut after) = (0, 0);
     while after < CHANGES {
         let name = format!("c{}", user.random().u32(..NAMES));
         let gone = user.random().u8(..4) == 0;
-        want(&user, fruits, &name, (!gone).then_some(changes)).await?;
+        apply_request(&user, fruits, &name, (!gone).then_some(changes)).await?;
         changes += 1;
-        board.begun.store(changes >= CHANGES as u64, Ordering::Relaxed);
-        after += usize::from(board.back.load(Ordering::Relaxed));
+        shared.begun.store(changes >= CHANGES as u64, Ordering::Relaxed);
+        after += usize::from(shared.back.load(Ordering::Relaxed));
     }
     ctx.count("changes of the user", changes);
     Ok(())
 }
 
 /// Makes an object have this request, or deletes it; returns when a read shows the result.
-async fn want(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
+async fn apply_request(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
     let what = format!("{name} to ask for {wish:?}");
     wait::until(&what, Duration::from_secs(30) + ctx.wait_limit(), POLL_INTERVAL, || async {
         let Ok(seen) = ctx.try_get(fruits, name, "").await else { return Ok(Err("no answer".to_owned())) };
         let answer = match (seen.object(), wish) {
             (Ok(_), None) => ctx.try_delete(fruits, name, &json!(null)).await,
             (Ok(object), Some(wish)) if object.0["spec"]["wish"] == wish => return Ok(Ok(())),
-            (Ok(object), Some(wish)) => ctx.try_update(fruits, &asking(object, wish)).await,
+            (Ok(object), Some(wish)) => ctx.try_update(fruits, &with_request(object, wish)).await,
             (Err(_), None) if seen.status == 404 => return Ok(Ok(())),
             (Err(_), Some(wish)) if seen.status == 404 => {
-                ctx.try_create(fruits, &asking(Object::new(fruits, name), wish)).await
+                ctx.try_create(fruits, &with_request(Object::new(fruits, name), wish)).await
             }
             (Err(_), _) => Ok(seen),
         };
@@ -216,11 +216,11 @@ impl<'a> Controller<'a> {
     }
 
     /// Runs until the cache has the last object and every status matches its spec.
-    async fn run(mut self, board: &Board) -> Result<Controller<'a>, CheckError> {
+    async fn run(mut self, shared: &SharedState) -> Result<Controller<'a>, CheckError> {
         let mut deadline = None;
         let mut first = true;
-        while !self.is_done(board) {
-            if board.last.load(Ordering::Relaxed) > 0 {
+        while !self.is_done(shared) {
+            if shared.last.load(Ordering::Relaxed) > 0 {
                 let end = *deadline.get_or_insert_with(|| Instant::now() + self.ctx.limit(60.0));
                 expect!(Instant::now() < end, "the controller is at {} and does not finish", self.newest);
             }
@@ -234,8 +234,8 @@ impl<'a> Controller<'a> {
             match self.ctx.try_watch(Transport::Http2, self.fruits, &options).await {
                 Ok(Ok(mut watch)) => {
                     self.resumed += u64::from(!std::mem::take(&mut first));
-                    board.watches.fetch_add(1, Ordering::Relaxed);
-                    self.follow(&mut watch, board, deadline).await?;
+                    shared.watches.fetch_add(1, Ordering::Relaxed);
+                    self.follow(&mut watch, shared, deadline).await?;
                 }
                 Ok(Err(refusal)) if refusal.status == 410 => self.at = None,
                 Ok(Err(_)) | Err(_) => wait::pause(POLL_INTERVAL).await,
@@ -263,22 +263,22 @@ impl<'a> Controller<'a> {
     }
 
     /// Reads to the end of the stream or of the work.
-    async fn follow(&mut self, watch: &mut Watch, board: &Board, deadline: Option<Instant>) -> Verdict {
-        while !self.is_done(board) && deadline.is_none_or(|end| Instant::now() < end) {
+    async fn follow(&mut self, watch: &mut Watch, shared: &SharedState, deadline: Option<Instant>) -> Verdict {
+        while !self.is_done(shared) && deadline.is_none_or(|end| Instant::now() < end) {
             self.reconcile().await?;
-            match watch.poll_any(LISTEN).await? {
+            match watch.poll_any(READ_TIMEOUT).await? {
                 Next::Event(event) => match &event.frame.kind {
                     FrameKind::Error { code: 410, .. } => self.at = None,
                     FrameKind::Error { .. } => return Ok(()),
                     kind => {
-                        take(&mut self.cache, kind, &event.object).map_err(CheckError::failed)?;
+                        apply_event(&mut self.cache, kind, &event.object).map_err(CheckError::failed)?;
                         self.events += 1;
                         self.newest = self.newest.max(event.frame.rv);
                         self.at = Some(event.frame.rv);
                     }
                 },
                 // The next stream takes the new deadline into account.
-                Next::Nothing if deadline.is_none() && board.last.load(Ordering::Relaxed) > 0 => return Ok(()),
+                Next::Nothing if deadline.is_none() && shared.last.load(Ordering::Relaxed) > 0 => return Ok(()),
                 Next::Nothing => {}
                 Next::End => return Ok(()),
             }
@@ -308,8 +308,8 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    fn is_done(&self, board: &Board) -> bool {
-        let last = board.last.load(Ordering::Relaxed);
+    fn is_done(&self, shared: &SharedState) -> bool {
+        let last = shared.last.load(Ordering::Relaxed);
         last > 0 && self.newest >= last && self.cache.values().all(is_done)
     }
 }
@@ -323,7 +323,7 @@ fn rv(object: &Value) -> u64 {
 }
 
 /// Applies an event to a cache. The error says how the event does not fit.
-fn take(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), String> {
+fn apply_event(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), String> {
     let (name, at) = (object.name(), object.rv());
     let known = cache.get(name);
     if let Some(known) = known.map(rv).filter(|known| *known >= at) {
@@ -399,10 +399,10 @@ mod tests {
         use FrameKind::{Added, Deleted, Modified};
         let mut cache = Cache::new();
         for (kind, rv) in [(Added, 3), (Modified, 4), (Deleted, 6), (Added, 7)] {
-            assert_eq!(take(&mut cache, &kind, &fruit(rv, "u", 1, 1)), Ok(()));
+            assert_eq!(apply_event(&mut cache, &kind, &fruit(rv, "u", 1, 1)), Ok(()));
         }
         let bookmark = FrameKind::Bookmark { end_of_initial: false };
-        assert_eq!(take(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))), Ok(()));
+        assert_eq!(apply_event(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))), Ok(()));
         assert_eq!(cache.len(), 1);
         for (kind, rv, uid, words) in [
             (Added, 9, "u", "existed at 7"),
@@ -411,11 +411,11 @@ mod tests {
             (Modified, 9, "v", "another uid"),
             (FrameKind::Unknown { name: "X".into() }, 9, "u", "unexpected event"),
         ] {
-            let fault = take(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)).unwrap_err();
+            let fault = apply_event(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)).unwrap_err();
             assert!(fault.contains(words), "{fault}");
         }
         for kind in [Modified, Deleted] {
-            assert!(take(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("did not exist"));
+            assert!(apply_event(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("did not exist"));
         }
     }
 

@@ -3,7 +3,7 @@
 use model::Level::Should;
 use serde_json::{Value, json};
 
-use crate::support::workload::{self, Version, gone, life, one_life, owners, wrote};
+use crate::support::workload::{self, Version, check_single_lifetime, gone, has_written, history, owners};
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{DEPLOYMENTS, Object, PODS, REPLICA_SETS};
@@ -53,7 +53,7 @@ const CONTROLLERS: &str = "kube-controller-manager";
 const RUNNING: &str = "the Pod was Running";
 
 /// All versions of the three objects.
-struct Lives {
+struct ObjectHistories {
     deployment: Vec<Version>,
     set: Vec<Version>,
     pod: Vec<Version>,
@@ -68,13 +68,13 @@ struct Names {
 
 async fn deployment_path(ctx: &Ctx) -> Verdict {
     let names = running(ctx, "path").await?;
-    let lives = Lives {
-        deployment: life(ctx, &DEPLOYMENTS, &names.deployment).await?,
-        set: life(ctx, &REPLICA_SETS, &names.set).await?,
-        pod: life(ctx, &PODS, &names.pod).await?,
+    let histories = ObjectHistories {
+        deployment: history(ctx, &DEPLOYMENTS, &names.deployment).await?,
+        set: history(ctx, &REPLICA_SETS, &names.set).await?,
+        pod: history(ctx, &PODS, &names.pod).await?,
     };
-    ctx.count("versions", (lives.deployment.len() + lives.set.len() + lives.pod.len()) as u64);
-    fault(&lives).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))
+    ctx.count("versions", (histories.deployment.len() + histories.set.len() + histories.pod.len()) as u64);
+    fault(&histories).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))
 }
 
 async fn cascading_deletion(ctx: &Ctx) -> Verdict {
@@ -134,27 +134,27 @@ async fn running(ctx: &Ctx, name: &str) -> Result<Names, CheckError> {
 }
 
 /// The first fault in these lives.
-fn fault(lives: &Lives) -> Option<String> {
-    fault_in(lives).err()
+fn fault(histories: &ObjectHistories) -> Option<String> {
+    fault_in(histories).err()
 }
 
-fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
-    for (what, life) in [("Deployment", deployment), ("ReplicaSet", set), ("Pod", pod)] {
-        one_life(what, life)?;
+fn fault_in(ObjectHistories { deployment, set, pod }: &ObjectHistories) -> Result<(), String> {
+    for (what, history) in [("Deployment", deployment), ("ReplicaSet", set), ("Pod", pod)] {
+        check_single_lifetime(what, history)?;
     }
-    let first = |what: &str, life: &[Version], is: &dyn Fn(&Value) -> bool| {
-        let found = life.iter().find(|version| is(&version.object)).map(|version| version.rev);
+    let first = |what: &str, history: &[Version], is: &dyn Fn(&Value) -> bool| {
+        let found = history.iter().find(|version| is(&version.object)).map(|version| version.rev);
         found.ok_or_else(|| format!("no version of it was {what}"))
     };
-    let made = |life: &[Version]| life.first().map_or(0, |version| version.rev);
+    let made = |history: &[Version]| history.first().map_or(0, |version| version.rev);
     owned("ReplicaSet", set, deployment)?;
     owned("Pod", pod, set)?;
     let born = pod.first().ok_or("the Pod has no version")?;
     if !born.object["spec"]["nodeName"].is_null() {
         return Err(format!("the Pod was made with a node, {}", born.object["spec"]["nodeName"]));
     }
-    for (what, life) in [("ReplicaSet", set), ("Pod", pod)] {
-        let by = life.first().is_some_and(|version| wrote(&version.object, CONTROLLERS, ""));
+    for (what, history) in [("ReplicaSet", set), ("Pod", pod)] {
+        let by = history.first().is_some_and(|version| has_written(&version.object, CONTROLLERS, ""));
         if !by {
             return Err(format!("the {what} was not made by {CONTROLLERS}"));
         }
@@ -184,15 +184,15 @@ fn fault_in(Lives { deployment, set, pod }: &Lives) -> Result<(), String> {
         }
     }
     let running = pod.iter().find(|version| version.rev == runs);
-    match running.is_some_and(|version| wrote(&version.object, KUBELET, "status")) {
+    match running.is_some_and(|version| has_written(&version.object, KUBELET, "status")) {
         true => Ok(()),
         false => Err("another component than kubelet made the Pod Running".to_owned()),
     }
 }
 
 /// The first version must have the other object as its only owner and controller.
-fn owned(what: &str, life: &[Version], by: &[Version]) -> Result<(), String> {
-    let (Some(made), Some(owner)) = (life.first(), by.first()) else {
+fn owned(what: &str, history: &[Version], by: &[Version]) -> Result<(), String> {
+    let (Some(made), Some(owner)) = (history.first(), by.first()) else {
         return Err(format!("the {what} has no version"));
     };
     let owners = owners(&made.object);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     /// A correct path.
-    fn lives() -> Lives {
+    fn histories() -> ObjectHistories {
         let controllers = [(CONTROLLERS, "")];
         let pod = |phase: &str, node: Value, ready: &str, managers: &[(&str, &str)]| {
             json!({
@@ -228,7 +228,7 @@ mod tests {
             })
         };
         let both = [(CONTROLLERS, ""), (KUBELET, "status")];
-        Lives {
+        ObjectHistories {
             deployment: vec![
                 version(1, json!({"metadata": meta("d", "", &[])})),
                 version(9, json!({"metadata": meta("d", "", &[]), "status": {"availableReplicas": 1}})),
@@ -246,13 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn correct_path_has_no_fault() {
-        assert_eq!(fault(&lives()), None);
+    fn expected_lifecycle_has_no_fault() {
+        assert_eq!(fault(&histories()), None);
     }
 
     #[test]
-    fn every_wrong_path_is_a_fault() {
-        type Wrong = (&'static str, fn(&mut Lives));
+    fn every_wrong_lifecycle_is_a_fault() {
+        type Wrong = (&'static str, fn(&mut ObjectHistories));
         let wrong: [Wrong; 15] = [
             ("not s alone", |l| l.pod[0].object["metadata"]["ownerReferences"] = json!([])),
             ("\"s\" alone", |l| l.pod[0].object["metadata"]["ownerReferences"][0]["uid"] = "x".into()),
@@ -277,9 +277,9 @@ mod tests {
             }),
         ];
         for (expected, change) in wrong {
-            let mut lives = lives();
-            change(&mut lives);
-            let fault = fault(&lives).unwrap_or_default();
+            let mut histories = histories();
+            change(&mut histories);
+            let fault = fault(&histories).unwrap_or_default();
             let expected = expected.replace("not s alone", "and not \"s\" alone");
             assert!(fault.contains(&expected), "`{expected}` is not in `{fault}`");
         }

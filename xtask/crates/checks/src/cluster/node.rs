@@ -10,7 +10,7 @@ use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::lease_use::Times;
-use crate::support::workload::{self, owners, wrote};
+use crate::support::workload::{self, has_written, owners};
 use suite::api::Request;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
@@ -113,7 +113,7 @@ fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
         if spec["holderIdentity"] != node.name() {
             return Err(format!("the holder is {}", spec["holderIdentity"]));
         }
-        if !wrote(lease, "kubelet", "") {
+        if !has_written(lease, "kubelet", "") {
             return Err(format!("kubelet did not write it: {}", lease["metadata"]["managedFields"]));
         }
         let seconds = spec["leaseDurationSeconds"].as_i64().filter(|seconds| *seconds > 0);
@@ -134,7 +134,7 @@ fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
 }
 
 /// The Events of every new Pod and their sources; kubelet creates its Events in this order.
-const TOLD: [(&str, &str); 4] =
+const EXPECTED_EVENTS: [(&str, &str); 4] =
     [("Scheduled", "default-scheduler"), ("Pulled", "kubelet"), ("Created", "kubelet"), ("Started", "kubelet")];
 
 /// An Event and its key.
@@ -153,7 +153,7 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
     let events = workload::until(ctx, "the Events of a new Pod", || async {
         let events = ctx.list(&CORE_EVENTS, &query).await?.items();
         let has = |reason: &str| events.iter().any(|event| event.0["reason"] == reason);
-        Ok(match TOLD.iter().find(|(reason, _)| !has(reason)) {
+        Ok(match EXPECTED_EVENTS.iter().find(|(reason, _)| !has(reason)) {
             Some((reason, _)) => Err(format!("{} without {reason}", events.len())),
             None => Ok(events),
         })
@@ -182,7 +182,7 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
 
 fn in_order(recorded: &[RecordedEvent]) -> Result<(), String> {
     let mut last = ("", 0);
-    for (reason, by) in TOLD {
+    for (reason, by) in EXPECTED_EVENTS {
         let Some(event) = recorded.iter().find(|event| event.reason == reason) else {
             return Err(format!("the Event {reason} is missing"));
         };
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn new_pod_must_have_its_events_in_order() {
         let recorded = || -> Vec<RecordedEvent> {
-            let all = TOLD.iter().zip(1..);
+            let all = EXPECTED_EVENTS.iter().zip(1..);
             all.map(|((reason, by), made)| RecordedEvent { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
                 .collect()
         };

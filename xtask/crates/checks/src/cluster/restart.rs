@@ -7,7 +7,7 @@ use model::Action;
 use model::Level::Should;
 use serde_json::{Value, json};
 
-use crate::cluster::rollout::sane;
+use crate::cluster::rollout::check_pod_counts;
 use crate::support::workload::{self, Step, is_active, settled, steps};
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -91,14 +91,14 @@ const CONTROLLERS: &str = "kube-controller-manager";
 const APISERVER: &str = "kube-apiserver";
 
 /// Revisions between which a component did not run.
-struct Absence {
+struct Downtime {
     from: i64,
     to: i64,
 }
 
 async fn kubelet_restart(ctx: &Ctx) -> Verdict {
-    let [kept, ended] = two(ctx).await?;
-    let absence = without(ctx, KUBELET, async {
+    let [kept, ended] = create_two_pods(ctx).await?;
+    let downtime = while_killed(ctx, KUBELET, async {
         ctx.delete(&PODS, ended.name()).await?;
         workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
         workload::until(ctx, "two more Pods to be given a node", || async {
@@ -115,12 +115,12 @@ async fn kubelet_restart(ctx: &Ctx) -> Verdict {
     same_container(ctx, &kept).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    none_began(&pods, &absence).map_err(CheckError::failed)?;
-    sane(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
+    no_pod_started(&pods, &downtime).map_err(CheckError::failed)?;
+    check_pod_counts(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
 }
 
 async fn scheduler_restart(ctx: &Ctx) -> Verdict {
-    let absence = without(ctx, SCHEDULER, async {
+    let downtime = while_killed(ctx, SCHEDULER, async {
         workload::create(ctx, NAME, 2).await?;
         workload::until(ctx, "two Pods", || async {
             let pods = workload::of(ctx, &PODS, NAME).await?.len();
@@ -132,13 +132,13 @@ async fn scheduler_restart(ctx: &Ctx) -> Verdict {
     settled(ctx, NAME, 2).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    placed_after(&pods, absence.to).map_err(CheckError::failed)?;
-    sane(&pods, &sets, &[]).map_err(CheckError::failed)
+    scheduled_after(&pods, downtime.to).map_err(CheckError::failed)?;
+    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 async fn controllers_restart(ctx: &Ctx) -> Verdict {
-    let [kept, ended] = two(ctx).await?;
-    let absence = without(ctx, CONTROLLERS, async {
+    let [kept, ended] = create_two_pods(ctx).await?;
+    let downtime = while_killed(ctx, CONTROLLERS, async {
         ctx.delete(&PODS, ended.name()).await?;
         workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
         workload::create(ctx, "late", 1).await?;
@@ -152,13 +152,13 @@ async fn controllers_restart(ctx: &Ctx) -> Verdict {
     same_container(ctx, &kept).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     for (what, steps) in [("Pod", &pods), ("ReplicaSet", &sets)] {
-        none_made(what, steps, &absence).map_err(CheckError::failed)?;
+        nothing_created(what, steps, &downtime).map_err(CheckError::failed)?;
     }
-    sane(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
+    check_pod_counts(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
 }
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
-    let before = two(ctx).await?;
+    let before = create_two_pods(ctx).await?;
     let prefix = ctx.key(&PODS, "").await?;
     let known = ctx.recorder(&PODS).changes_below(&prefix).len();
     workload::change(ctx, NAME, &json!({"replicas": 4})).await?;
@@ -176,11 +176,11 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
     run_once(ctx).await?;
     // A client may repeat a request whose answer was lost, so a surplus Pod may have been created and ended.
     let pods = steps(ctx, &PODS).await?;
-    workload::lives(&pods).map_err(CheckError::failed)
+    workload::check_lifetimes(&pods).map_err(CheckError::failed)
 }
 
 /// Creates a Deployment with two running Pods.
-async fn two(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
+async fn create_two_pods(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
     workload::create(ctx, NAME, 2).await?;
     settled(ctx, NAME, 2).await?;
     let pods = workload::of(ctx, &PODS, NAME).await?;
@@ -188,20 +188,20 @@ async fn two(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
 }
 
 /// Kills a component, does the work, and starts the component again, even if the work fails.
-async fn without(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Absence, CheckError> {
+async fn while_killed(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Downtime, CheckError> {
     ctx.control(component, Action::Kill).await?;
     let done = async {
-        let from = mark(ctx, "dead").await?;
+        let from = write_marker(ctx, "dead").await?;
         work.await?;
-        Ok(Absence { from, to: mark(ctx, "alive").await? })
+        Ok(Downtime { from, to: write_marker(ctx, "alive").await? })
     };
-    let done: Result<Absence, CheckError> = done.await;
+    let done: Result<Downtime, CheckError> = done.await;
     ctx.control(component, Action::Start).await?;
     done
 }
 
 /// Writes a ConfigMap and returns its revision.
-async fn mark(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
+async fn write_marker(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
     let rv = ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
@@ -235,11 +235,11 @@ async fn run_once(ctx: &Ctx) -> Verdict {
 }
 
 /// No Pod may start to run during the absence.
-fn none_began(pods: &[Step], absence: &Absence) -> Result<(), String> {
+fn no_pod_started(pods: &[Step], downtime: &Downtime) -> Result<(), String> {
     let runs = |step: &Step| step.object.as_ref().is_some_and(|pod| pod["status"]["phase"] == "Running");
     let ran: BTreeSet<&str> =
-        pods.iter().filter(|s| s.rev < absence.from && runs(s)).map(|s| s.name.as_str()).collect();
-    let mut meanwhile = pods.iter().filter(|step| absence.from < step.rev && step.rev < absence.to);
+        pods.iter().filter(|s| s.rev < downtime.from && runs(s)).map(|s| s.name.as_str()).collect();
+    let mut meanwhile = pods.iter().filter(|step| downtime.from < step.rev && step.rev < downtime.to);
     match meanwhile.find(|step| runs(step) && !ran.contains(step.name.as_str())) {
         Some(step) => Err(format!("{} started to run at {}, without kubelet", step.name, step.rev)),
         None => Ok(()),
@@ -247,11 +247,11 @@ fn none_began(pods: &[Step], absence: &Absence) -> Result<(), String> {
 }
 
 /// No object may be created during the absence.
-fn none_made(what: &str, steps: &[Step], absence: &Absence) -> Result<(), String> {
+fn nothing_created(what: &str, steps: &[Step], downtime: &Downtime) -> Result<(), String> {
     let mut known = BTreeSet::new();
     for step in steps {
         let new = known.insert(&step.name);
-        if new && absence.from < step.rev && step.rev < absence.to {
+        if new && downtime.from < step.rev && step.rev < downtime.to {
             return Err(format!("the {what} {} was made at {}, without a controller manager", step.name, step.rev));
         }
     }
@@ -259,7 +259,7 @@ fn none_made(what: &str, steps: &[Step], absence: &Absence) -> Result<(), String
 }
 
 /// Every Pod must be given a node, and only after this revision.
-fn placed_after(pods: &[Step], rev: i64) -> Result<(), String> {
+fn scheduled_after(pods: &[Step], rev: i64) -> Result<(), String> {
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     for name in names {
         let has_node = |pod: &Value| is_active(pod) && pod["spec"]["nodeName"].is_string();
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
     use workload::tests::step;
 
-    const AWAY: Absence = Absence { from: 10, to: 20 };
+    const AWAY: Downtime = Downtime { from: 10, to: 20 };
 
     fn pod(rev: i64, name: &str, phase: &str, node: Option<&str>) -> Step {
         step(rev, name, json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": phase}}))
@@ -289,20 +289,20 @@ mod tests {
     #[test]
     fn pods_must_not_start_without_kubelet() {
         let pods = [pod(5, "a", "Running", None), pod(12, "a", "Running", None), pod(13, "b", "Pending", None)];
-        assert_eq!(none_began(&pods, &AWAY), Ok(()));
+        assert_eq!(no_pod_started(&pods, &AWAY), Ok(()));
         let later = [&pods[..], &[pod(21, "b", "Running", None)]].concat();
-        assert_eq!(none_began(&later, &AWAY), Ok(()));
+        assert_eq!(no_pod_started(&later, &AWAY), Ok(()));
         let early = [&pods[..], &[pod(19, "b", "Running", None)]].concat();
-        assert_eq!(none_began(&early, &AWAY), Err("b started to run at 19, without kubelet".into()));
+        assert_eq!(no_pod_started(&early, &AWAY), Err("b started to run at 19, without kubelet".into()));
     }
 
     #[test]
     fn objects_must_not_be_created_without_controllers() {
         let pods = [pod(5, "a", "", None), pod(12, "a", "", None), pod(21, "b", "", None)];
-        assert_eq!(none_made("Pod", &pods, &AWAY), Ok(()));
+        assert_eq!(nothing_created("Pod", &pods, &AWAY), Ok(()));
         let early = [&pods[..], &[pod(11, "c", "", None)]].concat();
         assert_eq!(
-            none_made("Pod", &early, &AWAY),
+            nothing_created("Pod", &early, &AWAY),
             Err("the Pod c was made at 11, without a controller manager".into())
         );
     }
@@ -310,9 +310,9 @@ mod tests {
     #[test]
     fn pods_must_not_get_a_node_without_a_scheduler() {
         let pods = [pod(12, "a", "Pending", None), pod(21, "a", "Pending", Some("n"))];
-        assert_eq!(placed_after(&pods, AWAY.to), Ok(()));
+        assert_eq!(scheduled_after(&pods, AWAY.to), Ok(()));
         let early = [&pods[..1], &[pod(19, "a", "Pending", Some("n"))]].concat();
-        assert_eq!(placed_after(&early, AWAY.to), Err("a was given a node at 19, without a scheduler".into()));
-        assert_eq!(placed_after(&pods[..1], AWAY.to), Err("a was never given a node".into()));
+        assert_eq!(scheduled_after(&early, AWAY.to), Err("a was given a node at 19, without a scheduler".into()));
+        assert_eq!(scheduled_after(&pods[..1], AWAY.to), Err("a was never given a node".into()));
     }
 }

@@ -65,7 +65,7 @@ async fn scale(ctx: &Ctx) -> Verdict {
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     expect_eq!(names.len(), 3, "number of Pods that ever existed");
-    sane(&pods, &sets, &[]).map_err(CheckError::failed)
+    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 async fn rolling_update(ctx: &Ctx) -> Verdict {
@@ -101,13 +101,13 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     in_bounds(&pods, &sets, from).map_err(CheckError::failed)?;
-    sane(&pods, &sets, &[]).map_err(CheckError::failed)
+    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
 }
 
 /// No Pod may live twice, and none may be created or ended without need; `ended` names the Pods that the check deleted.
-pub(crate) fn sane(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
-    workload::lives(pods)?;
-    wanted(pods, sets, ended)
+pub(crate) fn check_pod_counts(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+    workload::check_lifetimes(pods)?;
+    pods_match_requests(pods, sets, ended)
 }
 
 /// The objects that exist at a revision.
@@ -122,11 +122,11 @@ impl State {
     /// The number of active Pods of a ReplicaSet, and the number that it requests.
     fn of(&self, set: &str) -> (u64, u64) {
         let pods = self.pods.values().filter(|pod| is_active(pod) && controller(pod) == set).count() as u64;
-        (pods, self.sets.get(set).map_or(0, asked))
+        (pods, self.sets.get(set).map_or(0, requested_replicas))
     }
 }
 
-fn asked(set: &Value) -> u64 {
+fn requested_replicas(set: &Value) -> u64 {
     set["spec"]["replicas"].as_u64().unwrap_or(0)
 }
 
@@ -161,22 +161,22 @@ fn walk(
 }
 
 /// Every created Pod must have been requested, and every ended one surplus.
-fn wanted(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+fn pods_match_requests(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
     walk(pods, sets, |before, Step { rev, name, object }, is_pod, _| {
         if !is_pod {
             return Ok(());
         }
         match (before.pods.get(name), object) {
             (None, Some(pod)) => match before.of(&controller(pod)) {
-                (there, asked) if there >= asked => {
-                    Err(format!("{name} was made at {rev}, when there were {there} of {asked} Pods"))
+                (there, requested_replicas) if there >= requested_replicas => {
+                    Err(format!("{name} was made at {rev}, when there were {there} of {requested_replicas} Pods"))
                 }
                 _ => Ok(()),
             },
             (Some(pod), after) if is_active(pod) && !after.as_ref().is_some_and(is_active) => {
                 match before.of(&controller(pod)) {
-                    (there, asked) if there <= asked && !ended.contains(&name.as_str()) => {
-                        Err(format!("{name} was ended at {rev}, when there were {there} of {asked} Pods"))
+                    (there, requested_replicas) if there <= requested_replicas && !ended.contains(&name.as_str()) => {
+                        Err(format!("{name} was ended at {rev}, when there were {there} of {requested_replicas} Pods"))
                     }
                     _ => Ok(()),
                 }
@@ -192,7 +192,7 @@ fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Result<(), String> {
         if step.rev < from {
             return Ok(());
         }
-        let most: u64 = after.sets.values().map(asked).sum();
+        let most: u64 = after.sets.values().map(requested_replicas).sum();
         if most > REPLICAS + SURGE {
             return Err(format!("at {} the ReplicaSets ask for {most} Pods together", step.rev));
         }
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn unwanted_pods_are_faults() {
         let (pods, sets) = scaled();
-        assert_eq!(sane(&pods, &sets, &[]), Ok(()));
+        assert_eq!(check_pod_counts(&pods, &sets, &[]), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
         let wrong: [Wrong; 8] = [
             ("c was made at 7, when there were 2 of 2 Pods", |pods, _| {
@@ -275,11 +275,11 @@ mod tests {
         for (expected, change) in wrong {
             let (mut pods, mut sets) = scaled();
             change(&mut pods, &mut sets);
-            assert_eq!(sane(&pods, &sets, &[]), Err(expected.to_owned()));
+            assert_eq!(check_pod_counts(&pods, &sets, &[]), Err(expected.to_owned()));
         }
         let (mut pods, sets) = scaled();
         pods.push(removed(10, "a"));
-        assert_eq!(sane(&pods, &sets, &["a"]), Ok(()), "the check deleted it");
+        assert_eq!(check_pod_counts(&pods, &sets, &["a"]), Ok(()), "the check deleted it");
     }
 
     /// From two Pods of the old ReplicaSet to two of the new one.
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_beyond_the_bounds_are_faults() {
+    fn rollout_steps_beyond_surge_or_unavailable_are_faults() {
         let (pods, sets) = rolled();
         assert_eq!(in_bounds(&pods, &sets, 4), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));

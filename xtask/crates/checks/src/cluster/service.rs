@@ -41,18 +41,18 @@ async fn endpoint_slices(ctx: &Ctx) -> Verdict {
     let service = ctx.create(&SERVICES, &Object::new(&SERVICES, NAME).with("spec", spec)).await?;
     workload::create(ctx, NAME, 1).await?;
     workload::settled(ctx, NAME, 1).await?;
-    leads_to_all(ctx).await?;
+    wait_until_slices_match(ctx).await?;
     for replicas in [2, 0] {
         workload::change(ctx, NAME, &json!({ "replicas": replicas })).await?;
         workload::settled(ctx, NAME, replicas).await?;
-        leads_to_all(ctx).await?;
+        wait_until_slices_match(ctx).await?;
     }
     let (pods, slices) = (steps(ctx, &PODS).await?, steps(ctx, &ENDPOINT_SLICES).await?);
     let endpoints: usize =
         slices.iter().filter_map(|step| step.object.as_ref()).map(|slice| endpoints(slice).len()).sum();
     expect!(endpoints >= 2, "the versions of the slices have {endpoints} endpoints together");
     ctx.count("endpoints compared", endpoints as u64);
-    follow(service.uid(), &slices, &pods).map_err(CheckError::failed)?;
+    slices_follow_pods(service.uid(), &slices, &pods).map_err(CheckError::failed)?;
 
     ctx.delete(&SERVICES, NAME).await?;
     gone(ctx, &ENDPOINTS, NAME).await?;
@@ -64,7 +64,7 @@ async fn endpoint_slices(ctx: &Ctx) -> Verdict {
 }
 
 /// Waits until the slices and the Endpoints name the ready Pods and nothing else.
-async fn leads_to_all(ctx: &Ctx) -> Verdict {
+async fn wait_until_slices_match(ctx: &Ctx) -> Verdict {
     let pods = workload::of(ctx, &PODS, NAME).await?;
     let expected: BTreeSet<String> = pods.iter().map(|pod| text(&pod.0["status"]["podIP"])).collect();
     expect_eq!(expected.len(), pods.len(), "addresses of {} Pods", pods.len());
@@ -90,7 +90,7 @@ async fn leads_to_all(ctx: &Ctx) -> Verdict {
 }
 
 /// The slices must not show a property of a Pod that the Pod did not have at an earlier revision.
-fn follow(service: &str, slices: &[Step], pods: &[Step]) -> Result<(), String> {
+fn slices_follow_pods(service: &str, slices: &[Step], pods: &[Step]) -> Result<(), String> {
     for Step { rev, name, object } in slices {
         let Some(slice) = object else { continue };
         let at = format!("EndpointSlice {name} at {rev}");
@@ -162,7 +162,7 @@ mod tests {
             vec![pod(2, Value::Null, "False"), pod(4, "10.0.0.1".into(), "False"), pod(6, "10.0.0.1".into(), "True")]
         };
         let slices = || vec![slice(5, false), slice(7, true), Step { rev: 9, name: "web-x".into(), object: None }];
-        assert_eq!(follow("s", &slices(), &pods()), Ok(()));
+        assert_eq!(slices_follow_pods("s", &slices(), &pods()), Ok(()));
         type Wrong = (&'static str, fn(&mut Step));
         let wrong: [Wrong; 6] = [
             ("never ready before", |step| *step = slice(5, true)),
@@ -179,11 +179,11 @@ mod tests {
         for (expected, change) in wrong {
             let mut slices = slices();
             change(&mut slices[0]);
-            let fault = follow("s", &slices, &pods()).unwrap_err();
+            let fault = slices_follow_pods("s", &slices, &pods()).unwrap_err();
             assert!(fault.contains(expected), "`{expected}` is not in `{fault}`");
         }
         let mut foreign = slices();
         foreign[1].object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into();
-        assert!(follow("s", &foreign, &pods()).unwrap_err().contains("does not belong to the Service"));
+        assert!(slices_follow_pods("s", &foreign, &pods()).unwrap_err().contains("does not belong to the Service"));
     }
 }

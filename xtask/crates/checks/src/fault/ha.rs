@@ -47,7 +47,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "kubectl create at one apiserver; kubectl --server OTHER get at once",
         profiles: &["ha"],
         requires: Requires::OwnCluster(&[Requirement::Apiservers(2)]),
-        run: scenario!(never_back),
+        run: scenario!(reads_never_go_back),
     },
     Check {
         id: "fault.etcd-leader-change",
@@ -84,7 +84,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A client for each of the two servers.
-async fn both(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
+async fn clients_of_both_servers(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
     let servers = ctx.servers();
     let [first, second, ..] = servers.as_slice() else {
         return Err(anyhow!("the profile has {} apiservers instead of two", servers.len()).into());
@@ -96,7 +96,7 @@ async fn both(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
 const WRITES: usize = 20;
 
 async fn interchangeable(ctx: &Ctx) -> Verdict {
-    let servers = both(ctx).await?;
+    let servers = clients_of_both_servers(ctx).await?;
     let begin = ctx.create(&CONFIG_MAPS, &suite::object::config_map("begin")).await?.rv();
     let mut watches = Vec::new();
     for server in &servers {
@@ -106,7 +106,7 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
     for number in 0..WRITES {
         let (here, there) = (&servers[number % 2], &servers[(number + 1) % 2]);
         last = write(ctx, here, number).await?;
-        as_new_there(ctx, there, number, last).await?;
+        check_reads_at_other_server(ctx, there, number, last).await?;
     }
     let mut seen: Vec<Vec<(String, String, u64)>> = Vec::new();
     for watch in &mut watches {
@@ -132,7 +132,7 @@ async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, CheckError
 }
 
 /// Sends GET, LIST and WATCH with a resource version of the other server.
-async fn as_new_there(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict {
+async fn check_reads_at_other_server(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict {
     let name = format!("k{}", number / 3);
     let answer = there.try_get(&CONFIG_MAPS, &name, &format!("resourceVersion={rv}")).await?;
     let object = answer.object()?;
@@ -149,8 +149,8 @@ async fn as_new_there(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict
     Ok(())
 }
 
-async fn never_back(ctx: &Ctx) -> Verdict {
-    let servers = both(ctx).await?;
+async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
+    let servers = clients_of_both_servers(ctx).await?;
     let mut written = BTreeSet::new();
     for number in 0..WRITES {
         let (here, there) = (&servers[number % 2], &servers[(number + 1) % 2]);
@@ -217,11 +217,11 @@ async fn leader_change(ctx: &Ctx) -> Verdict {
         let second = leader(ctx, &members, Some(first)).await?;
         load::progress(ctx, 20).await?;
         ctx.control(&component(first), Action::Start).await?;
-        let held = ctx.pause(&component(second)).await?;
+        let paused = ctx.pause(&component(second)).await?;
         leader(ctx, &members, Some(second)).await?;
         load::progress(ctx, 20).await?;
         workload.acknowledged(ACKNOWLEDGED).await?;
-        held.resume().await
+        paused.resume().await
     };
     workload.run_with_fault(&[("elections", 3), ("acknowledged during the fault", ACKNOWLEDGED)], elections).await?;
     same_hash(ctx, &members).await
@@ -278,7 +278,7 @@ const ENTRIES: usize = 800;
 /// snapshot"). If it has begun to send one on its own, because the member lagged on a busy machine, the suspended
 /// member receives all entries in the end and needs no snapshot: the check suspends it again.
 const FILLER: &str = "/archproof-filler";
-const CAUGHT_UP: &str = "applied snapshot";
+const SNAPSHOT_APPLIED: &str = "applied snapshot";
 
 async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::all(ctx)?);
@@ -294,12 +294,12 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
         loop {
             rounds.next()?;
             ctx.count("absences", 1);
-            let held = ctx.pause(&component(away)).await?;
+            let paused = ctx.pause(&component(away)).await?;
             for _ in 0..ENTRIES {
                 members[leading].put(FILLER, b"x").await?;
             }
             let last = members[leading].delete(FILLER).await?;
-            held.resume().await?;
+            paused.resume().await?;
             wait::until("the member to catch up", ctx.limit(60.0), POLL_INTERVAL, || async {
                 Ok(match members[away].revision().await {
                     Ok(revision) if revision >= last => Ok(()),
@@ -336,5 +336,5 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
 
 /// The number of snapshots that the member has received according to its log.
 fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, CheckError> {
-    Ok(ctx.log(&component(place))?.matches(CAUGHT_UP).count())
+    Ok(ctx.log(&component(place))?.matches(SNAPSHOT_APPLIED).count())
 }

@@ -42,9 +42,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A write whose answer is lost.
 #[derive(Clone, Copy)]
-struct Lost {
+struct UnansweredWrite {
     kind: Kind,
-    way: Way,
+    gives_up: GivesUp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,11 @@ enum Kind {
 
 /// The side that gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum GivesUp {
     Server,
     Client,
     /// Neither side: the server answers, and the client ignores the answer.
-    Nobody,
+    Neither,
 }
 
 /// The number of writes of each kind and way.
@@ -68,30 +68,32 @@ const OF_EACH: usize = 2;
 
 async fn ambiguous(ctx: &Ctx) -> Verdict {
     let kinds = [Kind::Create, Kind::Update, Kind::Delete];
-    let losts = kinds.iter().flat_map(|&kind| [Way::Server, Way::Client, Way::Nobody].map(|way| Lost { kind, way }));
+    let unanswered = kinds.iter().flat_map(|&kind| {
+        [GivesUp::Server, GivesUp::Client, GivesUp::Neither].map(|gives_up| UnansweredWrite { kind, gives_up })
+    });
     let mut writes = Vec::new();
-    for (number, lost) in losts.flat_map(|lost| [lost; OF_EACH]).enumerate() {
+    for (number, write) in unanswered.flat_map(|write| [write; OF_EACH]).enumerate() {
         let name = format!("k{number}");
         let made = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, "begin");
-        let object = if lost.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
-        writes.push((lost, object));
+        let object = if write.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
+        writes.push((write, object));
     }
-    let held = ctx.pause(ETCD).await?;
-    let silent = || writes.iter().filter(|(lost, _)| lost.way != Way::Nobody);
-    let answers = try_join_all(silent().map(|(lost, object)| lose(ctx, *lost, object))).await;
-    held.resume().await?;
-    for (answer, (lost, _)) in answers?.iter().zip(silent()) {
+    let paused = ctx.pause(ETCD).await?;
+    let silent = || writes.iter().filter(|(write, _)| write.gives_up != GivesUp::Neither);
+    let answers = try_join_all(silent().map(|(write, object)| send_without_answer(ctx, *write, object))).await;
+    paused.resume().await?;
+    for (answer, (write, _)) in answers?.iter().zip(silent()) {
         let done = answer.as_ref().is_some_and(Response::is_success);
-        expect!(!done, "a {:?} was answered as done while etcd was suspended", lost.kind);
+        expect!(!done, "a {:?} was answered as done while etcd was suspended", write.kind);
         ctx.count(if answer.is_some() { "answered that its time ran out" } else { "not answered" }, 1);
     }
     settle(ctx, "settled").await?;
     // Writes to a suspended store may all have had no effect; these do have one.
-    for (lost, object) in writes.iter().filter(|(lost, _)| lost.way == Way::Nobody) {
-        lose(ctx, *lost, object).await?;
+    for (write, object) in writes.iter().filter(|(write, _)| write.gives_up == GivesUp::Neither) {
+        send_without_answer(ctx, *write, object).await?;
     }
-    for (lost, object) in &writes {
-        again(ctx, *lost, object).await?;
+    for (write, object) in &writes {
+        repeat_write(ctx, *write, object).await?;
     }
     if ctx.counters().get("there once").is_none_or(|n| *n < 3) {
         return Err(CheckError::Errored(anyhow!("not exercised: no write without an answer took effect")));
@@ -103,28 +105,28 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         Ok(if seen >= last { Ok(()) } else { Err(format!("revision {seen}")) })
     })
     .await?;
-    for (lost, object) in &writes {
-        once(ctx, *lost, object).await?;
+    for (write, object) in &writes {
+        check_applied_once(ctx, *write, object).await?;
     }
     Ok(())
 }
 
 /// Sends a write; None if there was no answer, or the client ignored it.
-async fn lose(ctx: &Ctx, lost: Lost, object: &Object) -> anyhow::Result<Option<Response>> {
+async fn send_without_answer(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> anyhow::Result<Option<Response>> {
     let limit = ctx.limit(1.0);
-    let request = request(ctx, lost.kind, object, "first").await?;
+    let request = request(ctx, write.kind, object, "first").await?;
     let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
-    match lost.way {
-        Way::Server => {
+    match write.gives_up {
+        GivesUp::Server => {
             let request = request.query(format!("timeout={}ms", limit.as_millis()));
             // If the server's own time runs out at the same moment, it aborts the stream.
             Ok(send(&request).await.ok())
         }
-        Way::Nobody => {
+        GivesUp::Neither => {
             send(&request).await?;
             Ok(None)
         }
-        Way::Client => match tokio::time::timeout(limit, send(&request)).await {
+        GivesUp::Client => match tokio::time::timeout(limit, send(&request)).await {
             Ok(answer) => Ok(answer.ok()),
             Err(_) => Ok(None),
         },
@@ -145,40 +147,40 @@ async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Re
 }
 
 /// Sends the same write again, with another value: it must be done, or refused because the first one was done.
-async fn again(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
-    let answer = ctx.send(&request(ctx, lost.kind, object, "again").await?).await?;
-    let (done, refused) = match lost.kind {
+async fn repeat_write(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Verdict {
+    let answer = ctx.send(&request(ctx, write.kind, object, "again").await?).await?;
+    let (done, refused) = match write.kind {
         Kind::Create => (answer.status == 201, answer.is(409, "AlreadyExists")),
         Kind::Update => (answer.status == 200, answer.is(409, "Conflict")),
         Kind::Delete => (answer.status == 200, answer.is(404, "NotFound")),
     };
-    expect!(done || refused, "the second {:?} of {} was answered {answer}", lost.kind, object.name());
+    expect!(done || refused, "the second {:?} of {} was answered {answer}", write.kind, object.name());
     ctx.count(if refused { "there once" } else { "not there" }, 1);
     let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
-    let first = effects(ctx, &key, lost.kind, "first");
+    let first = effects(ctx, &key, write.kind, "first");
     // The history does not show which request made a delete.
-    if lost.kind != Kind::Delete {
+    if write.kind != Kind::Delete {
         let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
         let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
         expect_eq!(
             by,
             if refused { "first" } else { "again" },
             "the writer of the value of {key} after the second {:?}",
-            lost.kind
+            write.kind
         );
-        expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", lost.kind);
+        expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", write.kind);
     }
     Ok(())
 }
 
 /// Exactly one of the two writes must be in the history, once.
-async fn once(ctx: &Ctx, lost: Lost, object: &Object) -> Verdict {
+async fn check_applied_once(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Verdict {
     let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
-    let counts = match lost.kind {
-        Kind::Delete => (effects(ctx, &key, lost.kind, ""), 0),
-        _ => (effects(ctx, &key, lost.kind, "first"), effects(ctx, &key, lost.kind, "again")),
+    let counts = match write.kind {
+        Kind::Delete => (effects(ctx, &key, write.kind, ""), 0),
+        _ => (effects(ctx, &key, write.kind, "first"), effects(ctx, &key, write.kind, "again")),
     };
-    expect_eq!(counts.0 + counts.1, 1, "how often one of the two {:?}s of {key} took effect: {counts:?}", lost.kind);
+    expect_eq!(counts.0 + counts.1, 1, "how often one of the two {:?}s of {key} took effect: {counts:?}", write.kind);
     Ok(())
 }
 

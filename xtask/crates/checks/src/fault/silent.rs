@@ -73,25 +73,25 @@ const ETCD: &str = "etcd-main";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 async fn readyz(ctx: &Ctx) -> Verdict {
-    well(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
+    wait_until_healthy(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
     let main = ["etcd", "etcd-readiness"];
     let events = ["etcd-override-0", "etcd-override-readiness-0"];
     for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
-        let held = ctx.pause(component).await?;
-        let body = until_ill(ctx, "/readyz", &ill).await?;
+        let paused = ctx.pause(component).await?;
+        let body = wait_until_unhealthy(ctx, "/readyz", &ill).await?;
         for other in others {
             expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
         }
-        until_ill(ctx, "/livez", &ill[..1]).await?;
-        held.resume().await?;
-        well(ctx, &ill).await?;
+        wait_until_unhealthy(ctx, "/livez", &ill[..1]).await?;
+        paused.resume().await?;
+        wait_until_healthy(ctx, &ill).await?;
         ctx.count("stores stopped", 1);
     }
     Ok(())
 }
 
 /// Waits until a health endpoint fails with all of these checks.
-pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, CheckError> {
+pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, CheckError> {
     let what = format!("{path} to fail with {}", checks.join(" and "));
     let ill = wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         // A server that is not ready may also answer 503.
@@ -107,7 +107,7 @@ pub(crate) async fn until_ill(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<
     }
 }
 
-pub(crate) async fn well(ctx: &Ctx, checks: &[&str]) -> Verdict {
+pub(crate) async fn wait_until_healthy(ctx: &Ctx, checks: &[&str]) -> Verdict {
     for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
         let what = format!("{path} to succeed with {}", which.join(" and "));
         wait::until(&what, ctx.limit(60.0), POLL_INTERVAL, || async {
@@ -133,9 +133,9 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
         let attempt = rounds.next()? + 1;
         let group = format!("{}-{attempt}.example.org", ctx.name_prefix());
         let resource = ctx.define_unrequested(&group, "melons", "Melon").await?;
-        wait_until_known(ctx, &resource).await?;
-        plant(ctx, &resource, attempt).await?;
-        let refused = ask_all(ctx, &resource).await?;
+        wait_until_discovered(ctx, &resource).await?;
+        put_into_store(ctx, &resource, attempt).await?;
+        let refused = send_first_requests(ctx, &resource).await?;
         ctx.wait_until_served(&resource).await?;
         ctx.count("new caches", 1);
         if refused {
@@ -145,7 +145,7 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
 }
 
 /// Sends the first requests for a resource, all at once. Returns whether a WATCH and a LIST were refused.
-async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
+async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
     let path = resource.path(Some(ctx.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
     let watch = format!("watch=true&timeoutSeconds={}", ctx.scaled_seconds(3));
@@ -183,7 +183,7 @@ async fn ask_all(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
 }
 
 /// Waits until the resource is in the server's discovery, without asking for the resource itself.
-async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
+async fn wait_until_discovered(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(format!("/apis/{}/{}", resource.group, resource.version));
     let what = format!("{} in the server's discovery", resource.plural);
     wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
@@ -195,7 +195,7 @@ async fn wait_until_known(ctx: &Ctx, resource: &Resource) -> Verdict {
 }
 
 /// Puts objects directly into the store: a create through the server would fill the cache. Each attempt puts more.
-async fn plant(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
+async fn put_into_store(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
     let namespace = ctx.namespace().await?;
     ctx.track_for_cleanup(resource).await?;
     let fields: serde_json::Map<_, _> = (0..FIELDS).map(|n| (format!("f{n}"), n.into())).collect();
@@ -216,28 +216,29 @@ async fn blackhole(ctx: &Ctx) -> Verdict {
     ctx.track_for_cleanup(&SECRETS).await?;
     // Not in the workload's collections; a namespace is cached as well.
     let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
-    let hole = async {
-        let held = ctx.pause(ETCD).await?;
-        let seen = refused_in_the_dark(ctx, &namespace).await;
-        held.resume().await?;
+    let outage = async {
+        let paused = ctx.pause(ETCD).await?;
+        let seen = check_until_refused(ctx, &namespace).await;
+        paused.resume().await?;
         seen
     };
     let minima = [("answered 5xx", 1), ("served from the cache", 1)];
-    Workload::new(ctx, Servers::first(ctx)).run_with_fault(&minima, hole).await
+    Workload::new(ctx, Servers::first(ctx)).run_with_fault(&minima, outage).await
 }
 
-/// Repeats [`in_the_dark`] until a request is answered: if the server aborts all streams, there is no answer to judge.
-async fn refused_in_the_dark(ctx: &Ctx, path: &str) -> Verdict {
+/// Repeats [`check_answers_without_store`] until a request is answered: if the server aborts all streams, there is no
+/// answer to judge.
+async fn check_until_refused(ctx: &Ctx, path: &str) -> Verdict {
     let mut rounds = ctx.rounds("the server aborted each GET and create");
     while !ctx.counters().contains_key("answered 5xx") {
         rounds.next()?;
-        in_the_dark(ctx, path, Duration::from_secs(ctx.scaled_seconds(2).into())).await?;
+        check_answers_without_store(ctx, path, Duration::from_secs(ctx.scaled_seconds(2).into())).await?;
     }
     Ok(())
 }
 
 /// Checks the answers to requests with this time limit of a server whose store does not answer.
-pub(crate) async fn in_the_dark(ctx: &Ctx, path: &str, limit: Duration) -> Verdict {
+pub(crate) async fn check_answers_without_store(ctx: &Ctx, path: &str, limit: Duration) -> Verdict {
     let limit = format!("timeout={}ms", limit.as_millis());
     let create = Request::new(Method::POST, format!("{path}/secrets")).query(limit.clone());
     let secret = Object::new(&SECRETS, "dark");

@@ -9,7 +9,7 @@ use http::Method;
 use model::Level::Extra;
 use model::history::Change;
 
-use crate::fault::silent::{in_the_dark, until_ill, well};
+use crate::fault::silent::{check_answers_without_store, wait_until_healthy, wait_until_unhealthy};
 use crate::support::fault_injector::FaultInjector;
 use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
@@ -90,18 +90,18 @@ async fn cut(ctx: &Ctx) -> Verdict {
         let mut relay = FaultInjector::relay(ctx)?;
         for (mode, felt) in [("cut", &["reset", "refused"][..]), ("hold", &["held-up"])] {
             relay.set(mode).await?;
-            until_ill(ctx, "/readyz", &HEALTH).await?;
-            in_the_dark(ctx, &namespace, limit).await?;
+            wait_until_unhealthy(ctx, "/readyz", &HEALTH).await?;
+            check_answers_without_store(ctx, &namespace, limit).await?;
             let least: Vec<(&str, u64)> = felt.iter().map(|what| (*what, 1)).collect();
             let mut counts = relay.wait_until_effective(mode, &least).await?;
             counts.add(relay.off().await?);
-            well(ctx, &HEALTH).await?;
+            wait_until_healthy(ctx, &HEALTH).await?;
             felt.iter().for_each(|what| ctx.count(&format!("relay: {what}"), counts.of(what)));
         }
         Ok(())
     };
     // The workload need not have a write without an answer: etcd's client repeats requests that it never sent, and
-    // requests that the relay holds are answered late. The requests of `in_the_dark` have a time limit.
+    // requests that the relay holds are answered late. The requests of `check_answers_without_store` have a time limit.
     let minima = [("served from the cache", 2), ("relay: reset", 1), ("relay: refused", 1), ("relay: held-up", 1)];
     Workload::new(ctx, Servers::first(ctx)).run_with_fault(&minima, fault).await
 }
@@ -141,7 +141,7 @@ async fn half(ctx: &Ctx) -> Verdict {
             expect!(!refused, "the write of {} is in the store, but was answered {answer}", object.name());
         }
         relay.off().await?;
-        well(ctx, &HEALTH).await
+        wait_until_healthy(ctx, &HEALTH).await
     };
     Workload::new(ctx, Servers::first(ctx)).run_with_fault(&[("relay: answers held", 1)], fault).await?;
     for object in &writes {

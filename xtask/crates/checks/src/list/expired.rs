@@ -228,7 +228,7 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
     restart_apiserver(ctx, chains.iter().map(|begun| &begun.resource)).await?;
     for begun in &chains {
         let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
-        go_on(ctx, begun, &answer).await?;
+        continue_after_expiry(ctx, begun, &answer).await?;
     }
     Ok(())
 }
@@ -253,7 +253,7 @@ async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, CheckError>
 async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
     let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
     if begun.resource.plural == "events" || answer.status != 200 {
-        return go_on(ctx, begun, &answer).await;
+        return continue_after_expiry(ctx, begun, &answer).await;
     }
     let second = Page::read(&answer.object()?, &begun.resource, &ctx.profile().prefix).map_err(CheckError::failed)?;
     let mut pages = vec![begun.page.clone()];
@@ -268,7 +268,7 @@ async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
 }
 
 /// The refusal must carry a token with which the list continues.
-async fn go_on(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
+async fn continue_after_expiry(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     let plural = &begun.resource.plural;
     if let Some(fault) = fault_of_expired(refusal, INCONSISTENT) {
         return Err(CheckError::failed(format!("expired token of {plural}: {fault}; the answer was {refusal}")));

@@ -79,7 +79,7 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
         }
         let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
         for (limit, query) in [(0, "".to_owned()), (0, "resourceVersion=0".into()), (0, exact), (5, String::new())] {
-            let pages = everywhere(ctx, &resource, limit, &query).await?;
+            let pages = list_all_namespaces(ctx, &resource, limit, &query).await?;
             let stored = stored_in(ctx, &resource, &namespaces, pages[0].rv).await?;
             let items: Vec<Entry> = pages.iter().flat_map(|page| page.items.iter().cloned()).collect();
             // At 0 a cache may be behind; its items must still be in order.
@@ -99,7 +99,12 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
 }
 
 /// All pages of the objects with this case's label; a limit of 0 means no limit.
-async fn everywhere(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Result<Vec<Page>, CheckError> {
+async fn list_all_namespaces(
+    ctx: &Ctx,
+    resource: &Resource,
+    limit: usize,
+    with: &str,
+) -> Result<Vec<Page>, CheckError> {
     let selector =
         query(&[("labelSelector", &format!("{LABEL}={}", ctx.name_prefix())), ("limit", &limit.to_string())]);
     let mut pages: Vec<Page> = Vec::new();

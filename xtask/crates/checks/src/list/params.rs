@@ -246,7 +246,7 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
         .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
     expect_eq!(page.rv, token.rv.cast_unsigned(), "list RV of a {what}");
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    let stored = behind(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
+    let stored = entries_after(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
     ctx.count("tokens taken", 1);
     match fault_of_items(&page.items, &stored) {
         Some(fault) => Err(CheckError::failed(format!("{what}: {fault}"))),
@@ -254,7 +254,7 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
     }
 }
 
-fn behind(stored: &[Entry], prefix: &str, start: &str) -> Vec<Entry> {
+fn entries_after(stored: &[Entry], prefix: &str, start: &str) -> Vec<Entry> {
     let first = format!("{prefix}{}", start.trim_start_matches('/'));
     stored.iter().filter(|(key, _)| *key >= first).cloned().collect()
 }
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_field_and_cause() {
+    fn refusal_must_name_field_and_cause() {
         let good = json!({"kind": "Status", "reason": "Invalid", "details": {"kind": "ListOptions", "causes": [
             {"field": MATCH, "message": "Unsupported value: \"Exact\": supported values: \"NotOlderThan\""},
             {"field": MATCH, "message": WITHOUT_RV},
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn token_stays_inside_the_collection() {
         let stored: Vec<Entry> = ["/r/cm/n/a", "/r/cm/n/b", "/r/cm/n/c"].map(|key| (key.to_owned(), 1)).into();
-        let names = |start: &str| behind(&stored, "/r/cm/n/", start).len();
+        let names = |start: &str| entries_after(&stored, "/r/cm/n/", start).len();
         assert_eq!([names("/a\0"), names("b"), names("b\0"), names("n/a\0"), names("z")], [2, 2, 1, 0, 0]);
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"/a\u0000"}"#);
         let token = read_token(&token).unwrap();

@@ -35,7 +35,8 @@ type Chain = (Option<usize>, Vec<Page>);
 async fn rv_zero(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         let (step, steps) = watch::channel(0);
-        let (written, chains) = futures::join!(write_a_crowd(ctx, &resource, step), read_zero(ctx, &resource, steps));
+        let (written, chains) =
+            futures::join!(write_many_objects(ctx, &resource, step), read_zero(ctx, &resource, steps));
         written?;
         let mut states = BTreeMap::new();
         for (limit, pages) in chains? {
@@ -68,11 +69,11 @@ fn fault_of_any(pages: &[Page], stored: &[Entry], limit: Option<usize>) -> Optio
 }
 
 /// Creates, changes and deletes objects in an order from the case's seed; signals before each write.
-async fn write_a_crowd(ctx: &Ctx, resource: &Resource, telling: watch::Sender<usize>) -> Verdict {
+async fn write_many_objects(ctx: &Ctx, resource: &Resource, signal: watch::Sender<usize>) -> Verdict {
     const STEPS: usize = 24;
     let mut living: BTreeMap<String, Object> = BTreeMap::new();
     for step in 0..STEPS {
-        telling.send_replace(step);
+        signal.send_replace(step);
         let name = format!("o{}", ctx.random().usize(0..6));
         let deletes = ctx.random().usize(0..4) == 0;
         match living.remove(&name) {

@@ -45,7 +45,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
         for (round, limit) in [1, 2, 3].into_iter().enumerate() {
             let label = format!("rare{round}");
             let selector = query(&[("labelSelector", &format!("{label}=yes"))]);
-            let made = crowd(ctx, resource, round, &label).await?;
+            let made = create_objects(ctx, resource, round, &label).await?;
             let selected: BTreeSet<u64> = RARE.iter().map(|number| made[*number].rv()).collect();
             let pages = pages_between_changes(ctx, resource, limit, &selector, (&made, &label)).await?;
             judge_selection(ctx, resource, &selector, (limit, &pages), |(_, rv)| selected.contains(rv)).await?;
@@ -65,7 +65,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn crowd(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, CheckError> {
+async fn create_objects(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, CheckError> {
     if round > 0 {
         // The objects of the first round with a new label.
         return relabel(ctx, resource, label).await;
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_is_full_pages_of_one_state() {
+    fn selection_must_be_full_pages_of_one_state() {
         let entry = |text: &str| -> Entry { (format!("/r/{text}"), 1) };
         let stored: Vec<Entry> = ["a", "b", "c", "d", "e"].map(entry).into();
         let selected: Vec<Entry> = ["b", "c", "d"].map(entry).into();

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_whole() {
+    fn names_are_compared_in_full() {
         let stored: Vec<Entry> = ["a", "ab", "b"].map(|name| (format!("/r/n/{name}"), 1)).into();
         let names = |wanted: &[&str]| -> Vec<Entry> {
             named(&stored, &wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())

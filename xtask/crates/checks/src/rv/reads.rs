@@ -65,7 +65,7 @@ type States = BTreeMap<u64, Object>;
 async fn get_zero_any(ctx: &Ctx) -> Verdict {
     let (step, steps) = watch::channel(0);
     let read = || read_zero(ctx, steps.clone());
-    let (states, first, second, third) = futures::join!(write_a_life(ctx, step), read(), read(), read());
+    let (states, first, second, third) = futures::join!(write_versions(ctx, step), read(), read(), read());
     let states = states?;
     let mut seen = BTreeMap::new();
     for answer in [first?, second?, third?].concat() {
@@ -89,10 +89,10 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates, updates, deletes and creates again, and signals before each write; returns every state.
-async fn write_a_life(ctx: &Ctx, telling: watch::Sender<usize>) -> anyhow::Result<States> {
+async fn write_versions(ctx: &Ctx, signal: watch::Sender<usize>) -> anyhow::Result<States> {
     const UPDATES: usize = 15;
     let mut states = States::new();
-    let tell = || telling.send_modify(|steps| *steps += 1);
+    let tell = || signal.send_modify(|steps| *steps += 1);
     for life in ["first", "second"] {
         tell();
         let mut object = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_may_be_newer_but_not_older() {
+    fn state_may_be_newer_but_not_older() {
         for (at_n, read, good) in [
             (Some(5), Some(5), true),
             (Some(5), Some(9), true),

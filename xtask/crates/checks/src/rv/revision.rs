@@ -222,7 +222,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_version_is_the_mod_revision_in_plain_decimal() {
+    fn version_must_be_the_mod_revision_in_plain_decimal() {
         let stored =
             KeyValue { key: "/k".into(), value: Vec::new(), create_rev: 40, mod_rev: 42, version: 3, lease: 0 };
         assert_eq!(fault_of_version("42", &stored), None);

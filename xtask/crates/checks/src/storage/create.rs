@@ -133,16 +133,16 @@ async fn size_limits(ctx: &Ctx) -> Verdict {
 
 async fn dryrun(ctx: &Ctx) -> Verdict {
     for (resource, object) in [(&*CONFIG_MAPS, config_map as fn(&str) -> Object), (&*POD_TEMPLATES, pod_template)] {
-        rehearse(ctx, resource, object).await?;
+        check_dry_runs(ctx, resource, object).await?;
     }
     Ok(())
 }
 
-async fn rehearse(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) -> Verdict {
+async fn check_dry_runs(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) -> Verdict {
     let stale = ctx.create(resource, &object("a")).await?;
     let before = ctx.update(resource, &stale.clone().with("metadata.labels.x", "y")).await?;
     let mut watch = ctx.watch(resource, &WatchOptions::after(before.rv())).await?;
-    let dry = Dry { ctx, resource };
+    let dry = DryRun { ctx, resource };
     let labelled = |object: &Object| object.clone().with("metadata.labels.x", "z");
 
     let created = dry.ask(Method::POST, "", Some(&object("new").0), 201).await?.object()?;
@@ -178,12 +178,12 @@ fn parent(key: &str) -> &str {
     key.rsplit_once('/').map_or(key, |(parent, _)| parent)
 }
 
-struct Dry<'a> {
+struct DryRun<'a> {
     ctx: &'a Ctx,
     resource: &'a Resource,
 }
 
-impl Dry<'_> {
+impl DryRun<'_> {
     /// Sends a dry run; `name` is empty for the collection.
     async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, CheckError> {
         let namespace = self.ctx.namespace().await?;

@@ -97,14 +97,14 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
             written.push((clear(ctx, &stored)?, stored));
         }
         let (first, last) = (&written[0], &written[2]);
-        let equal = leading(&first.0, &last.0);
+        let equal = equal_leading_blocks(&first.0, &last.0);
         if equal < LEADING || written[1].0 == first.0 {
             return Err(CheckError::Errored(anyhow!(
                 "not exercised: the clear values of two writes of {} begin with different bytes",
                 first.1.key
             )));
         }
-        if let Some(at) = alike(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
+        if let Some(at) = first_equal_block(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
             let (provider, key) = (kind.provider, &first.1.key);
             return Err(CheckError::failed(format!(
                 "{provider:?}: two ciphertexts of {key} have the same block at byte {at}"
@@ -117,7 +117,7 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
 }
 
 /// The number of equal blocks of 16 bytes at the beginning of both.
-fn leading(one: &[u8], other: &[u8]) -> usize {
+fn equal_leading_blocks(one: &[u8], other: &[u8]) -> usize {
     one.chunks_exact(16).zip(other.chunks_exact(16)).take_while(|(a, b)| a == b).count()
 }
 
@@ -147,7 +147,7 @@ fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), CheckError> {
 }
 
 /// The position of the first block of 16 bytes that is the same in both.
-fn alike(one: &[u8], other: &[u8]) -> Option<usize> {
+fn first_equal_block(one: &[u8], other: &[u8]) -> Option<usize> {
     one.chunks_exact(16).zip(other.chunks_exact(16)).position(|(a, b)| a == b).map(|block| block * 16)
 }
 
@@ -314,9 +314,9 @@ mod tests {
     fn first_equal_block_is_found() {
         let one = [[1; 16], [2; 16], [3; 16]].concat();
         let other = [[2; 16], [2; 16], [4; 16]].concat();
-        assert_eq!(alike(&one, &other), Some(16));
-        assert_eq!(alike(&one[..16], &other[..16]), None);
-        assert_eq!((leading(&one, &other), leading(&one, &one[..40])), (0, 2));
+        assert_eq!(first_equal_block(&one, &other), Some(16));
+        assert_eq!(first_equal_block(&one[..16], &other[..16]), None);
+        assert_eq!((equal_leading_blocks(&one, &other), equal_leading_blocks(&one, &one[..40])), (0, 2));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use model::{Action, Resource};
 use serde_json::{Value, json};
 
 use crate::support::encryption_fixture::{
-    CONFIGURATION, clear, configuration, file, fresh_key, is_loaded, provider, settled, write_file,
+    CONFIGURATION, clear, configuration, file, fresh_key, is_loaded, provider, wait_until_loaded, write_file,
 };
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
@@ -72,7 +72,7 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     let original = configuration(ctx)?;
     let started = metric(ctx, "process_start_time_seconds").await?;
     let failures = metric(ctx, FAILURES).await?;
-    let before = capacity(ctx, "before").await?;
+    let before = create_capacity(ctx, "before").await?;
     let mut broken = original.clone();
     // Capital letters are not allowed; programs that read the keys from the file still find all of them.
     let wrong = provider("aesgcm", "wrong", &fresh_key()?);
@@ -87,7 +87,7 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     write_file(ctx, CONFIGURATION, &text).await?;
     refused?;
     loaded(ctx, &text).await?;
-    let after = capacity(ctx, "after").await?;
+    let after = create_capacity(ctx, "after").await?;
     has_prefix(&after, &Provider::AesGcm.prefix(&name))?;
     clear(ctx, &after)?;
     for object in ["before", "during", "after"] {
@@ -106,8 +106,8 @@ async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
         let now = metric(ctx, FAILURES).await?;
         Ok(if now == failures { Err(format!("`{now}`")) } else { Ok(()) })
     });
-    late_is_failed(counted.await)?;
-    let during = capacity(ctx, "during").await?;
+    time_out_is_failure(counted.await)?;
+    let during = create_capacity(ctx, "during").await?;
     expect_eq!(prefix(&during), prefix(before), "prefix of {} while the file is broken", during.key);
     ctx.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
     let secret = ctx.must_be_stored(&SECRETS, "during").await?;
@@ -124,13 +124,13 @@ async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
     let what = "the changed encryption configuration to be loaded";
     let limit = POLL + ctx.limit(15.0);
     let seen = suite::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, text).await });
-    late_is_failed(seen.await)?;
+    time_out_is_failure(seen.await)?;
     ctx.count("files reloaded", 1);
     Ok(())
 }
 
 /// The requirement sets the time limit, so a time-out is a failure.
-fn late_is_failed(verdict: Verdict) -> Verdict {
+fn time_out_is_failure(verdict: Verdict) -> Verdict {
     verdict.map_err(|error| match error {
         CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
         other => other,
@@ -147,14 +147,14 @@ async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-async fn capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, CheckError> {
+async fn create_capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, CheckError> {
     let object = Object::new(&STORAGE_CAPACITIES, name).with("storageClassName", "any");
     ctx.create(&STORAGE_CAPACITIES, &object).await?;
     ctx.must_be_stored(&STORAGE_CAPACITIES, name).await
 }
 
 async fn encryption_rotate(ctx: &Ctx) -> Verdict {
-    settled(ctx).await?;
+    wait_until_loaded(ctx).await?;
     let original = file(ctx, CONFIGURATION)?;
     let verdict = rotated(ctx).await;
     // Delete the values that only the new keys can decrypt before removing those. The server reloads the file by
@@ -184,7 +184,7 @@ async fn rotated(ctx: &Ctx) -> Verdict {
         for name in NAMES {
             let object = ctx.create(resource, &Object::new(resource, name).with("spec", spec(resource))).await?;
             let stored = ctx.must_be_stored(resource, name).await?;
-            begins(&stored, &old)?;
+            begins_with_prefix(&stored, &old)?;
             first.push((resource, object, stored));
         }
     }
@@ -310,7 +310,7 @@ fn has_prefix(stored: &KeyValue, prefix: &str) -> Verdict {
 }
 
 /// Like [`has_prefix`]; with an empty prefix the value must be in the clear.
-fn begins(stored: &KeyValue, old: &str) -> Verdict {
+fn begins_with_prefix(stored: &KeyValue, old: &str) -> Verdict {
     if !old.is_empty() {
         return has_prefix(stored, old);
     }

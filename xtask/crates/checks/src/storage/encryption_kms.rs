@@ -60,11 +60,11 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     expect_eq!(again.rv(), turned.rv(), "resource version after a PUT of {} under its own key", old.key);
     let next = if current == "first" { "second" } else { "first" };
     write_file(ctx, KMS_KEYS, &keys.replace(&format!("current {current}"), &format!("current {next}"))).await?;
-    let anew = written_anew(ctx, &kind, turned).await?;
+    let rewritten = wait_until_rewritten(ctx, &kind, turned).await?;
     let stored = ctx.must_be_stored(kind.resource, "turned").await?;
     let version = ctx.expected_key_version(kind.resource, old.version + 1);
     expect_eq!(stored.version, version, "version of {} after the PUT under the new key", stored.key);
-    envelope(ctx, &kind, &anew, &stored, next).await?;
+    envelope(ctx, &kind, &rewritten, &stored, next).await?;
     expect!(clear(ctx, &stored)? == clear(ctx, old)?, "the PUT of {} has changed its content", stored.key);
     let read = ctx.get(kind.resource, "left").await?;
     expect_eq!(read, *left, "the object that is still under the key {current}");
@@ -78,17 +78,17 @@ fn current(keys: &str) -> Result<String, CheckError> {
 }
 
 /// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.
-async fn written_anew(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, CheckError> {
+async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, CheckError> {
     // The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
     let limit = Duration::from_secs(70) + ctx.limit(10.0);
     let what = "a PUT to rewrite an object under the plugin's new key";
-    let anew = suite::wait::until(what, limit, Duration::from_secs(1), || async {
+    let rewritten = suite::wait::until(what, limit, Duration::from_secs(1), || async {
         let health = ctx.send(&Request::get("/healthz/kms-providers")).await?;
         let put = ctx.update(kind.resource, object).await?;
         let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
     });
-    anew.await.map_err(|error| match error {
+    rewritten.await.map_err(|error| match error {
         // The requirement is that the server uses the new key, so a time-out is a failure.
         CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
         other => other,

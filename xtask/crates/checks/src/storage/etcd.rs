@@ -95,7 +95,7 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     ctx.count("compactions", (seen.len() - before) as u64);
     let kept = revision(&seen[seen.len() - 1]).map_err(CheckError::failed)?;
     expect!(kept.cast_unsigned() > created, "compacted to {kept}, before the first write at {created}");
-    forgotten(ctx, kept).await
+    check_compacted_at(ctx, kept).await
 }
 
 /// Different data at each call.
@@ -145,7 +145,7 @@ fn revision(write: &Revision) -> Result<i64, String> {
 }
 
 /// Revisions before `kept` are gone, in the store at once and in the API soon; later ones are available.
-async fn forgotten(ctx: &Ctx, kept: i64) -> Verdict {
+async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
     let (store, key) = (ctx.store(&CONFIG_MAPS), ctx.key(&CONFIG_MAPS, "a").await?);
     let gone = until("the compaction in the store", ctx.limit(10.0), Duration::from_millis(50), || async {
         match store.get(&key, kept - 1).await {
@@ -212,7 +212,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
             Err(anyhow!("not exercised: etcd's log of {} requests lacks the suite's own one", requests.len()).into())
         } else {
             let seen = known_shapes(&theirs)?;
-            exercised(&seen).and(asked_for(ctx, &namespace, &theirs)).inspect(|()| {
+            exercised(&seen).and(log_contains_workload(ctx, &namespace, &theirs)).inspect(|()| {
                 seen.iter().for_each(|(shape, count)| ctx.count(shape, *count));
             })
         };
@@ -271,7 +271,7 @@ async fn workload(ctx: &Ctx) -> Verdict {
 }
 
 /// The log must hold the requests that the workload causes.
-fn asked_for(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
+fn log_contains_workload(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Verdict {
     let prefix = &ctx.profile().prefix;
     let events = CORE_EVENTS.key_prefix(prefix, Some(namespace));
     let pages: Vec<&&Logged> =

@@ -7,7 +7,7 @@ use model::Level::{Extra, Should};
 use model::Resource;
 use serde_json::json;
 
-use crate::storage::layout::everything;
+use crate::storage::layout::all_stored;
 use crate::support::lease_use::Times;
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -58,7 +58,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
     let mut rounds = ctx.rounds(format!("the store had no objects, {RANGE} or {MASTER_LEASE} that could be looked up"));
     loop {
         rounds.next()?;
-        servers_are_there(ctx, &prefix).await?;
+        check_master_leases(ctx, &prefix).await?;
         if all_kinds(ctx, &prefix).await? {
             return Ok(());
         }
@@ -68,12 +68,13 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
 
 /// Looks at every key. False if the store had none of a kind, or if the leases ended before they were looked up.
 async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
-    let stored = everything(ctx).await?;
-    let known = Known::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
+    let stored = all_stored(ctx).await?;
+    let expected_keys =
+        ExpectedKeys::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut strays = Vec::new();
     for (_, kv) in &stored {
-        match known.kind(&kv.key) {
+        match expected_keys.kind(&kv.key) {
             Some(kind) => *kinds.entry(kind).or_default() += 1,
             None => strays.push(kv.key.clone()),
         }
@@ -88,7 +89,7 @@ async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
     let is_whole = ["objects", MASTER_LEASE, RANGE].iter().all(|kind| kinds.contains_key(kind));
     let mut looked_up = 0;
     for (store, kv) in &stored {
-        match known.kind(&kv.key) {
+        match expected_keys.kind(&kv.key) {
             Some(MASTER_LEASE) => looked_up += u64::from(master_lease(ctx, store, kv).await?),
             Some(RANGE | COMPACTION) => expect_eq!(kv.lease, 0, "lease of {}", kv.key),
             _ => {}
@@ -101,7 +102,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Waits until a server has renewed its lease. The lease of a server that was suspended for a while has expired; the
 /// server renews it every ten seconds.
-async fn servers_are_there(ctx: &Ctx, prefix: &str) -> Verdict {
+async fn check_master_leases(ctx: &Ctx, prefix: &str) -> Verdict {
     let below = format!("{prefix}masterleases/");
     let limit = Duration::from_secs(30) + ctx.limit(20.0);
     until("a server lease that has not expired", limit, POLL_INTERVAL, || async {
@@ -142,7 +143,7 @@ async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, Che
 }
 
 /// The keys that a store may hold.
-struct Known<'a> {
+struct ExpectedKeys<'a> {
     prefix: &'a str,
     /// Path of a resource's keys, and the number of parts after it.
     resources: BTreeMap<&'a str, usize>,
@@ -150,12 +151,12 @@ struct Known<'a> {
     custom: BTreeSet<String>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ExpectedKeys<'a> {
     /// `prefix` ends with a slash.
-    fn of(resources: &[&'a Resource], prefix: &'a str, stored: &[(String, KeyValue)]) -> Known<'a> {
+    fn of(resources: &[&'a Resource], prefix: &'a str, stored: &[(String, KeyValue)]) -> ExpectedKeys<'a> {
         let definitions = format!("{prefix}apiextensions.k8s.io/customresourcedefinitions/");
         let names = stored.iter().filter_map(|(_, kv)| kv.key.strip_prefix(&definitions)?.split_once('.'));
-        Known {
+        ExpectedKeys {
             prefix,
             resources: resources.iter().map(|r| (r.stored_at.as_str(), 1 + usize::from(r.namespaced))).collect(),
             custom: names.map(|(plural, group)| format!("{group}/{plural}")).collect(),
@@ -233,7 +234,7 @@ mod tests {
         };
         let definition = kv("/r/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org");
         let stored = [definition];
-        let known = Known::of(&[&CONFIG_MAPS, &DEFINITIONS, &NODES, &SERVICES], "/r/", &stored);
+        let expected_keys = ExpectedKeys::of(&[&CONFIG_MAPS, &DEFINITIONS, &NODES, &SERVICES], "/r/", &stored);
         for (key, kind) in [
             ("compact_rev_key", Some(COMPACTION)),
             ("/r/masterleases/10.0.0.1", Some(MASTER_LEASE)),
@@ -256,7 +257,7 @@ mod tests {
             ("/registry/configmaps/n/a", None),
             ("something", None),
         ] {
-            assert_eq!(known.kind(key), kind, "{key}");
+            assert_eq!(expected_keys.kind(key), kind, "{key}");
         }
     }
 }

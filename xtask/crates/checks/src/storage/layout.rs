@@ -69,7 +69,7 @@ const SAMPLES: &[(&str, &str)] = &[
 const RACERS: usize = 8;
 
 /// All keys of the profile's stores with their values, each with the name of its store.
-pub(crate) async fn everything(ctx: &Ctx) -> anyhow::Result<Vec<(String, KeyValue)>> {
+pub(crate) async fn all_stored(ctx: &Ctx) -> anyhow::Result<Vec<(String, KeyValue)>> {
     let mut all = Vec::new();
     for (name, (store, _)) in &ctx.env.stores {
         let (kvs, _) = store.list("", 0).await?;
@@ -127,7 +127,7 @@ async fn key_layout(ctx: &Ctx) -> Verdict {
 async fn created_at(ctx: &Ctx, resource: &Resource, object: &Object, expected: &str) -> Verdict {
     let made = ctx.create(resource, object).await?;
     ctx.count("objects located", 1);
-    sole_key(&everything(ctx).await?, &made, expected).map_err(CheckError::failed)
+    sole_key(&all_stored(ctx).await?, &made, expected).map_err(CheckError::failed)
 }
 
 async fn create_txn(ctx: &Ctx) -> Verdict {
@@ -135,14 +135,14 @@ async fn create_txn(ctx: &Ctx) -> Verdict {
     create_twice(ctx, &CONFIG_MAPS, &config_map("a"), "configmaps \"a\" already exists").await?;
     create_twice(ctx, &LEASES, &lease, "leases.coordination.k8s.io \"a\" already exists").await?;
     create_at_once(ctx).await?;
-    create_over_unseen(ctx).await
+    create_over_uncached_key(ctx).await
 }
 
 async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: &str) -> Verdict {
     let answer = ctx.try_create(resource, object).await?;
     expect_eq!(answer.status, 201, "status of the first POST, answered {answer}");
     let first = ctx.must_be_stored(resource, "a").await?;
-    newborn(&first, answer.object()?.rv()).map_err(CheckError::failed)?;
+    check_created_once(&first, answer.object()?.rv()).map_err(CheckError::failed)?;
     let other = object.clone().with("metadata.labels.again", "true");
     let again = ctx.try_create(resource, &other).await?;
     expect!(again.is(409, "AlreadyExists"), "the second POST of a name was answered {again}");
@@ -162,13 +162,13 @@ async fn create_at_once(ctx: &Ctx) -> Verdict {
         expect!(answer.is(409, "AlreadyExists"), "a POST that lost the race was answered {answer}");
     }
     let stored = ctx.must_be_stored(&CONFIG_MAPS, "raced").await?;
-    newborn(&stored, won[0].object()?.rv()).map_err(CheckError::failed)?;
+    check_created_once(&stored, won[0].object()?.rv()).map_err(CheckError::failed)?;
     ctx.count("racing creates", RACERS as u64);
     Ok(())
 }
 
 /// Puts a deleted object's value back under its key; no cache of the server knows of it when the POST arrives.
-async fn create_over_unseen(ctx: &Ctx) -> Verdict {
+async fn create_over_uncached_key(ctx: &Ctx) -> Verdict {
     ctx.create(&CONFIG_MAPS, &config_map("unseen")).await?;
     let old = ctx.must_be_stored(&CONFIG_MAPS, "unseen").await?;
     ctx.delete(&CONFIG_MAPS, "unseen").await?;
@@ -181,7 +181,7 @@ async fn create_over_unseen(ctx: &Ctx) -> Verdict {
 }
 
 /// The key must be as after one transaction that created it at the resource version.
-fn newborn(kv: &KeyValue, rv: u64) -> Result<(), String> {
+fn check_created_once(kv: &KeyValue, rv: u64) -> Result<(), String> {
     let rv = rv.cast_signed();
     if (kv.version, kv.create_rev, kv.mod_rev) == (1, rv, rv) && rv > 0 {
         return Ok(());
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn new_key_must_have_one_version_at_the_answers_revision() {
         let good = kv("/k", b"");
-        assert_eq!(newborn(&good, 7), Ok(()));
+        assert_eq!(check_created_once(&good, 7), Ok(()));
         for (bad, rv) in [
             (good.clone(), 8),
             (good.clone(), 0),
@@ -263,7 +263,7 @@ mod tests {
             (KeyValue { mod_rev: 8, version: 2, ..good.clone() }, 7),
             (KeyValue { create_rev: 0, mod_rev: 0, ..good }, 0),
         ] {
-            assert!(newborn(&bad, rv).is_err(), "{bad:?} {rv}");
+            assert!(check_created_once(&bad, rv).is_err(), "{bad:?} {rv}");
         }
     }
 }

@@ -7,7 +7,7 @@ use model::Level::Must;
 use model::Resource;
 use serde_json::{Value, json};
 
-use crate::storage::layout::{everything, sole_key};
+use crate::storage::layout::{all_stored, sole_key};
 use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
@@ -77,7 +77,7 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
         (ctx.get(&DEFINITIONS, &format!("baskets.{group}")).await?, format!("{prefix}/{definitions}/baskets.{group}")),
         (api_service, format!("{prefix}/apiregistration.k8s.io/apiservices/v1.{group}")),
     ];
-    let stored = everything(ctx).await?;
+    let stored = all_stored(ctx).await?;
     for (object, key) in &expected {
         sole_key(&stored, object, key).map_err(CheckError::failed)?;
     }

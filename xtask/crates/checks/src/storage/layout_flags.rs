@@ -8,7 +8,7 @@ use model::Level::Must;
 use model::Resource;
 use serde_json::json;
 
-use crate::storage::layout::everything;
+use crate::storage::layout::all_stored;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
@@ -100,7 +100,7 @@ async fn set_prefix(ctx: &Ctx, flag: &str) -> Verdict {
 }
 
 async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
-    let stored = everything(ctx).await?;
+    let stored = all_stored(ctx).await?;
     let keys: Vec<&str> = stored.iter().map(|(_, kv)| kv.key.as_str()).collect();
     ctx.count("keys looked at", keys.len() as u64);
     none_but(&keys, &format!("{prefix}/"))
@@ -126,7 +126,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
         return Err(anyhow!("the profile `{}` has no separate store for events", ctx.profile().name).into());
     }
     let made = make_some(ctx).await?;
-    let stored = everything(ctx).await?;
+    let stored = all_stored(ctx).await?;
     for (key, rv, in_events) in &made {
         let (right, wrong) = if *in_events { (events, main) } else { (main, events) };
         let found = stored.iter().find(|(store, kv)| store == right && kv.key == *key);

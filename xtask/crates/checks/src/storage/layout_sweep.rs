@@ -12,7 +12,7 @@ use model::Level::Should;
 use model::{Resource, StoredResource};
 use serde_json::{Value, json};
 
-use crate::storage::layout::{everything, sole_key};
+use crate::storage::layout::{all_stored, sole_key};
 use crate::storage::layout_table;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
@@ -53,7 +53,7 @@ async fn sweep(ctx: &Ctx) -> Verdict {
     let rows = ctx.table()?;
     none_of(&table_faults(rows, &served.persisted), "The table and discovery do not agree")?;
     let made = create_all(ctx, rows).await?;
-    in_their_places(ctx, &made).await?;
+    check_keys(ctx, &made).await?;
     one_object_through_both_views(ctx).await?;
     own_key_for_a_custom_namesake(ctx).await?;
     remove_all(ctx, &made).await?;
@@ -133,37 +133,37 @@ fn table_faults(rows: &[StoredResource], persisted: &BTreeSet<String>) -> Vec<St
 }
 
 /// A row's object as in the answer to its create.
-struct Made<'a> {
+struct CreatedRow<'a> {
     row: &'a StoredResource,
     object: Object,
     key: String,
 }
 
-async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<Made<'a>>, CheckError> {
+async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<CreatedRow<'a>>, CheckError> {
     let tasks: Vec<_> = rows.iter().map(|row| Box::pin(create_one(ctx, row))).collect();
-    let made: Vec<Made<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
+    let made: Vec<CreatedRow<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
     ctx.count("resources", made.len() as u64);
     Ok(made)
 }
 
-async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Made<'a>, CheckError> {
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<CreatedRow<'a>, CheckError> {
     let stub = layout_table::own_stub(ctx, row).await?;
     let answer = ctx.try_create(&row.resource, &stub).await?;
     expect_eq!(answer.status, 201, "status of a create of {}, answered {answer}", row.resource.plural);
     let object = answer.object()?;
     let key = ctx.key(&row.resource, object.name()).await?;
-    Ok(Made { row, object, key })
+    Ok(CreatedRow { row, object, key })
 }
 
-async fn in_their_places(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
-    let stored = everything(ctx).await?;
+async fn check_keys(ctx: &Ctx, made: &[CreatedRow<'_>]) -> Verdict {
+    let stored = all_stored(ctx).await?;
     let faults: Vec<String> = made.iter().filter_map(|made| place_fault(made, &stored)).collect();
     none_of(&faults, "resources are not stored as the table says")
 }
 
 /// The first fault in the keys of one object.
-fn place_fault(made: &Made<'_>, stored: &[(String, KeyValue)]) -> Option<String> {
-    let Made { row, object, key } = made;
+fn place_fault(made: &CreatedRow<'_>, stored: &[(String, KeyValue)]) -> Option<String> {
+    let CreatedRow { row, object, key } = made;
     let plural = &row.resource.plural;
     if let Err(fault) = sole_key(stored, object, key) {
         return Some(format!("{plural}: {fault}"));
@@ -200,23 +200,23 @@ async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
     let custom = ctx.define(&format!("{}.example", ctx.name_prefix()), "configmaps", "ConfigMap").await?;
     let built_in = ctx.create(&CONFIG_MAPS, &config_map("namesake")).await?;
     let namesake = ctx.create(&custom, &Object::new(&custom, "namesake")).await?;
-    let stored = everything(ctx).await?;
+    let stored = all_stored(ctx).await?;
     sole_key(&stored, &built_in, &ctx.key(&CONFIG_MAPS, "namesake").await?).map_err(CheckError::failed)?;
     sole_key(&stored, &namesake, &ctx.key(&custom, "namesake").await?).map_err(CheckError::failed)
 }
 
-async fn remove_all(ctx: &Ctx, made: &[Made<'_>]) -> Verdict {
+async fn remove_all(ctx: &Ctx, made: &[CreatedRow<'_>]) -> Verdict {
     let tasks: Vec<_> = made.iter().map(|made| Box::pin(remove(ctx, made))).collect();
     stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
 }
 
-async fn remove(ctx: &Ctx, made: &Made<'_>) -> Verdict {
-    let Made { row, object, key } = made;
+async fn remove(ctx: &Ctx, made: &CreatedRow<'_>) -> Verdict {
+    let CreatedRow { row, object, key } = made;
     let resource = &row.resource;
     let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
     let answer = ctx.try_delete(resource, object.name(), &options).await?;
     expect!(answer.is_success(), "the delete of {key} was answered {answer}");
-    free(ctx, resource, &Object(answer.json())).await?;
+    remove_finalizers(ctx, resource, &Object(answer.json())).await?;
     let store = ctx.store(resource);
     if resource != &*DEFINITIONS {
         let held = store.get(key, 0).await?;
@@ -238,7 +238,7 @@ async fn remove(ctx: &Ctx, made: &Made<'_>) -> Verdict {
 }
 
 /// Removes the finalizers for which no controller runs here. The server itself handles the finalizer of a definition.
-async fn free(ctx: &Ctx, resource: &Resource, deleted: &Object) -> Verdict {
+async fn remove_finalizers(ctx: &Ctx, resource: &Resource, deleted: &Object) -> Verdict {
     if resource == &*NAMESPACES {
         let body = deleted.clone().with("spec.finalizers", json!([]));
         let path = format!("{}/finalize", object_path(resource, "", deleted.name()));
@@ -356,7 +356,7 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
     for row in VIRTUAL.iter().filter(|row| served.contains(row.place)) {
         let answer = post(ctx, row, namespace).await?;
         let what = format!("a POST of a {}", row.kind);
-        none_of(&left_by(row, &everything(ctx).await?, &before, namespace), &what)?;
+        none_of(&left_by(row, &all_stored(ctx).await?, &before, namespace), &what)?;
         expect_eq!(answer.status, 201, "status of a POST to {}, answered {answer}", row.path);
         ctx.count("virtual resources", 1);
     }
@@ -436,7 +436,7 @@ mod tests {
     fn object_must_have_one_key_with_its_kind() {
         let row = row(&DEPLOYMENTS, "apps/v1/Deployment");
         let object = Object(json!({"metadata": {"name": "a", "uid": "u"}}));
-        let made = Made { row: &row, object, key: "/registry/deployments/n/a".into() };
+        let made = CreatedRow { row: &row, object, key: "/registry/deployments/n/a".into() };
         let right = r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"uid":"u"}}"#;
         let at = |entries: &[(&str, &str)]| {
             let stored: Vec<_> = entries.iter().map(|(key, value)| (String::new(), kv(key, value))).collect();

@@ -8,7 +8,7 @@ use model::Level::Must;
 use model::{Resource, StoredResource};
 use serde_json::{Value, json};
 
-use crate::storage::layout::{everything, sole_key};
+use crate::storage::layout::{all_stored, sole_key};
 use judge::decode;
 use suite::api::Request;
 use suite::check::{Check, CheckError, Requires, Verdict};
@@ -78,11 +78,11 @@ pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<
         object.0[field] = value.clone();
     }
     let address = documentation_address(&mut ctx.random());
-    Ok(out_of_the_way(object, ctx.name_prefix(), &address))
+    Ok(without_side_effects(object, ctx.name_prefix(), &address))
 }
 
 /// Four kinds have names that depend on their spec, or a spec that would affect other cases.
-fn out_of_the_way(object: Object, name_prefix: &str, address: &str) -> Object {
+fn without_side_effects(object: Object, name_prefix: &str, address: &str) -> Object {
     let kind = object.0["kind"].as_str().unwrap_or_default().to_owned();
     match kind.as_str() {
         "CustomResourceDefinition" => {
@@ -122,7 +122,7 @@ async fn special_prefixes(ctx: &Ctx) -> Verdict {
         placed.push((by_rule.key(prefix, namespace, made.name()), made));
     }
     ctx.count("resources", placed.len() as u64);
-    let stored = everything(ctx).await?;
+    let stored = all_stored(ctx).await?;
     let faults = placed.iter().filter_map(|(key, made)| sole_key(&stored, made, key).err()).collect();
     none_of(faults, placed.len(), "resources are at another key")
 }
@@ -331,7 +331,7 @@ mod tests {
         let moved = |kind: &str| {
             let object =
                 Object(json!({"kind": kind, "metadata": {"name": "old"}, "spec": {"group": "g", "cidrs": []}}));
-            out_of_the_way(object, "ap-x", &address).0
+            without_side_effects(object, "ap-x", &address).0
         };
         assert_eq!(moved("IPAddress")["metadata"]["name"], address);
         assert_eq!(moved("CustomResourceDefinition")["metadata"]["name"], "stubs.ap-x.example");

@@ -40,7 +40,7 @@ const HOLD: &str = "example.org/hold";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A namespace and the objects in it.
-struct Doomed {
+struct DeletedNamespace {
     name: String,
     keys: Vec<String>,
     /// The objects with finalizers, those of the check or the server's.
@@ -51,12 +51,12 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
     // The definition must exist before the controller manager, which looks for new resources only every 30 s.
     let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let controllers = ctx.start("kube-controller-manager", &[]).await?;
-    let doomed = filled(ctx, &fruits).await?;
-    let verdict = removed(ctx, &doomed).await;
+    let deleted = filled(ctx, &fruits).await?;
+    let verdict = removed(ctx, &deleted).await;
     controllers.stop().await?;
     if verdict.is_err() {
         // The server no longer shows these objects, so no request can remove them.
-        for key in left(ctx, &doomed.name, 0).await? {
+        for key in remaining_keys(ctx, &deleted.name, 0).await? {
             ctx.store(&CONFIG_MAPS).delete(&key).await?;
         }
     }
@@ -64,7 +64,7 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates a namespace with an object of every resource.
-async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, CheckError> {
+async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<DeletedNamespace, CheckError> {
     let name = format!("{}-doomed", ctx.name_prefix());
     ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
     let mut objects = vec![
@@ -74,27 +74,27 @@ async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<Doomed, CheckError> {
     for row in ctx.table()?.iter().filter(|row| row.resource.namespaced) {
         objects.push((row.resource.clone(), samples::object(row, &row.name, &name)?));
     }
-    let mut doomed = Doomed { name, keys: Vec::new(), held: Vec::new() };
+    let mut deleted = DeletedNamespace { name, keys: Vec::new(), held: Vec::new() };
     for (resource, object) in objects {
-        let object = ctx.create_in(&doomed.name, &resource, &object).await?;
-        doomed.keys.push(resource.key(&ctx.profile().prefix, &doomed.name, object.name()));
+        let object = ctx.create_in(&deleted.name, &resource, &object).await?;
+        deleted.keys.push(resource.key(&ctx.profile().prefix, &deleted.name, object.name()));
         if object.0["metadata"]["finalizers"].is_array() {
-            doomed.held.push((resource, object.name().to_owned()));
+            deleted.held.push((resource, object.name().to_owned()));
         }
     }
-    let stored = left(ctx, &doomed.name, 0).await?;
-    let lacks = doomed.keys.iter().find(|key| !stored.contains(key));
+    let stored = remaining_keys(ctx, &deleted.name, 0).await?;
+    let lacks = deleted.keys.iter().find(|key| !stored.contains(key));
     expect!(lacks.is_none(), "the store has no key {lacks:?} after its object was created");
-    ctx.count("objects", doomed.keys.len() as u64);
-    Ok(doomed)
+    ctx.count("objects", deleted.keys.len() as u64);
+    Ok(deleted)
 }
 
-async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
-    let path = format!("{}/{}", NAMESPACES.path(None), doomed.name);
-    let answer = ctx.try_delete(&NAMESPACES, &doomed.name, &Value::Null).await?;
+async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
+    let path = format!("{}/{}", NAMESPACES.path(None), deleted.name);
+    let answer = ctx.try_delete(&NAMESPACES, &deleted.name, &Value::Null).await?;
     expect!(answer.is_success(), "DELETE of the namespace was answered {answer}");
     let held: Vec<String> =
-        doomed.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &doomed.name, name)).collect();
+        deleted.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &deleted.name, name)).collect();
     // By then the controller has seen the remaining objects and has decided.
     let what = "the namespace to report that finalizers remain";
     until(ctx, what, || async {
@@ -106,26 +106,26 @@ async fn removed(ctx: &Ctx, doomed: &Doomed) -> Verdict {
         Ok(if remaining.next().is_some() { Ok(()) } else { Err(status.to_string()) })
     })
     .await?;
-    let seen = ctx.get(&NAMESPACES, &doomed.name).await?;
+    let seen = ctx.get(&NAMESPACES, &deleted.name).await?;
     expect_eq!(seen.0["status"]["phase"].as_str(), Some("Terminating"), "phase of the namespace");
-    ctx.must_be_stored(&NAMESPACES, &doomed.name).await?;
-    let left = left(ctx, &doomed.name, 0).await?;
-    let lost = held.iter().find(|key| !left.contains(key));
+    ctx.must_be_stored(&NAMESPACES, &deleted.name).await?;
+    let remaining_keys = remaining_keys(ctx, &deleted.name, 0).await?;
+    let lost = held.iter().find(|key| !remaining_keys.contains(key));
     expect!(lost.is_none(), "{lost:?} is gone, although its object has a finalizer");
-    for (resource, name) in &doomed.held {
+    for (resource, name) in &deleted.held {
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
-        let object = format!("{}/{name}", resource.path(Some(&doomed.name)));
+        let object = format!("{}/{name}", resource.path(Some(&deleted.name)));
         let request = Request::new(http::Method::PATCH, object).body(MERGE_PATCH, patch);
         let answer = ctx.send(&request).await?;
         expect!(answer.is_success(), "{request} was answered {answer}");
     }
-    before_the_namespace(ctx, doomed).await
+    before_the_namespace(ctx, deleted).await
 }
 
 /// Waits for the deletion of the namespace's key and checks the store at that revision.
-async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
+async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
     let recorder = ctx.recorder(&NAMESPACES);
-    let own = NAMESPACES.key(&ctx.profile().prefix, "", &doomed.name);
+    let own = NAMESPACES.key(&ctx.profile().prefix, "", &deleted.name);
     let what = "the removal of the namespace's key";
     let end = until(ctx, what, || async {
         let last = recorder.changes_of(&own).into_iter().next_back();
@@ -133,15 +133,15 @@ async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
         Ok(gone.ok_or_else(|| "it is still there".to_owned()))
     })
     .await?;
-    let then = left(ctx, &doomed.name, end).await?;
+    let then = remaining_keys(ctx, &deleted.name, end).await?;
     expect!(
         then.is_empty(),
         "when the namespace's key was removed, at revision {end}, the store still had {}",
         then.join(", ")
     );
-    let now = left(ctx, &doomed.name, 0).await?;
+    let now = remaining_keys(ctx, &deleted.name, 0).await?;
     expect!(now.is_empty(), "after the namespace's key was removed the store got {}", now.join(", "));
-    for key in &doomed.keys {
+    for key in &deleted.keys {
         let last = recorder.changes_of(key).into_iter().next_back();
         let Some(last) = last else {
             return Err(CheckError::Errored(anyhow::anyhow!("no change of {key} was recorded")));
@@ -149,12 +149,12 @@ async fn before_the_namespace(ctx: &Ctx, doomed: &Doomed) -> Verdict {
         let in_time = last.kind == Change::Delete && last.rev < end;
         expect!(in_time, "the last change of {key} is {:?}@{}, the namespace's is at {end}", last.kind, last.rev);
     }
-    ctx.count("keys deleted before their namespace", doomed.keys.len() as u64);
+    ctx.count("keys deleted before their namespace", deleted.keys.len() as u64);
     Ok(())
 }
 
 /// The keys in a namespace, at a revision (0: now), in their order.
-async fn left(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, CheckError> {
+async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, CheckError> {
     let below = format!("{}/", ctx.profile().prefix);
     let (keys, _) = ctx.store(&NAMESPACES).keys(&below, revision).await?;
     let part = format!("/{namespace}/");

@@ -74,11 +74,11 @@ async fn portable_data(ctx: &Ctx) -> Verdict {
     let (native, spare) = (ctx.native()?, ctx.spare()?);
     write(ctx).await?;
     let from = ctx.store(&CONFIG_MAPS);
-    let there = Serving::restored(ctx, from, &native, "native/etcdutl").await?;
+    let there = RestoredEtcd::restored(ctx, from, &native, "native/etcdutl").await?;
     let carried = there.content().await?;
     same(ctx, &content(from, there.revision).await?, &carried, "restored on this machine")?;
     update(ctx, &there.store, &carried).await?;
-    let back = Serving::restored(ctx, &there.store, &spare, "etcdutl").await?;
+    let back = RestoredEtcd::restored(ctx, &there.store, &spare, "etcdutl").await?;
     let changed = content(&there.store, back.revision).await?;
     expect!(changed != carried, "an update on the other machine changed nothing");
     same(ctx, &changed, &back.content().await?, "restored on the original machine")?;
@@ -120,13 +120,13 @@ async fn mixed_members(ctx: &Ctx) -> Verdict {
     let (here, there) = (here?, there?);
     let limit = ctx.answer_limit();
     let stores = [Store::connect(&native, limit).await?, Store::connect(&spare, limit).await?];
-    let verdict = agree(ctx, &stores).await;
+    let verdict = compare_members(ctx, &stores).await;
     let (here, there) = futures::join!(here.stop(), there.stop());
     verdict.and(here).and(there)
 }
 
 /// Writes through both members and compares them.
-async fn agree(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
+async fn compare_members(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
     let mut last = 0;
     for n in 0..CHANGES {
         for (member, store) in stores.iter().enumerate() {
@@ -186,26 +186,31 @@ async fn write(ctx: &Ctx) -> Verdict {
 }
 
 /// An etcd that serves restored data.
-struct Serving {
+struct RestoredEtcd {
     etcd: Started,
     store: Store,
     /// The snapshot's revision: leases expire in the restored store too, which makes more revisions.
     revision: i64,
 }
 
-impl Serving {
-    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Serving, CheckError> {
+impl RestoredEtcd {
+    async fn restored(
+        ctx: &Ctx,
+        from: &Store,
+        into: &StoreInfo,
+        tool: &'static str,
+    ) -> Result<RestoredEtcd, CheckError> {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
         ctx.put_file("carried.db", snapshot).await?;
         // etcdutl refuses a folder that is not empty, and a case may be repeated on the same cluster.
         let data = format!("{{run}}/carried-{:08x}", fastrand::u32(..));
-        let told = ctx.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
-        let revision = revision(&told)?;
+        let output = ctx.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
+        let revision = revision(&output)?;
         ctx.tool(tool, &["snapshot", "restore", "{run}/carried.db", "--data-dir", &data]).await?;
         let etcd = ctx.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
         let store = Store::connect(into, ctx.answer_limit()).await?;
-        Ok(Serving { etcd, store, revision })
+        Ok(RestoredEtcd { etcd, store, revision })
     }
 
     async fn content(&self) -> Result<Content, CheckError> {
@@ -214,10 +219,10 @@ impl Serving {
 }
 
 /// The revision in the output of `etcdutl snapshot status`, which may contain log lines as well.
-fn revision(told: &str) -> Result<i64, CheckError> {
-    let status = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+fn revision(output: &str) -> Result<i64, CheckError> {
+    let status = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let revision = status.filter_map(|status| status["revision"].as_i64()).next();
-    revision.ok_or_else(|| CheckError::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {told}")))
+    revision.ok_or_else(|| CheckError::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {output}")))
 }
 
 async fn content(store: &Store, revision: i64) -> Result<Content, CheckError> {
@@ -281,8 +286,8 @@ mod tests {
 
     #[test]
     fn revision_is_found_among_log_lines() {
-        let told = "{\"level\":\"info\",\"msg\":\"x\"}\n{\"hash\":1,\"revision\":42,\"totalKey\":3}\n";
-        assert_eq!(revision(told).ok(), Some(42));
+        let output = "{\"level\":\"info\",\"msg\":\"x\"}\n{\"hash\":1,\"revision\":42,\"totalKey\":3}\n";
+        assert_eq!(revision(output).ok(), Some(42));
         assert!(revision("{\"level\":\"info\"}\nno JSON").is_err());
     }
 }

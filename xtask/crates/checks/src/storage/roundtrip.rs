@@ -124,17 +124,17 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     for query in [String::new(), format!("resourceVersion={}", created.rv())] {
         let read = ctx.try_get(resource, NAME, &query).await?.object()?;
         let place = difference(&created.0, &read.0);
-        none(place, || format!("a GET of a {} with `{query}` differs from the created object", resource.kind))?;
+        fail_on(place, || format!("a GET of a {} with `{query}` differs from the created object", resource.kind))?;
     }
     if let Some(stored_as) = &written.stored_as {
         protobuf_view(ctx, written, stored_as).await?;
     }
     let metadata = view(ctx, written, METADATA, "").await?.json();
-    none(metadata_fault(&metadata, created), || format!("the metadata view of a {}", resource.kind))?;
+    fail_on(metadata_fault(&metadata, created), || format!("the metadata view of a {}", resource.kind))?;
     let table = view(ctx, written, TABLE, "").await?.json();
-    none(table_fault(&table, created, false), || format!("the Table view of a {}", resource.kind))?;
+    fail_on(table_fault(&table, created, false), || format!("the Table view of a {}", resource.kind))?;
     let table = view(ctx, written, TABLE, "includeObject=Object").await?.json();
-    none(table_fault(&table, created, true), || format!("the Table view with objects of a {}", resource.kind))?;
+    fail_on(table_fault(&table, created, true), || format!("the Table view with objects of a {}", resource.kind))?;
     ctx.count("views", 5 + 2 * u64::from(written.stored_as.is_some()));
     Ok(())
 }
@@ -152,7 +152,7 @@ async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -
 async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;
-    none(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
+    fail_on(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
     let stored = ctx.must_be_stored(resource, NAME).await?;
     if encoding(&stored.value) == Encoding::Protobuf {
         let bare = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
@@ -163,11 +163,11 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
     let updated = ctx.send(&back).await?.object()?;
     let place = difference(&created.0, &updated.0);
-    none(place, || format!("an update of a {} with its own protobuf is not a no-op", resource.kind))
+    fail_on(place, || format!("an update of a {} with its own protobuf is not a no-op", resource.kind))
 }
 
 /// Passes without a fault, else fails with `what` and the fault.
-fn none(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
+fn fail_on(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
     fault.map_or(Ok(()), |fault| Err(CheckError::failed(format!("{}: {fault}", what()))))
 }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_refused_for_each_deviation() {
+    fn table_is_rejected_for_each_deviation() {
         let object = Object(json!({"kind": "X", "metadata": {"name": "a", "uid": "u"}, "spec": 1}));
         let metadata = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "u"}});
         let table = |cells: Value, object: &Value| json!({"kind": "Table", "columnDefinitions": [{"format": "name"}, {}], "rows": [{"cells": cells, "object": object}]});

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_garbage_collector_that_is_not_ready_is_no_failure() {
+    fn only_an_unready_garbage_collector_is_tolerated() {
         let migration = |message: &str| {
             let conditions = json!([
                 {"type": "Running", "status": "False", "message": "Migration completed"},

@@ -108,7 +108,7 @@ pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String
 }
 
 /// Waits until the server has loaded the profile's file, which an earlier case may have changed.
-pub(crate) async fn settled(ctx: &Ctx) -> Verdict {
+pub(crate) async fn wait_until_loaded(ctx: &Ctx) -> Verdict {
     let text = file(ctx, CONFIGURATION)?;
     let limit = Duration::from_secs(90) + ctx.limit(10.0);
     let what = "the server to load the profile's encryption configuration";

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_those_of_the_tokens_line() {
+    fn counters_come_from_the_line_of_the_token() {
         let log =
             "relay: 1 cut after pass reset=2 refused=0\nrelay: 2 pass after cut reset=0 refused=7\nrelay: 3 hold af";
         let of = |token| counts(log, token).map(Counts);

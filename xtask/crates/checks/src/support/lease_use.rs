@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn window_is_a_limited_part_of_the_ttl() {
+    fn lease_reuse_window_is_a_limited_part_of_the_ttl() {
         let flags = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         for (given, window, granted) in [
             (flags(&[]), 60, 3660),

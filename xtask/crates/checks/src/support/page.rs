@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_one_state_in_key_order() {
+    fn paged_list_must_be_one_state_in_key_order() {
         let stored = state("a@3 b@4 c@5 d@6");
         for (pages, expected) in [
             (&["7: a@3 b@4 +", "7: c@5 d@6"][..], ""),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_without_revision_or_items_is_refused() {
+    fn page_without_revision_or_items_is_rejected() {
         let list = |value| Page::read(&Object(value), &CONFIG_MAPS, "/registry");
         let good = json!({"metadata": {"resourceVersion": "7", "continue": "t"},
             "items": [{"metadata": {"name": "a", "namespace": "n", "resourceVersion": "3"}}]});

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_resource_version_or_self_link_is_found_in_every_encoding() {
+    fn stored_resource_version_or_self_link_is_found_in_every_encoding() {
         assert_eq!(versioned_fault(&value(b"", b"", b"m", END)), None);
         assert_eq!(versioned_fault(br#"{"metadata":{"managedFields":[{}]}}"#), None);
         assert_eq!(versioned_fault(b"metadata:\n  managedFields:\n  - manager: m\n"), None);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_needle_is_found_at_any_place() {
+    fn bytes_are_found_at_any_position() {
         assert_eq!(position(b"hay needle", b"needle"), Some(4));
         assert_eq!(position(b"hay", b"needle"), None);
     }

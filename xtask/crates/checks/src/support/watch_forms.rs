@@ -265,7 +265,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn frames_are_cut_wherever_they_are_split() {
+    fn frames_split_at_any_byte_are_read() {
         let whole =
             [frame("ADDED", &value(b"", b"7", b"", END)), frame("DELETED", &value(b"", b"9", b"", END))].concat();
         for split in 0..=whole.len() {

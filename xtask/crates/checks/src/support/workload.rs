@@ -101,7 +101,7 @@ pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i
 }
 
 /// Every version of an object, as the API returns it.
-pub(crate) async fn life(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, CheckError> {
+pub(crate) async fn history(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, CheckError> {
     let steps = steps(ctx, resource).await?.into_iter().filter(|step| step.name == name);
     Ok(steps.filter_map(|step| Some(Version { rev: step.rev, object: step.object? })).collect())
 }
@@ -171,7 +171,7 @@ pub(crate) fn controller(object: &Value) -> String {
 }
 
 /// Whether this manager has written to this subresource of the object.
-pub(crate) fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
+pub(crate) fn has_written(object: &Value, manager: &str, subresource: &str) -> bool {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     entries
         .into_iter()
@@ -179,13 +179,13 @@ pub(crate) fn wrote(object: &Value, manager: &str, subresource: &str) -> bool {
 }
 
 /// The versions must be those of one object, and its phase must not go back.
-pub(crate) fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
+pub(crate) fn check_single_lifetime(what: &str, versions: &[Version]) -> Result<(), String> {
     const PHASES: [&str; 3] = ["", "Pending", "Running"];
     let phase = |version: &Version| {
         let phase = version.object["status"]["phase"].as_str().unwrap_or_default();
         PHASES.iter().position(|known| *known == phase).ok_or_else(|| format!("the {what} was {phase}"))
     };
-    for pair in life.windows(2) {
+    for pair in versions.windows(2) {
         let [before, after] = pair else { continue };
         let at = format!("the {what} at {} and at {}", before.rev, after.rev);
         if before.object["metadata"]["uid"] != after.object["metadata"]["uid"] {
@@ -199,19 +199,19 @@ pub(crate) fn one_life(what: &str, life: &[Version]) -> Result<(), String> {
             return Err(format!("{at}: its phase went back"));
         }
     }
-    life.iter().try_for_each(|version| phase(version).map(|_| ()))
+    versions.iter().try_for_each(|version| phase(version).map(|_| ()))
 }
 
 /// No Pod runs twice: its node, its uid and its container stay the same, and its phase does not go back.
-pub(crate) fn lives(pods: &[Step]) -> Result<(), String> {
-    let mut lives: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
+pub(crate) fn check_lifetimes(pods: &[Step]) -> Result<(), String> {
+    let mut by_name: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for step in pods {
         // The status of a terminating Pod does not count.
         if let Some(object) = step.object.as_ref().filter(|object| is_active(object)) {
-            lives.entry(&step.name).or_default().push(Version { rev: step.rev, object: object.clone() });
+            by_name.entry(&step.name).or_default().push(Version { rev: step.rev, object: object.clone() });
         }
     }
-    lives.iter().try_for_each(|(name, life)| one_life(name, life))?;
+    by_name.iter().try_for_each(|(name, versions)| check_single_lifetime(name, versions))?;
     started_once(pods)
 }
 

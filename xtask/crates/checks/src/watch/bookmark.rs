@@ -47,7 +47,7 @@ const SHORTEST: u32 = 4;
 
 async fn bookmark(ctx: &Ctx) -> Verdict {
     let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "marks", "Mark").await?;
-    of_initial_events(ctx).await?;
+    bookmark_after_initial_events(ctx).await?;
     let names = names(6);
     seed_objects(ctx, &names).await?;
     let mut rounds = ctx.rounds("some stream had no bookmark with a change after it");
@@ -74,10 +74,10 @@ async fn one_round(
     let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
     let readers = async {
         tokio::try_join!(
-            until_its_end(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
-            until_its_end(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
-            until_its_end(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
-            until_its_end(ctx, Transport::Http1, custom, &options, Some(&mark)),
+            read_whole_watch(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
+            read_whole_watch(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
+            read_whole_watch(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
+            read_whole_watch(ctx, Transport::Http1, custom, &options, Some(&mark)),
         )
     };
     let (last, (over_1, over_2, pods, marks)) = while_writing(ctx, names, BETWEEN_WRITES, readers).await?;
@@ -113,7 +113,7 @@ async fn one_round(
 }
 
 /// All events of one watch. `new` is created while it is open: a bookmark comes only if there was a change.
-async fn until_its_end(
+async fn read_whole_watch(
     ctx: &Ctx,
     transport: Transport,
     resource: &Resource,
@@ -129,7 +129,7 @@ async fn until_its_end(
 }
 
 /// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
-async fn of_initial_events(ctx: &Ctx) -> Verdict {
+async fn bookmark_after_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
         let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
         let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
@@ -192,20 +192,20 @@ fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) ->
                 return Some(format!("a bookmark after initial events without {END_OF_INITIAL}: {object}"));
             }
         }
-        return filled("", &rest).map(|path| format!("a bookmark has the field {path}: {object}"));
+        return first_filled_path("", &rest).map(|path| format!("a bookmark has the field {path}: {object}"));
     }
     Some(format!("a bookmark with the resource version {rv:?}"))
 }
 
 /// The first path with a value. Go encodes empty structs as objects of empty fields.
-fn filled(path: &str, value: &Value) -> Option<String> {
+fn first_filled_path(path: &str, value: &Value) -> Option<String> {
     let is_empty = match value {
         Value::Null | Value::Bool(false) => true,
         Value::String(text) => text.is_empty(),
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => {
-            return fields.iter().find_map(|(field, value)| filled(&format!("{path}/{field}"), value));
+            return fields.iter().find_map(|(field, value)| first_filled_path(&format!("{path}/{field}"), value));
         }
         Value::Bool(true) => false,
     };

@@ -179,11 +179,11 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
         let idle = WatchOptions::after(ctx.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
         let readers = async {
             tokio::try_join!(
-                real(ctx, &CONFIG_MAPS, &periodic),
-                real(ctx, custom, &idle),
-                initial_again_and_again(ctx, &CONFIG_MAPS),
-                initial_again_and_again(ctx, &CORE_EVENTS),
-                initial_again_and_again(ctx, custom),
+                check_bookmarks(ctx, &CONFIG_MAPS, &periodic),
+                check_bookmarks(ctx, custom, &idle),
+                repeat_initial_events(ctx, &CONFIG_MAPS),
+                repeat_initial_events(ctx, &CORE_EVENTS),
+                repeat_initial_events(ctx, custom),
             )
         };
         let (_, seen) = while_writing(ctx, &names, Duration::from_millis(20), readers).await?;
@@ -196,7 +196,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
     }
 }
 
-async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
+async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let mut seen = 0;
     for _ in 0..5 {
         let mut watch = open(ctx, ctx.transport(), resource, &initial_events()).await?;
@@ -209,7 +209,7 @@ async fn initial_again_and_again(ctx: &Ctx, resource: &Resource) -> Result<u64, 
 }
 
 /// Checks every bookmark of a stream up to its end; returns their number.
-async fn real(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
+async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
     let mut watch = open(ctx, Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
 }

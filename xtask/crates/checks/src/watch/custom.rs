@@ -66,11 +66,11 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
             readers.push(Follower::open(ctx, transport, fruits, options, begin).await?);
         }
     }
-    lives(ctx, fruits, "first").await?;
+    write_transitions(ctx, fruits, "first").await?;
     change_schema(ctx, fruits).await?;
-    lives(ctx, fruits, "second").await?;
+    write_transitions(ctx, fruits, "second").await?;
     change_storage_version(ctx, fruits).await?;
-    lives(ctx, fruits, "third").await?;
+    write_transitions(ctx, fruits, "third").await?;
     let last = ctx.create(fruits, &fruit(fruits, "zz-last", true, true)).await?.rv();
     let whole = ExpectedEvents::of(ctx, fruits, last).await?;
     let prefix = fruits.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
@@ -99,7 +99,7 @@ fn fruit(fruits: &Resource, name: &str, top: bool, red: bool) -> Object {
 }
 
 /// One object through all combinations, one that never matches, one that is deleted while it matches.
-async fn lives(ctx: &Ctx, fruits: &Resource, phase: &str) -> Verdict {
+async fn write_transitions(ctx: &Ctx, fruits: &Resource, phase: &str) -> Verdict {
     let name = |text: &str| format!("{text}-{phase}");
     ctx.create(fruits, &fruit(fruits, &name("never"), false, false)).await?;
     let mut object = ctx.create(fruits, &fruit(fruits, &name("x"), false, true)).await?;
@@ -160,7 +160,7 @@ async fn change_schema(ctx: &Ctx, fruits: &Resource) -> Verdict {
     // The server uses the new schema when it keeps the new field.
     let path = fruits.path(Some(ctx.namespace().await?));
     let ripe = fruit(fruits, "ripe", false, false).with("spec.ripe", true);
-    eventually(ctx, "the server to keep the new field", || async {
+    wait_until(ctx, "the server to keep the new field", || async {
         let request = Request::new(http::Method::POST, path.clone()).query("dryRun=All").json(&ripe.0);
         Ok(ctx.send(&request).await?.json()["spec"]["ripe"] == true)
     })
@@ -172,7 +172,7 @@ async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
     let key = ctx.key(fruits, "probe").await?;
     let written = std::sync::atomic::AtomicU32::new(0);
     // The server uses the new version when it stores a write in it.
-    eventually(ctx, "a write in the new storage version", || async {
+    wait_until(ctx, "a write in the new storage version", || async {
         let n = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let probe = ctx.try_get(fruits, "probe", "").await?;
         if probe.status == 404 {
@@ -195,7 +195,7 @@ async fn patch(ctx: &Ctx, fruits: &Resource, versions: Value) -> Verdict {
     Ok(())
 }
 
-async fn eventually<F>(ctx: &Ctx, what: &str, mut look: impl FnMut() -> F) -> Verdict
+async fn wait_until<F>(ctx: &Ctx, what: &str, mut look: impl FnMut() -> F) -> Verdict
 where
     F: Future<Output = anyhow::Result<bool>>,
 {

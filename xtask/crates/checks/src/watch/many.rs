@@ -179,7 +179,7 @@ async fn two_hundred(ctx: &Ctx) -> Verdict {
     let readers = async {
         let opened = clients.iter().enumerate().flat_map(|(n, client)| {
             let transport = if n == 0 { Transport::Http1 } else { Transport::Http2 };
-            (0..EACH).map(move |_| wander(client, transport, begin))
+            (0..EACH).map(move |_| resume_repeatedly(client, transport, begin))
         });
         try_join_all(opened).await
     };
@@ -194,7 +194,7 @@ async fn two_hundred(ctx: &Ctx) -> Verdict {
 }
 
 /// Reads a few events, closes, and resumes, several times.
-async fn wander(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, CheckError> {
+async fn resume_repeatedly(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, CheckError> {
     let mut follower = Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?;
     for _ in 0..RECONNECTS {
         let count = ctx.random().usize(1..=MOST);

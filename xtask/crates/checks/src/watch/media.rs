@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_one_row_and_columns_once() {
+    fn table_has_one_row_and_columns_once() {
         let table = |columns: Value, rows: Value| {
             json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "5"},
                    "columnDefinitions": columns, "rows": rows})

@@ -111,7 +111,7 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
         let is_whole = namespace.is_empty();
         scopes.push((namespace, name, Scope { what, raw, expected: Vec::new(), is_whole }));
     }
-    let history = lives(ctx, resource, near, far).await?;
+    let history = write_objects(ctx, resource, near, far).await?;
     for (namespace, name, mut scope) in scopes {
         let own = history.iter().filter(|(_, place, named, _)| {
             (namespace.is_empty() || *place == namespace) && (name.is_empty() || *named == name)
@@ -123,9 +123,9 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
 }
 
 /// A change: word, namespace, name, resource version.
-type Happened = (&'static str, String, String, u64);
+type Write = (&'static str, String, String, u64);
 
-async fn lives(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Happened>, CheckError> {
+async fn write_objects(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Write>, CheckError> {
     let mut history = Vec::new();
     let mut made = Vec::new();
     for (namespace, name) in [(near, "ab"), (far, "a"), (near, "a"), (far, "ab")] {

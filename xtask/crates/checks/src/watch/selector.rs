@@ -97,7 +97,7 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
     for transport in TRANSPORTS {
         watches.push(("opened before", transport, open(ctx, transport, resource, &options).await?));
     }
-    let expected = live(ctx, &subject).await?;
+    let expected = write_transitions(ctx, &subject).await?;
     for transport in TRANSPORTS {
         watches.push(("opened afterwards", transport, open(ctx, transport, resource, &options).await?));
     }
@@ -115,7 +115,7 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
 }
 
 /// Writes four objects; returns the events that a watch with the selector must send.
-async fn live(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, CheckError> {
+async fn write_transitions(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, CheckError> {
     // Never matches: no event.
     let never = subject.write(ctx, "never", None, false, 1).await?;
     // Starts to match twice, changes in between, and is deleted while it matches.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_a_difference() {
+    fn missing_field_is_a_difference() {
         let (left, right) = (json!({"a": {"b": 1}}), json!({"a": {}}));
         assert_eq!(difference("", &left, &right), Some("/a/b should be 1, seen null".into()));
         assert_eq!(difference("", &right, &left), Some("/a/b should be null, seen 1".into()));

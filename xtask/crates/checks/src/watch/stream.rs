@@ -176,15 +176,15 @@ async fn timeout_seconds(ctx: &Ctx) -> Verdict {
 async fn timeouts(ctx: &Ctx, transport: Transport) -> Verdict {
     let short = ctx.scaled_seconds(2);
     tokio::try_join!(
-        asked_for(ctx, transport, "", short),
-        asked_for(ctx, transport, "&timeout=1s", short + 1),
-        outlives(ctx, transport, "timeout=1s", 3),
+        ends_after(ctx, transport, "", short),
+        ends_after(ctx, transport, "&timeout=1s", short + 1),
+        stays_open(ctx, transport, "timeout=1s", 3),
     )?;
     Ok(())
 }
 
 /// The stream must deliver an event and then end by itself after `seconds`.
-async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) -> Verdict {
+async fn ends_after(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) -> Verdict {
     let query = &format!("timeoutSeconds={seconds}{beside}");
     let what = format!("a watch with `{query}` over {}", transport.name());
     let asked = Duration::from_secs(seconds.into());
@@ -215,7 +215,7 @@ async fn asked_for(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) 
 }
 
 /// The stream must still be open after `seconds`.
-async fn outlives(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
+async fn stays_open(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
     let what = format!("a watch with `{query}` over {}", transport.name());
     let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
     let name = object_name("late", transport);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_two_fields_and_one_of_five_types() {
+    fn event_has_two_fields_and_one_of_five_types() {
         let added = r#"{"type":"ADDED","object":{"kind":"ConfigMap","apiVersion":"v1",
             "metadata":{"name":"a","uid":"u","resourceVersion":"5"}}}"#;
         let error = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",

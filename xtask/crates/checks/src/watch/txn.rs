@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replaced_text_changes_no_length() {
+    fn replaced_text_keeps_its_length() {
         assert_eq!(BEFORE.len(), AFTER.len());
         assert_eq!(replaced(b"x archproof-before y").as_deref(), Some(&b"x archproof--after y"[..]));
         assert_eq!(replaced(b"nothing"), None);

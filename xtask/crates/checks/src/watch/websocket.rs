@@ -44,7 +44,7 @@ async fn websocket(ctx: &Ctx) -> Verdict {
         refused(ctx, Over::WebSocket, Form::Protobuf, &CONFIG_MAPS),
         ends_in_time(ctx),
     )?;
-    closed_by_us(ctx).await
+    client_closes(ctx).await
 }
 
 fn same_message(form: Form, place: usize, reference: &Reference, sent: &Sent) -> Option<String> {
@@ -75,7 +75,7 @@ async fn ends_in_time(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn closed_by_us(ctx: &Ctx) -> Verdict {
+async fn client_closes(ctx: &Ctx) -> Verdict {
     let mut stream = FormStream::open(ctx, Over::WebSocket, Form::Json, &CONFIG_MAPS, None, "").await?;
     stream.read_until("the end of the initial events", Sent::ends_initial).await?;
     let answer = stream.close().await?;

@@ -1,9 +1,10 @@
 //! Decides whether a fault broke a promise: compares what the clients of a workload wrote, read and received while
 //! servers were killed, stopped or disconnected with what the store recorded.
 //!
-//! A watcher continues through faults with one watch after the other: its segments. Each segment continues from the last
-//! resource version of the one before, or from a new list after a 410. All segments together must be the store's history;
-//! only events that a list replaced may be missing. A write without an answer may have been applied once, or not at all.
+//! A watcher continues through faults with one watch after the other: its segments. Each segment continues from the
+//! last resource version of the one before, or from a new list after a 410. All segments together must be the store's
+//! history; only events that a list replaced may be missing. A write without an answer may have been applied once, or
+//! not at all.
 
 mod watchers;
 mod writes;

@@ -158,7 +158,7 @@ fn good_gets_are_accepted() {
 }
 
 #[test]
-fn lost_write_may_or_may_not_have_taken_effect() {
+fn unanswered_write_may_or_may_not_take_effect() {
     for shown in [object(4), object(7)] {
         let mut history = example_history();
         // The update at 7 was never answered.

@@ -113,7 +113,7 @@ fn previous_value_removed_by_a_compaction_is_not_missing() {
 }
 
 #[test]
-fn a_store_without_versions_may_leave_gaps() {
+fn store_without_versions_may_leave_gaps() {
     let mut history = example_history();
     history.revisions.iter_mut().for_each(|revision| revision.version = 0);
     history.meta.last.iter_mut().for_each(|snapshot| snapshot.version = 0);
@@ -127,7 +127,7 @@ fn a_store_without_versions_may_leave_gaps() {
 }
 
 #[test]
-fn a_recording_may_begin_late() {
+fn recording_may_begin_late() {
     let mut history = example_history();
     history.meta.first_rev = 4;
     history.revisions.drain(..3);

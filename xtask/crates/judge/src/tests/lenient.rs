@@ -64,7 +64,7 @@ fn stream_whose_selector_cannot_be_evaluated_is_counted() {
 }
 
 #[test]
-fn values_that_hide_their_labels_leave_out_streams_with_selectors() {
+fn unreadable_labels_skip_streams_with_selectors() {
     let mut history = example_history();
     for revision in &mut history.revisions {
         if revision.kind == Change::Put {
@@ -133,7 +133,7 @@ fn one_revision_may_change_several_keys() {
 }
 
 #[test]
-fn writes_that_change_nothing_prove_nothing() {
+fn noop_writes_prove_nothing() {
     let mut history = example_history();
     // A PUT without a change answers the old version; sent after revision 9, it does not make 7 newer than that.
     let mut noop = history.operations[5].clone();

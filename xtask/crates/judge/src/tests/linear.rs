@@ -120,7 +120,7 @@ fn replays(order: &[usize], ops: &[Op]) -> bool {
 }
 
 #[test]
-fn small_histories_are_judged_as_by_trying_all_orders() {
+fn search_agrees_with_brute_force_on_small_histories() {
     let (mut good, mut bad) = (0, 0);
     for seed in 0..3000 {
         let random = &mut Rng::with_seed(seed);

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_sort_differently_from_keys() {
+    fn name_order_differs_from_key_order() {
         let item = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "a"}});
         let mut list = json!({"items": [item("n-a"), item("n")]});
         sort_by_words(&mut list);

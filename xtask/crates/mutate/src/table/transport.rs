@@ -219,7 +219,7 @@ mod tests {
     use http::Method;
 
     #[test]
-    fn path_leaves_its_namespace() {
+    fn namespace_is_removed_from_the_path() {
         let path = |path: &str| {
             let mut call = Call {
                 method: Method::GET,

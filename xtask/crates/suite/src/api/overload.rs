@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_refusal_of_a_future_version_is_left_to_its_check() {
+    fn malformed_504_for_a_future_version_is_not_an_overload() {
         let mut answer = status(504, "Timeout", "Timeout: no");
         assert!(is_overload(504, &answer.body));
         answer.body = json!({"message": "Timeout: no", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}})

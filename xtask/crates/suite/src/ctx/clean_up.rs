@@ -123,8 +123,8 @@ impl Ctx {
         Ok(true)
     }
 
-    /// Like [`Ctx::send_recorded`], but returns time-out and overload answers, because the clean-up lists the remaining objects
-    /// again.
+    /// Like [`Ctx::send_recorded`], but returns time-out and overload answers, because the clean-up lists the
+    /// remaining objects again.
     async fn send_accepting_overload(&self, request: RecordedRequest<'_>) -> anyhow::Result<Response> {
         self.send_recorded(request).await.accept(overload::ANY)
     }

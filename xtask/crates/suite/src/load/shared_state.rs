@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_lasts_until_a_write_has_met_it() {
+    fn fault_waits_for_a_write_in_flight() {
         let wait = async |shared: &SharedState| shared.met_by_write(LIMIT).await;
         assert!(outlasts(wait, async |shared| {
             let _write = shared.write();
@@ -247,19 +247,19 @@ mod tests {
     }
 
     #[test]
-    fn fault_lasts_until_writes_had_no_answer() {
+    fn fault_waits_for_unanswered_writes() {
         let wait = async |shared: &SharedState| shared.unanswered(LIMIT, 2).await;
         assert!(outlasts(wait, async |shared| (0..2).for_each(|_| shared.note("configmaps", WriteResult::Unknown))));
     }
 
     #[test]
-    fn fault_lasts_until_writes_were_acknowledged() {
+    fn fault_waits_for_acknowledged_writes() {
         let wait = async |shared: &SharedState| shared.reached(LIMIT, DURING_FAULT, 3).await;
         assert!(outlasts(wait, async |shared| (0..3).for_each(|_| shared.note("events", WriteResult::Done(7)))));
     }
 
     #[test]
-    fn fault_lasts_until_watches_are_open() {
+    fn fault_waits_for_open_watches() {
         let wait = async |shared: &SharedState| shared.watching(LIMIT, 2).await;
         assert!(outlasts(wait, async |shared| {
             let _watches = [shared.watch(), shared.watch()];
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_before_the_fault_do_not_meet_it() {
+    fn writes_before_the_fault_do_not_count() {
         let shared = SharedState::default();
         shared.note("configmaps", WriteResult::Unknown);
         shared.note("configmaps", WriteResult::Done(7));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn workload_goes_on_until_enough_watches_were_resumed() {
+    fn workload_runs_until_enough_watches_are_resumed() {
         let minima = [(RESUMED, 2), (RESUMED_LATE, 1), ("relay: reset", 1)];
         let wait = async |shared: &SharedState| shared.resumed(LIMIT, &minima).await;
         assert!(outlasts(wait, async |shared| {

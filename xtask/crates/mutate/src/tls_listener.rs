@@ -21,18 +21,18 @@ pub(crate) type Error = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) type Upstream<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// A listener with a separate runtime. Dropping it closes it and all its connections.
-pub(crate) struct Door {
+pub(crate) struct TlsListener {
     pub(crate) port: u16,
     runtime: Option<tokio::runtime::Runtime>,
 }
 
-impl Door {
+impl TlsListener {
     /// Listens on a free port for clients with a certificate that `ca` has signed; `serve` handles each connection
     /// until its end. The server's certificate is in the folder of `ca`.
     pub(crate) fn open<F>(
         ca: &Path,
         serve: impl Fn(TlsStream<TcpStream>) -> F + Send + Sync + 'static,
-    ) -> anyhow::Result<Door>
+    ) -> anyhow::Result<TlsListener>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -48,11 +48,11 @@ impl Door {
         let listener = listener.context("failed to listen on a port for the proxy")?;
         let port = listener.local_addr().context("failed to get the address of the proxy")?.port();
         runtime.spawn(accept(listener, acceptor, Arc::new(serve)));
-        Ok(Door { port, runtime: Some(runtime) })
+        Ok(TlsListener { port, runtime: Some(runtime) })
     }
 }
 
-impl Drop for Door {
+impl Drop for TlsListener {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
