@@ -40,12 +40,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ("build", &["model", "sys", "tls"]),
     // `openpgp` only in tests: otherwise its program verifies signatures.
     ("fetch", &["model", "openpgp", "sys", "tls"]),
-    ("images", &["model", "sys"]),
+    ("images", &["build", "cli", "fetch", "model", "sys", "targets"]),
     // `sys` only in tests.
     ("openpgp", &["sys"]),
-    ("node", &["images", "model", "sys"]),
     ("boot", &["model", "sys", "tls"]),
-    ("cli", &["model", "sys", "targets"]),
+    ("cli", &["build", "fetch", "model", "sys", "targets"]),
     ("cloud", &["model", "sys", "tls"]),
     ("suite", &["judge", "model", "sys", "tls"]),
     ("checks", &["judge", "model", "suite"]),
@@ -73,7 +72,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "cli",
             "fetch",
             "images",
-            "node",
             "boot",
             "checks",
             "suite",
