@@ -5,7 +5,6 @@ mod cluster;
 mod doctor;
 mod fetch;
 mod fuzz;
-mod images;
 mod inspect;
 mod internal;
 mod provider;
@@ -28,9 +27,7 @@ pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions,
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use fetch::FetchOptions;
 pub(crate) use fuzz::FuzzOptions;
-pub(crate) use images::{
-    FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesNodeOptions, ImagesOptions,
-};
+use images::ImagesOptions;
 pub(crate) use inspect::InspectOptions;
 pub(crate) use internal::{HostForwardOptions, SuperviseOptions};
 pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};

@@ -37,11 +37,11 @@ impl Expectations {
     }
 
     /// Applies the expectations to an event; only the outcomes of finished cases change.
-    pub(crate) fn weigh(&self, mut event: Event) -> Event {
+    pub(crate) fn apply(&self, mut event: Event) -> Event {
         if let Event::CaseFinished { check, profile, outcome, .. } = &mut event {
             let entries: Vec<&Expectation> =
                 self.entries.iter().filter(|entry| entry.concerns(&self.run, check, profile)).collect();
-            *outcome = Expectation::weigh_all(&entries, outcome.clone(), &self.run.today);
+            *outcome = Expectation::apply_all(&entries, outcome.clone(), &self.run.today);
         }
         event
     }

@@ -4,13 +4,12 @@
 
 mod args;
 mod budget;
+mod build_lock;
 mod commands;
 mod expectations;
-mod kind_image;
 mod node;
 mod pipeline;
 mod provider;
-mod turn;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, catch_unwind};
@@ -63,7 +62,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Runner(options) => return runner::run(&args.places, &options, commands::doctor::diagnose_offline),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
-        Command::Images(options) => commands::images::run(&paths()?, &options),
+        Command::Images(options) => images::run(&paths()?, &options, boot::kind::load),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
         Command::Doctor(options) => commands::doctor::run(&paths()?, &options),
         Command::Cache(options) => commands::cache::run(&paths()?, &options),

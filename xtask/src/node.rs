@@ -1,15 +1,15 @@
 //! What `--cluster node` adds: the components to build, and the disk made from them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use anyhow::Context;
 use boot::NodeRequest;
 use cli::{Failure, OrExit, Paths};
-use model::{Artifacts, Exit, ImageOrder, ImageRecipe, Images, MachineFiles, Profile};
+use images::{image_order, kind, recipes};
+use model::{Artifacts, Exit, ImageOrder, Images, MachineFiles, Profile};
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
-use crate::kind_image;
 
 /// The components of the control planes, and those of a node if one was requested.
 pub(crate) fn with(
@@ -23,9 +23,9 @@ pub(crate) fn with(
         let of_image = match &options.image {
             Some(_) => {
                 of_profiles.retain(|name| beside_an_image(name, profiles));
-                vec![kind_image::KIND.to_owned()]
+                vec![kind::KIND.to_owned()]
             }
-            None => kind_image::components(catalogue).or_exit(Exit::TargetData)?,
+            None => kind::components(catalogue).or_exit(Exit::TargetData)?,
         };
         return Ok(of_image.into_iter().chain(of_profiles).collect::<BTreeSet<String>>().into_iter().collect());
     }
@@ -56,14 +56,14 @@ pub(crate) fn request(
     profiles: &[Profile],
 ) -> anyhow::Result<NodeRequest> {
     let recipes = recipes(catalogue, &catalogue.node.disk.images)?;
-    let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| order(catalogue, recipe, artifacts)).collect();
+    let orders: Vec<ImageOrder<'_>> = recipes.iter().map(|recipe| image_order(catalogue, recipe, artifacts)).collect();
     let packages = files.node.as_deref().context("the packages of the node were not fetched: a bug in the harness")?;
     let of_planes = ProviderArg::Qemu.components(&catalogue.components, profiles);
     let mut disk = catalogue.node.disk.clone();
     disk.programs.extend(of_planes.into_iter().filter(|name| name != boot::INIT));
     disk.programs.sort_unstable();
     disk.programs.dedup();
-    let made = ::node::disk(&::node::Request {
+    let made = images::node::disk(&images::node::Request {
         disk: &disk,
         artifacts,
         images: &catalogue.images,
@@ -75,33 +75,4 @@ pub(crate) fn request(
     })?;
     let references = orders.iter().map(|order| (order.recipe.short_name().to_owned(), order.reference.clone()));
     Ok(NodeRequest { node: catalogue.node.clone(), disk: made.file, key: made.key, images: references.collect() })
-}
-
-pub(crate) fn recipes<'a>(catalogue: &'a Catalogue, images: &[String]) -> anyhow::Result<Vec<&'a ImageRecipe>> {
-    Ok(images.iter().map(|name| catalogue.image(name)).collect::<Result<_, _>>()?)
-}
-
-/// The image under the name that the built Kubernetes uses.
-pub(crate) fn order<'a>(catalogue: &Catalogue, recipe: &'a ImageRecipe, artifacts: &'a Artifacts) -> ImageOrder<'a> {
-    let version = |component: &str| {
-        let artifact = artifacts.by_component.get(component);
-        artifact.map(|artifact| artifact.version.clone()).unwrap_or_default()
-    };
-    let tag = recipe.tag(&version("kube-apiserver"), &version(recipe.main_component()));
-    let reference = catalogue.images.reference(recipe, &tag);
-    ImageOrder { recipe, reference, artifacts: vec![artifacts], env: env(catalogue, recipe, [artifacts.arch.as_str()]) }
-}
-
-/// The environment variables for the programs of an image, by architecture.
-pub(crate) fn env<'a>(
-    catalogue: &Catalogue,
-    recipe: &ImageRecipe,
-    arches: impl IntoIterator<Item = &'a str>,
-) -> BTreeMap<String, BTreeMap<String, String>> {
-    let of = |arch: &'a str| {
-        let target = catalogue.target(arch).ok()?;
-        let variables = recipe.files.iter().filter_map(|file| target.component_env.get(&file.component));
-        Some((arch.to_owned(), variables.flatten().map(|(name, value)| (name.clone(), value.clone())).collect()))
-    };
-    arches.into_iter().filter_map(of).collect()
 }

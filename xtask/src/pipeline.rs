@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use boot::{Booted, Topology};
-use cli::or_interrupted;
+use cli::{built, or_interrupted};
 use model::{
     Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
@@ -20,10 +20,9 @@ use sys::progress::timestamp as now;
 use sys::{RunDir, interrupt};
 
 use crate::args::ProviderArg;
-use crate::commands::built;
+use crate::build_lock::BuildLock;
 use crate::expectations::Expectations;
 use crate::provider::{Provider, Setup};
-use crate::turn::Turn;
 
 /// The storage table and the golden values for the minor version of an apiserver.
 pub(crate) type Tables = (StorageTable, Vec<GoldenValue>);
@@ -47,9 +46,9 @@ pub(crate) struct Job<'a> {
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
     /// Held while the components are built.
-    pub(crate) builds: &'a Turn,
+    pub(crate) builds: &'a BuildLock,
     /// Runs between the checks and the teardown; the flag says whether all results are as expected.
-    pub(crate) linger: &'a (dyn Fn(&Booted, bool) + Sync),
+    pub(crate) before_teardown: &'a (dyn Fn(&Booted, bool) + Sync),
 }
 
 /// Upstream's suite: how to build it, and which specs to run.
@@ -87,13 +86,13 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     tell_booted(log, &booted);
     let expected =
         Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
-    let weighing = Arc::clone(log);
-    let sink: Sink = Arc::new(move |event| weighing.append(expected.weigh(event)));
+    let sink_log = Arc::clone(log);
+    let sink: Sink = Arc::new(move |event| sink_log.append(expected.apply(event)));
     let tested = tested(job, &booted, log, &sink);
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::current_exit(&log.events()) == Exit::Ok;
-    (job.linger)(&booted, green);
+    (job.before_teardown)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
     tested
 }

@@ -7,16 +7,15 @@ use anyhow::{Context, anyhow};
 use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
-use cli::{Failure, Paths, SourceOptions};
+use cli::{Failure, Paths, SourceOptions, fetch_options};
 use model::{Artifacts, Capabilities, Components, MachineFiles, Profile, StoreKind, Target};
 use suite::{Case, missing};
 use sys::RunDir;
 use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
-use crate::commands::fetch::options as fetch_options;
-use crate::kind_image::{Inputs, KIND, Order};
 use crate::node;
+use images::kind::{Inputs, KIND, Order};
 
 /// A provider that is ready to boot.
 pub(crate) enum Provider<'a> {

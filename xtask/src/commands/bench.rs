@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ::boot::Topology;
 use anyhow::Context;
-use cli::{Failure, OrExit, Paths, print, print_json, target};
+use cli::{Failure, OrExit, Paths, built, print, print_json, request, target};
 use model::{Artifacts, Exit, Profile, Target};
 use serde::Serialize;
 use sys::daemon::tail;
@@ -24,7 +24,7 @@ use sys::{Daemon, RunDir, Spec, progress};
 
 use targets::Catalogue;
 
-use super::{built, memory, request};
+use super::memory;
 use crate::args::BenchOptions;
 
 /// Deadline for one command of a benchmark.

@@ -12,17 +12,17 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     let catalogue = Catalogue::load(&paths.targets)?;
     let targets = chosen(&catalogue, &options.arch)?;
     let components = components(&catalogue, options)?;
-    super::known_releases(&catalogue, &options.sources)?;
+    cli::known_releases(&catalogue, &options.sources)?;
     let request = |target| build::Request {
         only: (!components.is_empty()).then_some(components.as_slice()),
-        ..super::request(paths, &catalogue, target, Some(&options.sources))
+        ..cli::request(paths, &catalogue, target, Some(&options.sources))
     };
     if options.dry_run {
         return dry_run(&targets, request, options.json);
     }
     let mut built: BTreeMap<String, Artifacts> = BTreeMap::new();
     for target in targets {
-        built.insert(target.name.clone(), super::built(paths, request(target)).or_exit(Exit::Build)?);
+        built.insert(target.name.clone(), cli::built(paths, request(target)).or_exit(Exit::Build)?);
     }
     if options.json {
         print_json(&built)?;

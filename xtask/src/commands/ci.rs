@@ -1,11 +1,11 @@
 //! `cargo xtask ci`: the whole pipeline, with a run folder and an exit code, for one architecture or several.
 //!
-//! Code for several architectures is in `all`, for clusters that outlive the checks in `linger`, for the selection of a
+//! Code for several architectures is in `all`, for clusters that outlive the checks in `before_teardown`, for the selection of a
 //! shard in `shard`, for the command lines in reports in `repeat`.
 
 mod all;
+mod before_teardown;
 mod like;
-mod linger;
 mod repeat;
 mod shard;
 mod upstream;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use cli::{Failure, OrExit, Paths, chosen, github, host_target, print};
+use cli::{Failure, OrExit, Paths, chosen, github, host_target, print, request};
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use publish::{junit_options, tell_result};
 use report::{Child, Console, EventLog, Verbosity};
@@ -23,31 +23,30 @@ use sys::progress::Lane;
 use sys::{RunDir, progress};
 use targets::Catalogue;
 
-use super::request;
 use crate::args::{CiOptions, ClusterArg, ProviderArg};
 use crate::budget::Way;
+use crate::build_lock::BuildLock;
 use crate::expectations;
 use crate::node;
 use crate::pipeline::{self, Job, Upstream};
 use crate::provider::{self, Setup};
-use crate::turn::Turn;
 
 pub(super) use repeat::quoted;
 use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
 
 /// The inputs that the runs of all architectures share.
-struct Setting<'a> {
+struct RunContext<'a> {
     paths: &'a Paths,
     catalogue: &'a Catalogue,
     options: &'a CiOptions,
-    work: Work,
+    plan: RunPlan,
     /// Held while components are built, which takes all processors.
-    builds: Turn,
+    builds: BuildLock,
 }
 
 /// What to run on each architecture.
-struct Work {
+struct RunPlan {
     cases: Vec<Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     unfit: Vec<(Case, String)>,
@@ -75,29 +74,29 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     expectations::check(&catalogue.expectations)?;
     let targets = chosen(catalogue, &options.arch)?;
     super::has_tables(catalogue, &options.sources)?;
-    let work = Work::new(paths, catalogue, options)?;
-    let setting = Setting { paths, catalogue, options, work, builds: Turn::default() };
-    linger::check(&setting, &targets)?;
+    let plan = RunPlan::new(paths, catalogue, options)?;
+    let context = RunContext { paths, catalogue, options, plan, builds: BuildLock::default() };
+    before_teardown::check(&context, &targets)?;
     match targets[..] {
-        _ if options.dry_run => dry_run(&setting, &targets),
-        [target] => alone(&setting, target),
-        _ => all::run(&setting, &targets),
+        _ if options.dry_run => dry_run(&context, &targets),
+        [target] => alone(&context, target),
+        _ => all::run(&context, &targets),
     }
 }
 
 /// Runs one architecture in a new folder below `reports/`.
-fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
-    let label = match &setting.options.job {
+fn alone(context: &RunContext<'_>, target: &Target) -> Result<Exit, Failure> {
+    let label = match &context.options.job {
         Some(job) => job.id.clone(),
-        None => format!("{}-{}", target.name, provider(setting, target).name()),
+        None => format!("{}-{}", target.name, provider(context, target).name()),
     };
-    let run = RunDir::create(&setting.paths.reports, &setting.paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let run = RunDir::create(&context.paths.reports, &context.paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let folder = run.public().to_owned();
-    let ended = one(setting, target, run)?;
-    if let Some(github) = &setting.paths.github {
+    let ended = run_arch(context, target, run)?;
+    if let Some(github) = &context.paths.github {
         tell_result(github, &[Child::of(ended.events.clone())], &report::markdown(&ended.events), &folder, ended.exit)?;
     }
-    if setting.options.json {
+    if context.options.json {
         print(&report::run_json(&ended.events));
     }
     match ended.broken {
@@ -107,29 +106,29 @@ fn alone(setting: &Setting<'_>, target: &Target) -> Result<Exit, Failure> {
 }
 
 /// Runs one architecture in this folder; output goes to the lane of this thread.
-fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended, Failure> {
-    let Setting { paths, catalogue, options, work, builds } = setting;
+fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Result<Ended, Failure> {
+    let RunContext { paths, catalogue, options, plan, builds } = context;
     if options.keep {
         run.keep();
     }
-    let repeat = repeat(setting, target);
-    let chosen = provider(setting, target);
-    let components = components(setting, chosen)?;
+    let repeat = repeat(context, target);
+    let chosen = provider(context, target);
+    let components = components(context, chosen)?;
     let request_of =
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
-    let beside = provider::beside(&work.profiles);
-    let wanted = work.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
+    let beside = provider::beside(&plan.profiles);
+    let wanted = plan.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
     // The user's prebuilt binaries are only for the architecture under test.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
     let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
     let client = [catalogue.upstream.component.clone()];
-    let again = |focus: &str| upstream::again(setting, target, focus);
+    let again = |focus: &str| upstream::again(context, target, focus);
     let job = Job {
         target,
         request: request_of(target, &components),
         native: elsewhere.map(|host| request_of(host, &beside)),
-        upstream: upstream::program(setting, &client)?.map(|program| Upstream {
+        upstream: upstream::program(context, &client)?.map(|program| Upstream {
             program,
             suite: &catalogue.upstream,
             focus: &options.upstream.focus,
@@ -137,13 +136,13 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
             repeat: &again,
         }),
         store: options.sources.store(),
-        profiles: work.profiles.clone(),
+        profiles: plan.profiles.clone(),
         tables: &|versions| super::tables(catalogue, versions),
-        cases: work.cases.clone(),
-        unfit: work.unfit.clone(),
+        cases: plan.cases.clone(),
+        unfit: plan.unfit.clone(),
         expectations: &catalogue.expectations,
         options: Options {
-            seed: work.seed,
+            seed: plan.seed,
             jobs: options.parallel_checks.get(),
             history: run.histories(),
             values: run.values(),
@@ -151,7 +150,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
             repeat,
         },
         builds,
-        linger: &|booted, green| linger::linger(setting, booted, &run, green),
+        before_teardown: &|booted, green| before_teardown::run(context, booted, &run, green),
         provider: Setup {
             chosen,
             options: &options.provider,
@@ -166,7 +165,7 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
         EventLog::create(&run.events(), Some(console(paths, (options.quiet, options.verbose), &run)))
             .or_exit(Exit::Infrastructure)?,
     );
-    log.append(Event::RunStarted { at: progress::timestamp(), run: info(setting, target, &run) });
+    log.append(Event::RunStarted { at: progress::timestamp(), run: info(context, target, &run) });
     let _ticker = Ticker::start(&log);
     let exit = pipeline::run(&job, &run, &log);
     let events = log.events();
@@ -185,20 +184,20 @@ fn one(setting: &Setting<'_>, target: &Target, mut run: RunDir) -> Result<Ended,
 }
 
 /// The components to build.
-fn components(setting: &Setting<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
-    let Setting { catalogue, options, work, .. } = setting;
-    node::with(&options.provider, chosen, catalogue, &work.profiles)
+fn components(context: &RunContext<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
+    let RunContext { catalogue, options, plan, .. } = context;
+    node::with(&options.provider, chosen, catalogue, &plan.profiles)
 }
 
 /// The provider for this architecture, from the options or by default.
-fn provider(setting: &Setting<'_>, target: &Target) -> ProviderArg {
-    provider::choose(&setting.options.provider, host_target(setting.catalogue).ok(), target)
+fn provider(context: &RunContext<'_>, target: &Target) -> ProviderArg {
+    provider::choose(&context.options.provider, host_target(context.catalogue).ok(), target)
 }
 
 /// How the components run, as far as this affects memory.
-fn way(setting: &Setting<'_>, target: &Target) -> Way {
-    let native = || host_target(setting.catalogue).is_ok_and(|host| host.name == target.name);
-    match provider(setting, target) {
+fn execution_mode(context: &RunContext<'_>, target: &Target) -> Way {
+    let native = || host_target(context.catalogue).is_ok_and(|host| host.name == target.name);
+    match provider(context, target) {
         ProviderArg::Process if native() => Way::Native,
         ProviderArg::Process => Way::Emulated,
         ProviderArg::Qemu => Way::Machine,
@@ -206,8 +205,8 @@ fn way(setting: &Setting<'_>, target: &Target) -> Way {
     }
 }
 
-impl Work {
-    fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<Work, Failure> {
+impl RunPlan {
+    fn new(paths: &Paths, catalogue: &Catalogue, options: &CiOptions) -> Result<RunPlan, Failure> {
         let (own, upstream) = upstream::parted(options)?;
         let cases = match own {
             Some(selection) => own_cases(paths, catalogue, options, &selection)?,
@@ -223,7 +222,7 @@ impl Work {
             )));
         }
         let of_upstream = upstream.then_some(catalogue.node.profile.as_str());
-        Ok(Work {
+        Ok(RunPlan {
             profiles: provider::on_store(options.sources.store(), profiles(catalogue, &cases, of_upstream)?),
             upstream,
             seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
@@ -277,12 +276,12 @@ fn profiles(catalogue: &Catalogue, cases: &[Case], also: Option<&str>) -> Result
     Ok(catalogue.profiles.iter().filter(|profile| wanted.contains(profile.name.as_str())).cloned().collect())
 }
 
-fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
+fn info(context: &RunContext<'_>, target: &Target, run: &RunDir) -> RunInfo {
     let of_image = |image: &String| BTreeMap::from([("node image".to_owned(), image.clone())]);
     let of_sets =
-        || setting.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
-    let sources = setting.options.provider.image.as_ref().map_or_else(of_sets, of_image);
-    let provider = provider(setting, target);
+        || context.options.sources.by_set().into_iter().map(|(set, source)| (set, source.to_string())).collect();
+    let sources = context.options.provider.image.as_ref().map_or_else(of_sets, of_image);
+    let provider = provider(context, target);
     RunInfo {
         id: run.id().to_owned(),
         started: progress::timestamp(),
@@ -291,10 +290,10 @@ fn info(setting: &Setting<'_>, target: &Target, run: &RunDir) -> RunInfo {
         provider: provider.name().into(),
         host: host(),
         sources,
-        seed: setting.work.seed,
-        shard: setting.options.shard.map(|shard| shard.to_string()),
-        job: setting.options.job.clone(),
-        command: command(setting, &[target]),
+        seed: context.plan.seed,
+        shard: context.options.shard.map(|shard| shard.to_string()),
+        job: context.options.job.clone(),
+        command: command(context, &[target]),
     }
 }
 
@@ -364,31 +363,31 @@ impl Drop for Ticker {
     }
 }
 
-fn dry_run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
+fn dry_run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     if targets.len() > 1 {
-        print(&format!("order  {}\n", all::describe(setting, targets)));
+        print(&format!("order  {}\n", all::describe(context, targets)));
     }
-    let client = [setting.catalogue.upstream.component.clone()];
-    if let Some(request) = upstream::program(setting, &client)? {
+    let client = [context.catalogue.upstream.component.clone()];
+    if let Some(request) = upstream::program(context, &client)? {
         tell_builds(&request)?;
     }
     for target in targets {
-        let components = components(setting, provider(setting, target))?;
-        let all = request(setting.paths, setting.catalogue, target, Some(&setting.options.sources));
+        let components = components(context, provider(context, target))?;
+        let all = request(context.paths, context.catalogue, target, Some(&context.options.sources));
         let request = build::Request { only: Some(&components), ..all };
         tell_builds(&request)?;
     }
-    for profile in &setting.work.profiles {
+    for profile in &context.plan.profiles {
         print(&format!("boot   {}: {}\n", profile.name, profile.summary));
     }
-    if setting.work.upstream {
+    if context.plan.upstream {
         print(&format!(
             "suite  {}: the specs that --focus selects, or {}\n",
             suite::upstream::SUITE,
-            setting.catalogue.upstream.focus
+            context.catalogue.upstream.focus
         ));
     }
-    for case in &setting.work.cases {
+    for case in &context.plan.cases {
         print(&format!("check  {}: {}\n", case.name(), case.check.requirement));
     }
     Ok(Exit::Ok)

@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, host_target, print, print_json};
+use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
 use model::{Exit, Target};
 use serde::Serialize;
 use sys::interrupt;
 use targets::Catalogue;
 
 use crate::args::{DoctorOptions, ProviderArg};
-use crate::commands::fetch::options as fetch_options;
 use crate::provider;
 
 use cli::finding::{Finding, Status};

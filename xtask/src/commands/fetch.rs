@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::fetch::{Options, QemuChoice};
-use cli::{Failure, MachineOptions, OrExit, Paths, QemuArg, chosen, print, print_json, target};
+use ::fetch::Options;
+use cli::{Failure, OrExit, Paths, chosen, fetch_options, print, print_json, target};
 use model::{Exit, MachineFiles, SystemEmulator};
 use sys::progress;
 use targets::Catalogue;
@@ -20,7 +20,7 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
     // A lock without the node's packages would look like an outdated one.
     let node = (given.update_lock || given.cluster == ClusterArg::Node).then(|| catalogue.node.clone());
     let container = (given.update_lock || given.kind).then(|| catalogue.kind.clone());
-    let options = Options { node, container, ..options(paths, &given.machine, given.offline) };
+    let options = Options { node, container, ..fetch_options(paths, &given.machine, given.offline) };
     if let Some(file) = &given.bundle {
         ::fetch::bundle(host, &targets, &options, file).or_exit(Exit::Infrastructure)?;
         return Ok(Exit::Ok);
@@ -76,33 +76,5 @@ fn tell_notes<'a>(fetched: impl Iterator<Item = &'a MachineFiles>) {
         let more = packages.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         progress::say(&format!("note: {}{more}: {note}", named.join(", ")));
-    }
-}
-
-/// The options of the fetch stage.
-pub(crate) fn options(paths: &Paths, given: &MachineOptions, offline: bool) -> Options {
-    Options {
-        locked: given.locked,
-        mirror: given.debian_mirror.clone(),
-        qemu: match given.qemu {
-            QemuArg::Debian => QemuChoice::Debian,
-            QemuArg::System => QemuChoice::System,
-        },
-        ..options_for_go(paths, offline)
-    }
-}
-
-/// The same with all paths; the options for Debian's packages stay at their defaults.
-pub(crate) fn options_for_go(paths: &Paths, offline: bool) -> Options {
-    Options {
-        cache: paths.cache.clone(),
-        targets_dir: paths.targets.clone(),
-        offline,
-        locked: false,
-        mirror: None,
-        qemu: QemuChoice::Debian,
-        node: None,
-        container: None,
-        verify: ::fetch::signed_text,
     }
 }

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use ::build::{Plan, Step};
 use anyhow::{Context, anyhow};
-use cli::{Failure, OrExit, Paths, host_target};
+use cli::{Failure, OrExit, Paths, built, host_target, request};
 use model::Exit;
 use sys::exec;
 use targets::Catalogue;
 
 use super::kept::{Kept, not_running};
-use super::{built, request};
 use crate::args::KubectlOptions;
 
 const KUBECTL: &str = "kubectl";

@@ -9,7 +9,6 @@ pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod fuzz;
 pub(crate) mod host_forward;
-pub(crate) mod images;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod kubectl;
@@ -27,49 +26,14 @@ pub(crate) mod workflows;
 use std::collections::BTreeMap;
 
 use ::targets::Catalogue;
-use anyhow::Context;
 use boot::Topology;
-use cli::{Failure, OrExit, Paths, SourceOptions, host_target};
+use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, known_releases, request};
 use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
 
 use crate::args::{ProviderArg, ProviderOptions};
 use crate::node;
 use crate::pipeline::Tables;
 use crate::provider::{self, Provider, Setup};
-
-/// Go's own default for GOPROXY.
-const PUBLIC_GO_PROXY: &str = "https://proxy.golang.org";
-
-/// A request to build all components that a boot needs, from the pinned modules unless `sources` says otherwise.
-///
-/// Pass it to [`built`].
-pub(crate) fn request<'a>(
-    paths: &'a Paths,
-    catalogue: &'a Catalogue,
-    target: &'a Target,
-    sources: Option<&SourceOptions>,
-) -> ::build::Request<'a> {
-    ::build::Request {
-        target,
-        components: &catalogue.components,
-        modules_dir: &paths.modules,
-        cache_dir: &paths.cache,
-        sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
-        only: None,
-        offline: sources.is_some_and(|sources| sources.offline),
-        go: None,
-    }
-}
-
-/// Refuses a minor release that is not pinned, before any work starts.
-pub(crate) fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
-    for (set, source) in sources.by_set() {
-        if let Source::Module(Some(version)) = source {
-            catalogue.pinned(&set, &version)?;
-        }
-    }
-    Ok(())
-}
 
 /// Refuses a release of Kubernetes for which the checks have no storage table.
 pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
@@ -126,33 +90,6 @@ pub(crate) fn ready<'a>(
     Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
 }
 
-/// Builds the request, with a Go toolchain that is new enough.
-pub(crate) fn built(paths: &Paths, request: ::build::Request<'_>) -> anyhow::Result<Artifacts> {
-    ::build::build(&with_go(paths, request)?)
-}
-
-/// The GOPROXY of the environment, or the setting of an older Go on PATH, or Go's default. The lock contains the digest
-/// of the toolchain, so the proxy need not be trusted.
-fn go_proxy<'a>(environment: Option<&'a str>, older_go: Option<&'a str>) -> &'a str {
-    environment.or(older_go).unwrap_or(PUBLIC_GO_PROXY)
-}
-
-/// Adds a Go toolchain to the request; fetches one if no `go` on PATH is new enough.
-pub(crate) fn with_go<'a>(paths: &Paths, mut request: ::build::Request<'a>) -> anyhow::Result<::build::Request<'a>> {
-    if let Some(missing) = ::build::go_missing(&request)? {
-        let host = rustix::system::uname().machine().to_string_lossy().into_owned();
-        let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
-        let proxy = go_proxy(paths.goproxy.as_deref(), missing.proxy.as_deref());
-        let options = fetch::options_for_go(paths, request.offline);
-        let go = ::fetch::go_toolchain(&host, &missing.version, Some(proxy), &options).with_context(|| {
-            let version = &missing.version;
-            format!("no `go` on PATH is {version} or newer; install one from https://go.dev/dl/")
-        })?;
-        request.go = Some(go);
-    }
-    Ok(request)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -163,13 +100,6 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
         let versions = BTreeMap::from([("kube-apiserver".to_owned(), version.to_owned())]);
         tables(&Catalogue::load(&folder).unwrap(), &versions)
-    }
-
-    #[test]
-    fn machine_without_go_and_goproxy_uses_the_public_proxy() {
-        assert_eq!(go_proxy(None, None), "https://proxy.golang.org");
-        assert_eq!(go_proxy(None, Some("https://older.example")), "https://older.example");
-        assert_eq!(go_proxy(Some("off"), Some("https://older.example")), "off");
     }
 
     #[test]

@@ -109,10 +109,10 @@ fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
 }
 
 /// The mutants of one profile.
-struct Leg {
+struct ProfileMutants {
     profile: &'static str,
     /// Mutants that do not disturb others; they run in parallel.
-    gentle: Vec<&'static Mutant>,
+    parallel_safe: Vec<&'static Mutant>,
     /// Mutants whose checks need the profile exclusively or judge everything that was written, one after the other;
     /// then the mutants that restart the profile's apiserver.
     chain: Vec<&'static Mutant>,
@@ -121,7 +121,7 @@ struct Leg {
 /// Changes to undo at the next start of the apiserver, for the next mutant. A start takes half a minute in emulation,
 /// so there is no separate start to undo them.
 #[derive(Default)]
-struct Owed {
+struct PendingRestore {
     flags: BTreeMap<String, String>,
     /// A file of the profile and its original content.
     file: Option<(&'static str, Vec<u8>)>,
@@ -130,8 +130,8 @@ struct Owed {
 }
 
 /// The mutants by profile; profiles with most mutants first.
-fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
-    let gentle = |mutant: &Mutant| {
+fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
+    let parallel_safe = |mutant: &Mutant| {
         let check = checks::find(mutant.caught_by);
         let quiet = check.is_some_and(|c| matches!(c.run, suite::Run::Scenario(_)) && !c.is_exclusive(mutant.profile));
         quiet && matches!(mutant.means, Means::Proxy(_))
@@ -140,14 +140,15 @@ fn legs(mutants: &[&'static Mutant]) -> Vec<Leg> {
     for mutant in mutants.iter().copied() {
         by_profile.entry(mutant.profile).or_default().push(mutant);
     }
-    let mut legs: Vec<Leg> = Vec::new();
+    let mut groups: Vec<ProfileMutants> = Vec::new();
     for (profile, mutants) in by_profile {
-        let (gentle, mut chain): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|mutant| gentle(mutant));
+        let (parallel_safe, mut chain): (Vec<_>, Vec<_>) =
+            mutants.into_iter().partition(|mutant| parallel_safe(mutant));
         chain.sort_by_key(|mutant| !matches!(mutant.means, Means::Proxy(_)));
-        legs.push(Leg { profile, gentle, chain });
+        groups.push(ProfileMutants { profile, parallel_safe, chain });
     }
-    legs.sort_by_key(|leg| Reverse(leg.gentle.len() + leg.chain.len()));
-    legs
+    groups.sort_by_key(|group| Reverse(group.parallel_safe.len() + group.chain.len()));
+    groups
 }
 
 impl Field<'_> {
@@ -164,38 +165,39 @@ impl Field<'_> {
     }
 
     /// Runs all mutants; also returns the changes that are not undone yet.
-    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<Owed>)> {
+    fn all(&self, mutants: &[&'static Mutant]) -> anyhow::Result<(Vec<Row>, Vec<PendingRestore>)> {
         let width = self.booted.cluster.info.max_active.unwrap_or(WIDTH);
-        let ended = sys::side_by_side(&legs(mutants), width, |leg| self.leg(leg))?;
-        let (rows, owed): (Vec<Vec<Row>>, Vec<Owed>) = ended.into_iter().unzip();
+        let ended = sys::side_by_side(&by_profile(mutants), width, |group| self.run_profile(group))?;
+        let (rows, pending): (Vec<Vec<Row>>, Vec<PendingRestore>) = ended.into_iter().unzip();
         let mut rows = rows.concat();
         // Checks without a mutant come first.
         let place = |row: &Row| mutants.iter().position(|mutant| mutant.id == row.mutant);
         rows.sort_by_key(place);
-        Ok((rows, owed))
+        Ok((rows, pending))
     }
 
     /// First runs the checks behind a proxy that breaks nothing, then each mutant. The profile is resumed once for all
     /// of them: after a long suspension it has so much to catch up with that its store does not answer. At the end, its
     /// apiserver keeps the last mutant's configuration, because nothing follows.
-    fn leg(&self, leg: &Leg) -> anyhow::Result<(Vec<Row>, Owed)> {
-        self.power()?.resume(leg.profile)?;
-        let mut rows = self.control(leg)?;
-        rows.extend(sys::side_by_side(&leg.gentle, WIDTH, |mutant| self.mutant(mutant))?);
-        let mut owed = Owed::default();
-        for mutant in &leg.chain {
-            owed = self.start_broken(mutant, owed)?;
+    fn run_profile(&self, group: &ProfileMutants) -> anyhow::Result<(Vec<Row>, PendingRestore)> {
+        self.power()?.resume(group.profile)?;
+        let mut rows = self.control(group)?;
+        rows.extend(sys::side_by_side(&group.parallel_safe, WIDTH, |mutant| self.mutant(mutant))?);
+        let mut pending = PendingRestore::default();
+        for mutant in &group.chain {
+            pending = self.start_broken(mutant, pending)?;
             rows.push(self.mutant(mutant)?);
         }
-        self.power()?.suspend(leg.profile)?;
-        Ok((rows, owed))
+        self.power()?.suspend(group.profile)?;
+        Ok((rows, pending))
     }
 
     /// Runs the checks of the profile on the real server, through the same kind of proxy.
-    fn control(&self, leg: &Leg) -> anyhow::Result<Vec<Row>> {
-        let named: BTreeSet<&str> = leg.gentle.iter().chain(&leg.chain).map(|mutant| mutant.caught_by).collect();
-        let cases = named.iter().map(|check| case(check, leg.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
-        let name = format!("{CONTROL}-{}", leg.profile);
+    fn control(&self, group: &ProfileMutants) -> anyhow::Result<Vec<Row>> {
+        let named: BTreeSet<&str> =
+            group.parallel_safe.iter().chain(&group.chain).map(|mutant| mutant.caught_by).collect();
+        let cases = named.iter().map(|check| case(check, group.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
+        let name = format!("{CONTROL}-{}", group.profile);
         self.suite(
             &name,
             &cases,
@@ -235,8 +237,8 @@ impl Field<'_> {
     }
 
     /// Restarts the apiserver of the mutant's profile with the mutant's change, and undoes the previous one.
-    fn start_broken(&self, mutant: &Mutant, before: Owed) -> anyhow::Result<Owed> {
-        let mut owed = Owed::default();
+    fn start_broken(&self, mutant: &Mutant, before: PendingRestore) -> anyhow::Result<PendingRestore> {
+        let mut pending = PendingRestore::default();
         if let Some((name, own)) = &before.file {
             self.write(mutant, name, own)?;
         }
@@ -248,23 +250,23 @@ impl Field<'_> {
                     self.booted.host_forward.as_ref().context("the components cannot reach a proxy for the store")?;
                 let proxy = StoreProxy::start(&self.first_store(mutant), make())?;
                 let url = format!("https://{}", host_forward.open(proxy.port())?);
-                owed.proxy = Some(proxy);
+                pending.proxy = Some(proxy);
                 vec![("etcd-servers", url)]
             }
             Means::File(name, change) => {
-                owed.file = Some((name, self.change_file(mutant, name, change)?));
+                pending.file = Some((name, self.change_file(mutant, name, change)?));
                 Vec::new()
             }
         };
         let mut flags = before.flags;
         for (name, value) in wrong {
             let own = self.booted.cluster.info.profiles[mutant.profile].flags.get(name);
-            owed.flags.insert(name.to_owned(), own.cloned().unwrap_or_default());
+            pending.flags.insert(name.to_owned(), own.cloned().unwrap_or_default());
             flags.insert(name.to_owned(), value);
         }
         let restarted = self.power()?.apply(&format!("{}/kube-apiserver", mutant.profile), &Action::Restart { flags });
         restarted.with_context(|| format!("the apiserver did not start with the change of `{}`", mutant.id))?;
-        Ok(owed)
+        Ok(pending)
     }
 
     /// Changes the file; returns its original content.
@@ -428,14 +430,17 @@ mod tests {
     #[test]
     fn mutants_without_a_restart_come_first() {
         let mutants: Vec<&Mutant> = mutate::all().collect();
-        let legs = legs(&mutants);
+        let groups = by_profile(&mutants);
         let through_a_proxy = |mutant: &&Mutant| matches!(mutant.means, Means::Proxy(_));
-        for leg in &legs {
-            assert!(leg.gentle.iter().all(through_a_proxy), "{}", leg.profile);
-            assert!(leg.chain.is_sorted_by_key(|mutant| !through_a_proxy(mutant)), "{}", leg.profile);
-            assert!(leg.gentle.iter().chain(&leg.chain).all(|mutant| mutant.profile == leg.profile));
+        for group in &groups {
+            assert!(group.parallel_safe.iter().all(through_a_proxy), "{}", group.profile);
+            assert!(group.chain.is_sorted_by_key(|mutant| !through_a_proxy(mutant)), "{}", group.profile);
+            assert!(group.parallel_safe.iter().chain(&group.chain).all(|mutant| mutant.profile == group.profile));
         }
-        assert_eq!(legs.iter().map(|leg| leg.gentle.len() + leg.chain.len()).sum::<usize>(), mutants.len());
-        assert!(legs[0].chain.iter().filter(|mutant| !through_a_proxy(mutant)).count() > 1);
+        assert_eq!(
+            groups.iter().map(|group| group.parallel_safe.len() + group.chain.len()).sum::<usize>(),
+            mutants.len()
+        );
+        assert!(groups[0].chain.iter().filter(|mutant| !through_a_proxy(mutant)).count() > 1);
     }
 }

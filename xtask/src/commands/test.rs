@@ -184,7 +184,7 @@ fn tested(
             &existing.cluster,
             plan,
             &suite_options(job, run),
-            Arc::new(move |event| sink.append(expected.weigh(event))),
+            Arc::new(move |event| sink.append(expected.apply(event))),
         );
         // Also after an error of the suite, because a dead cluster may be the reason.
         match interrupt::requested() {

@@ -30,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
-    super::known_releases(&catalogue, &options.sources)?;
+    cli::known_releases(&catalogue, &options.sources)?;
     let target = target(&catalogue, options.arch.as_deref())?;
     let profiles = profiles(&catalogue, options)?;
     std::fs::create_dir_all(paths.clusters())

@@ -3,6 +3,7 @@
 //! Each area has its own arguments and commands; `xtask` only dispatches.
 
 mod arch;
+mod artifacts;
 mod failure;
 pub mod finding;
 pub mod github;
@@ -12,6 +13,7 @@ pub mod paths;
 mod places;
 
 pub use arch::{chosen, host_target, target};
+pub use artifacts::{built, fetch_options, fetch_options_for_go, known_releases, request, with_go};
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;
 pub use options::{JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};

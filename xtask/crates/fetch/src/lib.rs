@@ -24,6 +24,7 @@ mod lock;
 mod machine;
 mod mirror;
 mod packages;
+mod piece;
 mod plan;
 mod reach;
 mod record;

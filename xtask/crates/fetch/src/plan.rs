@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::http::{counted, human};
 use crate::lock::Pin;
-use crate::machine::{self, Piece};
+use crate::piece::{self, Piece};
 use crate::sets::Settled;
 use crate::tree::{self, Look};
 use crate::{Options, digest, sets};
@@ -34,7 +34,7 @@ pub struct Missing {
 /// As for [`crate::machines`], as far as they can be found without downloading.
 pub fn plan(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
-    let (pieces, locks) = machine::pieces(host, targets, options)?;
+    let (pieces, locks) = piece::pieces(host, targets, options)?;
     for piece in &pieces {
         plan.add(piece, locks[&piece.want.target].settled(&piece.want, options.locked).as_ref(), options);
     }

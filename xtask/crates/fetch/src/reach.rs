@@ -10,8 +10,8 @@ use reqwest::StatusCode;
 
 use crate::Options;
 use crate::http::Client;
-use crate::machine;
 use crate::mirror::{Mirror, Place};
+use crate::piece;
 use crate::sets::Locks;
 
 /// The result of asking a mirror for the index of each suite.
@@ -30,7 +30,7 @@ pub struct Reached {
 /// # Errors
 /// As for [`crate::plan()`], and an interrupt. A mirror that does not answer is a result, not an error.
 pub fn reach(host: &Target, targets: &[&Target], options: &Options, limit: Duration) -> anyhow::Result<Reached> {
-    let (_, locks) = machine::pieces(host, targets, options)?;
+    let (_, locks) = piece::pieces(host, targets, options)?;
     let mirror =
         Mirror::choose(options.mirror.as_deref(), Path::new("/etc/apt"), locks.values().flat_map(Locks::suites));
     let of_guests = targets.iter().filter_map(|target| target.machine.as_ref()).flat_map(|machine| &machine.suites);

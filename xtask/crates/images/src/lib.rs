@@ -3,16 +3,21 @@
 //!
 //! [`build`] writes an OCI layout and docker archives, byte for byte the same for the same binaries; [`audit`] reads
 //! layouts and archives of any origin and trusts nothing in them. The list of images is data (`targets/images.yaml`).
-//! Nothing here talks to a registry, unpacks an image or runs a container.
+//! Nothing here talks to a registry, unpacks an image or runs a container. `node` makes the root file system of a node.
 
+mod args;
 mod audit;
+mod commands;
 mod digest;
 mod docker;
 #[doc(hidden)]
 pub mod fuzzing;
 mod image;
+pub mod kind;
 mod layer;
 mod layout;
+pub mod node;
+mod recipes;
 mod spec;
 #[cfg(test)]
 mod testing;
@@ -20,20 +25,24 @@ mod testing;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use model::{ImageOrder, Images};
 use serde::Serialize;
 use sys::interrupt;
 
+pub use args::ImagesOptions;
 pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
+pub use commands::{Load, run};
 pub use layer::{Entries, Entry};
 pub use layout::FOLDER as LAYOUT;
+pub use recipes::{image_order, recipes};
 
 /// The format of the written images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// One OCI layout, a folder, for all images; each image is an index with one manifest for each architecture.
+    /// One OCI layout for all images: DIR/oci
     Oci,
-    /// The format of `docker load`: one file for each image and architecture.
+    /// A file for each image and architecture, for `docker load` and `ctr images import`: DIR/docker/ARCH/NAME.tar
     Docker,
 }
 

@@ -73,11 +73,11 @@ impl Expectation {
 
     /// The outcome of a case, given all entries that apply to it. The entry whose failure it is decides; without such
     /// an entry, one that does not allow a pass.
-    pub fn weigh_all(entries: &[&Expectation], outcome: Outcome, today: &str) -> Outcome {
+    pub fn apply_all(entries: &[&Expectation], outcome: Outcome, today: &str) -> Outcome {
         let entry = entries.iter().find(|entry| entry.is_said_by(&outcome));
         let entry = entry.or_else(|| entries.iter().find(|entry| !entry.seldom)).or(entries.first());
         match entry {
-            Some(entry) => entry.weigh(outcome, today),
+            Some(entry) => entry.apply(outcome, today),
             None => outcome,
         }
     }
@@ -90,7 +90,7 @@ impl Expectation {
 
     /// The outcome of a case, given that this entry applies. An error, a time-out or a skip is never the expected
     /// failure.
-    fn weigh(&self, outcome: Outcome, today: &str) -> Outcome {
+    fn apply(&self, outcome: Outcome, today: &str) -> Outcome {
         let said = self.is_said_by(&outcome);
         match outcome {
             Outcome::Passed if !self.seldom => Outcome::UnexpectedPass { issue: self.issue.clone() },
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn only_the_expected_failure_is_expected() {
-        let weigh = |outcome, today: &str| expectation().weigh(outcome, today);
+        let apply = |outcome, today: &str| expectation().apply(outcome, today);
         let known = || Outcome::failed("two items are out of order");
-        assert!(matches!(weigh(known(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
-        assert!(matches!(weigh(Outcome::Passed, "2027-01-31"), Outcome::UnexpectedPass { .. }));
-        assert!(matches!(weigh(Outcome::Passed, "2027-02-01"), Outcome::UnexpectedPass { .. }));
-        let Outcome::Failed { message, .. } = weigh(known(), "2027-02-01") else { panic!("expired, but expected") };
+        assert!(matches!(apply(known(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
+        assert!(matches!(apply(Outcome::Passed, "2027-01-31"), Outcome::UnexpectedPass { .. }));
+        assert!(matches!(apply(Outcome::Passed, "2027-02-01"), Outcome::UnexpectedPass { .. }));
+        let Outcome::Failed { message, .. } = apply(known(), "2027-02-01") else { panic!("expired, but expected") };
         assert!(message.contains("expired on 2027-01-31"), "{message}");
-        let Outcome::Failed { message, .. } = weigh(Outcome::failed("an item is lost"), "2027-01-01") else {
+        let Outcome::Failed { message, .. } = apply(Outcome::failed("an item is lost"), "2027-01-01") else {
             panic!("another failure was taken for it")
         };
         assert!(message.contains("another failure"), "{message}");
@@ -175,17 +175,17 @@ mod tests {
             Outcome::errored("suite", "out of order"),
             Outcome::Skipped { need: "x".into() },
         ] {
-            assert_eq!(weigh(other.clone(), "2027-01-01"), other);
+            assert_eq!(apply(other.clone(), "2027-01-01"), other);
         }
     }
 
     #[test]
     fn failure_by_a_race_allows_a_pass() {
         let race = Expectation { seldom: true, ..expectation() };
-        assert_eq!(race.weigh(Outcome::Passed, "2027-02-01"), Outcome::Passed);
+        assert_eq!(race.apply(Outcome::Passed, "2027-02-01"), Outcome::Passed);
         let known = Outcome::failed("two items are out of order");
-        assert!(matches!(race.weigh(known.clone(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
-        assert!(matches!(race.weigh(known, "2027-02-01"), Outcome::Failed { .. }));
+        assert!(matches!(race.apply(known.clone(), "2027-01-31"), Outcome::ExpectedFailure { .. }));
+        assert!(matches!(race.apply(known, "2027-02-01"), Outcome::Failed { .. }));
     }
 
     #[test]
@@ -193,14 +193,14 @@ mod tests {
         let race = Expectation { says: "lost".into(), seldom: true, ..expectation() };
         let other = Expectation { says: "twice".into(), seldom: true, ..expectation() };
         let sure = expectation();
-        let weighed = |entries: &[&Expectation], outcome| Expectation::weigh_all(entries, outcome, "2027-01-31");
+        let applied = |entries: &[&Expectation], outcome| Expectation::apply_all(entries, outcome, "2027-01-31");
         for message in ["an event was lost", "an event came twice"] {
-            let outcome = weighed(&[&race, &other], Outcome::failed(message));
+            let outcome = applied(&[&race, &other], Outcome::failed(message));
             assert!(matches!(outcome, Outcome::ExpectedFailure { .. }), "{message}: {outcome:?}");
         }
-        assert!(matches!(weighed(&[&race, &other], Outcome::failed("none came")), Outcome::Failed { .. }));
-        assert_eq!(weighed(&[&race, &other], Outcome::Passed), Outcome::Passed);
-        assert!(matches!(weighed(&[&race, &sure], Outcome::Passed), Outcome::UnexpectedPass { .. }));
-        assert_eq!(weighed(&[], Outcome::Passed), Outcome::Passed);
+        assert!(matches!(applied(&[&race, &other], Outcome::failed("none came")), Outcome::Failed { .. }));
+        assert_eq!(applied(&[&race, &other], Outcome::Passed), Outcome::Passed);
+        assert!(matches!(applied(&[&race, &sure], Outcome::Passed), Outcome::UnexpectedPass { .. }));
+        assert_eq!(applied(&[], Outcome::Passed), Outcome::Passed);
     }
 }

@@ -7,7 +7,7 @@ use report::{Child, Flavour, Joint, JunitOptions, Results, results, verdict};
 
 use crate::diff::Diff;
 use crate::picture::Picture;
-use crate::site::Record;
+use crate::record::{Record, in_order};
 use crate::validate::validate;
 use crate::{github, history};
 
@@ -71,7 +71,7 @@ fn run_events(bytes: &[u8]) {
     assert!(serde_json::from_str::<Results>(&results.json()).is_ok());
     let _ = github::annotations(std::slice::from_ref(&child), &Default::default());
     let record = Record { events: events.clone(), ..Record::default() };
-    let _ = crate::site::in_order(std::slice::from_ref(&record));
+    let _ = in_order(std::slice::from_ref(&record));
     let joint = Joint {
         id: "fuzz".into(),
         started: String::new(),

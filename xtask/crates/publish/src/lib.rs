@@ -18,6 +18,7 @@ mod history;
 mod junit_options;
 mod picture;
 mod prow;
+mod record;
 mod run_folders;
 mod site;
 mod support;

@@ -15,7 +15,8 @@ use report::{Console, Options, Verbosity, verdict};
 use serde::Serialize;
 
 use crate::about;
-use crate::site::{Record, plain_name};
+use crate::record::Record;
+use crate::site::plain_name;
 
 /// The job that a run is a build of.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Event, Exit, Timestamp};
+use model::{Event, Exit, Outcome, Timestamp};
 use serde::Serialize;
 
 use crate::markdown::{FILE_BYTES, cell, details, fenced};
-use crate::merge::Attempt;
 use crate::run_json::Ending;
 use crate::text::{cut_middle, duration, plain_line, title};
 use crate::verdict::{self, worse};
@@ -33,6 +32,15 @@ pub struct Joint {
     pub jobs: usize,
     /// In the order in which the user requested them.
     pub children: Vec<Child>,
+}
+
+/// A result that was replaced by the result of another attempt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    /// The run that the result is from.
+    pub run: String,
+    pub outcome: Outcome,
+    pub seconds: f64,
 }
 
 /// One of the runs.

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use model::{Event, Exit, Outcome};
 
+use crate::joint::Attempt;
 use crate::joint::Joint;
 use crate::machine;
-use crate::merge::Attempt;
 use crate::text::XmlText;
 use crate::verdict;
 use crate::view::{Case, Phase, View};

@@ -9,17 +9,8 @@ use std::collections::BTreeMap;
 
 use model::{Event, Exit, Outcome, RunInfo};
 
-use crate::joint::Child;
+use crate::joint::{Attempt, Child};
 use crate::view::at;
-
-/// A result that was replaced by the result of another attempt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Attempt {
-    /// The run that the result is from.
-    pub run: String,
-    pub outcome: Outcome,
-    pub seconds: f64,
-}
 
 /// Runs with equal subjects are attempts: architecture, provider, sources, shard, and the id of the job.
 type Subject = (String, String, BTreeMap<String, String>, Option<String>, Option<String>);

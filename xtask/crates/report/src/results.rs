@@ -9,8 +9,8 @@ use model::{Exit, Level, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::joint::Attempt;
 use crate::joint::Child;
-use crate::merge::Attempt;
 use crate::text::millis;
 use crate::view::{Case, View};
 

@@ -339,10 +339,18 @@ impl Ctx {
 
     /// A watch of the resource in the case's namespace; a refusal fails the check.
     pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, CheckError> {
-        match self.try_watch(self.transport(), resource, options).await? {
-            Ok(watch) => Ok(watch),
-            Err(refusal) => Err(CheckError::failed(format!("watch with `{}` was refused: {refusal}", options.query()))),
-        }
+        self.watch_over(self.transport(), resource, options).await
+    }
+
+    /// Like [`Ctx::watch`], over the given transport.
+    pub async fn watch_over(
+        &self,
+        transport: Transport,
+        resource: &Resource,
+        options: &WatchOptions,
+    ) -> Result<Watch, CheckError> {
+        let refused = |refusal| CheckError::failed(format!("watch with `{}` was refused: {refusal}", options.query()));
+        self.try_watch(transport, resource, options).await?.map_err(refused)
     }
 
     pub async fn try_watch(

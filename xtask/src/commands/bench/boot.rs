@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
-use cli::{Failure, OrExit, Paths, chosen, host_target, print, print_json};
+use cli::{Failure, OrExit, Paths, chosen, fetch_options, host_target, print, print_json, request};
 use model::{Artifacts, Exit, MachineFiles, Profile, Target};
 use sys::process::Identity;
 use sys::run_dir::make_private_dir;
@@ -17,8 +17,6 @@ use targets::Catalogue;
 
 use super::{Row, discard, median, table};
 use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
-use crate::commands::fetch::options as fetch_options;
-use crate::commands::request;
 use crate::node;
 use crate::provider::{Provider, Setup};
 

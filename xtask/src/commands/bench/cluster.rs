@@ -7,7 +7,7 @@ use ::boot::kind;
 use ::boot::qemu::baseline_restore;
 use ::boot::{Booted, Topology};
 use anyhow::Context;
-use cli::{Failure, OrExit, Paths, host_target};
+use cli::{Failure, OrExit, Paths, host_target, request};
 use model::{Exit, Target};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
@@ -18,10 +18,9 @@ use targets::Catalogue;
 use super::boot::{self, Scratch, Vms, row};
 use super::{Row, discard, median};
 use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
-use crate::commands::request;
-use crate::kind_image::{Inputs, Order};
 use crate::node;
 use crate::provider::Setup;
+use images::kind::{Inputs, Order};
 
 /// Deadline for one answer of an emulated apiserver.
 const ANSWER: Duration = Duration::from_secs(30);

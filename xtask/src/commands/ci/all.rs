@@ -21,24 +21,24 @@ use report::{Child, Joint};
 use sys::progress::Lane;
 use sys::{Together, interrupt, progress};
 
-use super::{Ended, Setting, command, one, provider, way};
+use super::{Ended, RunContext, command, execution_mode, provider, run_arch};
 use crate::args::ClusterArg;
 use crate::budget::{self, Host};
 
-pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
+pub(super) fn run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();
     let started = progress::timestamp();
-    let options = setting.options;
+    let options = context.options;
     let label = if options.arch.iter().any(|name| name == "all") { "all" } else { "several" };
     let together =
-        Together::create(&setting.paths.reports, &setting.paths.cache, label).or_exit(Exit::Infrastructure)?;
-    let jobs = jobs(setting, targets);
-    progress::say(&format!("run {}: {}", together.id(), describe(setting, targets)));
-    let children = side_by_side(setting, &together, targets, jobs);
+        Together::create(&context.paths.reports, &context.paths.cache, label).or_exit(Exit::Infrastructure)?;
+    let jobs = jobs(context, targets);
+    progress::say(&format!("run {}: {}", together.id(), describe(context, targets)));
+    let children = side_by_side(context, &together, targets, jobs);
     let joint = Joint {
         id: together.id().to_owned(),
         started,
-        command: command(setting, targets),
+        command: command(context, targets),
         seconds: begin.elapsed().as_secs_f64(),
         shard: options.shard.map(|shard| shard.to_string()),
         jobs,
@@ -47,7 +47,7 @@ pub(super) fn run(setting: &Setting<'_>, targets: &[&Target]) -> Result<Exit, Fa
     let written = report::write_joint(together.public(), &joint, &junit_options(options.junit_flavour))
         .or_exit(Exit::Infrastructure);
     joint.summary(&together.public().display().to_string()).lines().for_each(progress::say);
-    if let Some(github) = &setting.paths.github {
+    if let Some(github) = &context.paths.github {
         tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;
     }
     let compared = compared(together.public(), &joint.children)?;
@@ -66,26 +66,26 @@ fn compared(common: &Path, children: &[Child]) -> Result<Exit, Failure> {
 }
 
 /// Which architectures run, how many at the same time, and the reason for the limit.
-pub(super) fn describe(setting: &Setting<'_>, targets: &[&Target]) -> String {
+pub(super) fn describe(context: &RunContext<'_>, targets: &[&Target]) -> String {
     let host = Host::this();
     let memory = host.memory.map_or_else(String::new, |memory| format!(", {memory} MiB of memory available"));
-    let why = match setting.options.jobs {
+    let why = match context.options.jobs {
         Some(_) => "--jobs".to_owned(),
         None => format!("{} processors{memory}; --jobs changes it", host.processors),
     };
-    format!("{}; {} at the same time ({why})", names(targets).join(", "), jobs(setting, targets))
+    format!("{}; {} at the same time ({why})", names(targets).join(", "), jobs(context, targets))
 }
 
-fn jobs(setting: &Setting<'_>, targets: &[&Target]) -> usize {
-    let planes = setting.work.profiles.iter().map(|profile| usize::from(profile.apiservers)).sum();
-    let node = match setting.options.provider.cluster {
+fn jobs(context: &RunContext<'_>, targets: &[&Target]) -> usize {
+    let planes = context.plan.profiles.iter().map(|profile| usize::from(profile.apiservers)).sum();
+    let node = match context.options.provider.cluster {
         ClusterArg::Planes => 0,
-        ClusterArg::Node => u64::from(setting.catalogue.node.memory),
+        ClusterArg::Node => u64::from(context.catalogue.node.memory),
     };
-    let need = |target: &&Target| budget::memory(target, way(setting, target), planes) + node;
+    let need = |target: &&Target| budget::memory(target, execution_mode(context, target), planes) + node;
     let needs: Vec<u64> = targets.iter().map(need).collect();
     let allowed = || budget::side_by_side(Host::this(), &needs);
-    setting.options.jobs.map_or_else(allowed, usize::from).min(targets.len())
+    context.options.jobs.map_or_else(allowed, usize::from).min(targets.len())
 }
 
 fn names(targets: &[&Target]) -> Vec<String> {
@@ -93,7 +93,7 @@ fn names(targets: &[&Target]) -> Vec<String> {
 }
 
 /// Runs all architectures in their order, `jobs` at a time. A failure of one does not affect the others.
-fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target], jobs: usize) -> Vec<Child> {
+fn side_by_side(context: &RunContext<'_>, together: &Together, targets: &[&Target], jobs: usize) -> Vec<Child> {
     let lanes: Vec<Lane> = targets.iter().map(|target| Lane::open(&target.name)).collect();
     lanes.iter().for_each(|lane| lane.live("waiting"));
     let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..targets.len()).collect());
@@ -104,7 +104,7 @@ fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target],
             scope.spawn(|| {
                 while let Some(index) = next() {
                     let _lane = lanes[index].enter();
-                    let child = child(setting, together, targets[index]);
+                    let child = child(context, together, targets[index]);
                     lanes[index].live(&child.exit.to_string());
                     ended.lock().unwrap_or_else(PoisonError::into_inner).push((index, child));
                 }
@@ -118,11 +118,11 @@ fn side_by_side(setting: &Setting<'_>, together: &Together, targets: &[&Target],
 }
 
 /// Runs one architecture; every error and panic becomes its verdict.
-fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
+fn child(context: &RunContext<'_>, together: &Together, target: &Target) -> Child {
     let run = || {
         interrupt::check().context("it was not started")?;
         let run = together.run(&target.name).or_exit(Exit::Infrastructure)?;
-        one(setting, target, run)
+        run_arch(context, target, run)
     };
     let (exit, events, trouble) = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(Ended { exit, events, broken: None })) => (exit, events, None),
@@ -138,6 +138,6 @@ fn child(setting: &Setting<'_>, together: &Together, target: &Target) -> Child {
     let trouble = trouble.map(|error| format!("{error:#}"));
     trouble.iter().for_each(|trouble| progress::say(&format!("error: {trouble}")));
     let folder = (!events.is_empty()).then(|| target.name.clone());
-    let provider = provider(setting, target).name().into();
+    let provider = provider(context, target).name().into();
     Child { arch: target.name.clone(), provider, events, trouble, exit, folder, earlier: BTreeMap::new() }
 }

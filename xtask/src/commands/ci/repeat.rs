@@ -4,44 +4,44 @@ use std::collections::BTreeSet;
 
 use model::{Source, StoreKind, Target};
 
-use super::{Setting, provider};
+use super::{RunContext, provider};
 use crate::args::ClusterArg;
 
 /// The command that repeats the run without its selection; for a case, ` --check ID` is appended.
-pub(super) fn repeat(setting: &Setting<'_>, target: &Target) -> String {
-    start(setting, &[target])
+pub(super) fn repeat(context: &RunContext<'_>, target: &Target) -> String {
+    start(context, &[target])
 }
 
 /// The command that repeats the run with its selection.
-pub(super) fn command(setting: &Setting<'_>, targets: &[&Target]) -> String {
-    let options = setting.options;
+pub(super) fn command(context: &RunContext<'_>, targets: &[&Target]) -> String {
+    let options = context.options;
     let mut words = options.selection.words();
     words.extend(options.upstream.words());
     words.extend(options.shard.iter().flat_map(|shard| ["--shard".to_owned(), shard.to_string()]));
     words.extend(options.durations.iter().flat_map(|given| ["--durations".to_owned(), given.clone()]));
-    words.iter().fold(start(setting, targets), |line, word| format!("{line} {}", quoted(word)))
+    words.iter().fold(start(context, targets), |line, word| format!("{line} {}", quoted(word)))
 }
 
-fn start(setting: &Setting<'_>, targets: &[&Target]) -> String {
+fn start(context: &RunContext<'_>, targets: &[&Target]) -> String {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     let mut command = format!("cargo xtask ci --arch {}", names.join(","));
     // Without the option, each architecture has its own default; only then can they differ.
-    let providers: BTreeSet<&str> = targets.iter().map(|target| provider(setting, target).name()).collect();
+    let providers: BTreeSet<&str> = targets.iter().map(|target| provider(context, target).name()).collect();
     if providers.len() == 1 {
         providers.iter().for_each(|provider| command.push_str(&format!(" --provider {provider}")));
     }
-    if setting.options.provider.cluster == ClusterArg::Node {
+    if context.options.provider.cluster == ClusterArg::Node {
         command.push_str(" --cluster node");
     }
-    for (set, source) in setting.options.sources.by_set() {
+    for (set, source) in context.options.sources.by_set() {
         if source != Source::Module(None) {
             command.push_str(&format!(" --{set} {source}"));
         }
     }
-    if setting.options.sources.store() != StoreKind::Etcd {
-        command.push_str(&format!(" --store {}", setting.options.sources.store().name()));
+    if context.options.sources.store() != StoreKind::Etcd {
+        command.push_str(&format!(" --store {}", context.options.sources.store().name()));
     }
-    format!("{command} --seed {}", setting.work.seed)
+    format!("{command} --seed {}", context.plan.seed)
 }
 
 /// Quotes the text so that a shell reads it as one word.

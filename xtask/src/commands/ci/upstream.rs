@@ -1,15 +1,14 @@
 //! `--suite upstream`: upstream's end-to-end suite, in addition to the project's checks or instead of them.
 
 use anyhow::anyhow;
-use cli::{Failure, host_target};
+use cli::{Failure, host_target, request};
 use model::Target;
 use suite::{Selection, upstream};
 use targets::Catalogue;
 
-use super::Setting;
+use super::RunContext;
 use super::repeat::{quoted, repeat};
 use crate::args::CiOptions;
-use crate::commands::request;
 
 /// Separates the selection of the project's checks from that of upstream's suite. Returns the former, unless only
 /// upstream was selected, and whether upstream was selected.
@@ -50,17 +49,17 @@ pub(super) fn prepare(catalogue: &mut Catalogue, options: &CiOptions) {
 }
 
 /// The request to build the suite for the machine that runs the harness, if the suite runs.
-pub(super) fn program<'a>(setting: &Setting<'a>, only: &'a [String]) -> Result<Option<build::Request<'a>>, Failure> {
-    if !setting.work.upstream {
+pub(super) fn program<'a>(context: &RunContext<'a>, only: &'a [String]) -> Result<Option<build::Request<'a>>, Failure> {
+    if !context.plan.upstream {
         return Ok(None);
     }
-    let host = host_target(setting.catalogue)?;
+    let host = host_target(context.catalogue)?;
     // Always the pinned release: a client of another release would be another suite.
-    let pinned = request(setting.paths, setting.catalogue, host, None);
-    Ok(Some(build::Request { only: Some(only), offline: setting.options.sources.offline, ..pinned }))
+    let pinned = request(context.paths, context.catalogue, host, None);
+    Ok(Some(build::Request { only: Some(only), offline: context.options.sources.offline, ..pinned }))
 }
 
 /// The command that repeats one of upstream's specs.
-pub(super) fn again(setting: &Setting<'_>, target: &Target, focus: &str) -> String {
-    format!("{} --suite {} --focus {}", repeat(setting, target), upstream::SUITE, quoted(focus))
+pub(super) fn again(context: &RunContext<'_>, target: &Target, focus: &str) -> String {
+    format!("{} --suite {} --focus {}", repeat(context, target), upstream::SUITE, quoted(focus))
 }

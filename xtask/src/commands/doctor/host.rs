@@ -230,7 +230,7 @@ pub(crate) fn docker(environment: &Environment, _: Option<&Target>) -> Vec<Findi
 pub(crate) fn mke2fs(_: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let finding =
         |status, text: String| Finding::new("mke2fs", status, format!("{text}; only `--cluster node` needs it"));
-    vec![match ::node::writer() {
+    vec![match images::node::writer() {
         Some(program) => finding(Status::Ok, program.display().to_string()),
         None => finding(Status::Warning, "no `mke2fs` found".into()).cure("apt-get install e2fsprogs"),
     }]

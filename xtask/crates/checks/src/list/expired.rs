@@ -6,11 +6,10 @@ use std::time::Instant;
 use model::Level::Must;
 use model::{Action, Resource};
 
-use crate::rv::reads::has_waited;
-use crate::rv::too_large::fault_of_too_large;
 use crate::support::page::{
     Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
+use crate::support::too_large::{fault_of_too_large, has_waited};
 use suite::api::Response;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;

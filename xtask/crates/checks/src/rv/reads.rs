@@ -1,12 +1,13 @@
 //! The promise of a GET at a resource version: any state at 0, none older at n. `rv_too_large` covers the far future.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use model::Level::Must;
 use tokio::sync::watch;
 
 use crate::support::page::{difference, revision};
+use crate::support::too_large::has_waited;
 use suite::api::Response;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -48,16 +49,6 @@ pub(super) static CHECKS: &[Check] = &[
         run: scenario!(get_not_older),
     },
 ];
-
-/// How long the server waits for its cache (blockTimeout in watch_cache.go).
-pub(crate) const WAIT: Duration = Duration::from_secs(3);
-/// Client and server measure the time with different clocks.
-const CLOCK_ERROR: Duration = Duration::from_millis(50);
-
-/// Whether the server waited for its cache before a refusal after `time`.
-pub(crate) fn has_waited(time: Duration) -> bool {
-    time + CLOCK_ERROR >= WAIT
-}
 
 /// The states of an object by resource version, as in the responses to its writes.
 type States = BTreeMap<u64, Object>;

@@ -16,7 +16,6 @@ use crate::support::expected_events::{
 use crate::support::page::{sample, with_content};
 use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Content, Form, Sent};
-use crate::watch::start::open;
 use judge::decode;
 use suite::check::{CheckError, Verdict};
 use suite::ctx::Ctx;
@@ -46,7 +45,7 @@ const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
 pub(crate) async fn compare_with_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
     let begin = ctx.list(resource, "").await?.rv();
     let opened = async {
-        let json = open(ctx, ctx.transport(), resource, &WatchOptions::after(begin)).await?;
+        let json = ctx.watch_over(ctx.transport(), resource, &WatchOptions::after(begin)).await?;
         let mut streams = Vec::new();
         for (over, form) in forms {
             streams.push(FormStream::open(ctx, *over, *form, resource, Some(begin), "").await?);

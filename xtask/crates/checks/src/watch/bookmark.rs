@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::expected_events::{
     ExpectedEvent, ExpectedEvents, changes, fail, first_difference, names, seed_objects, while_writing,
 };
-use crate::watch::start::{initial_events, open};
+use crate::watch::start::initial_events;
 use suite::api::Transport;
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -101,7 +101,7 @@ async fn one_round(
         }
         for bookmark in bookmarks(events) {
             let rv = bookmark.frame.rv;
-            let mut resumed = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
+            let mut resumed = ctx.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
             let events = resumed.read_to(last, ctx.event_limit()).await?;
             if let Some(difference) = first_difference(expected.after(rv), &changes(&events)) {
                 return Err(fail(&format!("a watch from the bookmark at {rv}"), &difference, &events));
@@ -121,7 +121,7 @@ async fn read_whole_watch(
     new: Option<&Object>,
 ) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    let mut watch = open(ctx, transport, resource, options).await?;
+    let mut watch = ctx.watch_over(transport, resource, options).await?;
     if let Some(new) = new {
         ctx.create(resource, new).await?;
     }
@@ -131,7 +131,7 @@ async fn read_whole_watch(
 /// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
 async fn bookmark_after_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
-        let mut watch = open(ctx, Transport::Http2, resource, &initial_events()).await?;
+        let mut watch = ctx.watch_over(Transport::Http2, resource, &initial_events()).await?;
         let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
         let events = watch.read_until("a bookmark", ctx.event_limit(), is_bookmark).await?;
         for bookmark in bookmarks(&events) {

@@ -10,7 +10,7 @@ use model::history::FrameKind;
 use crate::support::expected_events::{fail, names, seed_objects, while_writing};
 use crate::support::metrics::Metrics;
 use crate::support::page::sample;
-use crate::watch::start::{initial_events, open};
+use crate::watch::start::initial_events;
 use suite::api::Transport;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -156,7 +156,7 @@ async fn read_all(
     options: &WatchOptions,
 ) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    open(ctx, transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
+    ctx.watch_over(transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
 }
 
 fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
@@ -199,7 +199,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
 async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let mut seen = 0;
     for _ in 0..5 {
-        let mut watch = open(ctx, ctx.transport(), resource, &initial_events()).await?;
+        let mut watch = ctx.watch_over(ctx.transport(), resource, &initial_events()).await?;
         let first = follow(ctx, resource, &mut watch, 1).await?;
         expect!(first == 1, "the initial events of {} ended without a bookmark", resource.plural);
         seen += first;
@@ -210,7 +210,7 @@ async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, Ch
 
 /// Checks every bookmark of a stream up to its end; returns their number.
 async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
-    let mut watch = open(ctx, Transport::Http1, resource, options).await?;
+    let mut watch = ctx.watch_over(Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
 }
 
@@ -258,7 +258,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
             for options in [WatchOptions::default(), zero()] {
                 for bookmarks in [true, false] {
                     let options = WatchOptions { bookmarks, ..options.clone() };
-                    let mut watch = open(ctx, transport, resource, &options).await?;
+                    let mut watch = ctx.watch_over(transport, resource, &options).await?;
                     let events = first_events(ctx, &mut watch, if bookmarks { 3 } else { 2 }).await?;
                     open_ones.push((options, watch, events));
                 }

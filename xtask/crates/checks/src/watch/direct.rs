@@ -7,7 +7,7 @@ use model::Level::Should;
 use crate::support::expected_events::{ExpectedEvents, delivered, fail, first_difference};
 use crate::support::metrics::Metrics;
 use crate::support::page::{sample, with_content};
-use crate::watch::start::{TRANSPORTS, open};
+use crate::watch::start::TRANSPORTS;
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{ENDPOINTS, NAMESPACES};
@@ -46,7 +46,7 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
         for _ in 0..STREAMS_EACH {
-            watches.push(open(ctx, transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
+            watches.push(ctx.watch_over(transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
         }
     }
     let mut object = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "a", "0").await?).await?;
@@ -82,7 +82,7 @@ async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
     let there = ctx.stored_all(namespaces, 0).await?;
     let first = there.into_iter().min_by_key(|stored| stored.create_rev);
     let first = first.ok_or_else(|| CheckError::Errored(anyhow!("not exercised: the store holds no namespace")))?;
-    let mut watch = open(ctx, TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
+    let mut watch = ctx.watch_over(TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
     let event = watch.next(ctx.event_limit()).await?;
     let seen = event.as_ref().map(|event| (event.word().to_owned(), event.frame.rv));
     expect!(

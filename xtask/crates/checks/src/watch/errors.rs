@@ -7,7 +7,7 @@ use model::history::{End, FrameKind};
 
 use crate::support::expected_events::fail;
 use crate::support::page::{sample, with_content};
-use crate::watch::start::{TRANSPORTS, initial_events, open};
+use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::Transport;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -54,7 +54,7 @@ async fn error_is_last(ctx: &Ctx) -> Verdict {
 
 async fn at_the_begin(ctx: &Ctx, transport: Transport, resource: &Resource) -> Verdict {
     let options = WatchOptions { resource_version: Some(FAR_FUTURE.into()), ..initial_events() };
-    let mut watch = open(ctx, transport, resource, &options).await?;
+    let mut watch = ctx.watch_over(transport, resource, &options).await?;
     let object = sample(ctx, resource, &format!("late-{}", transport.name().replace('/', "-")), "1").await?;
     ctx.create(resource, &object).await?;
     let events = watch.read_to_end(ctx.event_limit()).await?;
@@ -65,7 +65,7 @@ async fn in_the_middle(ctx: &Ctx) -> Verdict {
     let begin = ctx.list(&CORE_EVENTS, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
-        watches.push(open(ctx, transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
+        watches.push(ctx.watch_over(transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
     }
     let good = ctx.create(&CORE_EVENTS, &sample(ctx, &CORE_EVENTS, "good", "1").await?).await?;
     let key = ctx.key(&CORE_EVENTS, "broken").await?;

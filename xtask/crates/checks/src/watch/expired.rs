@@ -8,7 +8,7 @@ use model::Resource;
 use model::history::{End, FrameKind};
 use serde_json::{Value, json};
 
-use crate::watch::start::{TRANSPORTS, open};
+use crate::watch::start::TRANSPORTS;
 use suite::api::{Response, Transport};
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -115,7 +115,7 @@ async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) 
 
 /// A watch from `rv` must be accepted and deliver the next change of the object `name`.
 async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64, name: &str) -> Verdict {
-    let mut watch = open(ctx, transport, resource, &WatchOptions::after(rv)).await?;
+    let mut watch = ctx.watch_over(transport, resource, &WatchOptions::after(rv)).await?;
     let object = ctx.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
     let changed = ctx.update(resource, &object).await?;
     let events = watch.read_to(changed.rv(), ctx.event_limit()).await?;

@@ -7,7 +7,7 @@ use model::history::FrameKind;
 
 use crate::support::expected_events::fail;
 use crate::support::page::{sample, with_content};
-use crate::watch::start::{TRANSPORTS, open};
+use crate::watch::start::TRANSPORTS;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
@@ -50,7 +50,7 @@ async fn bookmark_idle(ctx: &Ctx) -> Verdict {
     ctx.compact(idle, bookmark.cast_signed()).await?;
     let mut object = only;
     for transport in TRANSPORTS {
-        let mut watch = open(ctx, transport, idle, &WatchOptions::after(bookmark)).await?;
+        let mut watch = ctx.watch_over(transport, idle, &WatchOptions::after(bookmark)).await?;
         let before = object.rv();
         object = ctx.update(idle, &with_content(object, transport.name())).await?;
         let events = watch.read_to(object.rv(), ctx.event_limit()).await?;
@@ -83,7 +83,7 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
         let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
         let transport = TRANSPORTS[usize::from(round % 2 == 1)];
         let limit = ctx.event_limit() + Duration::from_secs(seconds.into());
-        let events = open(ctx, transport, idle, &options).await?.read_to_end(limit).await?;
+        let events = ctx.watch_over(transport, idle, &options).await?.read_to_end(limit).await?;
         if let Some(odd) = events.iter().find(|event| !matches!(event.frame.kind, FrameKind::Bookmark { .. })) {
             return Err(fail("a watch of an idle resource", &format!("{} came", odd.word()), &events));
         }

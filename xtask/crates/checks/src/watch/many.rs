@@ -14,7 +14,6 @@ use crate::support::expected_events::{
 };
 use crate::support::metrics::Metrics;
 use crate::support::watch_follow::Follower;
-use crate::watch::start::open;
 use suite::api::Transport;
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -91,8 +90,8 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     let loads = &ctx.define(&group, "loads", "Load").await?;
     let begin = ctx.list(loads, "").await?.rv();
     let slow_reader = ctx.worker("slow").await?;
-    let mut slow = open(&slow_reader, Transport::Http2, loads, &WatchOptions::after(begin)).await?;
-    let mut fast = open(ctx, Transport::Http1, loads, &WatchOptions::after(begin)).await?;
+    let mut slow = slow_reader.watch_over(Transport::Http2, loads, &WatchOptions::after(begin)).await?;
+    let mut fast = ctx.watch_over(Transport::Http1, loads, &WatchOptions::after(begin)).await?;
     let mut object = ctx.create(loads, &Object::new(loads, "a")).await?;
     let mut latest = object.rv();
     let mut slowest = Duration::ZERO;

@@ -8,7 +8,7 @@ use crate::support::expected_events::fail;
 use crate::support::page::sample;
 use crate::support::watch_forms::Form;
 use crate::support::watch_raw::{Raw, lines};
-use crate::watch::start::{TRANSPORTS, initial_events, open};
+use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::{Request, Transport, query};
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
@@ -225,7 +225,7 @@ async fn initial_order(ctx: &Ctx) -> Verdict {
 }
 
 async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Verdict {
-    let mut watch = open(ctx, transport, resource, options).await?;
+    let mut watch = ctx.watch_over(transport, resource, options).await?;
     let mut events: Vec<Event> = Vec::new();
     while events.len() < NAMES.len() {
         let Some(event) = watch.next(ctx.event_limit()).await? else {

@@ -8,7 +8,7 @@ use model::history::Change;
 use serde_json::{Value, json};
 
 use crate::support::expected_events::fail;
-use crate::watch::start::{TRANSPORTS, open};
+use crate::watch::start::TRANSPORTS;
 use suite::api::{Request, Transport};
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::{Ctx, object_path};
@@ -95,11 +95,11 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
     let options = (subject.selector)(WatchOptions::after(begin));
     let mut watches: Vec<(&str, Transport, Watch)> = Vec::new();
     for transport in TRANSPORTS {
-        watches.push(("opened before", transport, open(ctx, transport, resource, &options).await?));
+        watches.push(("opened before", transport, ctx.watch_over(transport, resource, &options).await?));
     }
     let expected = write_transitions(ctx, &subject).await?;
     for transport in TRANSPORTS {
-        watches.push(("opened afterwards", transport, open(ctx, transport, resource, &options).await?));
+        watches.push(("opened afterwards", transport, ctx.watch_over(transport, resource, &options).await?));
     }
     let last = expected.last().map_or(0, |Expected(_, object)| object.rv());
     for (when, transport, mut watch) in watches {

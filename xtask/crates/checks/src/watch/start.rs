@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use model::Level::Must;
-use model::Resource;
 use model::history::FrameKind;
 
 use crate::support::expected_events::{
@@ -113,7 +112,7 @@ async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watc
         for &transport in ctx.transports() {
             for query in ["", "resourceVersion=0"] {
                 let list = ctx.list(&CONFIG_MAPS, query).await?;
-                let watch = open(ctx, transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
+                let watch = ctx.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
                 begun.push((query, list, watch));
             }
         }
@@ -152,7 +151,7 @@ async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, CheckError> {
                 for labels in ["", "half=even"] {
                     let floor = if is_fresh { revision(ctx).await? } else { 0 };
                     let options = options.clone().labels(labels);
-                    let watch = open(ctx, transport, &CONFIG_MAPS, &options).await?;
+                    let watch = ctx.watch_over(transport, &CONFIG_MAPS, &options).await?;
                     begun.push((options, floor, watch));
                 }
             }
@@ -168,7 +167,7 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     let mut waiting = Vec::new();
     for &transport in ctx.transports() {
         for options in [WatchOptions::default(), from_zero()] {
-            waiting.push(open(ctx, transport, &SECRETS, &options.labels("first=yes")).await?);
+            waiting.push(ctx.watch_over(transport, &SECRETS, &options.labels("first=yes")).await?);
         }
     }
     let first = ctx.create(&SECRETS, &secret("first").with("metadata.labels.first", "yes")).await?;
@@ -214,7 +213,7 @@ async fn watch_lists(ctx: &Ctx) -> Result<Begun, CheckError> {
             let requests = [(None, now), (Some("0".to_owned()), 0), (Some(now.to_string()), now)];
             for (resource_version, floor) in requests {
                 let options = WatchOptions { resource_version, ..initial_events() };
-                let watch = open(ctx, transport, &CONFIG_MAPS, &options).await?;
+                let watch = ctx.watch_over(transport, &CONFIG_MAPS, &options).await?;
                 begun.push((options, floor, watch));
             }
         }
@@ -235,7 +234,7 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
         for (resource_version, floor) in [(None, revision(ctx).await?), (Some(written.to_string()), written)] {
             let options = WatchOptions { resource_version, ..initial_events() };
             let what = format!("watch of an idle resource with `{}`", options.query());
-            let mut watch = open(ctx, transport, &idle, &options).await?;
+            let mut watch = ctx.watch_over(transport, &idle, &options).await?;
             let events =
                 watch.read_until("the end of the initial events", ctx.event_limit(), is_end_of_initial).await?;
             end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
@@ -306,19 +305,6 @@ pub(crate) fn initial_events() -> WatchOptions {
 
 async fn revision(ctx: &Ctx) -> Result<u64, CheckError> {
     Ok(ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned())
-}
-
-/// Opens a watch that the server must accept, over the given transport.
-pub(crate) async fn open(
-    ctx: &Ctx,
-    transport: Transport,
-    resource: &Resource,
-    options: &WatchOptions,
-) -> Result<Watch, CheckError> {
-    let query = options.query();
-    ctx.try_watch(transport, resource, options)
-        .await?
-        .map_err(|refusal| CheckError::failed(format!("watch with `{query}` was refused: {refusal}")))
 }
 
 #[cfg(test)]

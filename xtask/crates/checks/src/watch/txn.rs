@@ -4,7 +4,7 @@ use model::Level::Extra;
 use model::history::Key;
 
 use crate::support::expected_events::{ExpectedEvent, delivered, fail, first_difference};
-use crate::watch::start::{TRANSPORTS, open};
+use crate::watch::start::TRANSPORTS;
 use suite::api::Transport;
 use suite::check::{Check, CheckError, Requires, Verdict};
 use suite::ctx::Ctx;
@@ -53,7 +53,7 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     let begin = ctx.list(resource, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
-        watches.push((transport, open(ctx, transport, resource, &WatchOptions::after(begin)).await?));
+        watches.push((transport, ctx.watch_over(transport, resource, &WatchOptions::after(begin)).await?));
     }
     let mut keys = Vec::new();
     let mut values = Vec::new();
@@ -79,8 +79,8 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
         event_of("ADDED", &ctx.key(resource, "last").await?, last),
     ];
     let from = |rv| WatchOptions::after(rv);
-    watches.push((Transport::Http2, open(ctx, Transport::Http2, resource, &from(first)).await?));
-    watches.push((Transport::Http1, open(ctx, Transport::Http1, resource, &from(second)).await?));
+    watches.push((Transport::Http2, ctx.watch_over(Transport::Http2, resource, &from(first)).await?));
+    watches.push((Transport::Http1, ctx.watch_over(Transport::Http1, resource, &from(second)).await?));
     for ((transport, mut watch), skipped) in watches.into_iter().zip([0, 0, 3, 5]) {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let mut seen = delivered(&events);

@@ -8,7 +8,7 @@ use sys::progress;
 use super::records;
 use crate::args::{JobOptions, ProwOptions};
 use crate::prow::{Job, Object};
-use crate::site::Record;
+use crate::record::Record;
 
 pub(super) fn run(paths: &Paths, options: &ProwOptions) -> Result<Exit, Failure> {
     let objects = objects(paths, &options.run, &options.job).or_exit(Exit::Usage)?;

@@ -8,8 +8,8 @@ use cli::Paths;
 use sys::{foreign, progress, run_dir};
 
 use crate::picture::Picture;
+use crate::record::{Known, Record};
 use crate::run_folders::some_folders;
-use crate::site::{Known, Record};
 
 /// Largest file of a run folder that a report includes, in bytes.
 const FILE_BYTES: u64 = 256 << 20;

@@ -10,7 +10,7 @@ use targets::Catalogue;
 
 use super::{records, site};
 use crate::args::{SupportFormat, SupportOptions};
-use crate::site::Record;
+use crate::record::Record;
 use crate::support::{Arch, Support, Tiers};
 
 pub(super) fn run(paths: &Paths, options: &SupportOptions) -> Result<Exit, Failure> {

@@ -14,13 +14,11 @@ mod support_page;
 
 use std::collections::BTreeMap;
 
-use ::model::{Event, Level};
 use model::Runs;
 use report::text::cut_middle;
-use report::view::View;
 
 use crate::history::Entry;
-use crate::picture::Picture;
+use crate::record::{Known, Record, in_order};
 use crate::support::Support;
 pub(crate) use names::plain_name;
 
@@ -29,42 +27,6 @@ const LOG_BYTES: usize = 256 << 10;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("filter.js");
-
-/// The contents of one run folder.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Record {
-    pub events: Vec<Event>,
-    /// Output of components, by file name.
-    pub logs: BTreeMap<String, Vec<u8>>,
-    /// Pictures of the watch streams of failed cases, by file name.
-    pub timelines: BTreeMap<String, Picture>,
-}
-
-/// A check of the suite. Records may also contain checks that the suite does not have.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
-    pub id: String,
-    pub level: Level,
-    pub requirement: String,
-    pub source: String,
-    /// How the check observes the requirement.
-    pub observed: String,
-    /// How to observe the requirement by hand.
-    pub by_hand: String,
-    /// The number of cases: one for each profile.
-    pub cases: usize,
-}
-
-/// The records ordered by start.
-pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
-    let mut sorted: Vec<&Record> = records.iter().collect();
-    sorted.sort_by_cached_key(|record| {
-        let view = View::of(&record.events);
-        let id = view.run.map(|run| run.id.clone());
-        (view.started.to_owned(), id, report::run_json(&record.events))
-    });
-    sorted
-}
 
 /// The files of the site, by path below its folder. `past` has the history entries of runs without a record.
 pub(crate) fn site(

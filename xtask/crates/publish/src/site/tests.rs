@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::model::{Event, MachineInfo};
+use ::model::{Event, Level, MachineInfo};
 use scraper::{Html, Selector};
 
 use super::*;

@@ -14,7 +14,7 @@ use report::text::title;
 use report::view::View;
 
 use crate::about;
-use crate::site::{Known, Record, in_order};
+use crate::record::{Known, Record, in_order};
 
 pub(crate) use criteria::Tiers;
 pub(crate) use criteria::{Judged, ProjectTable, Weight};

@@ -6,15 +6,15 @@ use cli::Failure;
 use model::Target;
 use sys::{RunDir, interrupt, progress, terminal};
 
-use super::{Setting, provider};
+use super::{RunContext, provider};
 use crate::args::ProviderArg;
 use crate::commands::kept::{self, Kept, with_name};
 use crate::commands::{shell, up};
 
 /// Refuses options that would otherwise fail only after minutes of work.
-pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Failure> {
-    let options = setting.options;
-    let machine = |target: &&&Target| provider(setting, target) == ProviderArg::Qemu;
+pub(super) fn check(context: &RunContext<'_>, targets: &[&Target]) -> Result<(), Failure> {
+    let options = context.options;
+    let machine = |target: &&&Target| provider(context, target) == ProviderArg::Qemu;
     let several = targets.len() > 1;
     let refuse = |why: &str| Err(Failure::usage(anyhow!("{why}")));
     if options.shell_on_fail {
@@ -35,25 +35,25 @@ pub(super) fn check(setting: &Setting<'_>, targets: &[&Target]) -> Result<(), Fa
 }
 
 /// Runs between the checks and the teardown. An error here is printed, but does not change the result of the run.
-pub(super) fn linger(setting: &Setting<'_>, booted: &Booted, run: &RunDir, green: bool) {
+pub(super) fn run(context: &RunContext<'_>, booted: &Booted, run: &RunDir, green: bool) {
     if booted.cluster.info.machine.is_none() || interrupt::requested() {
         return;
     }
-    if setting.options.shell_on_fail && !green {
+    if context.options.shell_on_fail && !green {
         progress::say(
             "results are not as expected: opening a root shell in the guest; the run continues when it exits",
         );
-        tell(shell::open(run.private(), &[], &setting.paths.term).map(drop));
+        tell(shell::open(run.private(), &[], &context.paths.term).map(drop));
     }
-    if setting.options.keep && !interrupt::requested() {
-        tell(keep(setting, booted, run));
+    if context.options.keep && !interrupt::requested() {
+        tell(keep(context, booted, run));
     }
 }
 
 /// Leaves the VM running until Ctrl-C or `down`. Neither interrupts the run: its checks have ended.
-fn keep(setting: &Setting<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<()> {
+fn keep(context: &RunContext<'_>, booted: &Booted, run: &RunDir) -> anyhow::Result<()> {
     booted.wake_all()?;
-    let paths = setting.paths;
+    let paths = context.paths;
     let name = run.id().replace('/', ".");
     std::fs::create_dir_all(paths.clusters())?;
     let claim = kept::claim(paths, &name, kept::KEEPER).map_err(|failure| failure.error)?;

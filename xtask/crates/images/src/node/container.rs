@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::{Built, Entries, Entry, Format};
 use anyhow::{Context, anyhow};
-use images::{Built, Entries, Entry, Format};
 use model::{Artifacts, ImageOrder, Images, NodeImage};
 use sys::interrupt;
 use sys::run_dir::Scratch;
@@ -69,7 +69,7 @@ pub fn container(request: &ContainerRequest<'_>) -> anyhow::Result<Built> {
     entries.extend(links.map(|(path, target)| (path.clone(), Entry::Link { target: target.into() })));
     let files = request.image.files.iter();
     entries.extend(files.map(|(path, content)| (path.clone(), text(&with_images(request, content)))));
-    let root = images::Root {
+    let root = crate::Root {
         reference: request.reference.clone(),
         arch: request.artifacts.arch.clone(),
         entries,
@@ -78,7 +78,7 @@ pub fn container(request: &ContainerRequest<'_>) -> anyhow::Result<Built> {
         stop_signal: request.image.stop_signal.clone(),
         labels: BTreeMap::from([("org.opencontainers.image.version".to_owned(), version)]),
     };
-    images::build_root(&root, request.archive)
+    crate::build_root(&root, request.archive)
 }
 
 /// Replaces placeholders by image references.
@@ -136,9 +136,8 @@ fn artifact<'a>(request: &ContainerRequest<'a>, name: &str) -> anyhow::Result<&'
 /// Adds the images as docker archives, named after the images.
 fn take_images(request: &ContainerRequest<'_>, scratch: &Path, to: &mut Entries) -> anyhow::Result<()> {
     let formats = [Format::Docker];
-    let request =
-        images::Request { images: request.images, orders: request.orders, formats: &formats, output: scratch };
-    let archives = images::build(&request)?.into_iter().filter_map(|image| image.archive);
+    let request = crate::Request { images: request.images, orders: request.orders, formats: &formats, output: scratch };
+    let archives = crate::build(&request)?.into_iter().filter_map(|image| image.archive);
     for file in archives.collect::<Vec<PathBuf>>() {
         let name = file.file_name().and_then(|name| name.to_str()).context("an archive without a name")?;
         to.insert(format!("{PRELOADED}/{name}"), Entry::File { file: file.clone(), mode: FILE, sha256: None });

@@ -3,23 +3,24 @@
 use std::path::Path;
 
 use cli::{Failure, MachineOptions, OrExit, Paths, SourceOptions, print, print_json, target};
-use images::Built;
 use model::{Exit, Target};
 use sys::progress;
 use targets::Catalogue;
 
+use super::Load;
+use crate::Built;
 use crate::args::ImagesNodeOptions;
-use crate::kind_image::{self, Order};
+use crate::kind::{self, Order};
 
-pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions) -> Result<Exit, Failure> {
+pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions, load: Load) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let target = target(&catalogue, options.arch.as_deref())?;
-    crate::commands::known_releases(&catalogue, &options.sources)?;
+    cli::known_releases(&catalogue, &options.sources)?;
     let archive = options.output.clone().unwrap_or_else(|| usual_place(paths, target));
     let built = make(paths, &catalogue, target, &options.sources, &options.machine, &archive)?;
     if options.load {
         let phase = progress::Phase::start("docker load");
-        boot::kind::load(&archive).or_exit(Exit::Infrastructure)?;
+        load(&archive).or_exit(Exit::Infrastructure)?;
         phase.done(&built.reference);
     }
     if options.json {
@@ -42,11 +43,11 @@ fn make(
     machine: &MachineOptions,
     archive: &Path,
 ) -> Result<Built, Failure> {
-    let components = kind_image::components(catalogue).or_exit(Exit::TargetData)?;
-    let request = crate::commands::request(paths, catalogue, target, Some(sources));
-    let request = ::build::Request { only: Some(&components), ..request };
-    let artifacts = crate::commands::built(paths, request).or_exit(Exit::Build)?;
+    let components = kind::components(catalogue).or_exit(Exit::TargetData)?;
+    let request = cli::request(paths, catalogue, target, Some(sources));
+    let request = build::Request { only: Some(&components), ..request };
+    let artifacts = cli::built(paths, request).or_exit(Exit::Build)?;
     let order = Order { paths, catalogue, target, artifacts: &artifacts, machine, offline: sources.offline };
-    let made = kind_image::Inputs::of(&order).or_exit(Exit::Infrastructure)?;
+    let made = kind::Inputs::of(&order).or_exit(Exit::Infrastructure)?;
     made.write(archive).or_exit(Exit::Infrastructure)
 }

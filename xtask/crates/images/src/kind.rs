@@ -4,64 +4,63 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use cli::{MachineOptions, Paths};
-use images::Built;
+use cli::{MachineOptions, Paths, fetch_options, request, with_go};
 use model::{Artifacts, ImageOrder, Images, Target};
 use ring::digest::{Context as Sha, SHA256};
 use sys::progress;
 use targets::Catalogue;
 
-use crate::commands::{self, fetch::options as fetch_options};
-use crate::node;
+use crate::recipes::{image_order, recipes};
+use crate::{Built, node};
 
 /// Change this when the same inputs give another image.
 const RECIPE: &str = "1";
 /// The component that contains the program Kind.
-pub(crate) const KIND: &str = "kind";
+pub const KIND: &str = "kind";
 /// No registry has an image of this name.
 const NAME: &str = "archproof/node";
 /// Number of key digits in the tag.
 const SHORT: usize = 12;
 
 /// The request for an image.
-pub(crate) struct Order<'a> {
-    pub(crate) paths: &'a Paths,
-    pub(crate) catalogue: &'a Catalogue,
-    pub(crate) target: &'a Target,
+pub struct Order<'a> {
+    pub paths: &'a Paths,
+    pub catalogue: &'a Catalogue,
+    pub target: &'a Target,
     /// Contains all [`components`].
-    pub(crate) artifacts: &'a Artifacts,
-    pub(crate) machine: &'a MachineOptions,
-    pub(crate) offline: bool,
+    pub artifacts: &'a Artifacts,
+    pub machine: &'a MachineOptions,
+    pub offline: bool,
 }
 
 /// All inputs of an image, fetched and built.
-pub(crate) struct Inputs<'a> {
+pub struct Inputs<'a> {
     order: &'a Order<'a>,
     images: Vec<ImageOrder<'a>>,
     root: fetch::Root,
     base: PathBuf,
     /// "archproof/node:TAG"; the tag depends on the inputs.
-    pub(crate) reference: String,
+    pub reference: String,
 }
 
 /// The components to build for an image, and Kind itself.
-pub(crate) fn components(catalogue: &Catalogue) -> anyhow::Result<Vec<String>> {
-    let of_images = Images::components(node::recipes(catalogue, &catalogue.kind.images)?);
+pub fn components(catalogue: &Catalogue) -> anyhow::Result<Vec<String>> {
+    let of_images = Images::components(recipes(catalogue, &catalogue.kind.images)?);
     let of_node = catalogue.kind.components().map(str::to_owned);
     Ok(of_node.chain(of_images).chain([KIND.to_owned()]).collect::<BTreeSet<String>>().into_iter().collect())
 }
 
 impl<'a> Inputs<'a> {
     /// Fetches the packages and Kind's own files.
-    pub(crate) fn of(order: &'a Order<'a>) -> anyhow::Result<Inputs<'a>> {
+    pub fn of(order: &'a Order<'a>) -> anyhow::Result<Inputs<'a>> {
         let &Order { paths, catalogue, target, artifacts, machine, offline } = order;
-        let recipes = node::recipes(catalogue, &catalogue.kind.images)?;
+        let recipes = recipes(catalogue, &catalogue.kind.images)?;
         let images: Vec<ImageOrder<'_>> =
-            recipes.iter().map(|recipe| node::order(catalogue, recipe, artifacts)).collect();
+            recipes.iter().map(|recipe| image_order(catalogue, recipe, artifacts)).collect();
         let root = fetch::container(target, &catalogue.kind, &fetch_options(paths, machine, offline))?;
-        let build = ::build::Request { offline, ..commands::request(paths, catalogue, target, None) };
-        let build = commands::with_go(paths, build)?;
-        let base = ::build::module_files(&build, &catalogue.kind.set)?.join(&catalogue.kind.base);
+        let build = build::Request { offline, ..request(paths, catalogue, target, None) };
+        let build = with_go(paths, build)?;
+        let base = build::module_files(&build, &catalogue.kind.set)?.join(&catalogue.kind.base);
         let mut inputs = Inputs { order, images, root, base, reference: String::new() };
         inputs.reference = format!("{NAME}:{}", &inputs.key()?[..SHORT]);
         Ok(inputs)
@@ -92,9 +91,9 @@ impl<'a> Inputs<'a> {
     }
 
     /// Writes the docker archive.
-    pub(crate) fn write(&self, archive: &Path) -> anyhow::Result<Built> {
+    pub fn write(&self, archive: &Path) -> anyhow::Result<Built> {
         let phase = progress::Phase::start("write the node image");
-        let built = ::node::container(&::node::ContainerRequest {
+        let built = node::container(&node::ContainerRequest {
             image: &self.order.catalogue.kind,
             artifacts: self.order.artifacts,
             images: &self.order.catalogue.images,
@@ -110,7 +109,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// The references of the images on the node, by image name.
-    pub(crate) fn references(&self) -> BTreeMap<String, String> {
+    pub fn references(&self) -> BTreeMap<String, String> {
         let of = |order: &ImageOrder<'_>| (order.recipe.short_name().to_owned(), order.reference.clone());
         self.images.iter().map(of).collect()
     }

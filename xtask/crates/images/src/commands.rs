@@ -5,7 +5,6 @@ mod node;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ::images::{Audit, Built, Format, NoImage, Request, Rules};
 use anyhow::anyhow;
 use cli::{Failure, OrExit, Paths, chosen, print, print_json};
 use model::{Artifacts, ElfFacts, Exit, ImageOrder, ImageRecipe, Images, Target};
@@ -13,15 +12,20 @@ use serde::Serialize;
 use sys::progress;
 use targets::Catalogue;
 
-use crate::args::{FormatArg, ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions};
+use crate::args::{ImageSelection, ImagesAuditOptions, ImagesBuildOptions, ImagesCommand, ImagesOptions};
+use crate::{Audit, Built, NoImage, Request, Rules};
 
 /// Below the cache.
 const FOLDER: &str = "images";
 
-pub(crate) fn run(paths: &Paths, options: &ImagesOptions) -> Result<Exit, Failure> {
+/// Loads a docker archive into the container engine.
+pub type Load = fn(&Path) -> anyhow::Result<()>;
+
+/// `load` is for `images node --load`.
+pub fn run(paths: &Paths, options: &ImagesOptions, load: Load) -> Result<Exit, Failure> {
     match &options.command {
         ImagesCommand::Build(options) => build(paths, options),
-        ImagesCommand::Node(options) => node::run(paths, options),
+        ImagesCommand::Node(options) => node::run(paths, options, load),
         ImagesCommand::List(options) => list(paths, &options.selection),
         ImagesCommand::Audit(options) => audit(paths, options),
     }
@@ -36,14 +40,13 @@ fn build(paths: &Paths, options: &ImagesBuildOptions) -> Result<Exit, Failure> {
     let mut artifacts: Vec<Artifacts> = Vec::new();
     for target in &chosen.targets {
         let request = chosen.request(paths, &catalogue, target);
-        artifacts.push(super::built(paths, request).or_exit(Exit::Build)?);
+        artifacts.push(cli::built(paths, request).or_exit(Exit::Build)?);
     }
     let orders = chosen.orders(&catalogue, &artifacts);
     let output = options.output.clone().unwrap_or_else(|| paths.cache.join(FOLDER));
-    let formats: Vec<Format> = options.formats.iter().copied().map(Format::from).collect();
     let phase = progress::Phase::start("write images");
-    let request = Request { images: &catalogue.images, orders: &orders, formats: &formats, output: &output };
-    let built = ::images::build(&request).or_exit(Exit::Infrastructure)?;
+    let request = Request { images: &catalogue.images, orders: &orders, formats: &options.formats, output: &output };
+    let built = crate::build(&request).or_exit(Exit::Infrastructure)?;
     phase.done(&format!("{} in {}", built.len(), output.display()));
     if options.selection.json {
         print_json(&built)?;
@@ -59,7 +62,7 @@ fn list(paths: &Paths, selection: &ImageSelection) -> Result<Exit, Failure> {
     let mut listed = Vec::new();
     for target in &chosen.targets {
         let request = chosen.request(paths, &catalogue, target);
-        let steps = ::build::plan(&request).or_exit(Exit::Build)?;
+        let steps = build::plan(&request).or_exit(Exit::Build)?;
         for recipe in &chosen.recipes {
             listed.push(chosen.listed(&catalogue.images, recipe, &steps, target));
         }
@@ -84,7 +87,7 @@ fn audit(paths: &Paths, options: &ImagesAuditOptions) -> Result<Exit, Failure> {
         max_size: options.max_size,
         cache: paths.cache.clone(),
     };
-    let audit = ::images::audit(&options.file, &rules).map_err(|error| {
+    let audit = crate::audit(&options.file, &rules).map_err(|error| {
         let exit = if error.is::<NoImage>() { Exit::Usage } else { Exit::Infrastructure };
         Failure { exit: cli::or_interrupted(&error, exit), error }
     })?;
@@ -113,7 +116,7 @@ struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     fn of(catalogue: &'a Catalogue, selection: &'a ImageSelection) -> Result<Chosen<'a>, Failure> {
-        super::known_releases(catalogue, &selection.sources)?;
+        cli::known_releases(catalogue, &selection.sources)?;
         let recipes: Vec<&ImageRecipe> = match selection.images.as_slice() {
             [] => catalogue.images.images.iter().collect(),
             names => names.iter().map(|name| catalogue.image(name)).collect::<Result<_, _>>()?,
@@ -132,9 +135,9 @@ impl<'a> Chosen<'a> {
         })
     }
 
-    fn request<'b>(&'b self, paths: &'b Paths, catalogue: &'b Catalogue, target: &'b Target) -> ::build::Request<'b> {
-        let request = super::request(paths, catalogue, target, Some(&self.selection.sources));
-        ::build::Request { only: Some(&self.components), ..request }
+    fn request<'b>(&'b self, paths: &'b Paths, catalogue: &'b Catalogue, target: &'b Target) -> build::Request<'b> {
+        let request = cli::request(paths, catalogue, target, Some(&self.selection.sources));
+        build::Request { only: Some(&self.components), ..request }
     }
 
     /// The images with their binaries. The version of a Kubernetes checkout is known only here, after the build.
@@ -144,13 +147,13 @@ impl<'a> Chosen<'a> {
         let order = |recipe: &&'b ImageRecipe| {
             let tag = recipe.tag(&kubernetes, &version(recipe.main_component()).unwrap_or_default());
             let reference = catalogue.images.reference(recipe, &tag);
-            let env = crate::node::env(catalogue, recipe, artifacts.iter().map(|artifacts| artifacts.arch.as_str()));
+            let env = crate::recipes::env(catalogue, recipe, artifacts.iter().map(|artifacts| artifacts.arch.as_str()));
             ImageOrder { recipe, reference, artifacts: artifacts.iter().collect(), env }
         };
         self.recipes.iter().map(order).collect()
     }
 
-    fn listed(&self, images: &Images, recipe: &ImageRecipe, steps: &[::build::Step], target: &Target) -> Listed {
+    fn listed(&self, images: &Images, recipe: &ImageRecipe, steps: &[build::Step], target: &Target) -> Listed {
         let version = |component: &str| {
             let step = steps.iter().find(|step| step.component == component);
             step.map_or_else(String::new, |step| step.version.clone())
@@ -158,7 +161,7 @@ impl<'a> Chosen<'a> {
         let tag = recipe.tag(&self.kubernetes, &version(recipe.main_component()));
         let files = recipe.files.iter().map(|file| (file.path.clone(), version(&file.component))).collect();
         let cached = |name: &str| {
-            steps.iter().any(|step| step.component == name && matches!(step.plan, ::build::Plan::Hit { .. }))
+            steps.iter().any(|step| step.component == name && matches!(step.plan, build::Plan::Hit { .. }))
         };
         let missing = recipe.files.iter().filter(|file| !cached(&file.component));
         Listed {
@@ -193,15 +196,6 @@ impl std::fmt::Display for Listed {
     }
 }
 
-impl From<FormatArg> for Format {
-    fn from(format: FormatArg) -> Format {
-        match format {
-            FormatArg::Oci => Format::Oci,
-            FormatArg::Docker => Format::Docker,
-        }
-    }
-}
-
 fn lines(built: &[Built]) -> String {
     let line = |image: &Built| {
         let place = image.archive.as_ref().map_or_else(String::new, |file| format!(" {}", file.display()));
@@ -219,9 +213,9 @@ fn elf_facts(catalogue: &Catalogue) -> BTreeMap<String, ElfFacts> {
 
 /// A line for each finding.
 fn found(audit: &Audit) -> String {
-    let of = |image: &::images::AuditedImage| {
+    let of = |image: &crate::AuditedImage| {
         let name = if image.reference.is_empty() { &image.digest } else { &image.reference };
-        let line = |finding: &::images::Finding| format!("{name} {}: {}\n", image.architecture, finding.message);
+        let line = |finding: &crate::Finding| format!("{name} {}: {}\n", image.architecture, finding.message);
         image.findings.iter().map(line).collect::<String>()
     };
     audit.images.iter().map(of).collect()

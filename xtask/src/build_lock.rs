@@ -8,9 +8,9 @@ use sys::progress;
 
 /// The owner of the guard may work.
 #[derive(Default)]
-pub(crate) struct Turn(Mutex<()>);
+pub(crate) struct BuildLock(Mutex<()>);
 
-impl Turn {
+impl BuildLock {
     /// Waits for the lock, or for Ctrl-C. There is no timeout here, because the work of the owner has its own
     /// deadlines.
     pub(crate) fn take(&self, what: &str) -> Result<MutexGuard<'_, ()>, WaitError> {
@@ -34,17 +34,17 @@ mod tests {
 
     #[test]
     fn lock_is_exclusive_and_survives_a_panic() {
-        let turn = Turn::default();
+        let lock = BuildLock::default();
         let inside = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             let panics = scope.spawn(|| {
-                let _turn = turn.take("the turn").unwrap();
+                let _guard = lock.take("the lock").unwrap();
                 panic!("while the lock is held");
             });
             assert!(panics.join().is_err());
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let _turn = turn.take("the turn").unwrap();
+                    let _guard = lock.take("the lock").unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     std::thread::yield_now();
                     inside.fetch_sub(1, Ordering::SeqCst);

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use crate::Format;
 use anyhow::{Context, anyhow};
-use images::Format;
 use sys::interrupt;
 
-use crate::Request;
+use super::Request;
 
 /// Debian packages install these folders only below /usr; programs and loaders are looked up by the short names.
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
@@ -53,7 +53,7 @@ pub(crate) fn fill(request: &Request<'_>, to: &Path) -> anyhow::Result<()> {
 fn preload(request: &Request<'_>, to: &Path) -> anyhow::Result<()> {
     make(to)?;
     let (formats, output) = ([Format::Docker], to.join("new"));
-    let written = images::build(&images::Request {
+    let written = crate::build(&crate::Request {
         images: request.images,
         orders: request.orders,
         formats: &formats,

@@ -10,7 +10,7 @@ use sys::progress::Phase;
 use sys::{cache_lock, exec, store};
 use xshell::{Shell, cmd};
 
-use crate::{Disk, Request, stage};
+use super::{Disk, Request, stage};
 
 /// Folder below the cache.
 pub const FOLDER: &str = "disks";

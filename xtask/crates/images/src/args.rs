@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Subcommand};
+
+use crate::Format;
 use cli::{MachineOptions, SourceOptions, size};
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -14,7 +16,7 @@ Examples:
   cargo xtask images node && kind create cluster --image archproof/node:TAG
   cargo xtask images audit DIR/docker/ARCH/pause.tar
   docker save IMAGE | zstd > image.tar.zst && cargo xtask images audit image.tar.zst --json")]
-pub(crate) struct ImagesOptions {
+pub struct ImagesOptions {
     #[command(subcommand)]
     pub(crate) command: ImagesCommand,
 }
@@ -59,7 +61,7 @@ pub(crate) struct ImagesBuildOptions {
     pub(crate) selection: ImageSelection,
     /// An OCI layout, docker archives, or both
     #[arg(long = "format", value_enum, value_name = "FORMAT", value_delimiter = ',', default_value = "oci")]
-    pub(crate) formats: Vec<FormatArg>,
+    pub(crate) formats: Vec<Format>,
     /// Output folder [default: images/ in the cache]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
@@ -95,14 +97,6 @@ pub(crate) struct ImagesNodeOptions {
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormatArg {
-    /// One OCI layout for all images: DIR/oci
-    Oci,
-    /// A file for each image and architecture, for `docker load` and `ctr images import`: DIR/docker/ARCH/NAME.tar
-    Docker,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -1,0 +1,109 @@
+//! Requests to build and to fetch what the options of a command name.
+
+use anyhow::Context;
+use build::Request;
+use model::{Artifacts, Source, Target};
+use targets::Catalogue;
+
+use crate::{Failure, MachineOptions, Paths, QemuArg, SourceOptions};
+
+/// Go's own default for GOPROXY.
+const PUBLIC_GO_PROXY: &str = "https://proxy.golang.org";
+
+/// A request to build all components that a boot needs, from the pinned modules unless `sources` says otherwise.
+///
+/// Pass it to [`built`].
+pub fn request<'a>(
+    paths: &'a Paths,
+    catalogue: &'a Catalogue,
+    target: &'a Target,
+    sources: Option<&SourceOptions>,
+) -> Request<'a> {
+    Request {
+        target,
+        components: &catalogue.components,
+        modules_dir: &paths.modules,
+        cache_dir: &paths.cache,
+        sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
+        only: None,
+        offline: sources.is_some_and(|sources| sources.offline),
+        go: None,
+    }
+}
+
+/// Refuses a minor release that is not pinned, before any work starts.
+pub fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
+    for (set, source) in sources.by_set() {
+        if let Source::Module(Some(version)) = source {
+            catalogue.pinned(&set, &version)?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds the request, with a Go toolchain that is new enough.
+pub fn built(paths: &Paths, request: Request<'_>) -> anyhow::Result<Artifacts> {
+    build::build(&with_go(paths, request)?)
+}
+
+/// The GOPROXY of the environment, or the setting of an older Go on PATH, or Go's default. The lock contains the digest
+/// of the toolchain, so the proxy need not be trusted.
+fn go_proxy<'a>(environment: Option<&'a str>, older_go: Option<&'a str>) -> &'a str {
+    environment.or(older_go).unwrap_or(PUBLIC_GO_PROXY)
+}
+
+/// Adds a Go toolchain to the request; fetches one if no `go` on PATH is new enough.
+pub fn with_go<'a>(paths: &Paths, mut request: Request<'a>) -> anyhow::Result<Request<'a>> {
+    if let Some(missing) = build::go_missing(&request)? {
+        let host = rustix::system::uname().machine().to_string_lossy().into_owned();
+        let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
+        let proxy = go_proxy(paths.goproxy.as_deref(), missing.proxy.as_deref());
+        let options = fetch_options_for_go(paths, request.offline);
+        let go = fetch::go_toolchain(&host, &missing.version, Some(proxy), &options).with_context(|| {
+            let version = &missing.version;
+            format!("no `go` on PATH is {version} or newer; install one from https://go.dev/dl/")
+        })?;
+        request.go = Some(go);
+    }
+    Ok(request)
+}
+
+/// The options of the fetch stage.
+pub fn fetch_options(paths: &Paths, given: &MachineOptions, offline: bool) -> fetch::Options {
+    fetch::Options {
+        locked: given.locked,
+        mirror: given.debian_mirror.clone(),
+        qemu: match given.qemu {
+            QemuArg::Debian => fetch::QemuChoice::Debian,
+            QemuArg::System => fetch::QemuChoice::System,
+        },
+        ..fetch_options_for_go(paths, offline)
+    }
+}
+
+/// The same with all paths; the options for Debian's packages stay at their defaults.
+pub fn fetch_options_for_go(paths: &Paths, offline: bool) -> fetch::Options {
+    fetch::Options {
+        cache: paths.cache.clone(),
+        targets_dir: paths.targets.clone(),
+        offline,
+        locked: false,
+        mirror: None,
+        qemu: fetch::QemuChoice::Debian,
+        node: None,
+        container: None,
+        verify: fetch::signed_text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_without_go_and_goproxy_uses_the_public_proxy() {
+        assert_eq!(go_proxy(None, None), "https://proxy.golang.org");
+        assert_eq!(go_proxy(None, Some("https://older.example")), "https://older.example");
+        assert_eq!(go_proxy(Some("off"), Some("https://older.example")), "off");
+    }
+}

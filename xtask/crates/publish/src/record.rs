@@ -1,0 +1,44 @@
+//! What is published: the recorded runs, and the checks of the suite.
+
+use std::collections::BTreeMap;
+
+use model::{Event, Level};
+use report::view::View;
+
+use crate::picture::Picture;
+
+/// The contents of one run folder.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Record {
+    pub events: Vec<Event>,
+    /// Output of components, by file name.
+    pub logs: BTreeMap<String, Vec<u8>>,
+    /// Pictures of the watch streams of failed cases, by file name.
+    pub timelines: BTreeMap<String, Picture>,
+}
+
+/// A check of the suite. Records may also contain checks that the suite does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Known {
+    pub id: String,
+    pub level: Level,
+    pub requirement: String,
+    pub source: String,
+    /// How the check observes the requirement.
+    pub observed: String,
+    /// How to observe the requirement by hand.
+    pub by_hand: String,
+    /// The number of cases: one for each profile.
+    pub cases: usize,
+}
+
+/// The records ordered by start.
+pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
+    let mut sorted: Vec<&Record> = records.iter().collect();
+    sorted.sort_by_cached_key(|record| {
+        let view = View::of(&record.events);
+        let id = view.run.map(|run| run.id.clone());
+        (view.started.to_owned(), id, report::run_json(&record.events))
+    });
+    sorted
+}
