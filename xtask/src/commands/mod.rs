@@ -7,11 +7,9 @@ pub(crate) mod checks;
 pub(crate) mod ci;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
-pub(crate) mod fuzz;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod kubectl;
-pub(crate) mod matrix;
 mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod selftest;
@@ -21,7 +19,6 @@ pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;
 pub(crate) mod way_out;
-pub(crate) mod workflows;
 
 use std::collections::BTreeMap;
 
