@@ -4,29 +4,28 @@ mod build;
 mod cluster;
 mod doctor;
 mod fetch;
-mod fuzz;
 mod inspect;
 mod internal;
 mod provider;
 mod selftest;
 mod test;
 mod upstream;
-mod workflows;
 
 use std::num::NonZeroUsize;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use cli::{JsonOptions, MachineOptions, Places, SourceOptions, size};
+use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
 use publish::{CompareOptions, FlavourArg, ReportOptions};
 use runner::RunnerOptions;
 use suite::{Selection, Shard};
+use workflows::{KeysOptions, MatrixOptions, WorkflowRun, WorkflowsOptions};
 
 pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use doctor::DoctorOptions;
 pub(crate) use fetch::FetchOptions;
-pub(crate) use fuzz::FuzzOptions;
 use images::ImagesOptions;
 pub(crate) use inspect::InspectOptions;
 pub(crate) use internal::{HostForwardOptions, SuperviseOptions};
@@ -34,7 +33,6 @@ pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use upstream::UpstreamOptions;
-pub(crate) use workflows::*;
 
 /// Proves that Kubernetes keeps its storage and watch promises on a CPU architecture.
 #[derive(Debug, Parser)]
@@ -115,6 +113,14 @@ pub(crate) enum Command {
     /// Run a program, and end it together with all its descendants; only `runner up --local` runs this
     #[command(hide = true)]
     Supervise(SuperviseOptions),
+}
+
+/// Whether these words are a valid command line. A placeholder for a variable counts as a word.
+pub(crate) fn accepts(words: &[&str]) -> Result<(), String> {
+    match Args::try_parse_from(["cargo xtask"].iter().chain(words)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
+    }
 }
 
 #[derive(Clone, Debug, ClapArgs)]

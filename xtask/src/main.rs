@@ -73,13 +73,19 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Bench(options) => commands::bench::run(&paths()?, &options),
-        Command::Fuzz(options) => commands::fuzz::run(&paths()?, &options),
+        Command::Fuzz(options) => fuzzer::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
         Command::Matrix(options) => {
-            commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
+            workflows::commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
         }
         Command::Workflows(options) => {
-            return commands::workflows::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options);
+            return workflows::commands::run(
+                &paths::targets(&args.places),
+                &paths::root(),
+                step.as_ref(),
+                &options,
+                args::accepts,
+            );
         }
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => publish::compare::run(&paths()?, &options),

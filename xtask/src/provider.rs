@@ -8,6 +8,7 @@ use boot::kind::{Image, Origin};
 use boot::qemu::Accelerator;
 use boot::{Booted, NodeRequest, Topology};
 use cli::{Failure, Paths, SourceOptions, fetch_options};
+use images::kind::{Inputs, KIND, Order};
 use model::{Artifacts, Capabilities, Components, MachineFiles, Profile, StoreKind, Target};
 use suite::{Case, missing};
 use sys::RunDir;
@@ -15,7 +16,6 @@ use targets::Catalogue;
 
 use crate::args::{ClusterArg, ProviderArg, ProviderOptions};
 use crate::node;
-use images::kind::{Inputs, KIND, Order};
 
 /// A provider that is ready to boot.
 pub(crate) enum Provider<'a> {

@@ -21,7 +21,6 @@ use sys::daemon::tail;
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::exec::{self, Shell, cmd};
 use sys::{Daemon, RunDir, Spec, progress};
-
 use targets::Catalogue;
 
 use super::memory;

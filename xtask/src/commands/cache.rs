@@ -1,7 +1,5 @@
 //! `cargo xtask cache`: lists, prunes and verifies the cache.
 
-mod keys;
-
 use std::collections::BTreeMap;
 
 use ::fetch::cache::{self, Entry, Keep};
@@ -36,7 +34,7 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
         CacheCommand::Keys(options) => {
-            return keys::run(&paths.targets, &paths::root(), paths.github.as_ref(), options);
+            return workflows::commands::keys::run(&paths.targets, &paths::root(), paths.github.as_ref(), options);
         }
         CacheCommand::Verify => {
             let phase = progress::Phase::start("verify the cache");

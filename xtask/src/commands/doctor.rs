@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use cli::finding::{Finding, Status};
 use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
 use model::{Exit, Target};
 use serde::Serialize;
@@ -19,8 +20,6 @@ use targets::Catalogue;
 
 use crate::args::{DoctorOptions, ProviderArg};
 use crate::provider;
-
-use cli::finding::{Finding, Status};
 
 /// A check that needs longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(5);

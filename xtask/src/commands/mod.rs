@@ -7,12 +7,10 @@ pub(crate) mod checks;
 pub(crate) mod ci;
 pub(crate) mod doctor;
 pub(crate) mod fetch;
-pub(crate) mod fuzz;
 pub(crate) mod host_forward;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod kubectl;
-pub(crate) mod matrix;
 mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod selftest;
@@ -21,7 +19,6 @@ pub(crate) mod supervise;
 pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;
-pub(crate) mod workflows;
 
 use std::collections::BTreeMap;
 

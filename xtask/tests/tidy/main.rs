@@ -41,6 +41,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("build", &["model", "sys", "tls"]),
     // `openpgp` only in tests: otherwise its program verifies signatures.
     ("fetch", &["model", "openpgp", "sys", "tls"]),
+    ("fuzzer", &["cli", "model", "sys"]),
     ("images", &["build", "cli", "fetch", "model", "sys", "targets"]),
     // `sys` only in tests.
     ("openpgp", &["sys"]),
@@ -53,7 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("publish", &["checks", "cli", "judge", "model", "report", "suite", "sys", "targets", "workflows"]),
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
-    ("workflows", &["cli", "model", "report", "sys"]),
+    ("workflows", &["cli", "model", "report", "runner", "sys", "targets"]),
     (
         "fuzz",
         &[
@@ -72,6 +73,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "build",
             "cli",
             "fetch",
+            "fuzzer",
             "images",
             "boot",
             "checks",

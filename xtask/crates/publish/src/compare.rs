@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use cli::{Failure, OrExit, Paths, print, print_json};
-use differ::Comparison;
 use model::Exit;
-use recorded::Recorded;
 use report::SingleCase;
 use sys::{Together, progress};
 
 use crate::args::CompareOptions;
 use crate::run_folders::some_folders;
+
+use differ::Comparison;
+use recorded::Recorded;
 
 pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
     let folders = some_folders(paths, &options.runs).or_exit(Exit::Usage)?;

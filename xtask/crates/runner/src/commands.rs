@@ -27,19 +27,19 @@ mod userdata;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::exposure::Exposure;
-use crate::github::{Github, Runner};
-use crate::policy::ArchNames;
-use crate::setup::{self, Needs, Setting};
-use crate::{Config, Credentials, Error, Planned, plain};
 use cli::{Failure, Finding, Paths, Places, paths};
+use cli::{print, print_json};
 use model::Secret;
 use serde_json::{Value, json};
 use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use crate::args::{Access, Output, ReachOptions, RunnerCommand, RunnerOptions};
-use cli::{print, print_json};
+use crate::exposure::Exposure;
+use crate::github::{Github, Runner};
+use crate::policy::ArchNames;
+use crate::setup::{self, Needs, Setting};
+use crate::{Config, Credentials, Error, Planned, plain};
 
 /// Pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -1,12 +1,14 @@
 //! CI jobs and the files that describe them to CI systems: which jobs an event creates, what each job runs, the
 //! rendered workflows, the project's rules for workflows, and the verdict of a workflow run.
 //!
-//! Everything here is a function of texts and target data. The command line handles files, the environment and git. The
-//! work of a job is in `cargo xtask ci`.
+//! `commands` handles files and git, and `artifacts` reads the results of a workflow run; everything else is a function of
+//! texts and target data. The work of a job is in `cargo xtask ci`.
 
+mod args;
 pub mod artifacts;
 mod cache;
 mod changed;
+pub mod commands;
 mod diff;
 mod event;
 pub mod examples;
@@ -19,6 +21,7 @@ mod plan;
 mod render;
 pub mod verdict;
 
+pub use args::{KeysOptions, MatrixOptions, WorkflowRun, WorkflowsOptions};
 pub use cache::{Inputs, Kept, Keys, kept};
 pub use changed::{Scope, scope};
 pub use diff::unified;

@@ -8,6 +8,7 @@ use ::boot::qemu::baseline_restore;
 use ::boot::{Booted, Topology};
 use anyhow::Context;
 use cli::{Failure, OrExit, Paths, host_target, request};
+use images::kind::{Inputs, Order};
 use model::{Exit, Target};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
@@ -20,7 +21,6 @@ use super::{Row, discard, median};
 use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
 use crate::node;
 use crate::provider::Setup;
-use images::kind::{Inputs, Order};
 
 /// Deadline for one answer of an emulated apiserver.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -7,10 +7,10 @@ use cli::{Failure, OrExit, Paths, github, host_target};
 use model::{CiJob, Exit, Mode, Target};
 use sys::progress;
 use targets::Catalogue;
-use workflows::Job;
 use workflows::artifacts::BuildRecord;
+use workflows::{Job, WorkflowRun};
 
-use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions, WorkflowRun};
+use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
 use crate::commands::build;
 
 pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {

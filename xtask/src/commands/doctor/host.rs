@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use cli::finding::{Finding, Status};
 use model::Target;
 use rustix::fs::{Access, StatVfsMountFlags};
 use sys::exec::{self, Shell, cmd};
@@ -12,7 +13,6 @@ use sys::{Scratch, ports};
 
 use super::Environment;
 use crate::args::ProviderArg;
-use cli::finding::{Finding, Status};
 
 /// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use ::fetch::{Plan, QemuChoice, Reached};
 use boot::qemu::Accelerator;
+use cli::finding::{Finding, Status, UNTRIED};
 use model::{MachineFiles, Target};
 use sys::exec;
 
 use super::Environment;
 use super::host::line;
 use crate::budget::{self, Way};
-use cli::finding::{Finding, Status, UNTRIED};
 
 /// Deadline for a mirror.
 const MIRROR_LIMIT: Duration = Duration::from_millis(2500);

@@ -7,6 +7,7 @@ use scraper::{Html, Selector};
 
 use super::*;
 use crate::fixture;
+use crate::picture::Picture;
 use crate::support::{Arch, Tiers, support};
 
 fn record(events: Vec<Event>) -> Record {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::{App, Credentials, Error, Scope};
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
 use model::Secret;
+
+use crate::{App, Credentials, Error, Scope};
 
 /// An option names a variable or a file that holds the token: every user of the machine can read the command line.
 #[derive(Clone, Debug, ClapArgs)]

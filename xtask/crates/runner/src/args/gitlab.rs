@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use crate::{Credentials, Error};
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 use super::Output;
 use super::access::{from_env, from_file};
+use crate::{Credentials, Error};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::audit::{self, AuditPolicy};
 use jiff::Timestamp;
 use targets::Catalogue;
 
 use super::{Ended, Shown, names, value, with_github};
 use crate::args::{AuditForm, AuditOptions};
+use crate::audit::{self, AuditPolicy};
 
 pub(super) fn run(data: &Path, options: &AuditOptions) -> Result<u8, Ended> {
     let catalogue = Catalogue::load(data)?;

@@ -2,9 +2,6 @@
 
 use std::path::Path;
 
-use crate::gc::{self, Deletion, SERVER_RUNNER};
-use crate::github::{Github, Runner};
-use crate::{Error, Planned, plain};
 use cloud::Session;
 use cloud::compute::Compute;
 use jiff::Timestamp;
@@ -16,6 +13,9 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::{Ended, clouds, finish, machines, open, shown, value};
 use crate::args::GcOptions;
+use crate::gc::{self, Deletion, SERVER_RUNNER};
+use crate::github::{Github, Runner};
+use crate::{Error, Planned, plain};
 
 /// What was deleted, and what failed.
 #[derive(Default)]

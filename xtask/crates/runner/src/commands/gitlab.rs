@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use crate::gitlab::{Ask, Gitlab, Owner};
-use crate::{Error, Name};
 use jiff::Timestamp;
 use serde_json::json;
 use sys::{interrupt, progress};
@@ -12,6 +10,8 @@ use targets::Catalogue;
 use super::private::Private;
 use super::{Ended, config, finish, shown};
 use crate::args::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
+use crate::gitlab::{Ask, Gitlab, Owner};
+use crate::{Error, Name};
 
 /// Longest single wait for a rate limit of the server, in seconds.
 const MAX_WAIT: u64 = 900;

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use crate::github::JitRequest;
-use crate::{Error, check_name, plain, policy};
 use model::{Owner, Runner};
 use serde_json::json;
 use sys::{interrupt, progress};
@@ -12,6 +10,8 @@ use targets::Catalogue;
 use super::private::Private;
 use super::{Ended, admitted_group, names, shown, with_github};
 use crate::args::JitOptions;
+use crate::github::JitRequest;
+use crate::{Error, check_name, plain, policy};
 
 pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
     let catalogue = Catalogue::load(data)?;

@@ -1,10 +1,10 @@
 //! `runner labels`: shows and changes the labels of a runner.
 
-use crate::github::Label;
 use serde_json::json;
 
 use super::{Ended, find, shown, value, with_github};
 use crate::args::{LabelsCommand, LabelsOptions};
+use crate::github::Label;
 
 pub(super) fn run(options: &LabelsOptions) -> Result<u8, Ended> {
     let of = options.command.of();

@@ -1,13 +1,13 @@
 //! `runner list` and `runner rm`: list runners, delete a runner.
 
-use crate::Error;
-use crate::github::Runner;
 use serde_json::json;
 use sys::progress;
 
 use super::table::table;
 use super::{Ended, find, shown, value, with_github};
+use crate::Error;
 use crate::args::{RmOptions, RunnerListOptions};
+use crate::github::Runner;
 
 pub(super) fn run(options: &RunnerListOptions) -> Result<u8, Ended> {
     with_github(&options.access, |github| {

@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::github::{Github, JitRequest};
-use crate::policy;
 use cli::{Failure, OrExit, Paths, host_target, print_json};
 use cloud::userdata::{Agent, AgentKind};
 use model::{Exit, Secret};
@@ -26,6 +24,8 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::{machine, userdata};
 use crate::args::RunnerUpOptions;
+use crate::github::{Github, JitRequest};
+use crate::policy;
 
 const UNPACK: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,11 +1,11 @@
 //! Helpers that the commands for machines share with those for runners.
 
-use crate::Planned;
 use cli::print;
 use sys::progress;
 
 use super::stop::Stop;
 use super::{Ended, show_planned};
+use crate::Planned;
 use crate::args::Output;
 
 /// Converts the result to that of the other subcommands.

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
 use model::Secret;
+
+use crate::Error;
 
 /// A file that does not have its final name yet. Dropping it removes it.
 #[derive(Debug)]

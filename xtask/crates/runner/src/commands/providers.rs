@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use cli::{print, print_json};
 use model::{MatrixData, Provider, Runner, RunnerData};
 use serde_json::{Value, json};
 use targets::Catalogue;
@@ -10,7 +11,6 @@ use targets::Catalogue;
 use super::table::table;
 use super::{Ended, value};
 use crate::args::ProvidersOptions;
-use cli::{print, print_json};
 
 pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Ended> {
     let catalogue = Catalogue::load(data)?;

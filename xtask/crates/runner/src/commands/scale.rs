@@ -2,10 +2,6 @@
 
 use std::path::Path;
 
-use crate::exposure::Exposure;
-use crate::github::{DEFAULT_GROUP, Github};
-use crate::scale::{self, Start, Startable};
-use crate::{Error, Scope};
 use jiff::Timestamp;
 use serde_json::json;
 use sys::progress;
@@ -16,6 +12,10 @@ use super::table::table;
 use super::up::{self, Order};
 use super::{Ended, Shown, admitted_group, shown, value, with_github};
 use crate::args::ScaleOptions;
+use crate::exposure::Exposure;
+use crate::github::{DEFAULT_GROUP, Github};
+use crate::scale::{self, Start, Startable};
+use crate::{Error, Scope};
 
 pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> Result<u8, Ended> {
     let catalogue = Catalogue::load(data)?;

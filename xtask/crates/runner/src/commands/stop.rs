@@ -1,12 +1,12 @@
 //! The errors of the `runner` commands for machines.
 
-use crate::Error;
 use cli::Failure;
 use cloud::{Fault, Kind};
 use sys::deadline::WaitError;
 use sys::interrupt::Interrupted;
 
 use super::Ended;
+use crate::Error;
 
 #[derive(Debug)]
 pub(crate) enum Stop {

@@ -2,12 +2,12 @@
 
 use std::io::IsTerminal;
 
-use crate::{Error, policy};
 use serde_json::json;
 use sys::progress;
 
 use super::{Ended, Shown, shown, with_github};
 use crate::args::{TokenKind, TokenOptions};
+use crate::{Error, policy};
 
 pub(super) fn run(options: &TokenOptions) -> Result<u8, Ended> {
     let dry_run = options.access.output.dry_run;

@@ -9,8 +9,6 @@ mod made;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::github::{Github, JitRequest};
-use crate::{Error, policy};
 use cli::{Failure, Paths, Places, paths, print_json};
 use cloud::compute::{Compute, NewServer};
 use cloud::userdata::{Agent, Worker, render};
@@ -23,6 +21,9 @@ use targets::Catalogue;
 use super::stop::Stop;
 use super::{admitted_group, clouds, local, machine, machines, names, open};
 use crate::args::{MakeOptions, RunnerUpOptions};
+use crate::github::{Github, JitRequest};
+use crate::{Error, policy};
+
 use made::{Made, Undone};
 
 /// The runner and server to create.

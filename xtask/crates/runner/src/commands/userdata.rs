@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-use crate::jit::setting;
 use anyhow::anyhow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,6 +18,7 @@ use super::machines::show;
 use super::private::Private;
 use super::stop::Stop;
 use crate::args::UserdataOptions;
+use crate::jit::setting;
 
 /// Replaces the configuration in a dry run without one.
 const MASK: &str = "***";

@@ -1,14 +1,14 @@
 //! Whether the agent may run on this machine with a configuration that was made elsewhere. The rules are the same as
 //! for a runner that is registered here, and unknown facts lead to a refusal.
 
-use crate::exposure::Exposure;
-use crate::github::Github;
-use crate::jit::{Origin, origin, setting};
-use crate::{Credentials, Error, Scope, plain, policy};
 use model::Secret;
 
 use super::super::{config, stop::Stop};
 use crate::args::RunnerUpOptions;
+use crate::exposure::Exposure;
+use crate::github::Github;
+use crate::jit::{Origin, origin, setting};
+use crate::{Credentials, Error, Scope, plain, policy};
 
 /// GitHub's answer to anonymous callers for a repository that is not public.
 const NOT_PUBLIC: u16 = 404;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::gc::SERVER_RUNNER;
-use crate::github::{Github, Runner};
 use cloud::Session;
 use cloud::compute::{Compute, NewServer, Server};
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::progress::{Phase, say};
 
 use super::super::stop::Stop;
+use crate::gc::SERVER_RUNNER;
+use crate::github::{Github, Runner};
 
 /// Interval between requests to the cloud and to GitHub.
 const LOOK_EVERY: Duration = Duration::from_secs(3);

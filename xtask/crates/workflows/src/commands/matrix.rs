@@ -4,16 +4,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use cli::github::{self, Github};
 use cli::{Failure, OrExit, print};
 use model::Exit;
 use serde_json::Value;
 use sys::exec::{Shell, cmd, run as exec};
 use sys::progress;
 use targets::Catalogue;
-use workflows::{Ask, Matrix, Plan, Role};
 
 use crate::args::{MatrixOptions, given};
-use cli::github::{self, Github};
+use crate::{Ask, Matrix, Plan, Role};
 
 /// Outputs with the jobs of each role.
 const ROLES: [(&str, Role); 3] =
@@ -21,7 +21,7 @@ const ROLES: [(&str, Role); 3] =
 
 const GIT: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOptions) -> Result<Exit, Failure> {
+pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
     let only: Vec<String> = given(&options.only)
         .iter()
@@ -40,7 +40,7 @@ pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &M
         at_most: options.mode,
         changed: changed.as_deref(),
     };
-    let make = if options.machines { workflows::machines } else { workflows::matrix };
+    let make = if options.machines { crate::machines } else { crate::matrix };
     let matrix = make(&ask).map_err(Failure::usage)?;
     let count = matrix.include.len();
     matrix.notes.iter().for_each(|note| progress::say(note));

@@ -81,5 +81,5 @@ fn built(build: Cmd<'_>, what: &str) -> anyhow::Result<()> {
 }
 
 fn manifest() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(NAME).join("Cargo.toml")
+    cli::paths::root().join("xtask").join(NAME).join("Cargo.toml")
 }

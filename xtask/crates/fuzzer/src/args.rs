@@ -23,7 +23,7 @@ Examples:
 
 Exit codes: 0 no findings, 1 a finding, 2 no such target, 101 the program cannot be built, 102 the fuzzer failed,
 130 interrupted.")]
-pub(crate) struct FuzzOptions {
+pub struct FuzzOptions {
     // Not `targets`: clap knows the global option by that name.
     /// Targets, by name or by a prefix of their names [default: all]
     #[arg(value_name = "TARGET")]

@@ -1,6 +1,9 @@
-//! `cargo xtask workflows`: renders and checks the files that CI systems read. The rules are in the crate `workflows`.
+//! `cargo xtask workflows`: renders and checks the files that CI systems read. `matrix` and `keys` are the commands `matrix`
+//! and `cache keys`.
 
 mod data;
+pub mod keys;
+pub mod matrix;
 mod setup;
 mod tools;
 
@@ -8,21 +11,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ::workflows::artifacts::{downloaded, plan};
-use ::workflows::lint::{File, lint as rules};
-use ::workflows::verdict::{Need, verdict as judge};
-use ::workflows::{Lock, Parts, examples, render as rendered, unified};
 use anyhow::{Context, anyhow};
-use clap::Parser;
+use cli::github::{self, Github};
 use cli::{Failure, OrExit, print};
 use model::Exit;
 use sys::progress;
 use targets::Catalogue;
 
-use crate::args::{
-    AcceptOptions, Args, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions,
-};
-use cli::github::{self, Github};
+use crate::args::{AcceptOptions, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
+use crate::artifacts::{downloaded, plan};
+use crate::lint::{File, lint as rules};
+use crate::verdict::{Need, verdict as judge};
+use crate::{Lock, Parts, examples, render as rendered, unified};
 
 /// The sources; the subfolder `parts` has the steps that they share.
 const SOURCES: &str = "workflows";
@@ -32,17 +32,22 @@ const SOURCE_ENDING: &str = ".in";
 const RENDERED: &str = ".github/workflows";
 const FIX: &str = "cargo xtask workflows render";
 
-pub(crate) fn run(
+/// Why the words are no valid command line of `cargo xtask`.
+pub type Accepts = fn(&[&str]) -> Result<(), String>;
+
+/// Returns the exit code. `lint` calls `accepts`.
+pub fn run(
     data: &Path,
     root: &Path,
     github: Option<&Github>,
     options: &WorkflowsOptions,
+    accepts: Accepts,
 ) -> Result<u8, Failure> {
     let root = options.root.as_deref().unwrap_or(root);
     let exit = match &options.command {
         WorkflowsCommand::Setup(options) => return setup::run(root, options),
         WorkflowsCommand::Render(options) => render(data, root, options),
-        WorkflowsCommand::Lint(options) => lint(root, options),
+        WorkflowsCommand::Lint(options) => lint(root, options, accepts),
         WorkflowsCommand::FetchData(options) => data::fetch(options),
         WorkflowsCommand::PushData(options) => data::push(options),
         WorkflowsCommand::Verdict(options) => verdict(github, options),
@@ -122,13 +127,13 @@ fn lock(root: &Path) -> anyhow::Result<Lock> {
     Lock::parse(&read(&root.join("workflows/actions.lock"))?).map_err(|why| anyhow!("workflows/{why}"))
 }
 
-fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
+fn lint(root: &Path, options: &LintOptions, accepts: Accepts) -> Result<Exit, Failure> {
     let names = files(root, RENDERED).or_exit(Exit::Infrastructure)?;
     let texts: Vec<String> =
         names.iter().map(|name| read(&root.join(name))).collect::<anyhow::Result<_>>().or_exit(Exit::Infrastructure)?;
     let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
     let lock = lock(root).or_exit(Exit::TargetData)?;
-    let mut faults = rules(&files, &lock, &takes);
+    let mut faults = rules(&files, &lock, &accepts);
     if files.is_empty() {
         faults.push(format!("{RENDERED}: contains no workflow; run `{FIX}`"));
     }
@@ -142,14 +147,6 @@ fn lint(root: &Path, options: &LintOptions) -> Result<Exit, Failure> {
         return Err(Failure::target_data(format!("the workflows have {bad} faults; the sources are in {SOURCES}/")));
     }
     Ok(Exit::Ok)
-}
-
-/// Whether these arguments are a valid command line. A placeholder for a variable counts as a word.
-fn takes(words: &[&str]) -> Result<(), String> {
-    match Args::try_parse_from(["cargo xtask"].iter().chain(words)) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.to_string().lines().next().unwrap_or_default().to_owned()),
-    }
 }
 
 fn verdict(github: Option<&Github>, options: &VerdictOptions) -> Result<Exit, Failure> {

@@ -3,6 +3,7 @@
 //! Coverage needs no nightly compiler: rustc passes LLVM's options through. The engine, libFuzzer, is in the instrumented
 //! program; `engine` starts it and reads its output, `totals` adds up all runs.
 
+mod args;
 mod engine;
 mod program;
 mod totals;
@@ -17,7 +18,8 @@ use serde::Serialize;
 use sys::progress::Phase;
 use sys::{Scratch, cache_lock, interrupt, progress, side_by_side};
 
-use crate::args::FuzzOptions;
+pub use args::FuzzOptions;
+
 use engine::{Order, Outcome};
 use totals::Totals;
 
@@ -41,7 +43,7 @@ struct Folders {
     findings: PathBuf,
 }
 
-pub(crate) fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure> {
+pub fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure> {
     let folders = Folders {
         cache: paths.cache.join(FOLDER),
         committed: paths::root().join(CORPORA),

@@ -6,18 +6,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use cli::github::{self, Github};
 use cli::{Failure, OrExit, host_target, print, print_json, target};
 use model::Exit;
 use sys::exec::{Shell, cmd, run as exec};
 use targets::Catalogue;
-use workflows::{Inputs, Kept, Keys, kept};
 
 use crate::args::KeysOptions;
-use cli::github::{self, Github};
+use crate::{Inputs, Kept, Keys, kept};
 
 const ASK: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(data: &Path, root: &Path, github: Option<&Github>, options: &KeysOptions) -> Result<Exit, Failure> {
+pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &KeysOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
     if options.sizes {
         return sizes(&catalogue);

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand};
 use model::{Mode, Secret};
 use runner::Access;
-use workflows::Event;
+
+use crate::Event;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -14,7 +15,7 @@ Examples:
   cargo xtask matrix --event schedule --only ARCH
   cargo xtask matrix --since origin/main
   cargo xtask matrix --event pull_request --event-file event.json --github-output")]
-pub(crate) struct MatrixOptions {
+pub struct MatrixOptions {
     /// push, pull_request, merge_group, schedule or workflow_dispatch
     #[arg(long, value_name = "EVENT", default_value = "push", env = "GITHUB_EVENT_NAME", value_parser = event)]
     pub(crate) event: Event,
@@ -51,13 +52,13 @@ pub(crate) struct MatrixOptions {
 
 /// The workflow run of GitHub that a job belongs to.
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct WorkflowRun {
+pub struct WorkflowRun {
     /// The attempt of the workflow run
     #[arg(long, hide = true, value_name = "N", default_value = "1", env = "GITHUB_RUN_ATTEMPT")]
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// The id of the workflow run
     #[arg(long = "workflow-run", hide = true, value_name = "ID", env = "GITHUB_RUN_ID")]
-    pub(crate) run_id: Option<String>,
+    pub run_id: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -66,7 +67,7 @@ Examples:
   cargo xtask workflows render
   cargo xtask workflows render --check
   cargo xtask workflows lint --tools DIR --all-tools")]
-pub(crate) struct WorkflowsOptions {
+pub struct WorkflowsOptions {
     #[command(subcommand)]
     pub(crate) command: WorkflowsCommand,
     /// The checkout [default: the one that this program was built from]
@@ -175,7 +176,7 @@ pub(crate) struct AcceptOptions {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct KeysOptions {
+pub struct KeysOptions {
     /// The architecture [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub(crate) arch: Option<String>,

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ::runner::setup::Needs;
 use anyhow::anyhow;
 use cli::{Failure, OrExit};
 use model::Exit;
+use runner::setup::Needs;
 
 use super::{RENDERED, files, read};
 use crate::args::SetupOptions;
 
 /// Returns an exit code of `runner`.
 pub(super) fn run(root: &Path, options: &SetupOptions) -> Result<u8, Failure> {
-    ::runner::check_setup(&options.access, &needs(root)?)
+    runner::check_setup(&options.access, &needs(root)?)
 }
 
 /// Read from the rendered files, because GitHub reads those.
@@ -23,6 +23,6 @@ fn needs(root: &Path) -> Result<Needs, Failure> {
         let text = read(&root.join(&name)).or_exit(Exit::Infrastructure)?;
         texts.insert(name.rsplit('/').next().unwrap_or_default().to_owned(), text);
     }
-    let needs = ::workflows::needs(&texts).map_err(|why| anyhow!("{RENDERED}/{why}")).or_exit(Exit::TargetData)?;
+    let needs = crate::needs(&texts).map_err(|why| anyhow!("{RENDERED}/{why}")).or_exit(Exit::TargetData)?;
     Ok(Needs { checks: needs.checks, variables: needs.variables, pages: needs.pages })
 }
