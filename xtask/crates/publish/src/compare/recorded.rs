@@ -119,7 +119,7 @@ mod tests {
     /// Edit the header of the file and `HEADER` together.
     #[test]
     fn committed_file_has_the_printed_format() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets");
         let catalogue = targets::Catalogue::load(&folder).unwrap();
         assert!(!catalogue.golden.is_empty());
         for (minor, rows) in &catalogue.golden {
