@@ -13,7 +13,7 @@ mod upstream;
 
 use std::num::NonZeroUsize;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use cli::{JsonOptions, MachineOptions, Places, SourceOptions, size};
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
@@ -54,6 +54,38 @@ Examples:
 
 Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 100 conformance failures,
 101 build failed, 102 boot or other infrastructure failed, 130 interrupted, 1 a bug in the harness.";
+
+/// The commands by purpose, in the order of the help.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Run the checks", &["ci", "test", "doctor", "build", "images", "fetch", "cache"]),
+    (
+        "Look at checks and clusters",
+        &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
+    ),
+    ("Prove that the results are right", &["selftest", "rejudge", "compare", "fuzz", "bench"]),
+    ("Publish results, run in CI", &["report", "matrix", "workflows"]),
+    ("Manage machines", &["runner"]),
+];
+
+/// The command line; its help lists the commands by purpose.
+fn command() -> clap::Command {
+    let command = Args::command();
+    let line = |name: &&str| {
+        let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+        format!("  {name:<11}{}\n", about.map(ToString::to_string).unwrap_or_default())
+    };
+    let group =
+        |(title, names): &(&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());
+    let groups: String = GROUPS.iter().map(group).collect();
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// Parses the arguments of this process.
+pub(crate) fn parse() -> Result<Args, clap::Error> {
+    Args::from_arg_matches(&command().try_get_matches()?)
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -360,5 +392,23 @@ impl From<LevelArg> for Level {
             LevelArg::Should => Level::Should,
             LevelArg::Extra => Level::Extra,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_each_command_once_with_its_purpose() {
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let args = Args::command();
+        let mut visible: Vec<&str> =
+            args.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
+        listed.sort_unstable();
+        visible.sort_unstable();
+        assert_eq!(listed, visible);
+        let help = command().render_help().to_string();
+        assert!(help.contains("  explain    Explain a check: its requirement"), "{help}");
     }
 }

@@ -15,14 +15,13 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, catch_unwind};
 use std::process::ExitCode;
 
-use clap::Parser;
 use cli::{Failure, Paths, github, paths};
 use model::Exit;
 
 use args::{Args, Command};
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match args::parse() {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };

@@ -9,6 +9,7 @@ mod paused;
 mod recorded_request;
 mod servers;
 mod time;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,14 +26,12 @@ use tokio::sync::OnceCell;
 pub use on_demand::Started;
 pub use time::CASE_LIMIT;
 
-use crate::api::overload;
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
 use crate::error::{CheckError, Forbidden};
 use crate::object::{NAMESPACES, Object};
 use crate::record::Recorder;
 use crate::requirement::Requirement;
 use crate::store::{KeyValue, Store};
-use crate::watch::{self, Watch, WatchOptions};
 
 /// A control plane under test with its recorders; all checks on the profile share it.
 pub struct ProfileEnv {
@@ -335,53 +334,6 @@ impl Ctx {
             changes: false,
         })
         .await
-    }
-
-    /// A watch of the resource in the case's namespace; a refusal fails the check.
-    pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, CheckError> {
-        self.watch_over(self.transport(), resource, options).await
-    }
-
-    /// Like [`Ctx::watch`], over the given transport.
-    pub async fn watch_over(
-        &self,
-        transport: Transport,
-        resource: &Resource,
-        options: &WatchOptions,
-    ) -> Result<Watch, CheckError> {
-        let refused = |refusal| CheckError::failed(format!("watch with `{}` was refused: {refusal}", options.query()));
-        self.try_watch(transport, resource, options).await?.map_err(refused)
-    }
-
-    pub async fn try_watch(
-        &self,
-        transport: Transport,
-        resource: &Resource,
-        options: &WatchOptions,
-    ) -> Result<Result<Watch, Response>, CheckError> {
-        let namespace = self.namespace_of(resource).await?;
-        let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
-        let path = resource.path(Some(&namespace));
-        let etcd_prefix = self.profile().prefix.clone();
-        let target = watch::Target { resource: resource.clone(), etcd_prefix };
-        let (api, recorder) = (self.api_over(transport)?, self.recorder(resource));
-        let mut retry_budget = self.retry_budget();
-        loop {
-            let open = watch::open(api, recorder, &self.client, &path, &prefix, target.clone(), options);
-            let Ok(answer) = tokio::time::timeout(self.answer_limit(), open).await else {
-                let what = format!("the response head of a watch with `{}`", options.query());
-                return Err(CheckError::TimedOut { what });
-            };
-            let refusal = match answer? {
-                Ok(watch) => return Ok(Ok(watch)),
-                Err(refusal) => refusal,
-            };
-            if !retry_budget.waits_for_retry(&refusal).await {
-                self.skip_if_forbidden(&refusal)?;
-                return Ok(Err(overload::refuse(format!("a watch with `{}`", options.query()), refusal)?));
-            }
-            self.count("repeated requests", 1);
-        }
     }
 
     /// A raw request that is not recorded, for requests that do not fit into a history.
