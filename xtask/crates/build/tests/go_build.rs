@@ -94,7 +94,8 @@ impl Fixture {
 }
 
 fn target(arch: &str) -> Target {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets").join(format!("{arch}.yaml"));
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets/architectures").join(format!("{arch}.yaml"));
     serde_yaml::from_str(&fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
         .unwrap()
 }

@@ -121,10 +121,8 @@ mod tests {
     fn committed_file_has_the_printed_format() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets");
         let catalogue = targets::Catalogue::load(&folder).unwrap();
-        assert!(!catalogue.golden.is_empty());
-        for (minor, rows) in &catalogue.golden {
-            let text = std::fs::read_to_string(folder.join(format!("golden/{minor}.yaml"))).unwrap();
-            assert_eq!(golden_file(rows), text);
-        }
+        // The files of newer releases have only differences from it.
+        let text = std::fs::read_to_string(folder.join("golden/1.34.yaml")).unwrap();
+        assert_eq!(golden_file(catalogue.golden("1.34")), text);
     }
 }
