@@ -46,7 +46,7 @@ fn describe(check: &Check) -> String {
     format!(
         "{id} ({level})\n\n{requirement}\n\nSource:   {source}\nObserved: {observed}\nBy hand:  {by_hand}\n\
          Profiles: {profiles}\nNeeds:    {needs}\nRun it:   cargo xtask ci --check {id}\n\
-         Sources:  {file}:{line}\n",
+         Code:     {file}:{line}\nMutants:  {mutants}\n",
         id = check.id,
         level = level(check.level),
         requirement = check.requirement,
@@ -57,6 +57,7 @@ fn describe(check: &Check) -> String {
         needs = needs(check),
         file = check.place.file,
         line = check.place.line,
+        mutants = mutants(check),
     )
 }
 
@@ -75,6 +76,15 @@ fn row(check: &Check, case: &str) -> Value {
         "file": check.place.file,
         "line": check.place.line,
     })
+}
+
+/// The mutants that the check must catch, or why it has none.
+fn mutants(check: &Check) -> String {
+    let ids: Vec<&str> = mutate::all().filter(|mutant| mutant.caught_by == check.id).map(|mutant| mutant.id).collect();
+    match mutate::WITHOUT.iter().find(|(id, _)| *id == check.id) {
+        Some((_, reason)) => format!("none: {reason}"),
+        None => ids.join(", "),
+    }
 }
 
 fn needs(check: &Check) -> String {

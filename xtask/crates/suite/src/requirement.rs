@@ -73,7 +73,7 @@ impl Requirement {
             Requirement::NativeStore => {
                 "an etcd of this machine's own architecture, next to components of another one".into()
             }
-            Requirement::Processes => "components that run through an emulator on this machine".into(),
+            Requirement::Processes => "components that are processes of this machine".into(),
             Requirement::Etcd => "etcd as the store".into(),
             Requirement::Apiservers(count) => format!("{count} apiservers on one store"),
             Requirement::Members(count) => format!("a store of {count} members"),

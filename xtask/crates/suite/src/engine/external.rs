@@ -1,4 +1,4 @@
-//! How the engine treats an external cluster: it leaves cases out and records less of the store.
+//! Cases whose requirements a cluster does not meet are skipped; of the store of an external cluster less is recorded.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
