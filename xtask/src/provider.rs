@@ -85,7 +85,7 @@ pub(crate) fn divide(
 }
 
 /// The components of spare etcds and their tools; they are also built for this machine if the target differs from it.
-pub(crate) fn beside(profiles: &[Profile]) -> Vec<String> {
+pub(crate) fn spare_components(profiles: &[Profile]) -> Vec<String> {
     let with_a_spare = || profiles.iter().filter(|profile| profile.spare);
     let etcd = with_a_spare().map(|_| StoreKind::Etcd.component().to_owned());
     let names: BTreeSet<String> = with_a_spare().flat_map(|profile| profile.tools.clone()).chain(etcd).collect();

@@ -117,17 +117,17 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
     let request_of =
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
-    let beside = provider::beside(&plan.profiles);
+    let spares = provider::spare_components(&plan.profiles);
     let wanted = plan.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
     // The user's prebuilt binaries are only for the architecture under test.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
-    let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !beside.is_empty());
+    let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !spares.is_empty());
     let client = [catalogue.upstream.component.clone()];
     let again = |focus: &str| upstream::again(context, target, focus);
     let job = Job {
         target,
         request: request_of(target, &components),
-        native: elsewhere.map(|host| request_of(host, &beside)),
+        native: elsewhere.map(|host| request_of(host, &spares)),
         upstream: upstream::program(context, &client)?.map(|program| Upstream {
             program,
             suite: &catalogue.upstream,

@@ -184,8 +184,8 @@ async fn timeouts(ctx: &Ctx, transport: Transport) -> Verdict {
 }
 
 /// The stream must deliver an event and then end by itself after `seconds`.
-async fn ends_after(ctx: &Ctx, transport: Transport, beside: &str, seconds: u32) -> Verdict {
-    let query = &format!("timeoutSeconds={seconds}{beside}");
+async fn ends_after(ctx: &Ctx, transport: Transport, parameters: &str, seconds: u32) -> Verdict {
+    let query = &format!("timeoutSeconds={seconds}{parameters}");
     let what = format!("a watch with `{query}` over {}", transport.name());
     let asked = Duration::from_secs(seconds.into());
     let begin = Instant::now();

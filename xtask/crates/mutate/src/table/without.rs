@@ -17,7 +17,10 @@ pub static WITHOUT: &[(&str, &str)] = &[
     ("cluster.scheduler-restart", NODE),
     ("fault.apiserver-kill-during-write", FAULT),
     ("fault.compaction-kill", FAULT),
-    ("fault.disk-full", FAULT),
+    (
+        "fault.disk-full",
+        "No mutant yet, and no unit test: the check compares the answers of a store whose space is used up.",
+    ),
     ("fault.etcd-member-replace", FAULT),
     ("fault.etcd-network-blackhole", FAULT),
     (
@@ -43,21 +46,21 @@ pub static WITHOUT: &[(&str, &str)] = &[
     ),
     (
         "storage.event-update-ttl",
-        "The check asks the store for leases without a proxy, and no flag keeps a lease on update.",
+        "No mutant yet: no flag keeps a lease on update, and the check asks the store for leases without a proxy.",
     ),
     (
         "storage.lease-renew-on-leader-change",
-        "The check asks the store for leases without a proxy, and no flag disables the extension.",
+        "No mutant yet: no flag disables the extension, and the check asks the store for leases without a proxy.",
     ),
     ("storage.other-keys", "The check reads all keys of the store without a proxy. A unit test refuses unknown keys."),
     ("suite.truth", "The check is about the recorder. Unit tests of the judge refuse fabricated histories."),
     (
         "watch.graceful-shutdown",
-        "The check compares two apiservers with and without the flag; a proxy would end together with them.",
+        "No mutant yet: the check restarts the apiserver with its own flags, which undoes a mutant by flags.",
     ),
 ];
 
 const NODE: &str =
     "Needs a node, and mutants run on control planes. Unit tests refuse fabricated histories of a cluster.";
-const FAULT: &str = "The check stops or kills the store behind the proxy, which then answers for it. The judge of fault \
-                     histories refuses fabricated lost, repeated and reverted writes.";
+const FAULT: &str = "No mutant yet. The check's writes and watches are judged as a fault history; unit tests of that judge \
+                     refuse every corruption.";
