@@ -27,7 +27,7 @@ fn forms(bytes: &[u8]) {
             assert!(sent.kind().is_some() || !sent.is_change(), "a change without a kind");
             assert!(!sent.ends_initial() || !sent.is_change());
             assert_eq!(form.read(sent.payload.clone()).as_ref(), Ok(&sent));
-            let _ = suite::api::overload::refuse_event("a watch", &sent.payload);
+            let _ = suite::api::overload::refuse_event("a watch", "watch=true", &sent.payload);
         }
     }
 }

@@ -26,7 +26,7 @@ use tokio::sync::OnceCell;
 pub use on_demand::Started;
 pub use time::CASE_LIMIT;
 
-use crate::api::{Api, MERGE_PATCH, Request, Response, Transport};
+use crate::api::{Api, MERGE_PATCH, Request, Response, Transport, overload};
 use crate::error::{CheckError, Forbidden};
 use crate::object::{NAMESPACES, Object};
 use crate::record::Recorder;
@@ -62,6 +62,7 @@ pub struct Ctx {
     http2: OnceLock<Api>,
     namespace: OnceCell<String>,
     seed: u64,
+    attempt: u32,
     /// Unique in the run and stable for a seed: the name of every object that this case creates contains it.
     name_prefix: String,
     random: Mutex<fastrand::Rng>,
@@ -91,8 +92,9 @@ struct RecordedRequest<'a> {
 }
 
 impl Ctx {
-    /// `seed` is the run's; the case's random choices follow from it, `client` and the profile's name.
-    pub fn new(env: Arc<ProfileEnv>, client: &str, seed: u64) -> Ctx {
+    /// `seed` is the run's; the case's random choices follow from it, `client` and the profile's name. Each attempt at a
+    /// case has names of its own.
+    pub fn new(env: Arc<ProfileEnv>, client: &str, seed: u64, attempt: u32) -> Ctx {
         let mut hash = seed ^ 0x9e37_79b9_7f4a_7c15;
         for byte in client.bytes().chain(env.profile.name.bytes()) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -109,7 +111,11 @@ impl Ctx {
             http2: OnceLock::new(),
             namespace: OnceCell::new(),
             seed,
-            name_prefix: format!("ap-{short}-{nonce}"),
+            attempt,
+            name_prefix: match attempt {
+                0 => format!("ap-{short}-{nonce}"),
+                _ => format!("ap-{short}-{nonce}{attempt}"),
+            },
             random: Mutex::new(random),
             counters: Mutex::new(BTreeMap::new()),
             created: Mutex::new(BTreeSet::new()),
@@ -121,7 +127,7 @@ impl Ctx {
     /// namespace.
     pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
         let namespace = self.namespace().await?.to_owned();
-        let worker = Ctx::new(Arc::clone(&self.env), &format!("{}/{name}", self.client), self.seed);
+        let worker = Ctx::new(Arc::clone(&self.env), &format!("{}/{name}", self.client), self.seed, self.attempt);
         Ok(Ctx { namespace: OnceCell::new_with(Some(namespace)), started: self.started, ..worker })
     }
 
@@ -338,7 +344,10 @@ impl Ctx {
 
     /// A raw request that is not recorded, for requests that do not fit into a history.
     pub async fn send(&self, request: &Request) -> anyhow::Result<Response> {
-        let answer = self.api()?.send(request).await?;
+        let answer = self.api()?.exchange(request).await?;
+        // The request may concern any store.
+        let newest = self.env.stores.values().map(|(_, recorder)| recorder.last_revision()).min();
+        let answer = overload::refuse_late(request, newest.unwrap_or(0), answer)?;
         self.skip_if_forbidden(&answer)?;
         Ok(answer)
     }

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use crate::check;
 use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
-use crate::error::CheckError;
+use crate::error::{CheckError, Verdict};
 use crate::judge::{Judgement, RunJudge};
 use crate::record::{Clock, Recorder};
 use crate::schedule::{Slots, profile_order};
@@ -61,6 +61,9 @@ pub struct Options {
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
 /// How long the server may take to finish the deletions that the clean-up of the cases began.
 const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
+const MOST_ATTEMPTS: u32 = 5;
+/// The time in which a server's load may pass, on the reference machine.
+const PAUSE_BETWEEN_ATTEMPTS: Duration = Duration::from_secs(2);
 /// How often the engine checks the components' health and Ctrl-C.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -225,7 +228,7 @@ impl Engine<'_> {
     }
 
     fn traffic(&self, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
-        let ctx = Ctx::new(Arc::clone(&active.env), TRAFFIC, self.options.seed);
+        let ctx = Ctx::new(Arc::clone(&active.env), TRAFFIC, self.options.seed, 0);
         let factor = self.cluster.info.factor;
         async move {
             let result =
@@ -285,11 +288,24 @@ impl Engine<'_> {
             let Ok(_slot) = slots.acquire().await else { return TaskResult::Case };
             sink(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
-            let ctx = Ctx::new(env, case.check.id, options.seed);
-            let outcome = run_scenario(&case, &ctx).await;
-            let outcome = clean_up(&ctx, outcome).await;
-            sink(finished(&case, outcome, begin.elapsed(), ctx.counters(), &options));
-            TaskResult::Case
+            let mut attempts = Attempts::default();
+            loop {
+                let ctx = Ctx::new(Arc::clone(&env), case.check.id, options.seed, attempts.count);
+                let result = run_scenario(&case, &ctx).await;
+                let unserved = result.as_ref().err().and_then(CheckError::unserved);
+                let outcome = clean_up(&ctx, result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed)).await;
+                let limit = contention::limit(CASE_LIMIT, ctx.factor());
+                if let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) {
+                    sink(Event::Note { at: now(), text: format!("{} begins again: {unserved}", case.name()) });
+                    wait::pause(ctx.scaled_pause(PAUSE_BETWEEN_ATTEMPTS)).await;
+                    continue;
+                }
+                if attempts.count > 0 {
+                    ctx.count("attempts after an overload", attempts.count.into());
+                }
+                sink(finished(&case, outcome, begin.elapsed(), ctx.counters(), &options));
+                return TaskResult::Case;
+            }
         }
     }
 
@@ -374,14 +390,33 @@ fn verdict(judgement: &Judgement, traffic_trouble: Option<&String>) -> Outcome {
     }
 }
 
-async fn run_scenario(case: &Case, ctx: &Ctx) -> Outcome {
+async fn run_scenario(case: &Case, ctx: &Ctx) -> Verdict {
     let check::Run::Scenario(function) = case.check.run else {
-        return Outcome::errored("suite", "the engine ran a judge as a scenario: a bug in the harness");
+        return Err(CheckError::Errored(anyhow!("the engine ran a judge as a scenario: a bug in the harness")));
     };
     let limit = || contention::limit(CASE_LIMIT, ctx.factor());
-    match with_time_limit(limit, "the end of the check", function(ctx)).await {
-        Ok(()) => Outcome::Passed,
-        Err(error) => error.into_outcome(),
+    with_time_limit(limit, "the end of the check", function(ctx)).await
+}
+
+/// The attempts at a case whose requests the server did not serve because of its load. Such an answer asks the client to
+/// try again later, as clients of Kubernetes do. Only such answers permit another attempt, because any other result may
+/// be a defect that occurs now and then.
+#[derive(Default)]
+struct Attempts {
+    /// The attempts that have ended without a verdict.
+    count: u32,
+    ended: Duration,
+    longest: Duration,
+}
+
+impl Attempts {
+    /// Ends an attempt, `elapsed` after the begin of the case. Returns whether another one fits into the case's time.
+    fn again(&mut self, elapsed: Duration, limit: Duration) -> bool {
+        self.longest = self.longest.max(elapsed.saturating_sub(self.ended));
+        self.ended = elapsed;
+        let fits = elapsed + self.longest <= limit && self.count + 1 < MOST_ATTEMPTS;
+        self.count += u32::from(fits);
+        fits
     }
 }
 
@@ -430,4 +465,22 @@ fn finished(
 
 pub(crate) fn now() -> String {
     sys::progress::timestamp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_begins_again_while_an_attempt_fits_into_its_time() {
+        let seconds = Duration::from_secs;
+        let mut attempts = Attempts::default();
+        // The second attempt took 60 s, so a third one would end after the limit of 120 s.
+        assert!(attempts.again(seconds(20), seconds(120)));
+        assert!(!attempts.again(seconds(80), seconds(120)));
+        assert_eq!(attempts.count, 1);
+        let mut fast = Attempts::default();
+        let begun = (1..10).filter(|n| fast.again(seconds(*n), seconds(120))).count();
+        assert_eq!(begun, 4);
+    }
 }

@@ -2,6 +2,8 @@
 
 use model::Outcome;
 
+use crate::api::overload;
+
 /// The error of a store without an endpoint, and the need of a check that is skipped because of it.
 pub(crate) const ABSENT: &str = "the raw store (--store-endpoint)";
 
@@ -55,6 +57,14 @@ impl std::fmt::Display for Forbidden {
 impl CheckError {
     pub fn failed(message: impl Into<String>) -> CheckError {
         CheckError::Failed { message: message.into(), evidence: Vec::new() }
+    }
+
+    /// The time-out or overload that a server reported itself, if the check ended because of it.
+    pub(crate) fn unserved(&self) -> Option<String> {
+        match self {
+            CheckError::Errored(error) => overload::answer_in(error).map(|_| format!("{error:#}")),
+            _ => None,
+        }
     }
 
     pub fn into_outcome(self) -> Outcome {

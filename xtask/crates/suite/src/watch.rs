@@ -199,7 +199,10 @@ impl Watch {
         if let Next::Event(event) = &next
             && let FrameKind::Error { code, .. } = event.frame.kind
         {
-            overload::refuse_raw(self.describe(), code, event.object.to_string().as_bytes())?;
+            let status = event.object.to_string();
+            let query = self.record.as_ref().map_or("", |record| &record.query);
+            let newest = self.recorder.last_revision();
+            overload::refuse_late_error(self.describe(), query, newest, code, status.as_bytes())?;
         }
         Ok(next)
     }

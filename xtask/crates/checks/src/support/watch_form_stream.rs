@@ -203,7 +203,9 @@ impl<'c> FormStream<'c> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
             let code = if sent.code() == 0 { 500 } else { sent.code() };
-            overload::refuse_raw(format!("a watch in the form {:?}", self.form), code, &sent.payload)?;
+            let newest = self.ctx.recorder(self.resource).last_revision();
+            let what = format!("a watch in the form {:?}", self.form);
+            overload::refuse_late_error(what, &self.record.query, newest, code, &sent.payload)?;
         }
         if let Some(kind) = sent.kind() {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
@@ -240,8 +242,7 @@ impl<'c> FormStream<'c> {
         CheckError::Failed { message, evidence: vec![format!("the stream: {}", delivered.join(", "))] }
     }
 
-    /// A failure, unless the server's last event was an error of its own: a cache that is late sends the promised ERROR
-    /// "Too large resource version" to a watch for which the server itself has chosen the resource version.
+    /// A failure, unless the server's last event was an error of its own.
     fn ended_before(&self, end: &End, what: &str) -> CheckError {
         let last = self.events.last().map_or_else(String::new, |sent| shown(&sent.payload));
         let stop = self.fail(&format!("the stream ended ({end:?}) before {what}; its last event was `{last}`"));

@@ -25,6 +25,7 @@ pub(crate) struct Raw {
     pub(crate) pieces: usize,
     body: BodyStream<Body>,
     what: String,
+    query: String,
 }
 
 /// How a body ended: None for a proper end, otherwise the error.
@@ -61,7 +62,8 @@ impl Raw {
             overload::refuse_raw(&what, status, &refusal)?;
             return Err(CheckError::failed(format!("{what} was answered {status}")));
         }
-        Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body: BodyStream::new(body), what })
+        let (body, query) = (BodyStream::new(body), request.query);
+        Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body, what, query })
     }
 
     /// Reads until there is a complete line that begins with an event of this type.
@@ -121,7 +123,7 @@ impl Raw {
     /// Only the last event can be an ERROR by which the server reports its own time-out.
     fn refuse_overload(&self) -> anyhow::Result<()> {
         match self.lines().last().filter(|line| line.starts_with(event_begin("ERROR").as_bytes())) {
-            Some(event) => overload::refuse_event(&self.what, event),
+            Some(event) => overload::refuse_event(&self.what, &self.query, event),
             None => Ok(()),
         }
     }

@@ -15,7 +15,7 @@ impl Ctx {
     pub async fn second_namespace(&self, suffix: &str) -> anyhow::Result<Ctx> {
         let name = format!("{}{suffix}", self.namespace().await?);
         self.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
-        let other = Ctx::new(Arc::clone(&self.env), &format!("{}/{name}", self.client), self.seed);
+        let other = Ctx::new(Arc::clone(&self.env), &format!("{}/{name}", self.client), self.seed, self.attempt);
         Ok(Ctx { namespace: OnceCell::new_with(Some(name)), ..other })
     }
 

@@ -49,7 +49,7 @@ impl Ctx {
                 Ok(response) if retry_budget.waits_for_retry(response).await => self.count("repeated requests", 1),
                 Ok(response) => {
                     self.skip_if_forbidden(response)?;
-                    return overload::refuse(&request, result?);
+                    return overload::refuse_late(&request, recorder.last_revision(), result?);
                 }
                 Err(_) => return result,
             }

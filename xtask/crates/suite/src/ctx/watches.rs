@@ -3,7 +3,7 @@
 use model::Resource;
 
 use super::Ctx;
-use crate::api::{Response, Transport, overload};
+use crate::api::{Request, Response, Transport, overload};
 use crate::error::CheckError;
 use crate::watch::{self, Watch, WatchOptions};
 
@@ -49,7 +49,8 @@ impl Ctx {
             };
             if !retry_budget.waits_for_retry(&refusal).await {
                 self.skip_if_forbidden(&refusal)?;
-                return Ok(Err(overload::refuse(format!("a watch with `{}`", options.query()), refusal)?));
+                let request = Request::get(path).query(options.query());
+                return Ok(Err(overload::refuse_late(&request, recorder.last_revision(), refusal)?));
             }
             self.count("repeated requests", 1);
         }
