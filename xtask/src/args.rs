@@ -2,21 +2,22 @@
 
 mod build;
 mod cluster;
-mod doctor;
 mod fetch;
 mod inspect;
 mod internal;
-mod provider;
 mod selftest;
 mod test;
 mod upstream;
 
 use std::num::NonZeroUsize;
 
+use bench::BenchOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use cli::{JsonOptions, MachineOptions, Places, SourceOptions, size};
+use cli::{JsonOptions, Places, SourceOptions, size};
+use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
+use provider::ProviderOptions;
 use publish::{CompareOptions, FlavourArg, ReportOptions};
 use runner::RunnerOptions;
 use suite::{Selection, Shard};
@@ -24,12 +25,10 @@ use workflows::{KeysOptions, MatrixOptions, WorkflowRun, WorkflowsOptions};
 
 pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
-pub(crate) use doctor::DoctorOptions;
 pub(crate) use fetch::FetchOptions;
 use images::ImagesOptions;
 pub(crate) use inspect::InspectOptions;
 pub(crate) use internal::{HostForwardOptions, SuperviseOptions};
-pub(crate) use provider::{ClusterArg, ProviderArg, ProviderOptions};
 pub(crate) use selftest::SelftestOptions;
 pub(crate) use test::TestOptions;
 pub(crate) use upstream::UpstreamOptions;
@@ -319,39 +318,6 @@ pub(crate) struct RejudgeOptions {
     /// Read the files without judging them: the baseline of a benchmark
     #[arg(long, hide = true)]
     pub(crate) only_read: bool,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-#[command(after_help = "\
-Examples:
-  cargo xtask bench
-  cargo xtask bench --only ready --runs 5
-  cargo xtask bench --only cold-build --json
-  cargo xtask bench --boot --arch all
-  cargo xtask bench --boot --arch ARCH --runs 1
-  cargo xtask bench --cluster --arch ARCH")]
-pub(crate) struct BenchOptions {
-    /// Only these benchmarks; may be repeated
-    #[arg(long, value_name = "NAME", conflicts_with = "machines")]
-    pub(crate) only: Vec<String>,
-    /// Measure system VMs instead: cold and warm starts, snapshots, memory, downloads
-    #[arg(long, group = "machines")]
-    pub(crate) boot: bool,
-    /// Measure whole clusters instead: nodes in VMs until a Pod runs, cold and warm, and Kind if a container engine
-    /// exists
-    #[arg(long, group = "machines")]
-    pub(crate) cluster: bool,
-    /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
-    #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "machines")]
-    pub(crate) arch: Vec<String>,
-    #[command(flatten)]
-    pub(crate) machine: MachineOptions,
-    /// Number of runs of each benchmark; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    pub(crate) runs: usize,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 impl SelectionOptions {

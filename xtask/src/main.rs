@@ -3,13 +3,10 @@
 //! Commands are in `commands/`, one file each, or in the crate of their area; the stages in order are in `pipeline.rs`.
 
 mod args;
-mod budget;
 mod build_lock;
 mod commands;
 mod expectations;
-mod node;
 mod pipeline;
-mod provider;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, catch_unwind};
@@ -58,12 +55,12 @@ fn start(args: Args) -> Result<u8, Failure> {
     let step = github::Github::of(&args.places.github);
     let exit = match args.command {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
-        Command::Runner(options) => return runner::run(&args.places, &options, commands::doctor::diagnose_offline),
+        Command::Runner(options) => return runner::run(&args.places, &options, doctor::diagnose_offline),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Images(options) => images::run(&paths()?, &options, boot::kind::load),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
-        Command::Doctor(options) => commands::doctor::run(&paths()?, &options),
+        Command::Doctor(options) => doctor::run(&paths()?, &options),
         Command::Cache(options) => commands::cache::run(&paths()?, &options),
         Command::Up(options) => commands::up::run(&paths()?, &options),
         Command::Down(options) => commands::up::down(&paths()?, &options),
@@ -71,7 +68,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Logs(options) => commands::up::logs(&paths()?, &options),
         Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),
-        Command::Bench(options) => commands::bench::run(&paths()?, &options),
+        Command::Bench(options) => bench::run(&paths()?, &options),
         Command::Fuzz(options) => fuzzer::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
         Command::Matrix(options) => {

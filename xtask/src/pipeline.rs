@@ -7,22 +7,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use boot::{Booted, Topology};
+use boot::Booted;
 use cli::{built, or_interrupted};
 use model::{
     Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
     Target,
 };
+use provider::{Prepared, Setup};
 use report::EventLog;
 use report::verdict::worse;
 use suite::{Sink, upstream};
 use sys::progress::timestamp as now;
 use sys::{RunDir, interrupt};
 
-use crate::args::ProviderArg;
 use crate::build_lock::BuildLock;
 use crate::expectations::Expectations;
-use crate::provider::{Provider, Setup};
 
 /// The storage table and the golden values for the minor version of an apiserver.
 pub(crate) type Tables = (StorageTable, Vec<GoldenValue>);
@@ -79,9 +78,8 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     drop(turn);
     tell_built(log, &artifacts);
     let booted = phase(log, "boot", Exit::Infrastructure, || {
-        let node = provider.node(job.provider.paths, job.provider.catalogue, &artifacts, &job.profiles)?;
-        let topology = Topology { profiles: job.profiles.clone(), node };
-        provider.boot(job.target, &artifacts, &topology, &job.provider.paths.cache, run)
+        let topology = provider.topology(&artifacts, &job.profiles)?;
+        provider.boot(&artifacts, &topology, run)
     })?;
     tell_booted(log, &booted);
     let expected =
@@ -145,10 +143,10 @@ fn all_built(job: &Job<'_>) -> anyhow::Result<(Artifacts, Option<Artifact>)> {
 }
 
 /// Fetches what the provider needs in addition to the components; a separate phase if this may download something.
-fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Provider<'a>, Exit> {
-    match job.provider.chosen {
-        ProviderArg::Process => Ok(Provider::Process),
-        ProviderArg::Qemu | ProviderArg::Kind => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
+fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Box<dyn Prepared + 'a>, Exit> {
+    match job.provider.chosen.provider().fetches() {
+        true => phase(log, "fetch", Exit::Infrastructure, || job.provider.prepare()),
+        false => job.provider.prepare().map_err(|error| or_interrupted(&error, Exit::Infrastructure)),
     }
 }
 

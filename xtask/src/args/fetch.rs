@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use cli::MachineOptions;
-
-use super::ClusterArg;
+use provider::ClusterArg;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

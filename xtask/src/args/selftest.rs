@@ -2,8 +2,7 @@
 
 use clap::Args as ClapArgs;
 use cli::SourceOptions;
-
-use super::ProviderOptions;
+use provider::ProviderOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\

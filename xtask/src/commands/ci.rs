@@ -16,6 +16,8 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use cli::{Failure, OrExit, Paths, chosen, github, host_target, print, request};
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
+use provider::budget::Way;
+use provider::{ProviderArg, Setup};
 use publish::{junit_options, tell_result};
 use report::{Child, Console, EventLog, Verbosity};
 use suite::{Case, Options, Requirement, Selection};
@@ -23,13 +25,10 @@ use sys::progress::Lane;
 use sys::{RunDir, progress};
 use targets::Catalogue;
 
-use crate::args::{CiOptions, ClusterArg, ProviderArg};
-use crate::budget::Way;
+use crate::args::CiOptions;
 use crate::build_lock::BuildLock;
 use crate::expectations;
-use crate::node;
 use crate::pipeline::{self, Job, Upstream};
-use crate::provider::{self, Setup};
 
 pub(super) use repeat::quoted;
 use repeat::{command, repeat};
@@ -117,7 +116,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
     let request_of =
         |target, only| build::Request { only: Some(only), ..request(paths, catalogue, target, Some(&options.sources)) };
     let host = host_target(catalogue).ok();
-    let spares = provider::spare_components(&plan.profiles);
+    let spares = provider::of_spares(&plan.profiles);
     let wanted = plan.cases.iter().any(|case| case.check.requires.list().contains(&Requirement::NativeStore));
     // The user's prebuilt binaries are only for the architecture under test.
     let given = matches!(options.sources.by_set().get("etcd"), Some(Source::Prebuilt(_)));
@@ -186,7 +185,8 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
 /// The components to build.
 fn components(context: &RunContext<'_>, chosen: ProviderArg) -> Result<Vec<String>, Failure> {
     let RunContext { catalogue, options, plan, .. } = context;
-    node::with(&options.provider, chosen, catalogue, &plan.profiles)
+    let components = chosen.provider().components(&options.provider, catalogue, &plan.profiles);
+    components.or_exit(Exit::TargetData)
 }
 
 /// The provider for this architecture, from the options or by default.
@@ -242,29 +242,8 @@ fn own_cases(
     if cases.is_empty() {
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
-    shard::cases(paths, catalogue, options, node_cases(options, cases)?)
-}
-
-/// Without a node, drops the cases that need one.
-fn node_cases(options: &CiOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
     provider::known(&options.provider, &options.sources)?;
-    let needs_node = |case: &Case| case.check.requires.list().contains(&Requirement::Node);
-    if options.provider.provider == Some(ProviderArg::Kind) {
-        return Ok(cases);
-    }
-    if options.provider.cluster == ClusterArg::Node {
-        return match cases.iter().any(needs_node) {
-            true => Ok(cases),
-            false => Err(Failure::usage(anyhow!(
-                "--cluster node, but no selected check needs a node: add `--suite cluster`"
-            ))),
-        };
-    }
-    let (of_node, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(needs_node);
-    match others.is_empty() {
-        true => Err(Failure::usage(anyhow!("these {} checks need a node: add --cluster node", of_node.len()))),
-        false => Ok(others),
-    }
+    shard::cases(paths, catalogue, options, provider::without_node(&options.provider, cases)?)
 }
 
 /// The profiles that the cases need, in the order of the target data.

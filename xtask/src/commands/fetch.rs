@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ::fetch::Options;
 use cli::{Failure, OrExit, Paths, chosen, fetch_options, print, print_json, target};
 use model::{Exit, MachineFiles, SystemEmulator};
+use provider::ClusterArg;
 use sys::progress;
 use targets::Catalogue;
 
-use crate::args::{ClusterArg, FetchOptions};
+use crate::args::FetchOptions;
 
 /// Number of packages that a note names before it only counts them.
 const NAMED: usize = 4;

@@ -1,17 +1,14 @@
 //! The commands, one file each. They combine stages; the crate of a stage implements it.
 
-pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod checks;
 pub(crate) mod ci;
-pub(crate) mod doctor;
 pub(crate) mod fetch;
 pub(crate) mod host_forward;
 pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod kubectl;
-mod memory;
 pub(crate) mod rejudge;
 pub(crate) mod selftest;
 pub(crate) mod shell;
@@ -26,11 +23,9 @@ use ::targets::Catalogue;
 use boot::Topology;
 use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, known_releases, request};
 use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
+use provider::{Prepared, ProviderArg, ProviderOptions, Setup};
 
-use crate::args::{ProviderArg, ProviderOptions};
-use crate::node;
 use crate::pipeline::Tables;
-use crate::provider::{self, Provider, Setup};
 
 /// Refuses a release of Kubernetes for which the checks have no storage table.
 pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
@@ -60,7 +55,7 @@ pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>)
 /// Everything that a boot needs.
 pub(crate) struct Ready<'a> {
     pub(crate) chosen: ProviderArg,
-    pub(crate) provider: Provider<'a>,
+    pub(crate) provider: Box<dyn Prepared + 'a>,
     pub(crate) artifacts: Artifacts,
     pub(crate) topology: Topology,
 }
@@ -79,12 +74,12 @@ pub(crate) fn ready<'a>(
     provider::known(options, sources)?;
     let setup = Setup { chosen, options, paths, catalogue, host, target, offline: sources.offline };
     let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
-    let profiles = crate::provider::on_store(sources.store(), profiles);
-    let components = node::with(options, chosen, catalogue, &profiles)?;
+    let profiles = provider::on_store(sources.store(), profiles);
+    let components = setup.components(&profiles).or_exit(Exit::TargetData)?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
-    let node = provider.node(paths, catalogue, &artifacts, &profiles).or_exit(Exit::Infrastructure)?;
-    Ok(Ready { chosen, provider, artifacts, topology: Topology { profiles, node } })
+    let topology = provider.topology(&artifacts, &profiles).or_exit(Exit::Infrastructure)?;
+    Ok(Ready { chosen, provider, artifacts, topology })
 }
 
 #[cfg(test)]

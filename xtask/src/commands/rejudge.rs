@@ -5,18 +5,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bench::PEAK;
 use cli::{Failure, OrExit, Paths, print_json};
 use model::history::History;
 use model::{Event, Exit, Outcome};
 use serde::Serialize;
 use suite::Run;
-use sys::{progress, run_dir};
+use sys::{memory, progress, run_dir};
 
-use super::memory;
 use crate::args::RejudgeOptions;
-
-/// Precedes the number in the last line; the benchmark searches for it.
-pub(crate) const PEAK: &str = "peak memory ";
 
 #[derive(Serialize)]
 struct Verdict {

@@ -83,7 +83,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let Ready { chosen, provider, artifacts, topology } = ready;
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
-    let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let booted = provider.boot(&artifacts, &topology, &run).or_exit(Exit::Infrastructure)?;
     let (table, golden) = super::tables(&catalogue, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));

@@ -18,7 +18,6 @@ use targets::Catalogue;
 use super::kept::{KEEPER, Kept, claim, down_command, elsewhere, keeper, not_running, running, stop, with_name};
 use super::{Ready, ready};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
-use crate::provider;
 
 /// Enough for a cold build of all components for a foreign architecture on a slow machine, and its boot.
 const KEEPER_LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -142,7 +141,7 @@ fn keep(
     let Ready { provider, artifacts, topology, .. } = ready;
     let run = RunDir::create(&paths.reports, &paths.cache, &format!("{}-up-{}", target.name, options.name))
         .or_exit(Exit::Infrastructure)?;
-    let booted = provider.boot(target, &artifacts, &topology, &paths.cache, &run).or_exit(Exit::Infrastructure)?;
+    let booted = provider.boot(&artifacts, &topology, &run).or_exit(Exit::Infrastructure)?;
     let info = &booted.cluster.info;
     if let Some(max_active) = info.max_active.filter(|max_active| info.profiles.len() > *max_active) {
         let all = info.profiles.len();

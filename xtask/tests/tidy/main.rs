@@ -51,6 +51,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("suite", &["judge", "model", "sys", "tls"]),
     ("checks", &["judge", "model", "suite"]),
     ("report", &["model", "sys", "tls"]),
+    ("provider", &["boot", "cli", "fetch", "images", "model", "suite", "sys", "targets"]),
+    ("doctor", &["boot", "cli", "fetch", "images", "model", "provider", "sys", "targets"]),
+    (
+        "bench",
+        &[
+            "boot", "build", "checks", "cli", "fetch", "images", "judge", "model", "provider", "suite", "sys",
+            "targets", "tls",
+        ],
+    ),
     ("publish", &["checks", "cli", "judge", "model", "report", "suite", "sys", "targets", "workflows"]),
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
@@ -65,8 +74,11 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "xtask",
         &[
+            "bench",
+            "doctor",
             "judge",
             "model",
+            "provider",
             "sys",
             "tls",
             "targets",

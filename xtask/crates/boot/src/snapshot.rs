@@ -5,7 +5,7 @@
 //! secret as a run's private folder. Any number of guests can start from one snapshot at the same time.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use ring::digest::{Context as Sha, SHA256};
 use serde::{Deserialize, Serialize};
 use sys::cache_lock;
+use sys::host::disk_usage;
 use sys::run_dir::{make_private_dir, write_private_file};
 use sys::{RunDir, Scratch};
 use xxhash_rust::xxh3::Xxh3;
@@ -132,7 +133,7 @@ impl Snapshots {
         logs_of(folders, &run.logs())?.iter().try_for_each(|log| copy_into(log, &logs))?;
         let meta = Meta { format: FORMAT, key: self.key.clone(), title: self.title.clone(), factor, state };
         write_private_file(&made.join(META), &serde_json::to_vec_pretty(&meta)?)?;
-        let size = size(made);
+        let size = disk_usage(made);
         let dir = self.root.join(&self.key);
         match draft.0.publish(&dir) {
             // Another run with the same inputs was faster; its snapshot is equivalent.
@@ -155,7 +156,7 @@ impl Snapshots {
         let mut all: Vec<(SystemTime, u64, PathBuf)> = entries
             .filter_map(|entry| {
                 let dir = entry.path();
-                Some((fs::metadata(dir.join(META)).ok()?.modified().ok()?, size(&dir), dir))
+                Some((fs::metadata(dir.join(META)).ok()?.modified().ok()?, disk_usage(&dir), dir))
             })
             .collect();
         all.sort();
@@ -236,12 +237,6 @@ fn copy_into(file: &Path, folder: &Path) -> anyhow::Result<()> {
     let name = file.file_name().context("a log without a name")?;
     fs::copy(file, folder.join(name)).with_context(|| format!("failed to copy {}", file.display()))?;
     Ok(())
-}
-
-/// The bytes that a folder uses on disk.
-fn size(dir: &Path) -> u64 {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
 }
 
 fn checksum(file: &Path) -> anyhow::Result<Sum> {

@@ -184,8 +184,12 @@ fn read(response: Response) -> Result<Answer, Lost> {
     let request_id = header("x-openstack-request-id").or_else(|| header("x-compute-request-id"));
     let token = header("x-subject-token").map(Secret::from);
     let mut bytes = Vec::new();
-    let ended = response.take(LARGEST).read_to_end(&mut bytes);
-    ended.map_err(|error| Lost { why: format!("the answer broke off: {error}"), before: false })?;
+    let lost = |why: String| Lost { why, before: false };
+    let ended = response.take(LARGEST + 1).read_to_end(&mut bytes);
+    ended.map_err(|error| lost(format!("the answer broke off: {error}")))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(lost(format!("the answer is larger than {} MiB", LARGEST >> 20)));
+    }
     Ok(Answer { status, retry_after, request_id, token, body: serde_json::from_slice(&bytes).unwrap_or_default() })
 }
 
@@ -237,6 +241,17 @@ mod tests {
             let error = address(bad, "the identity endpoint").unwrap_err();
             assert!(error.text.contains("the identity endpoint") && !error.text.contains("planted"), "{error}");
         }
+    }
+
+    #[test]
+    fn answer_above_the_limit_is_an_error_and_not_an_empty_answer() {
+        let of_length = |length: u64| {
+            let text = format!("7{}", " ".repeat(usize::try_from(length).unwrap() - 1));
+            read(http::Response::new(text).into())
+        };
+        assert_eq!(of_length(LARGEST).unwrap().body, json!(7));
+        let lost = of_length(LARGEST + 1).unwrap_err();
+        assert!(!lost.before && lost.why == "the answer is larger than 32 MiB", "{}", lost.why);
     }
 
     #[test]

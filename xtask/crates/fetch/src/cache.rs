@@ -2,13 +2,13 @@
 
 use std::cmp::Reverse;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
+use sys::host::disk_usage;
 use sys::{cache_lock, interrupt};
 
 use crate::digest;
@@ -196,7 +196,7 @@ fn entry(kind: &str, what: &str, path: PathBuf) -> Entry {
     let last_use = used.and_then(|time: SystemTime| Timestamp::try_from(time).ok());
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let title = title(kind, &path).unwrap_or_else(|| format!("{what} {}", name.chars().take(24).collect::<String>()));
-    Entry { kind: kind.to_owned(), title, size: size(&path), path, last_use, in_use }
+    Entry { kind: kind.to_owned(), title, size: disk_usage(&path), path, last_use, in_use }
 }
 
 /// A title from the metadata that the maker of the entry stored in it.
@@ -218,14 +218,6 @@ fn title(kind: &str, path: &Path) -> Option<String> {
         "debian/pool" => None,
         _ => Some(path.file_name()?.to_string_lossy().into_owned()),
     }
-}
-
-/// Bytes on the disk of the path and everything below it; a sparse file counts with its allocated blocks.
-fn size(path: &Path) -> u64 {
-    let Ok(data) = fs::symlink_metadata(path) else { return 0 };
-    let below =
-        if data.is_dir() { fs::read_dir(path).into_iter().flatten().flatten() } else { return data.blocks() * 512 };
-    data.blocks() * 512 + below.map(|entry| size(&entry.path())).sum::<u64>()
 }
 
 #[cfg(test)]

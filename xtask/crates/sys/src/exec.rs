@@ -84,6 +84,9 @@ pub fn run_until(
     run_unless(cmd, limit, interrupt::check, on_line)
 }
 
+/// The time in which the output of a killed command arrives.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
 fn run_unless(
     cmd: Cmd<'_>,
     limit: Duration,
@@ -107,6 +110,7 @@ fn run_unless(
     let begin = Instant::now();
     let mut output = Output::default();
     let mut stopped = None;
+    let mut killed = None;
     loop {
         let going = match lines.recv_timeout(Duration::from_millis(100)) {
             Ok((true, line)) => {
@@ -130,12 +134,19 @@ fn run_unless(
             if stopped.is_some() {
                 // The group may have ended between the check and the signal.
                 let _ = kill_process_group(group, Signal::KILL);
+                killed = Some(Instant::now());
             }
         }
+        // A descendant with a group of its own survives and holds the pipes; its readers end when it does.
+        if killed.is_some_and(|killed| killed.elapsed() > LAST_OUTPUT) {
+            break;
+        }
     }
-    for reader in readers.into_iter().flatten() {
-        // A reader thread cannot fail; it only ends.
-        let _ = reader.join();
+    if killed.is_none() {
+        for reader in readers.into_iter().flatten() {
+            // A reader thread cannot fail; it only ends.
+            let _ = reader.join();
+        }
     }
     let status = child.wait().map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
     process::forget(group);
@@ -205,6 +216,16 @@ mod tests {
             Err(ExecError::TimedOut { tail, .. }) => assert_eq!(tail, "started"),
             other => panic!("expected a timeout, got {other:?}"),
         }
+    }
+
+    #[test]
+    fn descendant_in_another_group_does_not_outlast_the_deadline() {
+        let sh = Shell::new().unwrap();
+        let begin = Instant::now();
+        // Only the sleeping descendant holds the pipes after the shell is killed.
+        let late = run(cmd!(sh, "sh -c 'setsid sleep 30 & wait'"), Duration::from_millis(300));
+        assert!(matches!(late, Err(ExecError::TimedOut { .. })), "{late:?}");
+        assert!(begin.elapsed() < Duration::from_secs(25), "the descendant was waited for: {:?}", begin.elapsed());
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! CPU and memory that this machine can give to more processes, also inside a container.
+//! CPU and memory that this machine can give to more processes, also inside a container; and the disk that folders use.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// CPUs that this process may use, within a container's limit.
 pub fn processors() -> usize {
@@ -18,6 +20,14 @@ pub fn available_memory() -> Option<u64> {
     ];
     let group = groups.iter().filter_map(|(limit, usage)| of_group(&text(limit)?, &text(usage)?)).min();
     machine.into_iter().chain(group).min()
+}
+
+/// Bytes on the disk of the path and everything below it; a sparse file counts with its allocated blocks, a link with its
+/// own.
+pub fn disk_usage(path: &Path) -> u64 {
+    let Ok(data) = fs::symlink_metadata(path) else { return 0 };
+    let below = data.is_dir().then(|| fs::read_dir(path).into_iter().flatten().flatten());
+    data.blocks() * 512 + below.into_iter().flatten().map(|entry| disk_usage(&entry.path())).sum::<u64>()
 }
 
 /// `MemAvailable` in MiB.
@@ -42,6 +52,20 @@ mod tests {
         assert_eq!(of_meminfo(text), Some(22539));
         assert_eq!(of_meminfo("MemTotal: 1 kB\n"), None);
         assert_eq!(of_meminfo("MemAvailable: much\n"), None);
+    }
+
+    #[test]
+    fn disk_usage_includes_subfolders_and_does_not_follow_links() {
+        let dir = std::env::temp_dir().join(format!("sys-usage-{}", std::process::id()));
+        let inner = dir.join("private").join("pki");
+        fs::create_dir_all(&inner).unwrap();
+        let empty = disk_usage(&dir);
+        std::os::unix::fs::symlink("/", inner.join("root")).unwrap();
+        fs::write(inner.join("key"), vec![1; 100_000]).unwrap();
+        let grown = disk_usage(&dir) - empty;
+        assert!((100_000..200_000).contains(&grown), "{grown}");
+        assert_eq!(disk_usage(&dir.join("absent")), 0);
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod exit_hook;
 pub mod foreign;
 pub mod host;
 pub mod interrupt;
+pub mod memory;
 pub mod owner;
 pub mod parallel;
 pub mod ports;

@@ -15,6 +15,8 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, print};
 use model::{Exit, Target};
+use provider::ClusterArg;
+use provider::budget::{self, Host};
 use publish::{compare, junit_options, tell_result};
 use report::verdict::worse;
 use report::{Child, Joint};
@@ -22,8 +24,6 @@ use sys::progress::Lane;
 use sys::{Together, interrupt, progress};
 
 use super::{Ended, RunContext, command, execution_mode, provider, run_arch};
-use crate::args::ClusterArg;
-use crate::budget::{self, Host};
 
 pub(super) fn run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit, Failure> {
     let begin = Instant::now();

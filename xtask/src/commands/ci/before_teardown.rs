@@ -4,10 +4,10 @@ use anyhow::anyhow;
 use boot::Booted;
 use cli::Failure;
 use model::Target;
+use provider::ProviderArg;
 use sys::{RunDir, interrupt, progress, terminal};
 
 use super::{RunContext, provider};
-use crate::args::ProviderArg;
 use crate::commands::kept::{self, Kept, with_name};
 use crate::commands::{shell, up};
 

@@ -5,12 +5,13 @@ use anyhow::{Context, anyhow};
 use clap::Parser;
 use cli::{Failure, OrExit, Paths, github, host_target};
 use model::{CiJob, Exit, Mode, Target};
+use provider::ProviderOptions;
 use sys::progress;
 use targets::Catalogue;
 use workflows::artifacts::BuildRecord;
 use workflows::{Job, WorkflowRun};
 
-use crate::args::{Args, BuildOptions, CiOptions, Command, ProviderOptions};
+use crate::args::{Args, BuildOptions, CiOptions, Command};
 use crate::commands::build;
 
 pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id: &str) -> Result<Exit, Failure> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use model::{Source, StoreKind, Target};
+use provider::ClusterArg;
 
 use super::{RunContext, provider};
-use crate::args::ClusterArg;
 
 /// The command that repeats the run without its selection; for a case, ` --check ID` is appended.
 pub(super) fn repeat(context: &RunContext<'_>, target: &Target) -> String {

@@ -1,10 +1,16 @@
-//! Options for the provider.
+//! The options of a provider on the command line.
 
 use clap::{Args as ClapArgs, ValueEnum};
 use cli::{MachineOptions, QemuArg};
 
+use crate::Provider;
+use crate::kind::Kind;
+use crate::process::Process;
+use crate::qemu::Qemu;
+
+/// A provider on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProviderArg {
+pub enum ProviderArg {
     /// etcd and kube-apiserver as child processes; foreign architectures through qemu-user
     Process,
     /// A system VM of the architecture; with KVM if it works, otherwise emulated
@@ -13,28 +19,47 @@ pub(crate) enum ProviderArg {
     Kind,
 }
 
+impl ProviderArg {
+    /// The name on the command line and in the record.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProviderArg::Process => "process",
+            ProviderArg::Qemu => "qemu",
+            ProviderArg::Kind => "kind",
+        }
+    }
+
+    pub fn provider(self) -> &'static dyn Provider {
+        match self {
+            ProviderArg::Process => &Process,
+            ProviderArg::Qemu => &Qemu,
+            ProviderArg::Kind => &Kind,
+        }
+    }
+}
+
 /// How to run the components.
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct ProviderOptions {
+pub struct ProviderOptions {
     /// How to run the components [default: process for this machine's architecture, qemu for others]
     #[arg(long, value_enum, value_name = "PROVIDER")]
-    pub(crate) provider: Option<ProviderArg>,
+    pub provider: Option<ProviderArg>,
     /// What to start
     #[arg(long, value_enum, value_name = "CLUSTER", default_value = "planes")]
-    pub(crate) cluster: ClusterArg,
+    pub cluster: ClusterArg,
     /// Node image for Kind; its Kubernetes is tested [default: an image built from the components]
     #[arg(long, value_name = "REF")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
     /// Boot the VM from power-on, and create no memory snapshot
     #[arg(long)]
-    pub(crate) cold: bool,
+    pub cold: bool,
     #[command(flatten)]
-    pub(crate) machine: MachineOptions,
+    pub machine: MachineOptions,
 }
 
 /// What to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ClusterArg {
+pub enum ClusterArg {
     /// Control planes alone: etcd and kube-apiserver
     Planes,
     /// Control planes, and a node with kubelet and containers
@@ -43,12 +68,12 @@ pub(crate) enum ClusterArg {
 
 impl ProviderOptions {
     /// Whether the cluster has a node.
-    pub(crate) fn has_node(&self) -> bool {
+    pub fn has_node(&self) -> bool {
         self.cluster == ClusterArg::Node || self.provider == Some(ProviderArg::Kind)
     }
 
     /// The options as command-line arguments.
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         let MachineOptions { qemu, locked, debian_mirror } = &self.machine;
         let mut words = Vec::new();
         let mut add =

@@ -4,9 +4,13 @@
 //! Benchmarks of system VMs (`--boot`) are in `boot`, of whole clusters (`--cluster`) in `cluster`, of recorded runs in
 //! `rejudge`.
 
+mod args;
 mod boot;
 mod cluster;
 mod rejudge;
+
+pub use args::BenchOptions;
+pub use rejudge::PEAK;
 
 use std::hint::black_box;
 use std::path::Path;
@@ -20,11 +24,8 @@ use serde::Serialize;
 use sys::daemon::tail;
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::exec::{self, Shell, cmd};
-use sys::{Daemon, RunDir, Spec, progress};
+use sys::{Daemon, RunDir, Spec, memory, progress};
 use targets::Catalogue;
-
-use super::memory;
-use crate::args::BenchOptions;
 
 /// Deadline for one command of a benchmark.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -72,7 +73,7 @@ const MEASURES: &[(&str, Measure)] = &[
 ];
 const ON_REQUEST: &[&str] = &["cold-build"];
 
-pub(crate) fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
+pub fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
     if options.boot {
         return boot::run(paths, options);
     }
@@ -269,7 +270,7 @@ fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
 fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
     let begin = Instant::now();
     exec::run(cmd!(shell, "cargo build --quiet --manifest-path {manifest} --target-dir {folder}"), LIMIT)?;
     let value = begin.elapsed().as_secs_f64();

@@ -10,6 +10,8 @@ use anyhow::Context;
 use cli::{Failure, OrExit, Paths, host_target, request};
 use images::kind::{Inputs, Order};
 use model::{Exit, Target};
+use provider::kind::with_inputs;
+use provider::{ClusterArg, ProviderArg, ProviderOptions, Setup};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
 use sys::deadline::{OnInterrupt, Probe, until};
@@ -18,9 +20,7 @@ use targets::Catalogue;
 
 use super::boot::{self, Scratch, Vms, row};
 use super::{Row, discard, median};
-use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
-use crate::node;
-use crate::provider::Setup;
+use crate::BenchOptions;
 
 /// Deadline for one answer of an emulated apiserver.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -117,7 +117,7 @@ fn clusters(
     let host = Some(target);
     let setup = Setup { chosen, options: &options_of, paths, catalogue, host, target, offline: false };
     let profiles = vec![catalogue.profile(&catalogue.node.profile)?.clone()];
-    let components = node::with(&options_of, chosen, catalogue, &profiles)?;
+    let components = setup.components(&profiles).or_exit(Exit::TargetData)?;
     let request = ::build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
     let artifacts = ::build::build(&request).or_exit(Exit::Build)?;
     let order = Order { paths, catalogue, target, artifacts: &artifacts, machine: &options.machine, offline: false };
@@ -130,10 +130,12 @@ fn clusters(
             let fresh = || RunDir::create(&paths.cache.join("bench"), &paths.cache, "kind-bench");
             let run = fresh()?;
             // First, because it makes the engine load the image.
-            floors.push(setup.kind(&artifacts, &topology, |request| kind::baseline(request, &run))?.as_secs_f64());
+            floors.push(
+                with_inputs(&setup, &artifacts, &topology, |request| kind::baseline(request, &run))?.as_secs_f64(),
+            );
             discard(&run);
             let run = fresh()?;
-            ours.push(setup.kind(&artifacts, &topology, |request| {
+            ours.push(with_inputs(&setup, &artifacts, &topology, |request| {
                 let begin = Instant::now();
                 let booted = kind::up(request, &run)?;
                 let time = begin.elapsed().as_secs_f64();

@@ -12,12 +12,14 @@ use sys::exec::{self, Shell, cmd};
 use sys::{progress, run_dir};
 
 use super::{Bench, LIMIT, Row, median};
-use crate::commands::rejudge::PEAK;
 
 /// Number of events on all streams, and of the store changes that they report: each change is on eight streams.
 const EVENTS: usize = 1_000_000;
 const REVISIONS: usize = EVENTS / 8;
 const PROFILE: &str = "default";
+
+/// Precedes the peak memory in the last line of `rejudge`.
+pub const PEAK: &str = "peak memory ";
 
 /// Time and memory of one process.
 #[derive(Clone, Copy, Debug)]

@@ -10,15 +10,15 @@ use ::boot::{Booted, Saved, Topology};
 use anyhow::{Context, ensure};
 use cli::{Failure, OrExit, Paths, chosen, fetch_options, host_target, print, print_json, request};
 use model::{Artifacts, Exit, MachineFiles, Profile, Target};
+use provider::qemu::Machine;
+use provider::{ClusterArg, Prepared, ProviderArg, ProviderOptions, Setup};
 use sys::process::Identity;
 use sys::run_dir::make_private_dir;
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
 use super::{Row, discard, median, table};
-use crate::args::{BenchOptions, ClusterArg, ProviderArg, ProviderOptions};
-use crate::node;
-use crate::provider::{Provider, Setup};
+use crate::BenchOptions;
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -115,18 +115,16 @@ impl<'a> Vms<'a> {
         let host = Some(host_target(catalogue)?);
         let chosen = ProviderArg::Qemu;
         let setup = Setup { chosen, options: &options_of, paths, catalogue, host, target, offline: false };
-        let provider = setup.prepare().or_exit(Exit::Infrastructure)?;
+        let machine = Machine::fetch(&setup).or_exit(Exit::Infrastructure)?;
         let (planes, node): (Vec<Profile>, Vec<Profile>) =
             catalogue.profiles.iter().cloned().partition(|profile| profile.name != catalogue.node.profile);
         let of_node = cluster == ClusterArg::Node;
         let profiles = if of_node { &node } else { &planes };
-        let components = node::with(&options_of, chosen, catalogue, profiles)?;
+        let components = setup.components(profiles).or_exit(Exit::TargetData)?;
         let request = build::Request { only: Some(&components), ..request(paths, catalogue, target, None) };
         let artifacts = build::build(&request).or_exit(Exit::Build)?;
-        let node = provider.node(paths, catalogue, &artifacts, profiles).or_exit(Exit::Infrastructure)?;
-        let Provider::Qemu { files, accelerator, .. } = provider else {
-            return Err(anyhow::anyhow!("the provider of a VM is not QEMU: a bug in the harness").into());
-        };
+        let all = machine.topology(&artifacts, profiles).or_exit(Exit::Infrastructure)?;
+        let Machine { files, accelerator, .. } = machine;
         let one = if of_node { profiles.clone() } else { vec![catalogue.profile("default")?.clone()] };
         Ok(Vms {
             paths,
@@ -135,8 +133,8 @@ impl<'a> Vms<'a> {
             files,
             accelerator,
             cache: Scratch::new(paths).or_exit(Exit::Infrastructure)?,
-            one: Topology { profiles: one, node: node.clone() },
-            all: Topology { profiles: profiles.clone(), node },
+            one: Topology { profiles: one, node: all.node.clone() },
+            all,
             runs: options.runs.max(1),
         })
     }
@@ -246,7 +244,7 @@ fn qemu_peak(process_registry: &Path) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(process_registry)
         .with_context(|| format!("failed to read {}", process_registry.display()))?;
     let alive = text.lines().filter_map(|line| line.parse::<Identity>().ok()).find(|process| process.is_alive());
-    crate::commands::memory::peak(&alive.context("the run has no QEMU")?.pid.to_string())
+    sys::memory::peak(&alive.context("the run has no QEMU")?.pid.to_string())
 }
 
 pub(super) fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {

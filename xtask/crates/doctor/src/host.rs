@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use cli::finding::{Finding, Status};
 use model::Target;
+use provider::ProviderArg;
 use rustix::fs::{Access, StatVfsMountFlags};
 use sys::exec::{self, Shell, cmd};
 use sys::ports::Survey;
 use sys::{Scratch, ports};
 
 use super::Environment;
-use crate::args::ProviderArg;
 
 /// Deadline for a program that prints its version.
 const ANSWER: Duration = Duration::from_secs(4);
@@ -42,7 +42,7 @@ pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> 
     let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();
     let found = exec::find("go").map(|program| go_env(&program, "GOVERSION"));
     let host = environment.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
-    let pinned = ::fetch::go_pinned(host, &needed, &environment.fetch).map_err(|error| format!("{error:#}"));
+    let pinned = fetch::go_pinned(host, &needed, &environment.fetch).map_err(|error| format!("{error:#}"));
     vec![judge_go(&needed, found, pinned, environment.fetch.offline)]
 }
 

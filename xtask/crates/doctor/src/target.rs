@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ::fetch::{Plan, QemuChoice, Reached};
 use boot::qemu::Accelerator;
 use cli::finding::{Finding, Status, UNTRIED};
+use fetch::{Plan, QemuChoice, Reached};
 use model::{MachineFiles, Target};
+use provider::budget::{self, Way};
 use sys::exec;
 
 use super::Environment;
 use super::host::line;
-use crate::budget::{self, Way};
 
 /// Deadline for a mirror.
 const MIRROR_LIMIT: Duration = Duration::from_millis(2500);
@@ -34,7 +34,7 @@ pub(crate) fn qemu(environment: &Environment, target: Option<&Target>) -> Vec<Fi
     };
     let program = target.machine.as_ref().map(|machine| machine.qemu.program.as_str()).unwrap_or_default();
     let system = target.machine.as_ref().filter(|machine| exec::find(&machine.qemu.program).is_some());
-    let system = system.map(|machine| ::fetch::system_emulator(machine).map(|qemu| qemu.version));
+    let system = system.map(|machine| fetch::system_emulator(machine).map(|qemu| qemu.version));
     let system = system.map(|version| version.map_err(|error| format!("{error:#}")));
     let system = judge_system(program, system, environment.fetch.qemu == QemuChoice::System && needed);
     vec![files.of(Some(target)), system.of(Some(target))]
@@ -44,12 +44,12 @@ pub(crate) fn qemu(environment: &Environment, target: Option<&Target>) -> Vec<Fi
 fn files(environment: &Environment, target: &Target) -> Result<Result<MachineFiles, Plan>, String> {
     let told = |error: anyhow::Error| line(&format!("{error:#}")).to_owned();
     let host = environment.host.as_ref().ok_or("its packages are not known: no target file describes this machine")?;
-    let plan = ::fetch::plan(host, &[target], &environment.fetch).map_err(told)?;
+    let plan = fetch::plan(host, &[target], &environment.fetch).map_err(told)?;
     if !plan.is_empty() {
         return Ok(Err(plan));
     }
-    let options = ::fetch::Options { offline: true, ..environment.fetch.clone() };
-    ::fetch::machine(host, target, &options).map(Ok).map_err(told)
+    let options = fetch::Options { offline: true, ..environment.fetch.clone() };
+    fetch::machine(host, target, &options).map(Ok).map_err(told)
 }
 
 fn judge_files(arch: &str, files: Result<MachineFiles, Plan>) -> Finding {
@@ -182,7 +182,7 @@ pub(crate) fn mirror(environment: &Environment, _: Option<&Target>) -> Vec<Findi
     }
     let targets = environment.targets.iter().map(|(target, _)| target).filter(|target| target.machine.is_some());
     let targets: Vec<&Target> = targets.collect();
-    let reached = ::fetch::reach(host, &targets, &environment.fetch, MIRROR_LIMIT);
+    let reached = fetch::reach(host, &targets, &environment.fetch, MIRROR_LIMIT);
     vec![judge_mirror(reached.map_err(|error| line(&format!("{error:#}")).to_owned()))]
 }
 

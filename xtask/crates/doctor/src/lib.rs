@@ -4,8 +4,11 @@
 //! Checks of the machine are in `host`, checks of an architecture in `target`. All run in parallel, each with a
 //! deadline.
 
+mod args;
 mod host;
 mod target;
+
+pub use args::DoctorOptions;
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -14,12 +17,10 @@ use std::time::{Duration, Instant};
 use cli::finding::{Finding, Status};
 use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
 use model::{Exit, Target};
+use provider::ProviderArg;
 use serde::Serialize;
 use sys::interrupt;
 use targets::Catalogue;
-
-use crate::args::{DoctorOptions, ProviderArg};
-use crate::provider;
 
 /// A check that needs longer counts as hanging.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -34,7 +35,7 @@ pub(crate) struct Environment {
     host: Option<Target>,
     /// The requested architectures, with the provider that `ci` would use.
     targets: Vec<(Target, ProviderArg)>,
-    fetch: ::fetch::Options,
+    fetch: fetch::Options,
 }
 
 type Work = fn(&Environment, Option<&Target>) -> Vec<Finding>;
@@ -65,7 +66,7 @@ struct Readiness {
     ready: bool,
 }
 
-pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
+pub fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
     let diagnosis = diagnose(paths, options, Catalogue::load(&paths.targets)?)?;
     if options.json {
         print_json(&diagnosis)?;
@@ -76,7 +77,7 @@ pub(crate) fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failur
 }
 
 /// The findings for this machine without contacting a mirror; `runner doctor` derives from them which jobs it can run.
-pub(crate) fn diagnose_offline(paths: &Paths, arch: &str, catalogue: Catalogue) -> Result<Vec<Finding>, Failure> {
+pub fn diagnose_offline(paths: &Paths, arch: &str, catalogue: Catalogue) -> Result<Vec<Finding>, Failure> {
     let machine = MachineOptions { qemu: QemuArg::Debian, locked: false, debian_mirror: None };
     let options = DoctorOptions { arch: vec![arch.to_owned()], machine, offline: true, json: false };
     Ok(diagnose(paths, &options, catalogue)?.findings)
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     pub(super) fn environment(arches: &[&str]) -> Arc<Environment> {
-        let targets_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let targets_dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets");
         let catalogue = Catalogue::load(&targets_dir).unwrap();
         let target = |name: &&str| catalogue.target(name).unwrap().clone();
         let host = target(&arches[0]);
@@ -220,16 +221,16 @@ mod tests {
             term: String::new(),
             github: None,
         };
-        let fetch = ::fetch::Options {
+        let fetch = fetch::Options {
             cache: "/nowhere".into(),
             targets_dir,
             offline: true,
             locked: false,
             mirror: None,
-            qemu: ::fetch::QemuChoice::Debian,
+            qemu: fetch::QemuChoice::Debian,
             node: None,
             container: None,
-            verify: ::fetch::signed_text,
+            verify: fetch::signed_text,
         };
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();

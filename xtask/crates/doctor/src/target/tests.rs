@@ -4,7 +4,7 @@ use ::fetch::Missing;
 use model::SystemEmulator;
 
 use super::*;
-use crate::commands::doctor::tests::environment;
+use crate::tests::environment;
 
 fn expect(finding: &Finding, status: Status, part: &str) {
     assert!(finding.status == status && finding.text.contains(part), "{finding:?}, expected {status:?} with `{part}`");

@@ -21,16 +21,16 @@ JSON:
   {\"host\", \"ready\", \"targets\": [{\"arch\", \"provider\", \"ready\"}],
    \"findings\": [{\"check\", \"arch\", \"status\", \"text\", \"fix\"}]}
 `arch` is null if a finding is about the whole machine; `fix` is null if there is nothing to fix.")]
-pub(crate) struct DoctorOptions {
+pub struct DoctorOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
-    pub(crate) arch: Vec<String>,
+    pub arch: Vec<String>,
     #[command(flatten)]
-    pub(crate) machine: MachineOptions,
+    pub machine: MachineOptions,
     /// Do not contact a mirror
     #[arg(long)]
-    pub(crate) offline: bool,
+    pub offline: bool,
     /// Print the findings as JSON
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }

@@ -3,7 +3,7 @@
 use anyhow::Context;
 
 /// VmHWM of a process, in MiB; `self` is this one.
-pub(crate) fn peak(process: &str) -> anyhow::Result<f64> {
+pub fn peak(process: &str) -> anyhow::Result<f64> {
     let file = format!("/proc/{process}/status");
     let status = std::fs::read_to_string(&file).with_context(|| format!("failed to read {file}"))?;
     let line =
@@ -13,7 +13,7 @@ pub(crate) fn peak(process: &str) -> anyhow::Result<f64> {
 }
 
 /// Resets the peak to the memory in use now, and returns it.
-pub(crate) fn reset_peak() -> anyhow::Result<f64> {
+pub fn reset_peak() -> anyhow::Result<f64> {
     // 5 resets VmHWM, see proc(5).
     std::fs::write("/proc/self/clear_refs", "5").context("failed to reset the peak in /proc/self/clear_refs")?;
     peak("self")

@@ -17,15 +17,15 @@ const SYSTEM_EMULATOR: u64 = 256;
 
 /// The resources of this machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Host {
-    pub(crate) processors: usize,
+pub struct Host {
+    pub processors: usize,
     /// MiB; `None` if it is unknown.
-    pub(crate) memory: Option<u64>,
+    pub memory: Option<u64>,
 }
 
 /// How the components run, as far as this affects memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     Native,
     Emulated,
     /// In the virtual machine that the target describes.
@@ -33,13 +33,13 @@ pub(crate) enum Way {
 }
 
 impl Host {
-    pub(crate) fn this() -> Host {
+    pub fn this() -> Host {
         Host { processors: sys::host::processors(), memory: sys::host::available_memory() }
     }
 }
 
 /// MiB that a run with this many apiservers takes.
-pub(crate) fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
+pub fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
     let apiservers = apiservers as u64;
     let components = match (way, &target.machine) {
         (Way::Machine, Some(machine)) => {
@@ -53,7 +53,7 @@ pub(crate) fn memory(target: &Target, way: Way, apiservers: usize) -> u64 {
 }
 
 /// How many of these runs (MiB each) may run at the same time, in any combination; at least one.
-pub(crate) fn side_by_side(host: Host, runs: &[u64]) -> usize {
+pub fn side_by_side(host: Host, runs: &[u64]) -> usize {
     let mut largest_first = runs.to_vec();
     largest_first.sort_unstable_by(|a, b| b.cmp(a));
     let mut sum = 0u64;

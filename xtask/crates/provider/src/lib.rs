@@ -1,0 +1,157 @@
+//! The ways to run control planes, and which of them a command uses.
+//!
+//! Each provider is a module that implements [`Provider`] and has a line in [`ProviderArg`]. How components start and
+//! end is in `boot`; here is what must be known, fetched and built before.
+
+pub mod budget;
+mod components;
+pub mod kind;
+mod options;
+mod process;
+pub mod qemu;
+
+use anyhow::anyhow;
+use boot::{Booted, Topology};
+use cli::{Failure, Paths, SourceOptions};
+use model::{Artifacts, Capabilities, Profile, StoreKind, Target};
+use suite::{Case, Requirement, missing};
+use sys::RunDir;
+use targets::Catalogue;
+
+pub use components::of_spares;
+pub use options::{ClusterArg, ProviderArg, ProviderOptions};
+
+/// A way to run control planes.
+pub trait Provider {
+    /// What a control plane of this profile offers at most. What else it lacks is known when it runs.
+    fn capabilities(&self, options: &ProviderOptions, profile: &Profile) -> Capabilities;
+
+    /// The components to build: those under test, and those that the profiles and the provider itself need.
+    fn components(
+        &self,
+        options: &ProviderOptions,
+        catalogue: &Catalogue,
+        profiles: &[Profile],
+    ) -> anyhow::Result<Vec<String>>;
+
+    /// Whether [`Provider::prepare`] may download something.
+    fn fetches(&self) -> bool {
+        true
+    }
+
+    /// Fetches what it needs in addition to the components.
+    fn prepare<'a>(&self, setup: &Setup<'a>) -> anyhow::Result<Box<dyn Prepared + 'a>>;
+}
+
+/// A provider that is ready to boot.
+pub trait Prepared {
+    /// The control planes of the profiles, and the node if one was requested.
+    fn topology(&self, _: &Artifacts, profiles: &[Profile]) -> anyhow::Result<Topology> {
+        Ok(Topology { profiles: profiles.to_vec(), node: None })
+    }
+
+    fn boot(&self, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted>;
+}
+
+/// Everything that decides how a target runs.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    pub chosen: ProviderArg,
+    pub options: &'a ProviderOptions,
+    pub paths: &'a Paths,
+    pub catalogue: &'a Catalogue,
+    /// This machine, if the target data knows it.
+    pub host: Option<&'a Target>,
+    pub target: &'a Target,
+    pub offline: bool,
+}
+
+impl<'a> Setup<'a> {
+    /// See [`Provider::prepare`].
+    pub fn prepare(&self) -> anyhow::Result<Box<dyn Prepared + 'a>> {
+        self.chosen.provider().prepare(self)
+    }
+
+    /// See [`Provider::components`].
+    pub fn components(&self, profiles: &[Profile]) -> anyhow::Result<Vec<String>> {
+        self.chosen.provider().components(self.options, self.catalogue, profiles)
+    }
+}
+
+/// The provider on the command line; by default, processes on a machine of the same architecture, otherwise a VM.
+pub fn choose(options: &ProviderOptions, host: Option<&Target>, target: &Target) -> ProviderArg {
+    let usual = || match options.cluster {
+        ClusterArg::Planes => usual(host, target),
+        ClusterArg::Node => ProviderArg::Qemu,
+    };
+    options.provider.unwrap_or_else(usual)
+}
+
+/// The default provider.
+pub fn usual(host: Option<&Target>, target: &Target) -> ProviderArg {
+    let native = host.is_some_and(|host| host.name == target.name);
+    if native { ProviderArg::Process } else { ProviderArg::Qemu }
+}
+
+/// Refuses a node on this machine itself: it would need root, and change routing and resource accounting of the
+/// machine. Also refuses an image for a provider without one, and other components together with an image.
+pub fn known(options: &ProviderOptions, sources: &SourceOptions) -> Result<(), Failure> {
+    if options.image.is_some() && options.provider != Some(ProviderArg::Kind) {
+        return Err(Failure::usage(anyhow!("--image is a node image of Kind: add --provider kind")));
+    }
+    if options.image.is_some() && !sources.are_usual() {
+        return Err(Failure::usage(anyhow!(
+            "an image contains its own Kubernetes and etcd: leave out --image, or --kubernetes, --etcd, --kine, --store"
+        )));
+    }
+    if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Kind) {
+        return Err(Failure::usage(anyhow!("a cluster of Kind always has a node: leave out --cluster node")));
+    }
+    if options.cluster == ClusterArg::Node && options.provider == Some(ProviderArg::Process) {
+        return Err(Failure::usage(anyhow!("--cluster node needs a separate machine: leave out --provider process")));
+    }
+    Ok(())
+}
+
+/// Moves the profiles to another kind of store. Only etcd can have several members, and only etcd has a spare etcd.
+pub fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
+    profiles.iter_mut().for_each(|profile| profile.spare &= kind == StoreKind::Etcd);
+    for store in profiles.iter_mut().flat_map(|profile| &mut profile.stores) {
+        store.kind = kind;
+        if kind != StoreKind::Etcd {
+            store.members = 1;
+        }
+    }
+    profiles
+}
+
+/// Drops the cases that need a node if the run has none, and refuses a run for which no case remains.
+pub fn without_node(options: &ProviderOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
+    let needs_node = |case: &Case| case.check.requires.list().contains(&Requirement::Node);
+    if options.cluster == ClusterArg::Node && !cases.iter().any(needs_node) {
+        return Err(Failure::usage(anyhow!(
+            "--cluster node, but no selected check needs a node: add `--suite cluster`"
+        )));
+    }
+    if options.has_node() {
+        return Ok(cases);
+    }
+    let (of_node, others): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(needs_node);
+    match others.is_empty() {
+        true => Err(Failure::usage(anyhow!("these {} checks need a node: add --cluster node", of_node.len()))),
+        false => Ok(others),
+    }
+}
+
+/// Splits the cases: those whose control plane the provider can create, and the others with what they need. The default
+/// provider depends on the target, and can create all of them.
+pub fn divide(options: &ProviderOptions, profiles: &[Profile], cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
+    let Some(chosen) = options.provider else { return (cases, Vec::new()) };
+    let need = |case: &Case| {
+        let profile = profiles.iter().find(|profile| profile.name == case.profile)?;
+        missing(case.check, case.profile, &chosen.provider().capabilities(options, profile))
+    };
+    let (unfit, fit): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| need(case).is_some());
+    let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?)));
+    (fit, unfit.collect())
+}
