@@ -366,7 +366,7 @@ fn port_conflict_costs_one_attempt() {
     let artifacts = build::build(&build::Request {
         target,
         components: &catalogue.components,
-        modules_dir: &place.root,
+        targets_dir: &place.root,
         cache_dir: &place.cache(),
         sources: sources.into(),
         only: None,

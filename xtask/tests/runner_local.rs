@@ -57,7 +57,10 @@ impl World {
             let setpriv = sys::exec::find("setpriv")?;
             let xtask = self.place.root.join("xtask");
             if !xtask.exists() {
-                std::fs::copy(env!("CARGO_BIN_EXE_xtask"), &xtask).unwrap();
+                // Not `fs::copy`: a test that starts a process at the same time would inherit the open file, and the copy
+                // could not be executed ("Text file busy").
+                let (shell, from) = (sys::exec::Shell::new().unwrap(), env!("CARGO_BIN_EXE_xtask"));
+                sys::exec::run(sys::exec::cmd!(shell, "cp {from} {xtask}"), harness::LIMIT).unwrap();
             }
             open_to_all(&self.place.root);
             command = rebuilt(&setpriv, &xtask, &command);
@@ -162,8 +165,11 @@ fn leaving(last: &str) -> String {
     )
 }
 
-fn wait_for_sleepers(world: &World) {
+fn wait_for_sleepers(world: &World, command: &mut Running) {
     wait("the processes of the job", || {
+        if command.child.try_wait().unwrap().is_some() {
+            return Probe::Hopeless(anyhow::anyhow!("the command has ended"));
+        }
         let running = world.place.processes();
         match running.iter().filter(|(_, line)| line.contains("sleeper ") && line.ends_with("000 ")).count() {
             3.. => Probe::Ready(()),
@@ -174,8 +180,8 @@ fn wait_for_sleepers(world: &World) {
 
 /// Starts an agent whose job leaves its session, and waits until it has; `last` is the agent's next command.
 fn with_sleepers(world: &World, last: &str) -> Option<Running> {
-    let running = world.agent(&leaving(last), &world.usual().0, None, &[])?;
-    wait_for_sleepers(world);
+    let mut running = world.agent(&leaving(last), &world.usual().0, None, &[])?;
+    wait_for_sleepers(world, &mut running);
     Some(running)
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sys::deadline::{OnInterrupt, Probe, until};
 
 /// Only guards against a hang; a command takes seconds.
-const LIMIT: Duration = Duration::from_secs(300);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The folders of one test: separate reports and a separate cache, so that it affects neither other tests nor a cluster
@@ -30,7 +30,7 @@ pub(crate) struct Ended {
 
 /// A running command.
 pub(crate) struct Running {
-    child: Child,
+    pub(crate) child: Child,
     out: PathBuf,
 }
 

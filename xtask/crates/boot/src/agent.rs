@@ -1,6 +1,6 @@
 //! The agent: the program that runs components for the harness in a guest or container, and that place as a host.
 //!
-//! The program is `targets/components/guest`, the first process of a guest or container; its `control.go` describes the
+//! The program is `targets/programs/guest`, the first process of a guest or container; its `control.go` describes the
 //! protocol, lines of JSON. The output of components comes through a second channel, or goes into files that the
 //! harness can read.
 

@@ -86,8 +86,8 @@ pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
         for component in chosen {
             match request.sources.get(&set.name).unwrap_or(&Source::Module(None)) {
                 Source::Module(version) => {
-                    let folder = module::folder(set, version.as_deref()).unwrap_or(&set.name);
-                    files.push(request.modules_dir.join(folder).join("go.mod"));
+                    let folder = module::folder(set, version.as_deref()).unwrap_or_else(|_| set.folder(&set.name));
+                    files.push(request.targets_dir.join(folder).join("go.mod"));
                 }
                 Source::Checkout(path) => {
                     files.push(path.join(component.checkout_dir.as_deref().unwrap_or_default()).join("go.mod"));
@@ -187,7 +187,7 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
             Ok(Prepared::Checkout { checkout, env })
         }
         Source::Module(version) => {
-            let dir = request.modules_dir.join(module::folder(set, version.as_deref())?);
+            let dir = request.targets_dir.join(module::folder(set, version.as_deref())?);
             let go = Rc::new(Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?);
             let mut env = go::build_env(request.target, module::GO_FLAGS, request.offline);
             // A go.work in a parent folder would add other modules.

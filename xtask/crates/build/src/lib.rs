@@ -39,8 +39,8 @@ const SHORT: usize = 12;
 pub struct Request<'a> {
     pub target: &'a Target,
     pub components: &'a Components,
-    /// `targets/components`: one Go module per set, in a folder with the set's name.
-    pub modules_dir: &'a Path,
+    /// `targets`, with the Go modules of the sets.
+    pub targets_dir: &'a Path,
     /// Binaries are stored below `components/`, resolved releases below `modules/`.
     pub cache_dir: &'a Path,
     /// Sources by set name. A set without an entry uses its pinned module.
@@ -107,8 +107,8 @@ impl std::fmt::Display for Step {
 /// A missing or too old Go, a compiler error (with the compiler's output), a file that is not the requested program, an
 /// unknown name, an interrupt (`sys::exec::ExecError::Interrupted` or `sys::interrupt::Interrupted` in the chain).
 pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
-    let (modules_dir, cache_dir) = absolute(request)?;
-    let request = &request.at(&modules_dir, &cache_dir);
+    let (targets_dir, cache_dir) = absolute(request)?;
+    let request = &request.at(&targets_dir, &cache_dir);
     let cache = Cache::at(cache_dir.join("components"));
     let mut artifacts = Artifacts { arch: request.target.name.clone(), ..Artifacts::default() };
     let mut jobs = job::jobs(request, Resolve::Now)?;
@@ -131,8 +131,8 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
 /// # Errors
 /// As for [`build`], as far as they can be found without building.
 pub fn plan(request: &Request<'_>) -> anyhow::Result<Vec<Step>> {
-    let (modules_dir, cache_dir) = absolute(request)?;
-    let request = &request.at(&modules_dir, &cache_dir);
+    let (targets_dir, cache_dir) = absolute(request)?;
+    let request = &request.at(&targets_dir, &cache_dir);
     let cache = Cache::at(cache_dir.join("components"));
     let jobs = job::jobs(request, Resolve::Never)?;
     jobs.iter().map(|job| step(request, &cache, job)).collect()
@@ -152,10 +152,10 @@ pub fn go_missing(request: &Request<'_>) -> anyhow::Result<Option<GoMissing>> {
 /// # Errors
 /// The set is unknown, Go is missing, or the module cannot be downloaded.
 pub fn module_files(request: &Request<'_>, set: &str) -> anyhow::Result<PathBuf> {
-    let (modules_dir, _) = absolute(request)?;
+    let (targets_dir, _) = absolute(request)?;
     let set = request.components.sets.iter().find(|found| found.name == set);
     let set = set.with_context(|| format!("unknown component set {set:?}"))?;
-    let dir = modules_dir.join(module::folder(set, None)?);
+    let dir = targets_dir.join(module::folder(set, None)?);
     let go = go::Toolchain::find(&dir.join("go.mod"), request.go.as_deref())?;
     let env = go::build_env(request.target, module::GO_FLAGS, request.offline);
     let phase = progress::Phase::start(format!("fetch {}", set.main_module));
@@ -175,14 +175,14 @@ struct Downloaded {
 }
 
 impl Request<'_> {
-    fn at<'b>(&'b self, modules_dir: &'b Path, cache_dir: &'b Path) -> Request<'b> {
-        Request { modules_dir, cache_dir, sources: self.sources.clone(), go: self.go.clone(), ..*self }
+    fn at<'b>(&'b self, targets_dir: &'b Path, cache_dir: &'b Path) -> Request<'b> {
+        Request { targets_dir, cache_dir, sources: self.sources.clone(), go: self.go.clone(), ..*self }
     }
 }
 
 /// The request's folders as absolute paths, because `go` runs in other working directories.
 fn absolute(request: &Request<'_>) -> anyhow::Result<(PathBuf, PathBuf)> {
-    Ok((std::path::absolute(request.modules_dir)?, std::path::absolute(request.cache_dir)?))
+    Ok((std::path::absolute(request.targets_dir)?, std::path::absolute(request.cache_dir)?))
 }
 
 fn step(request: &Request<'_>, cache: &Cache, job: &Job<'_>) -> anyhow::Result<Step> {

@@ -36,20 +36,20 @@ pub(crate) struct Module {
     path: String,
 }
 
-/// The folder below `targets/components/` from which this version is built: the one of its minor, or the default one.
+/// The folder below `targets/` from which this version is built: the one of its minor, or the default one.
 ///
 /// # Errors
 /// A minor that no folder pins.
-pub(crate) fn folder<'a>(set: &'a ComponentSet, version: Option<&str>) -> anyhow::Result<&'a str> {
-    match version.map(|version| (version, set.release(version))) {
-        None => Ok(&set.name),
-        Some((_, Some(release))) => Ok(&release.module),
+pub(crate) fn folder(set: &ComponentSet, version: Option<&str>) -> anyhow::Result<PathBuf> {
+    let name = match version.map(|version| (version, set.release(version))) {
+        Some((_, Some(release))) => &release.module,
         Some((minor, None)) if is_minor(minor) => {
             let minors: Vec<&str> = set.releases.iter().map(|release| release.minor.as_str()).collect();
             bail!("no Go module pins {} {minor}; the pinned minors are {}", set.name, minors.join(", "))
         }
-        Some(_) => Ok(&set.name),
-    }
+        _ => &set.name,
+    };
+    Ok(set.folder(name))
 }
 
 /// Reads the module folder of a set.

@@ -72,7 +72,7 @@ impl Fixture {
         run(&Request {
             target,
             components: &self.components,
-            modules_dir: &self.dir.join("components"),
+            targets_dir: &self.dir,
             cache_dir: &self.dir.join("cache"),
             sources: BTreeMap::from([("hello".into(), source)]),
             only,

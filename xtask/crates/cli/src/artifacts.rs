@@ -22,7 +22,7 @@ pub fn request<'a>(
     Request {
         target,
         components: &catalogue.components,
-        modules_dir: &paths.modules,
+        targets_dir: &paths.targets,
         cache_dir: &paths.cache,
         sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
         only: None,

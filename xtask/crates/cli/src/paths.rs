@@ -12,8 +12,6 @@ use crate::{Failure, Places};
 pub struct Paths {
     /// `targets/` of the checkout.
     pub targets: PathBuf,
-    /// `components` below it: a Go module for each set.
-    pub modules: PathBuf,
     /// `reports/` of the checkout, or `--reports`.
     pub reports: PathBuf,
     /// `archproof` below the user's cache folder, or `--cache`.
@@ -41,7 +39,6 @@ impl Paths {
             }
         };
         Ok(Paths {
-            modules: targets(places).join("components"),
             targets: targets(places),
             reports: places.reports.clone().unwrap_or_else(|| root.join("reports")),
             cache: std::path::absolute(cache).context("the current folder does not exist")?,

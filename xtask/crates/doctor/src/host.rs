@@ -36,7 +36,8 @@ const EPOCH: i64 = 1_767_225_600;
 /// Checks that Go is installed, and new enough for the modules to build.
 pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
     let needed = environment.catalogue.components.sets.iter().filter_map(|set| {
-        let text = std::fs::read_to_string(environment.paths.modules.join(&set.name).join("go.mod")).ok()?;
+        let text =
+            std::fs::read_to_string(environment.paths.targets.join(set.folder(&set.name)).join("go.mod")).ok()?;
         go_line(&text).map(str::to_owned)
     });
     let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();

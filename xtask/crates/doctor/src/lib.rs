@@ -212,7 +212,6 @@ mod tests {
         let target = |name: &&str| catalogue.target(name).unwrap().clone();
         let host = target(&arches[0]);
         let paths = Paths {
-            modules: targets_dir.join("components"),
             targets: targets_dir.clone(),
             reports: "/nowhere".into(),
             cache: "/nowhere".into(),

@@ -3,6 +3,7 @@
 //! The field comments are the reference for those files. Parsing and cross-file rules are in the `targets` crate.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -104,11 +105,14 @@ impl Components {
     }
 }
 
+/// How the Go modules of the project's own programs begin.
+const OWN_PROGRAMS: &str = "archproof/programs/";
+
 /// Components that share one Go module, one version and one `--<name> SPEC` flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ComponentSet {
-    /// `kubernetes` or `etcd`: also the folder below `targets/components/` with go.mod, go.sum, tools.go.
+    /// `kubernetes` or `etcd`: also the folder of the Go module, see [`ComponentSet::folder`].
     pub name: String,
     /// The module whose required version is the version of the set.
     pub main_module: String,
@@ -147,6 +151,13 @@ pub struct Release {
 }
 
 impl ComponentSet {
+    /// The folder of one of its Go modules, below `targets/`: `programs/guest` for a program of this project, otherwise
+    /// `components/etcd-3.5`, which only pins versions.
+    pub fn folder(&self, module: &str) -> PathBuf {
+        let own = self.components.iter().any(|component| component.package.starts_with(OWN_PROGRAMS));
+        Path::new(if own { "programs" } else { "components" }).join(module)
+    }
+
     /// The pinned release of the same minor as this version: `v1.36.3`, `1.36.3` or `1.36`.
     pub fn release(&self, version: &str) -> Option<&Release> {
         let minor = minor_of(version);

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn memory_grows_with_apiservers_and_follows_the_target_file() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets");
         let catalogue = targets::Catalogue::load(&folder).unwrap();
         let target = catalogue.target("riscv64").unwrap();
         let machine = target.machine.as_ref().unwrap().memory;

@@ -155,3 +155,56 @@ pub fn divide(options: &ProviderOptions, profiles: &[Profile], cases: Vec<Case>)
     let unfit = unfit.into_iter().filter_map(|case| Some((case, need(&case)?)));
     (fit, unfit.collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        options: ProviderOptions,
+    }
+
+    fn options(line: &str) -> ProviderOptions {
+        Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().options
+    }
+
+    fn catalogue() -> Catalogue {
+        Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets")).unwrap()
+    }
+
+    #[test]
+    fn components_are_those_of_the_profiles_and_of_the_provider() {
+        let catalogue = catalogue();
+        let profiles = [catalogue.profile("default").unwrap().clone()];
+        for (line, arg, with, without) in [
+            ("", ProviderArg::Process, "kube-apiserver", boot::INIT),
+            ("", ProviderArg::Qemu, boot::INIT, "kubelet"),
+            ("--cluster node", ProviderArg::Qemu, "kubelet", "kind"),
+            ("--provider kind", ProviderArg::Kind, "kind", "kine"),
+            ("--provider kind --image r/i:t", ProviderArg::Kind, "kind", "kube-apiserver"),
+        ] {
+            let names = arg.provider().components(&options(line), &catalogue, &profiles).unwrap();
+            assert!(names.iter().any(|name| name == with), "{line}: {names:?}");
+            assert!(!names.iter().any(|name| name == without), "{line}: {names:?}");
+        }
+    }
+
+    #[test]
+    fn published_image_cannot_run_every_control_plane() {
+        let profiles = catalogue().profiles;
+        let unfit = |line: &str| {
+            let options = options(line);
+            let capabilities = |profile| options.provider.unwrap().provider().capabilities(&options, profile);
+            profiles.iter().filter(|profile| capabilities(profile).no_control_plane.is_some()).count()
+        };
+        assert_eq!((unfit("--provider process"), unfit("--provider qemu")), (0, 0));
+        let of_kind = unfit("--provider kind --image r/i:t");
+        assert!(0 < of_kind && of_kind < profiles.len(), "{of_kind} of {}", profiles.len());
+    }
+}

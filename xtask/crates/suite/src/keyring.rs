@@ -11,7 +11,7 @@ use crate::decrypt::{self, EncryptedObject, Provider, Sealed};
 
 /// The file with the keys of the KMS plugin: lines `ID KEY`, and one `current ID`.
 pub const KMS_KEYS: &str = "kms.keys";
-/// The annotation to which the plugin binds a wrapped key (targets/components/kms/plugin.go).
+/// The annotation to which the plugin binds a wrapped key (targets/programs/kms/plugin.go).
 pub const KMS_LABEL: &str = "label.kms.archproof.example";
 
 /// Keys by provider and name.

@@ -1,6 +1,6 @@
 //! A second opinion: runs upstream's end-to-end suite against the cluster under test.
 //!
-//! The program (`targets/components/upstream`) writes a line of JSON at the start and end of each spec; this module
+//! The program (`targets/programs/upstream`) writes a line of JSON at the start and end of each spec; this module
 //! turns the lines into cases of the suite `upstream`. Only upstream decides what a spec means and whether it passes.
 //! Upstream's JUnit file is in the same folder as the lines.
 

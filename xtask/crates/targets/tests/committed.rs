@@ -429,7 +429,8 @@ fn files() -> Files {
         ("pause", "main.go"),
         ("upstream", "main.go"),
     ] {
-        names.extend(["go.mod", "go.sum", program].map(|name| format!("components/{set}/{name}")));
+        let kind = if program == "main.go" { "programs" } else { "components" };
+        names.extend(["go.mod", "go.sum", program].map(|name| format!("{kind}/{set}/{name}")));
     }
     names.into_iter().map(|name| (name.clone(), fs::read_to_string(folder().join(name)).unwrap())).collect()
 }

@@ -21,7 +21,7 @@ pub struct Inputs<'a> {
     pub arch: &'a str,
     /// GOARCH of this machine.
     pub host: &'a str,
-    /// `go.mod`, `go.sum` and programs below `targets/components`, and `components.yaml`.
+    /// `go.mod`, `go.sum` and programs below `targets/components` and `targets/programs`, and `components.yaml`.
     pub components: &'a [(String, String)],
     /// The file of the target.
     pub target: &'a str,

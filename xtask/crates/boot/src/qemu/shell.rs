@@ -1,7 +1,7 @@
 //! The host's side of a root shell in a guest. The command handles the terminal and the output.
 //!
 //! QEMU listens on a socket in the run's private folder, so any process of the same user can connect, one at a time.
-//! The guest's side is `targets/components/guest/shell.go`, which describes the frames.
+//! The guest's side is `targets/programs/guest/shell.go`, which describes the frames.
 
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read, Write};

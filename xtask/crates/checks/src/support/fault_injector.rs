@@ -1,5 +1,5 @@
 //! Faults that are built into a profile and off until a check turns them on: the relay between apiserver and store, and
-//! the store's disk (targets/components/faults). A file selects the fault, a log reports its effects.
+//! the store's disk (targets/programs/faults). A file selects the fault, a log reports its effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ const MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "tools.go"];
 const OWN_MODULE_FILES: [&str; 3] = ["go.mod", "go.sum", "main.go"];
 const SHA1_DIGITS: usize = 40;
 
-/// Checks the sets, and that each has its Go module below `components/`.
+/// Checks the sets, and that each has its Go module.
 pub(crate) fn components(file: &mut Document<'_>, components: &Components, files: &Files) {
     let sets = &components.sets;
     file.require(!sets.is_empty(), at!["sets"], "must have at least one set");
@@ -73,7 +73,7 @@ fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
 
 /// Checks that the folder for `go build` exists and that it pins the set's main module.
 fn module(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: &Files) {
-    let folder = format!("components/{}", set.name);
+    let folder = set.folder(&set.name).display().to_string();
     let text = files.get(&format!("{folder}/go.mod"));
     let is_module = |path: &str| text.is_some_and(|text| text.lines().any(|line| line == format!("module {path}")));
     let own = is_module(&set.main_module);
@@ -116,7 +116,7 @@ fn check_releases(file: &mut Document<'_>, i: usize, set: &ComponentSet, files: 
             file.require(is_part, path, "must be a part of a flag's value, between commas");
         }
         let path = at!["sets", i, "releases", j, "module"];
-        let folder = format!("components/{module}");
+        let folder = set.folder(module).display().to_string();
         for name in MODULE_FILES.iter().filter(|name| !files.contains_key(&format!("{folder}/{name}"))) {
             file.refuse(path, format!("{folder}/{name} is missing next to this file"));
         }

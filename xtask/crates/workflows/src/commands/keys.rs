@@ -82,8 +82,10 @@ fn keys(data: &Path, root: &Path, arch: &str, host: &str) -> anyhow::Result<Keys
 /// The files that define the components, with their paths below `targets`, in a fixed order.
 fn components(data: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let mut files = vec![data.join("components.yaml")];
-    for folder in sorted(&data.join("components"))? {
-        files.extend(sorted(&folder)?);
+    for kind in ["components", "programs"] {
+        for folder in sorted(&data.join(kind))? {
+            files.extend(sorted(&folder)?);
+        }
     }
     let named = |file: std::path::PathBuf| {
         let name = file.strip_prefix(data).unwrap_or(&file).display().to_string();

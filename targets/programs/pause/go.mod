@@ -1,4 +1,4 @@
 // The program of a Pod's sandbox: it keeps the Pod's namespaces and reaps what is left to it.
-module archproof/components/pause
+module archproof/programs/pause
 
 go 1.26.0

@@ -1,6 +1,6 @@
 // Upstream's end-to-end suite, pinned like the components.
 // k8s.io/kubernetes requires its staging repositories as v0.0.0; each is published under the matching v0 tag.
-module archproof/components/upstream
+module archproof/programs/upstream
 
 go 1.26.0
 

@@ -1,5 +1,5 @@
 // The first process of a system VM: it serves the harness and supervises the components.
-module archproof/components/guest
+module archproof/programs/guest
 
 go 1.26.0
 

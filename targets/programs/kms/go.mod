@@ -1,5 +1,5 @@
 // A KMS v2 plugin for tests: it wraps keys with the ones in a file.
-module archproof/components/kms
+module archproof/programs/kms
 
 go 1.26.0
 
