@@ -49,6 +49,9 @@ fn inert(node: Node<'_, '_>) -> Result<()> {
         for attribute in node.attributes() {
             let known = attribute.namespace().is_none() && ATTRIBUTES.contains(&attribute.name());
             ensure!(known, "the file has the attribute {}, which is not allowed", attribute.name());
+            // Names and numbers: no address and no function, whatever the attribute means to a browser.
+            let plain = attribute.value().chars().all(|c| c.is_ascii_alphanumeric() || " .-_%".contains(c));
+            ensure!(plain, "the value of the attribute {} of the file is not allowed", attribute.name());
         }
         ensure!(name.name() != "style" || is_plain_style(node), "the style sheet of the file may load a resource");
     }
@@ -77,6 +80,7 @@ mod tests {
             ("<script>alert(1)</script>", "element script"),
             ("<g onload='alert(1)'/>", "attribute onload"),
             ("<a href='javascript:alert(1)'/>", "element a"),
+            ("<rect width='javascript:alert(1)'/>", "value of the attribute width"),
             ("<rect style='fill:url(https://example.org)'/>", "attribute style"),
             ("<style>@import 'https://example.org/x.css';</style>", "style sheet"),
             ("<style>rect{fill:u\\72l(https://example.org)}</style>", "style sheet"),
