@@ -49,7 +49,7 @@ fn inert(node: Node<'_, '_>) -> Result<()> {
         for attribute in node.attributes() {
             let known = attribute.namespace().is_none() && ATTRIBUTES.contains(&attribute.name());
             ensure!(known, "the file has the attribute {}, which is not allowed", attribute.name());
-            // Names and numbers: no address and no function, whatever the attribute means to a browser.
+            // Names and numbers only: an address or a function could make a browser load something.
             let plain = attribute.value().chars().all(|c| c.is_ascii_alphanumeric() || " .-_%".contains(c));
             ensure!(plain, "the value of the attribute {} of the file is not allowed", attribute.name());
         }
