@@ -235,7 +235,7 @@ impl Engine<'_> {
                 with_time_limit(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx))
                     .await;
             // `report_residue` reports objects that the traffic leaves behind, like those of the cases.
-            let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.clean_up()).await;
+            let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.api.clean_up()).await;
             TaskResult::Traffic(result.map(|()| ctx.counters()))
         }
     }
@@ -421,7 +421,7 @@ impl Attempts {
     }
 }
 
-/// Every name that a case makes begins like its namespace, see `Ctx::name_prefix`.
+/// Every name that a case makes begins like its namespace, see `CaseState::name_prefix`.
 fn is_residue(key: &str) -> bool {
     key.contains("/ap-")
 }
@@ -429,7 +429,7 @@ fn is_residue(key: &str) -> bool {
 /// A check that leaves objects behind disturbs others: that is an error, but not of the server.
 async fn clean_up(ctx: &Ctx, outcome: Outcome) -> Outcome {
     let limit = contention::limit(CLEAN_UP_LIMIT, ctx.factor());
-    let cleaned = tokio::time::timeout(limit, ctx.clean_up()).await;
+    let cleaned = tokio::time::timeout(limit, ctx.api.clean_up()).await;
     let trouble = match cleaned {
         Ok(Ok(())) => return outcome,
         Ok(Err(error)) => format!("{error:#}"),

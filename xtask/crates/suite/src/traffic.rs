@@ -34,14 +34,14 @@ const TEAM: &str = "team=a";
 
 /// Runs the whole workload. The counters of `ctx` record its amount.
 pub(crate) async fn run(ctx: &Ctx) -> Result<(), CheckError> {
-    let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
+    let begin = ctx.api.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
     let watchers = try_join_all(watchers(ctx, begin).await?);
     let work = async {
         let writers = try_join_all((1..=WRITERS).map(|n| write(ctx, n)));
         let readers = try_join_all((1..=READERS).map(|n| read(ctx, n, begin)));
         futures::try_join!(writers, readers)?;
         let marker = config_map(MARKER).with("metadata.labels", json!({"team": "a"}));
-        ctx.create(&CONFIG_MAPS, &marker).await?;
+        ctx.api.create(&CONFIG_MAPS, &marker).await?;
         Ok::<(), CheckError>(())
     };
     futures::try_join!(work, watchers)?;
@@ -54,10 +54,10 @@ async fn write(parent: &Ctx, number: usize) -> Result<(), CheckError> {
     for step in 0..STEPS {
         let name = format!("k{}", ctx.random().u32(..NAMES));
         let choice = ctx.random().u32(..100);
-        let seen = ctx.try_get(&CONFIG_MAPS, &name, "").await?;
+        let seen = ctx.api.try_get(&CONFIG_MAPS, &name, "").await?;
         let unique = format!("{number}-{step}");
         let answer = if seen.status == 404 {
-            ctx.try_create(&CONFIG_MAPS, &labelled(&ctx, config_map(&name)).with("data.by", unique)).await?
+            ctx.api.try_create(&CONFIG_MAPS, &labelled(&ctx, config_map(&name)).with("data.by", unique)).await?
         } else {
             change(&ctx, &name, &seen, choice, unique).await?
         };
@@ -71,14 +71,14 @@ async fn change(ctx: &Ctx, name: &str, seen: &Response, choice: u32, unique: Str
     match choice {
         0..60 => {
             let object = labelled(ctx, seen.object()?).with("data.by", unique);
-            ctx.try_change(&CONFIG_MAPS, &object).await
+            ctx.api.try_change(&CONFIG_MAPS, &object).await
         }
         60..75 => {
             let patch = json!({"data": {"by": unique}});
-            ctx.try_patch_change(&CONFIG_MAPS, name, &patch).await
+            ctx.api.try_patch_change(&CONFIG_MAPS, name, &patch).await
         }
-        75..80 => ctx.try_update(&CONFIG_MAPS, &seen.object()?).await,
-        _ => ctx.try_delete(&CONFIG_MAPS, name, &json!(null)).await,
+        75..80 => ctx.api.try_update(&CONFIG_MAPS, &seen.object()?).await,
+        _ => ctx.api.try_delete(&CONFIG_MAPS, name, &json!(null)).await,
     }
 }
 
@@ -100,18 +100,18 @@ async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), CheckError>
         let kind = (first + step) % KINDS;
         let list = |pairs: &[(&str, &str)]| query(pairs);
         let answer = match kind {
-            0 | 1 => ctx.try_list(&CONFIG_MAPS, "").await?,
-            2 => ctx.try_list(&CONFIG_MAPS, &list(&[("resourceVersion", "0")])).await?,
+            0 | 1 => ctx.api.try_list(&CONFIG_MAPS, "").await?,
+            2 => ctx.api.try_list(&CONFIG_MAPS, &list(&[("resourceVersion", "0")])).await?,
             3 => {
                 let exact = [("resourceVersion", at.as_str()), ("resourceVersionMatch", "Exact")];
-                ctx.try_list(&CONFIG_MAPS, &list(&exact)).await?
+                ctx.api.try_list(&CONFIG_MAPS, &list(&exact)).await?
             }
             4 => {
                 let not_older = [("resourceVersion", at.as_str()), ("resourceVersionMatch", "NotOlderThan")];
-                ctx.try_list(&CONFIG_MAPS, &list(&not_older)).await?
+                ctx.api.try_list(&CONFIG_MAPS, &list(&not_older)).await?
             }
-            5 => ctx.try_get(&CONFIG_MAPS, &name, "").await?,
-            _ => ctx.try_get(&CONFIG_MAPS, &name, &list(&[("resourceVersion", &at)])).await?,
+            5 => ctx.api.try_get(&CONFIG_MAPS, &name, "").await?,
+            _ => ctx.api.try_get(&CONFIG_MAPS, &name, &list(&[("resourceVersion", &at)])).await?,
         };
         expected(&answer, &[200, 404])?;
         if kind < 2 {
@@ -126,7 +126,7 @@ async fn watchers(
     parent: &Ctx,
     begin: u64,
 ) -> Result<Vec<futures::future::BoxFuture<'_, Result<(), CheckError>>>, CheckError> {
-    let (http1, usual) = (Transport::Http1, parent.transport());
+    let (http1, usual) = (Transport::Http1, parent.api.transport());
     let from = WatchOptions::after(begin);
     let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
     let initial = WatchOptions { initial_events: true, ..WatchOptions::default() }.bookmarks();
@@ -239,7 +239,7 @@ async fn read_some(watch: &mut Watch, count: usize, ctx: &Ctx) -> Result<Progres
 }
 
 async fn open(ctx: &Ctx, transport: Transport, options: &WatchOptions) -> Result<Watch, CheckError> {
-    match ctx.try_watch(transport, &CONFIG_MAPS, options).await? {
+    match ctx.api.try_watch(transport, &CONFIG_MAPS, options).await? {
         Ok(watch) => Ok(watch),
         Err(refusal) => Err(CheckError::failed(format!("a watch of the traffic was refused: {refusal}"))),
     }

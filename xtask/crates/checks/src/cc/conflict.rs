@@ -74,16 +74,16 @@ pub(crate) const STALE: &str = "the object has been modified; please apply your 
                                 again";
 
 async fn update_conflict(ctx: &Ctx) -> Verdict {
-    let first = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
-    let second = ctx.update(&CONFIG_MAPS, &first.clone().with("data.k", "2")).await?;
-    let answer = ctx.try_update(&CONFIG_MAPS, &first.with("data.k", "3")).await?;
+    let first = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let second = ctx.api.update(&CONFIG_MAPS, &first.clone().with("data.k", "2")).await?;
+    let answer = ctx.api.try_update(&CONFIG_MAPS, &first.with("data.k", "3")).await?;
     expect!(answer.is(409, "Conflict"), "a stale PUT was answered {answer}");
     expect_eq!(
         answer.message(),
         format!("Operation cannot be fulfilled on configmaps \"a\": {STALE}"),
         "message of the refusal"
     );
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, "a").await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), second.rv(), "mod_revision after the refused PUT");
     Ok(())
 }
@@ -92,7 +92,7 @@ const CLIENTS: u64 = 8;
 const INCREMENTS: u64 = 10;
 
 async fn no_lost_update(ctx: &Ctx) -> Verdict {
-    let first = ctx.create(&CONFIG_MAPS, &config_map("counter").with("metadata.labels.n", "0")).await?;
+    let first = ctx.api.create(&CONFIG_MAPS, &config_map("counter").with("metadata.labels.n", "0")).await?;
     let clients = (0..CLIENTS).map(|_| increment(ctx, first.clone()));
     let done: Vec<Increments> = futures::future::try_join_all(clients).await?;
     let conflicts: u64 = done.iter().map(|client| client.conflicts).sum();
@@ -102,7 +102,7 @@ async fn no_lost_update(ctx: &Ctx) -> Verdict {
         "{CLIENTS} clients sent a PUT from the same read, but only {conflicts} PUTs were refused"
     );
 
-    let last = ctx.get(&CONFIG_MAPS, "counter").await?;
+    let last = ctx.api.get(&CONFIG_MAPS, "counter").await?;
     expect_eq!(count_of(&last), Some(CLIENTS * INCREMENTS), "the counter after {CLIENTS} times {INCREMENTS}");
     let changes = changes(ctx, &CONFIG_MAPS, "counter", &last).await?;
     let counts: Vec<Option<u64>> = changes.iter().map(stored_count).collect();
@@ -127,14 +127,14 @@ async fn increment(ctx: &Ctx, mut read: Object) -> Result<Increments, CheckError
     while (done.revisions.len() as u64) < INCREMENTS {
         let count = count_of(&read).ok_or_else(|| CheckError::failed(format!("a read without a count: {read}")))?;
         let next = read.with("metadata.labels.n", (count + 1).to_string());
-        let answer = ctx.try_update(&CONFIG_MAPS, &next).await?;
+        let answer = ctx.api.try_update(&CONFIG_MAPS, &next).await?;
         if answer.is_success() {
             read = answer.object()?;
             done.revisions.push(read.rv());
         } else {
             expect!(answer.is(409, "Conflict"), "a PUT was answered {answer}");
             done.conflicts += 1;
-            read = ctx.get(&CONFIG_MAPS, "counter").await?;
+            read = ctx.api.get(&CONFIG_MAPS, "counter").await?;
         }
     }
     Ok(done)
@@ -166,7 +166,7 @@ fn counted_up(counts: &[Option<u64>], last: u64) -> Result<(), String> {
 const OTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn noop_write(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     futures::try_join!(
         noop_writes(ctx, &CONFIG_MAPS, true),
         noop_writes(ctx, &fruits, false),
@@ -178,9 +178,9 @@ async fn noop_write(ctx: &Ctx) -> Verdict {
 /// Sends every kind of write that changes nothing to one object. Custom resources support neither strategic patches nor
 /// a PUT without a resource version.
 async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict {
-    let created = ctx.create(resource, &Object::new(resource, "a").with("data.k", "v")).await?;
+    let created = ctx.api.create(resource, &Object::new(resource, "a").with("data.k", "v")).await?;
     let applied = apply(ctx, resource).await?.object()?;
-    let mut watch = ctx.watch(resource, &WatchOptions::after(applied.rv())).await?;
+    let mut watch = ctx.api.watch(resource, &WatchOptions::after(applied.rv())).await?;
     let (old, new) = (times(&applied), json!("2001-02-03T04:05:06Z"));
     expect!(old.len() == 2 && old.iter().all(|time| *time != new), "expected the times of two managers, seen {old:?}");
 
@@ -194,15 +194,15 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     };
     same(apply(ctx, resource).await?, "the same apply")?;
     for (what, object) in puts(&applied, &new, built_in) {
-        same(ctx.try_update(resource, &object).await?, what)?;
+        same(ctx.api.try_update(resource, &object).await?, what)?;
     }
     for (what, media_type, patch) in patches(built_in) {
-        same(ctx.try_patch(resource, "a", media_type, &patch, "").await?, what)?;
+        same(ctx.api.try_patch(resource, "a", media_type, &patch, "").await?, what)?;
     }
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), applied.rv(), "mod_revision after writes that change nothing");
 
-    let changed = ctx.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
+    let changed = ctx.api.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
     let changes = changes(ctx, resource, "a", &changed).await?;
     only_put_at(&changes, &[created.rv(), applied.rv(), changed.rv()])
         .map_err(|fault| CheckError::failed(format!("a write that changes nothing was stored: {fault}")))?;
@@ -217,7 +217,7 @@ async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
     let resources = json!({"requests": {"cpu": "0.1"}});
     let mut template = pod_template("a");
     template.0["template"]["spec"]["containers"][0]["resources"] = resources;
-    let apply = || ctx.try_patch(&POD_TEMPLATES, "a", APPLY_PATCH, &template.0, "fieldManager=applier");
+    let apply = || ctx.api.try_patch(&POD_TEMPLATES, "a", APPLY_PATCH, &template.0, "fieldManager=applier");
     let first = apply().await?.object()?;
     let stored_as = &first.0["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"];
     expect_eq!(*stored_as, json!("100m"), "the stored form of 0.1 cpu");
@@ -225,7 +225,7 @@ async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
     let second = apply().await?.object()?;
     let answered = |object: &Object| (object.rv(), times(object));
     expect_eq!(answered(&second), answered(&first), "resourceVersion and times after the second apply of 0.1 cpu");
-    let stored = ctx.must_be_stored(&POD_TEMPLATES, "a").await?;
+    let stored = ctx.store.get(&POD_TEMPLATES, "a").await?;
     let revisions = (stored.create_rev, stored.mod_rev);
     let only = first.rv().cast_signed();
     expect_eq!(revisions, (only, only), "revisions of the key after the same apply of 0.1 cpu twice");
@@ -235,7 +235,7 @@ async fn noop_apply_of_other_spelling(ctx: &Ctx) -> Verdict {
 
 async fn apply(ctx: &Ctx, resource: &Resource) -> anyhow::Result<Response> {
     let body = Object::new(resource, "a").with("data.applied", "v").0;
-    ctx.try_patch(resource, "a", APPLY_PATCH, &body, "fieldManager=applier").await
+    ctx.api.try_patch(resource, "a", APPLY_PATCH, &body, "fieldManager=applier").await
 }
 
 /// The objects to PUT that change nothing.

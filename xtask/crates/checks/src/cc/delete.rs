@@ -66,18 +66,18 @@ async fn delete_semantics(ctx: &Ctx) -> Verdict {
 
 async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     let matching = config_map("a").with("metadata.labels.app", "yes");
-    let created = ctx.create(&CONFIG_MAPS, &matching).await?;
+    let created = ctx.api.create(&CONFIG_MAPS, &matching).await?;
     let mut watches = matching_watches(ctx, created.rv()).await?;
-    let mut other = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(created.rv()).labels("app!=yes")).await?;
+    let mut other = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(created.rv()).labels("app!=yes")).await?;
 
-    let answer = ctx.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?;
+    let answer = ctx.api.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?;
     expect_eq!(answer.status, 200, "DELETE was answered {answer}");
-    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "the key is still there after DELETE");
-    is_gone("a GET after DELETE", &ctx.try_get(&CONFIG_MAPS, "a", "").await?)?;
-    is_gone("a second DELETE", &ctx.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?)?;
+    expect!(ctx.store.find(&CONFIG_MAPS, "a").await?.is_none(), "the key is still there after DELETE");
+    is_gone("a GET after DELETE", &ctx.api.try_get(&CONFIG_MAPS, "a", "").await?)?;
+    is_gone("a second DELETE", &ctx.api.try_delete(&CONFIG_MAPS, "a", &Value::Null).await?)?;
 
     // A new object of the same name matches the same watches: all events before it belong to the DELETE.
-    let again = ctx.create(&CONFIG_MAPS, &matching).await?;
+    let again = ctx.api.create(&CONFIG_MAPS, &matching).await?;
     let all = changes(ctx, &CONFIG_MAPS, "a", &again).await?;
     let (last, removal) =
         all.split_last().ok_or_else(|| CheckError::failed("the raw history has no change of the key"))?;
@@ -89,7 +89,7 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
         let expected = [seen("DELETED", "a", deleted), seen("ADDED", "a", again.rv())];
         expect_eq!(events, expected, "events of the watch {what}");
     }
-    let unrelated = ctx.create(&CONFIG_MAPS, &config_map("b")).await?;
+    let unrelated = ctx.api.create(&CONFIG_MAPS, &config_map("b")).await?;
     let events = events(ctx, &mut other, &unrelated).await?;
     expect_eq!(events, [seen("ADDED", "b", unrelated.rv())], "events of a watch that did not match");
     Ok(())
@@ -98,14 +98,14 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
 async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, CheckError> {
     let after = || WatchOptions::after(rv);
     let mut watches = Vec::new();
-    let usual = ctx.transport();
+    let usual = ctx.api.transport();
     for (what, transport, options) in [
         (usual.name(), usual, after()),
         ("over HTTP/1.1", Transport::Http1, after()),
         ("by label", usual, after().labels("app=yes")),
         ("by name", usual, after().fields("metadata.name=a")),
     ] {
-        match ctx.try_watch(transport, &CONFIG_MAPS, &options).await? {
+        match ctx.api.try_watch(transport, &CONFIG_MAPS, &options).await? {
             Ok(watch) => watches.push((what, watch)),
             Err(refusal) => return Err(CheckError::failed(format!("a watch {what} was refused: {refusal}"))),
         }
@@ -125,8 +125,8 @@ const ROUNDS: u64 = 6;
 async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
     let names: Vec<String> = (0..ROUNDS).map(|round| format!("once-{round}")).collect();
     for name in &names {
-        ctx.create(&CONFIG_MAPS, &config_map(name)).await?;
-        let deletes = (0..AT_ONCE).map(|_| ctx.try_delete(&CONFIG_MAPS, name, &Value::Null));
+        ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?;
+        let deletes = (0..AT_ONCE).map(|_| ctx.api.try_delete(&CONFIG_MAPS, name, &Value::Null));
         let answers = futures::future::try_join_all(deletes).await?;
         let (done, refused): (Vec<&Response>, Vec<&Response>) = answers.iter().partition(|a| a.is_success());
         expect_eq!(done.len(), 1, "DELETEs answered with success, of {AT_ONCE} at once");
@@ -134,7 +134,7 @@ async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
             expect!(answer.is(404, "NotFound"), "one of {AT_ONCE} DELETEs at once was answered {answer}");
         }
     }
-    let last = ctx.create(&CONFIG_MAPS, &config_map("once-end")).await?;
+    let last = ctx.api.create(&CONFIG_MAPS, &config_map("once-end")).await?;
     for name in &names {
         put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1).map_err(CheckError::failed)?;
     }
@@ -145,14 +145,14 @@ async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
 /// has read returns older content than it removed.
 async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
     let name = format!("raced-{round}");
-    let created = ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.labels.n", "0")).await?;
+    let created = ctx.api.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.labels.n", "0")).await?;
     let acknowledged = AtomicU64::new(created.rv());
     let (updates, deleted) =
         futures::join!(update_until_gone(ctx, &name, &acknowledged), delete_after_updates(ctx, &name, round));
     let (updates, deleted) = (updates?, deleted?);
     ctx.count("updates raced with a DELETE", updates);
 
-    let last = ctx.create(&POD_TEMPLATES, &pod_template(&format!("after-{round}"))).await?;
+    let last = ctx.api.create(&POD_TEMPLATES, &pod_template(&format!("after-{round}"))).await?;
     let changes = changes(ctx, &POD_TEMPLATES, &name, &last).await?;
     put_then_deleted(&changes, changes.len().saturating_sub(1)).map_err(CheckError::failed)?;
     let [.., put, delete] = &changes[..] else {
@@ -174,7 +174,7 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
 async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, CheckError> {
     for n in 1.. {
         let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
-        let answer = ctx.try_patch(&POD_TEMPLATES, name, MERGE_PATCH, &patch, "").await?;
+        let answer = ctx.api.try_patch(&POD_TEMPLATES, name, MERGE_PATCH, &patch, "").await?;
         if !answer.is_success() {
             expect!(answer.is(404, "NotFound"), "an update during a DELETE was answered {answer}");
             return Ok(n - 1);
@@ -187,9 +187,9 @@ async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> R
 /// Reads first, more often in each round, so that the DELETE meets the updates at different moments.
 async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, CheckError> {
     for _ in 0..=reads {
-        ctx.get(&POD_TEMPLATES, name).await?;
+        ctx.api.get(&POD_TEMPLATES, name).await?;
     }
-    Ok(ctx.delete(&POD_TEMPLATES, name).await?)
+    Ok(ctx.api.delete(&POD_TEMPLATES, name).await?)
 }
 
 async fn delete_preconditions(ctx: &Ctx) -> Verdict {
@@ -206,10 +206,10 @@ async fn delete_preconditions(ctx: &Ctx) -> Verdict {
 }
 
 async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object: &Object) -> Verdict {
-    let earlier = ctx.create(resource, object).await?;
-    ctx.delete(resource, "a").await?;
-    let created = ctx.create(resource, object).await?;
-    let current = ctx.update(resource, &created.clone().with("metadata.labels.x", "y")).await?;
+    let earlier = ctx.api.create(resource, object).await?;
+    ctx.api.delete(resource, "a").await?;
+    let created = ctx.api.create(resource, object).await?;
+    let current = ctx.api.update(resource, &created.clone().with("metadata.labels.x", "y")).await?;
     let (uid, rv) = (current.uid(), current.rv_text());
     for (what, preconditions, refusal) in [
         ("the uid of an earlier object of that name", json!({"uid": earlier.uid()}), uid_refusal(earlier.uid(), uid)),
@@ -225,19 +225,19 @@ async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object
             uid_refusal(earlier.uid(), uid),
         ),
     ] {
-        let answer = ctx.try_delete(resource, "a", &json!({"preconditions": preconditions})).await?;
+        let answer = ctx.api.try_delete(resource, "a", &json!({"preconditions": preconditions})).await?;
         expect!(answer.is(409, "Conflict"), "DELETE of a {kind} with {what} was answered {answer}");
         let message = format!("Operation cannot be fulfilled on {kind} \"a\": {refusal}");
         expect_eq!(answer.message(), message, "message of a DELETE with {what}");
         ctx.count("refused deletes", 1);
     }
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), current.rv(), "mod_revision of the {kind} after refused DELETEs");
 
     let right = json!({"preconditions": {"uid": uid, "resourceVersion": rv}});
-    let answer = ctx.try_delete(resource, "a", &right).await?;
+    let answer = ctx.api.try_delete(resource, "a", &right).await?;
     expect_eq!(answer.status, 200, "DELETE of a {kind} with its own uid and resourceVersion was answered {answer}");
-    let last = ctx.create(resource, object).await?;
+    let last = ctx.api.create(resource, object).await?;
     let all = changes(ctx, resource, "a", &last).await?;
     // The first two changes belong to the earlier object, the last one creates the newest object.
     let ours = all.get(2..all.len() - 1).unwrap_or_default();
@@ -261,19 +261,19 @@ fn rv_refusal(given: &str, rv: &str) -> String {
 /// Both requests name the same version: the second one must be refused.
 async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict {
     let name = format!("same-{round}");
-    let created = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+    let created = ctx.api.create(&CONFIG_MAPS, &config_map(&name)).await?;
     let other = created.clone().with("data.k", "w");
     let condition = json!({"preconditions": {"resourceVersion": created.rv_text()}});
     // The first future of `join!` sends its request first.
     let (updated, deleted) = if round.is_multiple_of(2) {
-        futures::join!(ctx.try_update(&CONFIG_MAPS, &other), ctx.try_delete(&CONFIG_MAPS, &name, &condition))
+        futures::join!(ctx.api.try_update(&CONFIG_MAPS, &other), ctx.api.try_delete(&CONFIG_MAPS, &name, &condition))
     } else {
-        let delete = ctx.try_delete(&CONFIG_MAPS, &name, &condition);
-        let (deleted, updated) = futures::join!(delete, ctx.try_update(&CONFIG_MAPS, &other));
+        let delete = ctx.api.try_delete(&CONFIG_MAPS, &name, &condition);
+        let (deleted, updated) = futures::join!(delete, ctx.api.try_update(&CONFIG_MAPS, &other));
         (updated, deleted)
     };
     let (updated, deleted) = (updated?, deleted?);
-    let last = ctx.create(&CONFIG_MAPS, &config_map(&format!("{name}-end"))).await?;
+    let last = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("{name}-end"))).await?;
     let changes = changes(ctx, &CONFIG_MAPS, &name, &last).await?;
     match (updated.is_success(), deleted.is_success()) {
         (true, false) => {

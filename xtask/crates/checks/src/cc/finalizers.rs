@@ -66,29 +66,29 @@ async fn finalizer_two_phase(ctx: &Ctx) -> Verdict {
 }
 
 async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Object) -> Verdict {
-    let created = ctx.create(resource, &object.with("metadata.finalizers", json!([HOLD, SECOND]))).await?;
-    let mut watch = ctx.watch(resource, &WatchOptions::after(created.rv())).await?;
+    let created = ctx.api.create(resource, &object.with("metadata.finalizers", json!([HOLD, SECOND]))).await?;
+    let mut watch = ctx.api.watch(resource, &WatchOptions::after(created.rv())).await?;
 
-    let marked = ctx.delete(resource, "a").await?;
+    let marked = ctx.api.delete(resource, "a").await?;
     marked_for_deletion(&created, &marked).map_err(CheckError::failed)?;
     expect_eq!(stored_rv(ctx, resource).await?, marked.rv(), "mod_revision after DELETE");
-    let again = ctx.delete(resource, "a").await?;
+    let again = ctx.api.delete(resource, "a").await?;
     expect!(again == marked, "a second DELETE was answered {again}, the first {marked}");
 
-    let one_left = ctx.update(resource, &marked.clone().with("metadata.finalizers", json!([HOLD]))).await?;
+    let one_left = ctx.api.update(resource, &marked.clone().with("metadata.finalizers", json!([HOLD]))).await?;
     expect_eq!(stored_rv(ctx, resource).await?, one_left.rv(), "mod_revision with one finalizer left");
 
-    let answer = ctx.try_update(resource, &one_left.clone().without("metadata.finalizers")).await?;
+    let answer = ctx.api.try_update(resource, &one_left.clone().without("metadata.finalizers")).await?;
     expect_eq!(answer.status, 200, "the update that empties finalizers was answered {answer}");
     let answered = answer.object()?;
     let identity = |object: &Object| (object.0["kind"].clone(), object.name().to_owned(), object.uid().to_owned());
     expect_eq!(identity(&answered), identity(&one_left), "kind, name and uid in the answer to the last update");
     expect!(answered.0["metadata"]["finalizers"].is_null(), "the answer to the last update has finalizers: {answered}");
-    expect!(ctx.stored(resource, "a").await?.is_none(), "the key is still there without finalizers");
-    let get = ctx.try_get(resource, "a", "").await?;
+    expect!(ctx.store.find(resource, "a").await?.is_none(), "the key is still there without finalizers");
+    let get = ctx.api.try_get(resource, "a", "").await?;
     expect!(get.is(404, "NotFound"), "a GET after the last finalizer was answered {get}");
 
-    let end = ctx.create(resource, &after).await?;
+    let end = ctx.api.create(resource, &after).await?;
     let changes = changes(ctx, resource, "a", &end).await?;
     put_then_deleted(&changes, 3).map_err(CheckError::failed)?;
     let expected = [
@@ -102,7 +102,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
 }
 
 async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
-    Ok(ctx.must_be_stored(resource, "a").await?.mod_rev.cast_unsigned())
+    Ok(ctx.store.get(resource, "a").await?.mod_rev.cast_unsigned())
 }
 
 /// The object in the answer to DELETE must be the old one with the marks of a deletion.
@@ -135,10 +135,10 @@ const RACES: usize = 12;
 /// The finalizers are removed while clients delete the objects, many times at once. In any order each key is removed
 /// once.
 async fn removal_races(ctx: &Ctx) -> Verdict {
-    let begin = ctx.create(&POD_TEMPLATES, &pod_template("race-begin")).await?;
-    let mut watch = ctx.watch(&POD_TEMPLATES, &WatchOptions::after(begin.rv())).await?;
+    let begin = ctx.api.create(&POD_TEMPLATES, &pod_template("race-begin")).await?;
+    let mut watch = ctx.api.watch(&POD_TEMPLATES, &WatchOptions::after(begin.rv())).await?;
     futures::future::try_join_all((0..RACES).map(|race| removal_race(ctx, race))).await?;
-    let end = ctx.create(&POD_TEMPLATES, &pod_template("race-end")).await?;
+    let end = ctx.api.create(&POD_TEMPLATES, &pod_template("race-end")).await?;
     let events = events(ctx, &mut watch, &end).await?;
     for race in 0..RACES {
         let name = format!("race-{race}");
@@ -153,16 +153,16 @@ async fn removal_races(ctx: &Ctx) -> Verdict {
 
 async fn removal_race(ctx: &Ctx, race: usize) -> Verdict {
     let name = format!("race-{race}");
-    ctx.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    ctx.api.create(&POD_TEMPLATES, &pod_template(&name).with("metadata.finalizers", json!([HOLD]))).await?;
     let marked_before = race.is_multiple_of(2);
     if marked_before {
-        ctx.delete(&POD_TEMPLATES, &name).await?;
+        ctx.api.delete(&POD_TEMPLATES, &name).await?;
     }
     let free = json!({"metadata": {"finalizers": null}});
     let (freed, one, other) = futures::join!(
-        ctx.try_patch(&POD_TEMPLATES, &name, MERGE_PATCH, &free, ""),
-        ctx.try_delete(&POD_TEMPLATES, &name, &Value::Null),
-        ctx.try_delete(&POD_TEMPLATES, &name, &Value::Null),
+        ctx.api.try_patch(&POD_TEMPLATES, &name, MERGE_PATCH, &free, ""),
+        ctx.api.try_delete(&POD_TEMPLATES, &name, &Value::Null),
+        ctx.api.try_delete(&POD_TEMPLATES, &name, &Value::Null),
     );
     let (freed, deletes) = (freed?, [one?, other?]);
     expect_eq!(freed.status, 200, "the patch that empties finalizers was answered {freed}");
@@ -195,12 +195,12 @@ async fn propagation(ctx: &Ctx) -> Verdict {
 
 /// An owner and a ConfigMap that it owns.
 async fn family(ctx: &Ctx, owner: &str) -> Result<(Object, Object), CheckError> {
-    let owner = ctx.create(&CONFIG_MAPS, &config_map(owner)).await?;
+    let owner = ctx.api.create(&CONFIG_MAPS, &config_map(owner)).await?;
     let reference = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name(), "uid": owner.uid(), "blockOwnerDeletion": true,
     }]);
     let child = config_map(&format!("{}-child", owner.name())).with("metadata.ownerReferences", reference);
-    let child = ctx.create(&CONFIG_MAPS, &child).await?;
+    let child = ctx.api.create(&CONFIG_MAPS, &child).await?;
     Ok((owner, child))
 }
 
@@ -219,7 +219,7 @@ async fn held(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
 /// The object's own finalizer stays; a later policy replaces the finalizer of an earlier one.
 async fn held_with_own_finalizer(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
     let name = format!("{}-held", policy.to_lowercase());
-    ctx.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
     let other = if policy == "Orphan" { "Foreground" } else { "Orphan" };
     delete_with(ctx, &name, other).await?;
     for (policy, expected) in [(policy, json!([HOLD, finalizer])), ("Background", json!([HOLD]))] {
@@ -227,16 +227,16 @@ async fn held_with_own_finalizer(ctx: &Ctx, policy: &str, finalizer: &str) -> Ve
         let finalizers = &answered.0["metadata"]["finalizers"];
         expect_eq!(*finalizers, expected, "finalizers after a DELETE with {policy} on an object that is being deleted");
     }
-    ctx.must_be_stored(&CONFIG_MAPS, &name).await?;
+    ctx.store.get(&CONFIG_MAPS, &name).await?;
     Ok(())
 }
 
 async fn background(ctx: &Ctx) -> Verdict {
     let (owner, child) = family(ctx, "background").await?;
-    let answer = ctx.try_delete(&CONFIG_MAPS, owner.name(), &json!({"propagationPolicy": "Background"})).await?;
+    let answer = ctx.api.try_delete(&CONFIG_MAPS, owner.name(), &json!({"propagationPolicy": "Background"})).await?;
     expect_eq!(answer.status, 200, "DELETE with Background was answered {answer}");
-    expect!(ctx.stored(&CONFIG_MAPS, owner.name()).await?.is_none(), "Background did not remove the key at once");
-    let end = ctx.create(&CONFIG_MAPS, &config_map("background-end")).await?;
+    expect!(ctx.store.find(&CONFIG_MAPS, owner.name()).await?.is_none(), "Background did not remove the key at once");
+    let end = ctx.api.create(&CONFIG_MAPS, &config_map("background-end")).await?;
     let of_owner = changes(ctx, &CONFIG_MAPS, owner.name(), &end).await?;
     put_then_deleted(&of_owner, 1).map_err(CheckError::failed)?;
     let of_child = changes(ctx, &CONFIG_MAPS, child.name(), &end).await?;
@@ -244,7 +244,7 @@ async fn background(ctx: &Ctx) -> Verdict {
 }
 
 async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, CheckError> {
-    let answer = ctx.try_delete(&CONFIG_MAPS, name, &json!({"propagationPolicy": policy})).await?;
+    let answer = ctx.api.try_delete(&CONFIG_MAPS, name, &json!({"propagationPolicy": policy})).await?;
     expect_eq!(answer.status, 200, "DELETE with propagationPolicy {policy} was answered {answer}");
     ctx.count("deletes with a policy", 1);
     Ok(answer.object()?)

@@ -43,8 +43,8 @@ fn pod(name: &str) -> Object {
 
 async fn grace_period(ctx: &Ctx) -> Verdict {
     let bound = pod("a").with("spec.nodeName", "no-such-node");
-    let created = ctx.create(&PODS, &bound).await?;
-    let mut watch = ctx.watch(&PODS, &WatchOptions::after(created.rv())).await?;
+    let created = ctx.api.create(&PODS, &bound).await?;
+    let mut watch = ctx.api.watch(&PODS, &WatchOptions::after(created.rv())).await?;
     let mut last = created.clone();
     let mut written = vec![created.rv()];
     for (asked, period, writes) in [
@@ -58,7 +58,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
         let what = format!("DELETE with a grace period of {asked:?} seconds");
         is_marked(&created, &answer, period).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
         expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
-        let stored = ctx.must_be_stored(&PODS, "a").await?;
+        let stored = ctx.store.get(&PODS, "a").await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after {what}");
         if writes {
             written.push(answer.rv());
@@ -66,8 +66,8 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
         last = answer;
     }
     delete(ctx, Some(0)).await?;
-    expect!(ctx.stored(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
-    let end = ctx.create(&PODS, &pod("end")).await?;
+    expect!(ctx.store.find(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
+    let end = ctx.api.create(&PODS, &pod("end")).await?;
     let history = changes(ctx, &PODS, "a", &end).await?;
     put_then_deleted(&history, written.len() + 1).map_err(CheckError::failed)?;
     let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
@@ -85,7 +85,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
 
 async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, CheckError> {
     let options = seconds.map_or(Value::Null, |seconds| json!({"gracePeriodSeconds": seconds}));
-    let answer = ctx.try_delete(&PODS, "a", &options).await?;
+    let answer = ctx.api.try_delete(&PODS, "a", &options).await?;
     expect_eq!(answer.status, 200, "DELETE with {options} was answered {answer}");
     ctx.count("deletes", 1);
     Ok(answer.object()?)
@@ -93,7 +93,7 @@ async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, CheckError> {
 
 /// Without a period in the request, the Pod's own period applies.
 async fn own_period(ctx: &Ctx) -> Verdict {
-    let created = ctx.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
+    let created = ctx.api.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
     let answer = delete(ctx, None).await?;
     is_marked(&created, &answer, 1000)
         .map_err(|fault| CheckError::failed(format!("DELETE without a period: {fault}")))?;
@@ -103,9 +103,9 @@ async fn own_period(ctx: &Ctx) -> Verdict {
 
 /// No kubelet runs a Pod without a node, so it needs no grace period.
 async fn unbound(ctx: &Ctx) -> Verdict {
-    ctx.create(&PODS, &pod("a")).await?;
+    ctx.api.create(&PODS, &pod("a")).await?;
     delete(ctx, Some(600)).await?;
-    expect!(ctx.stored(&PODS, "a").await?.is_none(), "a Pod without a node is still there after DELETE");
+    expect!(ctx.store.find(&PODS, "a").await?.is_none(), "a Pod without a node is still there after DELETE");
     Ok(())
 }
 

@@ -34,7 +34,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 async fn managed_fields_stored(ctx: &Ctx) -> Verdict {
     let built_in = if ctx.profile().name == "json" { Encoding::Json } else { Encoding::Protobuf };
     writes(ctx, &CONFIG_MAPS, built_in, true).await?;
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     writes(ctx, &fruits, Encoding::Json, false).await
 }
 
@@ -61,7 +61,7 @@ impl Write {
 }
 
 async fn writes(ctx: &Ctx, resource: &Resource, encoding: Encoding, strategic: bool) -> Verdict {
-    let created = ctx.create(resource, &Object::new(resource, "a").with("data.post", "v")).await?;
+    let created = ctx.api.create(resource, &Object::new(resource, "a").with("data.post", "v")).await?;
     // Without a fieldManager, kube-apiserver takes the first part of the User-Agent as the manager.
     judge(ctx, resource, encoding, &created, &["archproof"], "Update", "post").await?;
     let mut managers = vec!["archproof"];
@@ -85,14 +85,14 @@ async fn send(ctx: &Ctx, resource: &Resource, write: Write, last: &Object) -> an
     let (media_type, patch) = match write {
         Write::Put => {
             let object = last.clone().with(&format!("data.{word}"), "v");
-            return ctx.try_update_with(resource, &object, &query).await;
+            return ctx.api.try_update_with(resource, &object, &query).await;
         }
         Write::Json => (JSON_PATCH, json!([{"op": "add", "path": "/data/json", "value": "v"}])),
         Write::Merge => (MERGE_PATCH, data),
         Write::Strategic => (STRATEGIC_PATCH, data),
         Write::Apply => (APPLY_PATCH, Object::new(resource, "a").with("data.apply", "v").0),
     };
-    ctx.try_patch(resource, "a", media_type, &patch, &query).await
+    ctx.api.try_patch(resource, "a", media_type, &patch, &query).await
 }
 
 /// Checks the answer to a write and the stored value. The last of the managers is the writer.
@@ -116,7 +116,7 @@ async fn judge(
     records(entry, operation, &resource.api_version(), field)
         .map_err(|fault| CheckError::failed(format!("the write of data.{field} by {writer}: {fault}")))?;
 
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after the write of data.{field}");
     expect_eq!(decode::encoding(&stored.value), encoding, "encoding of the stored {}", resource.kind);
     let entries = stored_entries(&stored.value)

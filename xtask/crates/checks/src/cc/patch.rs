@@ -70,7 +70,7 @@ async fn patch_kinds(ctx: &Ctx) -> Verdict {
     let all = [Kind::Json, Kind::Merge, Kind::Strategic, Kind::Apply];
     exercise(ctx, &template, &all, &pod_template("a")).await?;
 
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let object = Object::new(&fruits, "a").with("data.k", "v");
     let fruit = Subject { resource: fruits, name: "a", patch: patch_of_fruit, content: data, effect: effect_on_fruit };
     exercise(ctx, &fruit, &[Kind::Json, Kind::Merge, Kind::Apply], &object).await?;
@@ -79,10 +79,10 @@ async fn patch_kinds(ctx: &Ctx) -> Verdict {
 
 /// Sends all kinds of patches to one object, one after the other.
 async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object) -> Verdict {
-    let created = ctx.create(&subject.resource, object).await?;
-    let mut watch = ctx.watch(&subject.resource, &WatchOptions::after(created.rv())).await?;
+    let created = ctx.api.create(&subject.resource, object).await?;
+    let mut watch = ctx.api.watch(&subject.resource, &WatchOptions::after(created.rv())).await?;
     // From here on the resource version of the creation is stale.
-    let mut last = ctx.update(&subject.resource, &created.clone().with("metadata.labels.x", "y")).await?;
+    let mut last = ctx.api.update(&subject.resource, &created.clone().with("metadata.labels.x", "y")).await?;
     let mut revisions = vec![created.rv(), last.rv()];
     for kind in kinds {
         stale(ctx, subject, *kind, created.rv_text()).await?;
@@ -93,7 +93,7 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
             let patched = answer.object()?;
             let expected = (subject.effect)(&(subject.content)(&last), *kind, text);
             expect_eq!((subject.content)(&patched), expected, "content after the {kind:?} patch");
-            let stored = ctx.must_be_stored(&subject.resource, subject.name).await?;
+            let stored = ctx.store.get(&subject.resource, subject.name).await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), patched.rv(), "mod_revision after the {kind:?} patch");
             revisions.push(patched.rv());
             ctx.count("patches", 1);
@@ -112,7 +112,7 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
 /// The label was set by the update before the patches.
 async fn null_removes(ctx: &Ctx, subject: &Subject) -> Verdict {
     let patch = json!({"metadata": {"labels": {"x": null}}});
-    let answer = ctx.try_patch(&subject.resource, subject.name, MERGE_PATCH, &patch, "").await?;
+    let answer = ctx.api.try_patch(&subject.resource, subject.name, MERGE_PATCH, &patch, "").await?;
     expect_eq!(answer.status, 200, "a merge patch that sets a label to null was answered {answer}");
     let labels = answer.object()?.0["metadata"]["labels"].clone();
     expect!(labels.get("x").is_none(), "a merge patch set the label x to null, but the labels are {labels}");
@@ -128,7 +128,7 @@ async fn send(ctx: &Ctx, subject: &Subject, kind: Kind, text: &str, rv: &str) ->
         Kind::Strategic => (STRATEGIC_PATCH, ""),
         Kind::Apply => (APPLY_PATCH, "fieldManager=applier"),
     };
-    ctx.try_patch(&subject.resource, subject.name, media_type, &patch, query).await
+    ctx.api.try_patch(&subject.resource, subject.name, media_type, &patch, query).await
 }
 
 async fn stale(ctx: &Ctx, subject: &Subject, kind: Kind, rv: &str) -> Verdict {
@@ -143,7 +143,7 @@ async fn stale(ctx: &Ctx, subject: &Subject, kind: Kind, rv: &str) -> Verdict {
 }
 
 async fn strategic_is_unknown(ctx: &Ctx, subject: &Subject) -> Verdict {
-    let before = ctx.must_be_stored(&subject.resource, subject.name).await?;
+    let before = ctx.store.get(&subject.resource, subject.name).await?;
     let answer = send(ctx, subject, Kind::Strategic, "example.org/strategic:1", "").await?;
     expect!(
         answer.is(415, "UnsupportedMediaType"),
@@ -155,7 +155,7 @@ async fn strategic_is_unknown(ctx: &Ctx, subject: &Subject) -> Verdict {
         format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
         "message of the refused strategic merge patch"
     );
-    let after = ctx.must_be_stored(&subject.resource, subject.name).await?;
+    let after = ctx.store.get(&subject.resource, subject.name).await?;
     expect_eq!(after.mod_rev, before.mod_rev, "mod_revision after the refused strategic merge patch");
     Ok(())
 }

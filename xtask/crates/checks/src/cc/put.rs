@@ -72,43 +72,46 @@ pub(super) static CHECKS: &[Check] = &[
 const REQUIRED: &str = "metadata.resourceVersion: Invalid value: 0: must be specified for an update";
 
 async fn put_create(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for (resource, creates) in [(&*LEASES, true), (&*CORE_EVENTS, true), (&*CONFIG_MAPS, false), (&fruits, false)] {
         // The clean-up covers only collections in which the check created an object.
-        ctx.create(resource, &sample(ctx, resource, "first").await?).await?;
+        ctx.api.create(resource, &sample(ctx, resource, "first").await?).await?;
         let object = sample(ctx, resource, "a").await?;
-        let answer = ctx.try_update(resource, &object).await?;
+        let answer = ctx.api.try_update(resource, &object).await?;
         let with_uid = sample(ctx, resource, "b").await?.with("metadata.uid", "0c3b1d2e-0000-4000-8000-000000000000");
-        let refused = ctx.try_update(resource, &with_uid).await?;
+        let refused = ctx.api.try_update(resource, &with_uid).await?;
         let of = format!("a PUT of a {} that does not exist", resource.kind);
         if creates {
             expect_eq!(answer.status, 201, "{of} was answered {answer}");
-            let stored = ctx.must_be_stored(resource, "a").await?;
+            let stored = ctx.store.get(resource, "a").await?;
             let seen = (stored.version, stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
             let rv = answer.object()?.rv();
-            let version = ctx.expected_key_version(resource, 1);
+            let version = ctx.store.expected_key_version(resource, 1);
             expect_eq!(seen, (version, rv, rv), "version, create_revision and mod_revision after {of}");
             expect!(refused.is(409, "Conflict"), "{of} with a uid was answered {refused}");
             only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(CheckError::failed)?;
         } else {
             expect!(answer.is(404, "NotFound"), "{of} was answered {answer}");
             expect!(refused.is(404, "NotFound"), "{of} with a uid was answered {refused}");
-            expect!(ctx.stored(resource, "a").await?.is_none(), "{of} was refused, but the object is stored");
+            expect!(ctx.store.find(resource, "a").await?.is_none(), "{of} was refused, but the object is stored");
         }
-        expect!(ctx.stored(resource, "b").await?.is_none(), "{of} with a uid was refused, but the object is stored");
+        expect!(
+            ctx.store.find(resource, "b").await?.is_none(),
+            "{of} with a uid was refused, but the object is stored"
+        );
         ctx.count("types", 1);
     }
     Ok(())
 }
 
 async fn unconditional_put(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for (resource, allowed) in [(&*CONFIG_MAPS, true), (&*CORE_EVENTS, true), (&*LEASES, false), (&fruits, false)] {
-        let created = ctx.create(resource, &sample(ctx, resource, "a").await?).await?;
+        let created = ctx.api.create(resource, &sample(ctx, resource, "a").await?).await?;
         // From here on a PUT with the first version would be refused.
-        let newer = ctx.update(resource, &created.clone().with("metadata.labels.by", "another")).await?;
+        let newer = ctx.api.update(resource, &created.clone().with("metadata.labels.by", "another")).await?;
         let bare = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "nobody");
-        let answer = ctx.try_update(resource, &bare).await?;
+        let answer = ctx.api.try_update(resource, &bare).await?;
         let what = format!("a PUT of a {} without resourceVersion", resource.kind);
         let mut revisions = vec![created.rv(), newer.rv()];
         let last = if allowed {
@@ -133,7 +136,7 @@ async fn unconditional_put(ctx: &Ctx) -> Verdict {
 async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, CheckError> {
     let object = Object::new(resource, name);
     if *resource == *CORE_EVENTS {
-        return Ok(object.with("involvedObject.namespace", ctx.namespace().await?).with("reason", "Seen"));
+        return Ok(object.with("involvedObject.namespace", ctx.api.namespace().await?).with("reason", "Seen"));
     }
     Ok(if *resource == *CONFIG_MAPS { config_map(name) } else { object.with("spec", json!({})) })
 }
@@ -155,7 +158,7 @@ async fn subresource_status(ctx: &Ctx) -> Verdict {
 /// Writes the object and its status in turn, each time with changes of the other half, which the server must ignore.
 async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let kind = &resource.kind;
-    let created = ctx.create(resource, &object.clone().with("status.replicas", 7)).await?;
+    let created = ctx.api.create(resource, &object.clone().with("status.replicas", 7)).await?;
     expect_eq!(half(&created), (json!(1), Value::Null, json!(1)), "spec, status and generation of a new {kind}");
     let other = |object: &Object, n: u64| {
         object.clone().with("spec.replicas", n).with("status.replicas", n).with("metadata.labels.n", n.to_string())
@@ -165,21 +168,21 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let status = answer.object()?;
     expect_eq!(half(&status), (json!(1), json!(2), json!(1)), "spec, status and generation after a PUT of /status");
 
-    let main = ctx.update(resource, &other(&status, 3)).await?;
+    let main = ctx.api.update(resource, &other(&status, 3)).await?;
     expect_eq!(half(&main), (json!(3), json!(2), json!(2)), "spec, status and generation after a PUT of a {kind}");
 
     // Each path must detect writes through the other one.
     for (what, answer) in [
         ("the status", put_status(ctx, resource, &other(&status, 4)).await?),
-        ("the object", ctx.try_update(resource, &other(&status, 4)).await?),
+        ("the object", ctx.api.try_update(resource, &other(&status, 4)).await?),
     ] {
         expect!(answer.is(409, "Conflict"), "a PUT of {what} of a {kind} with a stale version was answered {answer}");
         expect!(answer.message().ends_with(STALE), "the refused PUT of {what} says `{}`", answer.message());
     }
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(
         (stored.version, stored.mod_rev.cast_unsigned()),
-        (ctx.expected_key_version(resource, 3), main.rv()),
+        (ctx.store.expected_key_version(resource, 3), main.rv()),
         "version and mod_revision of the {kind}"
     );
     only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])
@@ -195,6 +198,6 @@ fn half(object: &Object) -> (Value, Value, Value) {
 }
 
 async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Response, CheckError> {
-    let path = object_path(resource, ctx.namespace().await?, "a");
-    Ok(ctx.send(&Request::new(Method::PUT, format!("{path}/status")).json(&object.0)).await?)
+    let path = object_path(resource, ctx.api.namespace().await?, "a");
+    Ok(ctx.api.send(&Request::new(Method::PUT, format!("{path}/status")).json(&object.0)).await?)
 }

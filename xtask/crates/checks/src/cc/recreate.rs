@@ -92,23 +92,23 @@ const HOLD: &str = "example.org/hold";
 const LIVES: u64 = 3;
 
 async fn delete_recreate(ctx: &Ctx) -> Verdict {
-    let mut old = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
-    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(old.rv())).await?;
+    let mut old = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(old.rv())).await?;
     let mut expected = Vec::new();
     for life in 1..=LIVES {
-        ctx.delete(&CONFIG_MAPS, "a").await?;
-        let new = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life.to_string())).await?;
+        ctx.api.delete(&CONFIG_MAPS, "a").await?;
+        let new = ctx.api.create(&CONFIG_MAPS, &config_map("a").with("data.life", life.to_string())).await?;
         expect!(new.uid() != old.uid(), "life {life} has the uid of the one before, {}", new.uid());
-        let stored = ctx.must_be_stored(&CONFIG_MAPS, "a").await?;
+        let stored = ctx.store.get(&CONFIG_MAPS, "a").await?;
         let seen_now = (stored.version, stored.create_rev.cast_unsigned());
         expect_eq!(
             seen_now,
-            (ctx.expected_key_version(&CONFIG_MAPS, 1), new.rv()),
+            (ctx.store.expected_key_version(&CONFIG_MAPS, 1), new.rv()),
             "version and create_revision of life {life}"
         );
         // The server compares the uid before the version; both refusals are conflicts.
         for (what, object) in [("the old object", old.clone()), ("its version", old.clone().without("metadata.uid"))] {
-            let answer = ctx.try_update(&CONFIG_MAPS, &object).await?;
+            let answer = ctx.api.try_update(&CONFIG_MAPS, &object).await?;
             expect!(answer.is(409, "Conflict"), "a PUT of {what} after the name came back was answered {answer}");
             let by_uid = answer.message().contains("Precondition failed: UID in precondition");
             expect!(
@@ -148,18 +148,18 @@ async fn delete_response_code(ctx: &Ctx) -> Verdict {
         let what =
             format!("DELETE with {options} of an object {} finalizer", if held { "with a" } else { "without a" });
 
-        let object = ctx.create(&CONFIG_MAPS, &holds(config_map(&name))).await?;
-        let answer = ctx.try_delete(&CONFIG_MAPS, &name, &options).await?;
+        let object = ctx.api.create(&CONFIG_MAPS, &holds(config_map(&name))).await?;
+        let answer = ctx.api.try_delete(&CONFIG_MAPS, &name, &options).await?;
         expect_eq!(answer.status, status, "{what} was answered {answer}");
-        expect_eq!(ctx.stored(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key exists after {what}");
+        expect_eq!(ctx.store.find(&CONFIG_MAPS, &name).await?.is_some(), held, "whether the key exists after {what}");
         if held {
             is_object(&answer, &object, true)?
         } else {
             is_success(&answer, &object)?
         }
 
-        let template = ctx.create(&POD_TEMPLATES, &holds(pod_template(&name))).await?;
-        let answer = ctx.try_delete(&POD_TEMPLATES, &name, &options).await?;
+        let template = ctx.api.create(&POD_TEMPLATES, &holds(pod_template(&name))).await?;
+        let answer = ctx.api.try_delete(&POD_TEMPLATES, &name, &options).await?;
         expect_eq!(answer.status, status, "{what} was answered {answer}");
         is_object(&answer, &template, held)?;
         ctx.count("deletes", 2);
@@ -193,7 +193,7 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
         let object = config_map(&name).with("metadata.labels.app", if matching { "a" } else { "b" });
         let held = n == 3 || n == 7;
         let object = if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
-        let created = ctx.create(&CONFIG_MAPS, &object).await?;
+        let created = ctx.api.create(&CONFIG_MAPS, &object).await?;
         first = Some(created.rv());
         let outcome = if !matching {
             RecreateOutcome::Stays
@@ -204,12 +204,12 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
         };
         outcomes.insert(name, outcome);
     }
-    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
-    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
+    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let request = Request::new(Method::DELETE, path).query("labelSelector=app%3Da");
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "DELETE of the collection was answered {answer}");
-    let end = ctx.create(&CONFIG_MAPS, &config_map("end")).await?;
+    let end = ctx.api.create(&CONFIG_MAPS, &config_map("end")).await?;
 
     let mut expected = Vec::new();
     for (name, outcome) in &outcomes {
@@ -219,7 +219,7 @@ async fn delete_collection(ctx: &Ctx) -> Verdict {
         expected
             .extend(history.get(1).and_then(|last| Some((last.rev.cast_unsigned(), outcome.word()?, name.clone()))));
         if *outcome == RecreateOutcome::Marked {
-            let marked = ctx.get(&CONFIG_MAPS, name).await?;
+            let marked = ctx.api.get(&CONFIG_MAPS, name).await?;
             expect!(!marked.meta("deletionTimestamp").is_empty(), "{name} has a finalizer, but no mark: {marked}");
         }
     }
@@ -262,12 +262,12 @@ impl RecreateOutcome {
 const RACES: usize = 24;
 
 async fn finalizer_race(ctx: &Ctx) -> Verdict {
-    let begin = ctx.create(&CONFIG_MAPS, &config_map("begin")).await?;
-    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(begin.rv())).await?;
+    let begin = ctx.api.create(&CONFIG_MAPS, &config_map("begin")).await?;
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(begin.rv())).await?;
     for some in (0..RACES).collect::<Vec<usize>>().chunks(6) {
         futures::future::try_join_all(some.iter().map(|race| one_race(ctx, *race))).await?;
     }
-    let end = ctx.create(&CONFIG_MAPS, &config_map("end")).await?;
+    let end = ctx.api.create(&CONFIG_MAPS, &config_map("end")).await?;
     let events = events(ctx, &mut watch, &end).await?;
     for race in 0..RACES {
         let name = race_name(race);
@@ -288,8 +288,8 @@ fn race_name(race: usize) -> String {
 
 async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
     let name = race_name(race);
-    let held = ctx.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
-    let delete = ctx.try_delete(&CONFIG_MAPS, &name, &Value::Null);
+    let held = ctx.api.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
+    let delete = ctx.api.try_delete(&CONFIG_MAPS, &name, &Value::Null);
     // The first future of `join!` sends its request first.
     let (freed, deleted) = if race.is_multiple_of(2) {
         futures::join!(free(ctx, held), delete)
@@ -300,7 +300,7 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
     ctx.count("conflicts", freed?);
     let deleted = deleted?;
     expect_eq!(deleted.status, 200, "DELETE in a race with the last finalizer was answered {deleted}");
-    let get = ctx.try_get(&CONFIG_MAPS, &name, "").await?;
+    let get = ctx.api.try_get(&CONFIG_MAPS, &name, "").await?;
     expect!(get.is(404, "NotFound"), "{name} after its DELETE and without its finalizer: {get}");
     Ok(())
 }
@@ -309,12 +309,12 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
 async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, CheckError> {
     let name = read.name().to_owned();
     for conflicts in 0.. {
-        let answer = ctx.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;
+        let answer = ctx.api.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;
         if answer.is_success() {
             return Ok(conflicts);
         }
         expect!(answer.is(409, "Conflict"), "a PUT without finalizers was answered {answer}");
-        read = ctx.get(&CONFIG_MAPS, &name).await?;
+        read = ctx.api.get(&CONFIG_MAPS, &name).await?;
     }
     Ok(0)
 }

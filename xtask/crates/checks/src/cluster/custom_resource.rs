@@ -76,7 +76,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     let mut served = version("v1", true);
     served["subresources"] = json!({"status": {}});
     let fruits = &define_versions(ctx, &json!([served])).await?;
-    ctx.track_for_cleanup(fruits).await?;
+    ctx.api.track_for_cleanup(fruits).await?;
     for owner in [GOES, STAYS] {
         create_owned(ctx, fruits, owner).await?;
     }
@@ -87,12 +87,12 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
         for n in 0..OWNED {
             workload::gone(ctx, fruits, &owned(GOES, n)).await?;
         }
-        let marker = ctx.create(fruits, &with_request(Object::new(fruits, MARKER), 1)).await?;
+        let marker = ctx.api.create(fruits, &with_request(Object::new(fruits, MARKER), 1)).await?;
         shared.last.store(marker.rv(), Ordering::Relaxed);
         Ok(())
     };
     let (controller, ()) = futures::try_join!(controller.run(shared), work)?;
-    let stored = ctx.stored_all(fruits, 0).await?;
+    let stored = ctx.store.list(fruits, 0).await?;
     differences(&controller.cache, &stored).map_err(CheckError::failed)?;
     for n in 0..OWNED {
         expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} is gone, but its owner exists", owned(STAYS, n));
@@ -120,12 +120,12 @@ fn with_request(object: Object, wish: u64) -> Object {
 
 /// Creates an owner and the objects that it owns.
 async fn create_owned(ctx: &Ctx, fruits: &Resource, owner: &str) -> Verdict {
-    let made = ctx.create(fruits, &with_request(Object::new(fruits, owner), 1)).await?;
+    let made = ctx.api.create(fruits, &with_request(Object::new(fruits, owner), 1)).await?;
     let reference =
         json!([{"apiVersion": made.0["apiVersion"], "kind": fruits.kind, "name": owner, "uid": made.uid()}]);
     for n in 0..OWNED {
         let object = with_request(Object::new(fruits, &owned(owner, n)), 1);
-        ctx.create(fruits, &object.with("metadata.ownerReferences", reference.clone())).await?;
+        ctx.api.create(fruits, &object.with("metadata.ownerReferences", reference.clone())).await?;
     }
     Ok(())
 }
@@ -137,10 +137,10 @@ async fn fault(ctx: &Ctx, fruits: &Resource, shared: &SharedState) -> Verdict {
     .await?;
     watches(ctx, shared, 1).await?;
     let background = json!({"propagationPolicy": "Background"});
-    let answer = ctx.try_delete(fruits, GOES, &background).await?;
+    let answer = ctx.api.try_delete(fruits, GOES, &background).await?;
     expect!(answer.is_success(), "DELETE of the owner was answered {answer}");
-    ctx.control("kube-apiserver", Action::Kill).await?;
-    ctx.control("kube-apiserver", Action::Start).await?;
+    ctx.control.apply("kube-apiserver", Action::Kill).await?;
+    ctx.control.apply("kube-apiserver", Action::Start).await?;
     shared.back.store(true, Ordering::Relaxed);
     watches(ctx, shared, 2).await
 }
@@ -174,14 +174,14 @@ async fn run_user(ctx: &Ctx, fruits: &Resource, shared: &SharedState) -> Verdict
 async fn apply_request(ctx: &Ctx, fruits: &Resource, name: &str, wish: Option<u64>) -> Verdict {
     let what = format!("{name} to ask for {wish:?}");
     wait::until(&what, Duration::from_secs(30) + ctx.wait_limit(), POLL_INTERVAL, || async {
-        let Ok(seen) = ctx.try_get(fruits, name, "").await else { return Ok(Err("no answer".to_owned())) };
+        let Ok(seen) = ctx.api.try_get(fruits, name, "").await else { return Ok(Err("no answer".to_owned())) };
         let answer = match (seen.object(), wish) {
-            (Ok(_), None) => ctx.try_delete(fruits, name, &json!(null)).await,
+            (Ok(_), None) => ctx.api.try_delete(fruits, name, &json!(null)).await,
             (Ok(object), Some(wish)) if object.0["spec"]["wish"] == wish => return Ok(Ok(())),
-            (Ok(object), Some(wish)) => ctx.try_update(fruits, &with_request(object, wish)).await,
+            (Ok(object), Some(wish)) => ctx.api.try_update(fruits, &with_request(object, wish)).await,
             (Err(_), None) if seen.status == 404 => return Ok(Ok(())),
             (Err(_), Some(wish)) if seen.status == 404 => {
-                ctx.try_create(fruits, &with_request(Object::new(fruits, name), wish)).await
+                ctx.api.try_create(fruits, &with_request(Object::new(fruits, name), wish)).await
             }
             (Err(_), _) => Ok(seen),
         };
@@ -231,7 +231,7 @@ impl<'a> Controller<'a> {
                 continue;
             };
             let options = WatchOptions::after(at).bookmarks();
-            match self.ctx.try_watch(Transport::Http2, self.fruits, &options).await {
+            match self.ctx.api.try_watch(Transport::Http2, self.fruits, &options).await {
                 Ok(Ok(mut watch)) => {
                     self.resumed += u64::from(!std::mem::take(&mut first));
                     shared.watches.fetch_add(1, Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl<'a> Controller<'a> {
 
     /// Lists the whole collection; false if the request fails.
     async fn list(&mut self) -> Result<bool, CheckError> {
-        let Ok(answer) = self.ctx.try_list(self.fruits, "").await else { return Ok(false) };
+        let Ok(answer) = self.ctx.api.try_list(self.fruits, "").await else { return Ok(false) };
         let Ok(list) = answer.object() else { return Ok(false) };
         expect!(
             list.rv() >= self.newest,
@@ -297,11 +297,11 @@ impl<'a> Controller<'a> {
             if is_done(&object.0) || self.tried.get(name) == Some(&object.rv()) {
                 continue;
             }
-            let path = object_path(self.fruits, self.ctx.namespace().await?, name);
+            let path = object_path(self.fruits, self.ctx.api.namespace().await?, name);
             let done = object.0["spec"]["wish"].clone();
             let rv = object.rv();
             let request = Request::new(Method::PUT, format!("{path}/status")).json(&object.with("status.done", done).0);
-            if self.ctx.send(&request).await.is_ok_and(|answer| answer.is_success() || answer.status < 429) {
+            if self.ctx.api.send(&request).await.is_ok_and(|answer| answer.is_success() || answer.status < 429) {
                 self.tried.insert(name.clone(), rv);
             }
         }

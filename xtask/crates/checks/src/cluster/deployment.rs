@@ -80,13 +80,14 @@ async fn deployment_path(ctx: &Ctx) -> Verdict {
 async fn cascading_deletion(ctx: &Ctx) -> Verdict {
     for policy in ["Background", "Foreground", "Orphan"] {
         let names = running(ctx, &policy.to_lowercase()).await?;
-        let uid = ctx.get(&PODS, &names.pod).await?.uid().to_owned();
-        let answer = ctx.try_delete(&DEPLOYMENTS, &names.deployment, &json!({"propagationPolicy": policy})).await?;
+        let uid = ctx.api.get(&PODS, &names.pod).await?.uid().to_owned();
+        let answer = ctx.api.try_delete(&DEPLOYMENTS, &names.deployment, &json!({"propagationPolicy": policy})).await?;
         expect!(answer.is_success(), "DELETE of a Deployment with {policy} was answered {answer}");
         let deployment = gone(ctx, &DEPLOYMENTS, &names.deployment).await?;
         if policy == "Orphan" {
             orphaned(ctx, &names, &uid).await?;
-            let answer = ctx.try_delete(&REPLICA_SETS, &names.set, &json!({"propagationPolicy": "Background"})).await?;
+            let answer =
+                ctx.api.try_delete(&REPLICA_SETS, &names.set, &json!({"propagationPolicy": "Background"})).await?;
             expect!(answer.is_success(), "DELETE of the orphaned ReplicaSet was answered {answer}");
         }
         let (set, pod) = (gone(ctx, &REPLICA_SETS, &names.set).await?, gone(ctx, &PODS, &names.pod).await?);
@@ -105,11 +106,11 @@ async fn cascading_deletion(ctx: &Ctx) -> Verdict {
 
 /// The ReplicaSet must have lost its owner, and its Pod must be the same one.
 async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
-    let set = ctx.get(&REPLICA_SETS, &names.set).await?;
+    let set = ctx.api.get(&REPLICA_SETS, &names.set).await?;
     if !owners(&set.0).is_empty() {
         return Err(CheckError::failed(format!("the orphaned ReplicaSet still has owners: {}", set.0["metadata"])));
     }
-    let pod = ctx.get(&PODS, &names.pod).await?;
+    let pod = ctx.api.get(&PODS, &names.pod).await?;
     match pod.uid() == uid && pod.meta("deletionTimestamp").is_empty() {
         true => Ok(()),
         false => {

@@ -76,12 +76,12 @@ const NODE_LEASES: &str = "kube-node-lease";
 const RENEWALS: usize = 3;
 
 async fn node_lease(ctx: &Ctx) -> Verdict {
-    let nodes = ctx.send(&Request::get(NODES.path(None))).await?.object()?.items();
+    let nodes = ctx.api.send(&Request::get(NODES.path(None))).await?.object()?.items();
     let [node] = nodes.as_slice() else {
         return Err(CheckError::Errored(anyhow!("the cluster has {} nodes, not one", nodes.len())));
     };
     let key = LEASES.key(&ctx.profile().prefix, NODE_LEASES, node.name());
-    let recorder = ctx.recorder(&LEASES);
+    let recorder = ctx.store.recorder(&LEASES);
     let before = recorder.changes_of(&key).len();
     let changes = workload::until(ctx, &format!("{RENEWALS} renewals of {key}"), || async {
         let changes = recorder.changes_of(&key);
@@ -93,7 +93,7 @@ async fn node_lease(ctx: &Ctx) -> Verdict {
     for change in &changes[before..] {
         let path =
             format!("{}?resourceVersion={}&resourceVersionMatch=Exact", LEASES.path(Some(NODE_LEASES)), change.rev);
-        let all = ctx.send(&Request::get(path)).await?.object()?.items();
+        let all = ctx.api.send(&Request::get(path)).await?.object()?.items();
         let found = all.into_iter().find(|lease| lease.name() == node.name());
         leases.push(found.with_context(|| format!("a list at {} lacks {key}, which changed there", change.rev))?.0);
     }
@@ -151,7 +151,7 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
     let pod = only_pod(ctx, "told").await?;
     let query = format!("fieldSelector=involvedObject.uid%3D{}", pod.uid());
     let events = workload::until(ctx, "the Events of a new Pod", || async {
-        let events = ctx.list(&CORE_EVENTS, &query).await?.items();
+        let events = ctx.api.list(&CORE_EVENTS, &query).await?.items();
         let has = |reason: &str| events.iter().any(|event| event.0["reason"] == reason);
         Ok(match EXPECTED_EVENTS.iter().find(|(reason, _)| !has(reason)) {
             Some((reason, _)) => Err(format!("{} without {reason}", events.len())),
@@ -162,9 +162,9 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
     let mut recorded = Vec::new();
     for event in &events {
-        let stored = ctx.must_be_stored(&CORE_EVENTS, event.name()).await?;
+        let stored = ctx.store.get(&CORE_EVENTS, event.name()).await?;
         expect!(stored.lease != 0, "the key of Event {} has no lease", event.name());
-        let granted = ctx.store(&CORE_EVENTS).lease(stored.lease).await.map_err(anyhow::Error::from)?.granted;
+        let granted = ctx.store.of(&CORE_EVENTS).lease(stored.lease).await.map_err(anyhow::Error::from)?.granted;
         expect_eq!(granted, times.granted(), "seconds granted to the lease of Event {}", event.name());
         let by = ["reportingComponent", "source"].map(|field| match &event.0[field] {
             Value::String(name) => name.clone(),
@@ -175,7 +175,7 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
         recorded.push(RecordedEvent { reason, by, made: stored.create_rev, lease: stored.lease });
     }
     ctx.count("Events", recorded.len() as u64);
-    let own = ctx.must_be_stored(&PODS, pod.name()).await?.lease;
+    let own = ctx.store.get(&PODS, pod.name()).await?.lease;
     expect_eq!(own, 0, "lease of the Pod's key");
     in_order(&recorded).map_err(CheckError::failed)
 }
@@ -216,7 +216,7 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
             "no volume of the Pod has a {source}: {sources:?}"
         );
     }
-    let ca = ctx.get(&CONFIG_MAPS, "kube-root-ca.crt").await?;
+    let ca = ctx.api.get(&CONFIG_MAPS, "kube-root-ca.crt").await?;
     let text = std::fs::read_to_string(&ctx.profile().tls.ca).context("failed to read the run's CA")?;
     expect_eq!(ca.0["data"]["ca.crt"].as_str().map(str::trim), Some(text.trim()), "the CA in kube-root-ca.crt");
 
@@ -226,14 +226,14 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     expect_eq!(answer.status, 201, "a token for the Pod was answered {answer}");
     let answer = answer.json();
     let token = answer["status"]["token"].as_str().context("the answer has no token")?;
-    let account = ctx.get(&SERVICE_ACCOUNTS, "default").await?;
-    let expected = Bound { namespace: ctx.namespace().await?, account: account.uid(), pod: &pod };
+    let account = ctx.api.get(&SERVICE_ACCOUNTS, "default").await?;
+    let expected = Bound { namespace: ctx.api.namespace().await?, account: account.uid(), pod: &pod };
     claims_fault(token, &expected).map_err(CheckError::failed)?;
 
     let valid = reviewed(ctx, token).await?;
     expect_eq!(valid["authenticated"], json!(true), "TokenReview of a token whose Pod exists: {valid}");
     not_stored(ctx, token).await?;
-    ctx.delete(&PODS, pod.name()).await?;
+    ctx.api.delete(&PODS, pod.name()).await?;
     workload::gone(ctx, &PODS, pod.name()).await?;
     // kube-apiserver caches the result of a token authentication for ten seconds.
     workload::until(ctx, "the token to become invalid", || async {
@@ -257,26 +257,26 @@ async fn request_token(ctx: &Ctx, pod: &Object, uid: &str) -> anyhow::Result<sui
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": 3600, "boundObjectRef": reference},
     });
-    let path = format!("{}/token", object_path(&SERVICE_ACCOUNTS, ctx.namespace().await?, "default"));
-    ctx.send(&Request::new(Method::POST, path).json(&body)).await
+    let path = format!("{}/token", object_path(&SERVICE_ACCOUNTS, ctx.api.namespace().await?, "default"));
+    ctx.api.send(&Request::new(Method::POST, path).json(&body)).await
 }
 
 /// The status of a TokenReview.
 async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, CheckError> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let answer =
-        ctx.send(&Request::new(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews").json(&body)).await?;
+        ctx.api.send(&Request::new(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews").json(&body)).await?;
     expect!(answer.is_success(), "a TokenReview was answered {answer}");
     Ok(answer.json()["status"].clone())
 }
 
 /// The token must be neither in a Secret nor in any other value.
 async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
-    let secrets = ctx.stored_all(&SECRETS, 0).await?;
+    let secrets = ctx.store.list(&SECRETS, 0).await?;
     expect!(secrets.is_empty(), "the namespace has the Secret {}", secrets[0].key);
     let signature = token.rsplit('.').next().unwrap_or(token).as_bytes();
     let (all, _) =
-        ctx.store(&SECRETS).list(&format!("{}/", ctx.profile().prefix), 0).await.map_err(anyhow::Error::from)?;
+        ctx.store.of(&SECRETS).list(&format!("{}/", ctx.profile().prefix), 0).await.map_err(anyhow::Error::from)?;
     expect!(!all.is_empty(), "the store is empty");
     ctx.count("values searched for the token", all.len() as u64);
     let found = all.iter().find(|kv| kv.value.windows(signature.len()).any(|part| part == signature));

@@ -99,7 +99,7 @@ struct Downtime {
 async fn kubelet_restart(ctx: &Ctx) -> Verdict {
     let [kept, ended] = create_two_pods(ctx).await?;
     let downtime = while_killed(ctx, KUBELET, async {
-        ctx.delete(&PODS, ended.name()).await?;
+        ctx.api.delete(&PODS, ended.name()).await?;
         workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
         workload::until(ctx, "two more Pods to be given a node", || async {
             let pods = workload::of(ctx, &PODS, NAME).await?;
@@ -107,7 +107,7 @@ async fn kubelet_restart(ctx: &Ctx) -> Verdict {
             Ok(if placed == 4 { Ok(()) } else { Err(format!("{placed} of {} Pods have one", pods.len())) })
         })
         .await?;
-        ctx.must_be_stored(&PODS, ended.name()).await?;
+        ctx.store.get(&PODS, ended.name()).await?;
         Ok(())
     })
     .await?;
@@ -139,7 +139,7 @@ async fn scheduler_restart(ctx: &Ctx) -> Verdict {
 async fn controllers_restart(ctx: &Ctx) -> Verdict {
     let [kept, ended] = create_two_pods(ctx).await?;
     let downtime = while_killed(ctx, CONTROLLERS, async {
-        ctx.delete(&PODS, ended.name()).await?;
+        ctx.api.delete(&PODS, ended.name()).await?;
         workload::change(ctx, NAME, &json!({"replicas": 3})).await?;
         workload::create(ctx, "late", 1).await?;
         // kubelet ends this Pod; by then a running controller would long have seen all these changes.
@@ -159,16 +159,16 @@ async fn controllers_restart(ctx: &Ctx) -> Verdict {
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
     let before = create_two_pods(ctx).await?;
-    let prefix = ctx.key(&PODS, "").await?;
-    let known = ctx.recorder(&PODS).changes_below(&prefix).len();
+    let prefix = ctx.store.key(&PODS, "").await?;
+    let known = ctx.store.recorder(&PODS).changes_below(&prefix).len();
     workload::change(ctx, NAME, &json!({"replicas": 4})).await?;
     workload::until(ctx, "a third Pod in the store", || async {
-        let new = ctx.recorder(&PODS).changes_below(&prefix).len() - known;
+        let new = ctx.store.recorder(&PODS).changes_below(&prefix).len() - known;
         Ok(if new > 0 { Ok(()) } else { Err("none".to_owned()) })
     })
     .await?;
-    ctx.control(APISERVER, Action::Kill).await?;
-    ctx.control(APISERVER, Action::Start).await?;
+    ctx.control.apply(APISERVER, Action::Kill).await?;
+    ctx.control.apply(APISERVER, Action::Start).await?;
     settled(ctx, NAME, 4).await?;
     for pod in &before {
         same_container(ctx, pod).await?;
@@ -189,26 +189,26 @@ async fn create_two_pods(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
 
 /// Kills a component, does the work, and starts the component again, even if the work fails.
 async fn while_killed(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Downtime, CheckError> {
-    ctx.control(component, Action::Kill).await?;
+    ctx.control.apply(component, Action::Kill).await?;
     let done = async {
         let from = write_marker(ctx, "dead").await?;
         work.await?;
         Ok(Downtime { from, to: write_marker(ctx, "alive").await? })
     };
     let done: Result<Downtime, CheckError> = done.await;
-    ctx.control(component, Action::Start).await?;
+    ctx.control.apply(component, Action::Start).await?;
     done
 }
 
 /// Writes a ConfigMap and returns its revision.
 async fn write_marker(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
-    let rv = ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
+    let rv = ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
 
 /// The Pod must still have its earlier container.
 async fn same_container(ctx: &Ctx, before: &Object) -> Verdict {
-    let now = ctx.get(&PODS, before.name()).await?;
+    let now = ctx.api.get(&PODS, before.name()).await?;
     let id = |pod: &Object| pod.0["status"]["containerStatuses"][0]["containerID"].clone();
     expect!(id(before).is_string(), "{} has no container: {}", before.name(), before.0["status"]);
     expect_eq!(now.uid(), before.uid(), "uid of {}", before.name());

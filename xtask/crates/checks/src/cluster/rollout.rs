@@ -80,7 +80,7 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
     workload::settled(ctx, "rolling", REPLICAS).await?;
 
     let revision = |object: &Value| object["metadata"]["annotations"][REVISION].as_str().unwrap_or("none").to_owned();
-    let deployment = ctx.get(&DEPLOYMENTS, "rolling").await?;
+    let deployment = ctx.api.get(&DEPLOYMENTS, "rolling").await?;
     expect_eq!(revision(&deployment.0), "3", "revision of the Deployment after an update that was undone");
     let now = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
     expect_eq!(now.len(), 2, "ReplicaSets after an update that was undone");

@@ -38,7 +38,7 @@ const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 async fn endpoint_slices(ctx: &Ctx) -> Verdict {
     let spec = json!({"selector": {"of": NAME}, "ports": [{"port": 80}]});
-    let service = ctx.create(&SERVICES, &Object::new(&SERVICES, NAME).with("spec", spec)).await?;
+    let service = ctx.api.create(&SERVICES, &Object::new(&SERVICES, NAME).with("spec", spec)).await?;
     workload::create(ctx, NAME, 1).await?;
     workload::settled(ctx, NAME, 1).await?;
     wait_until_slices_match(ctx).await?;
@@ -54,7 +54,7 @@ async fn endpoint_slices(ctx: &Ctx) -> Verdict {
     ctx.count("endpoints compared", endpoints as u64);
     slices_follow_pods(service.uid(), &slices, &pods).map_err(CheckError::failed)?;
 
-    ctx.delete(&SERVICES, NAME).await?;
+    ctx.api.delete(&SERVICES, NAME).await?;
     gone(ctx, &ENDPOINTS, NAME).await?;
     let names: BTreeSet<&str> = slices.iter().map(|step| step.name.as_str()).collect();
     for name in names {
@@ -69,15 +69,18 @@ async fn wait_until_slices_match(ctx: &Ctx) -> Verdict {
     let expected: BTreeSet<String> = pods.iter().map(|pod| text(&pod.0["status"]["podIP"])).collect();
     expect_eq!(expected.len(), pods.len(), "addresses of {} Pods", pods.len());
     workload::until(ctx, &format!("the Service to lead to {expected:?}"), || async {
-        let slices =
-            ctx.list(&ENDPOINT_SLICES, &format!("labelSelector=kubernetes.io/service-name%3D{NAME}")).await?.items();
+        let slices = ctx
+            .api
+            .list(&ENDPOINT_SLICES, &format!("labelSelector=kubernetes.io/service-name%3D{NAME}"))
+            .await?
+            .items();
         let of_slices: BTreeSet<String> = slices
             .iter()
             .flat_map(|slice| endpoints(&slice.0))
             .filter(|endpoint| endpoint["conditions"]["ready"] == true)
             .flat_map(|endpoint| texts(&endpoint["addresses"]))
             .collect();
-        let old = ctx.get(&ENDPOINTS, NAME).await?;
+        let old = ctx.api.get(&ENDPOINTS, NAME).await?;
         let subsets = old.0["subsets"].as_array().into_iter().flatten();
         let addresses = subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
         let of_endpoints: BTreeSet<String> = addresses.map(|address| text(&address["ip"])).collect();

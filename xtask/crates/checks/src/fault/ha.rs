@@ -89,7 +89,7 @@ async fn clients_of_both_servers(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
     let [first, second, ..] = servers.as_slice() else {
         return Err(anyhow!("the profile has {} apiservers instead of two", servers.len()).into());
     };
-    ctx.track_for_cleanup(&CONFIG_MAPS).await?;
+    ctx.api.track_for_cleanup(&CONFIG_MAPS).await?;
     Ok([ctx.worker_at("first", first).await?, ctx.worker_at("second", second).await?])
 }
 
@@ -97,10 +97,10 @@ const WRITES: usize = 20;
 
 async fn interchangeable(ctx: &Ctx) -> Verdict {
     let servers = clients_of_both_servers(ctx).await?;
-    let begin = ctx.create(&CONFIG_MAPS, &suite::object::config_map("begin")).await?.rv();
+    let begin = ctx.api.create(&CONFIG_MAPS, &suite::object::config_map("begin")).await?.rv();
     let mut watches = Vec::new();
     for server in &servers {
-        watches.push(server.watch(&CONFIG_MAPS, &WatchOptions::after(begin)).await?);
+        watches.push(server.api.watch(&CONFIG_MAPS, &WatchOptions::after(begin)).await?);
     }
     let mut last = begin;
     for number in 0..WRITES {
@@ -123,26 +123,26 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
 async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, CheckError> {
     let name = format!("k{}", number / 3);
     ctx.count("writes", 1);
-    let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, &number.to_string());
+    let object = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, &name, &number.to_string());
     if number.is_multiple_of(3) {
-        return Ok(server.create(&CONFIG_MAPS, &object).await?.rv());
+        return Ok(server.api.create(&CONFIG_MAPS, &object).await?.rv());
     }
     let change = object.with("data.more", number.to_string());
-    Ok(server.update(&CONFIG_MAPS, &change).await?.rv())
+    Ok(server.api.update(&CONFIG_MAPS, &change).await?.rv())
 }
 
 /// Sends GET, LIST and WATCH with a resource version of the other server.
 async fn check_reads_at_other_server(ctx: &Ctx, there: &Ctx, number: usize, rv: u64) -> Verdict {
     let name = format!("k{}", number / 3);
-    let answer = there.try_get(&CONFIG_MAPS, &name, &format!("resourceVersion={rv}")).await?;
+    let answer = there.api.try_get(&CONFIG_MAPS, &name, &format!("resourceVersion={rv}")).await?;
     let object = answer.object()?;
     expect_eq!(object.rv(), rv, "the resource version in a GET at the other server");
     let query = format!("resourceVersion={rv}&resourceVersionMatch=NotOlderThan");
-    let list = there.list(&CONFIG_MAPS, &query).await?;
+    let list = there.api.list(&CONFIG_MAPS, &query).await?;
     let item = list.items().into_iter().find(|item| item.name() == name).map(|item| item.rv());
     expect!(list.rv() >= rv, "a LIST at the other server is at {}, but {rv} or newer was requested", list.rv());
     expect_eq!(item, Some(rv), "the resource version of {name} in a LIST at the other server");
-    let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::after(rv - 1)).await?;
+    let mut watch = there.api.watch(&CONFIG_MAPS, &WatchOptions::after(rv - 1)).await?;
     let events = watch.read_to(rv, ctx.event_limit()).await?;
     let seen = events.last().map(|event| (event.object.name().to_owned(), event.frame.rv));
     expect_eq!(seen, Some((name, rv)), "the last event of a watch at the other server after {}", rv - 1);
@@ -157,8 +157,8 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
         let name = format!("k{}", number / 3);
         let rv = write(ctx, here, number).await?;
         written.insert((name.clone(), rv));
-        let zero = there.try_get(&CONFIG_MAPS, &name, "resourceVersion=0").await?;
-        let get = there.get(&CONFIG_MAPS, &name).await?;
+        let zero = there.api.try_get(&CONFIG_MAPS, &name, "resourceVersion=0").await?;
+        let get = there.api.get(&CONFIG_MAPS, &name).await?;
         expect_eq!(get.rv(), rv, "the resource version in a GET at the other server right after the write");
         match zero.status {
             404 => ctx.count("stale at 0", 1),
@@ -176,7 +176,7 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
         let (here, there) = (&servers[number % 2], &servers[(number + 1) % 2]);
         let name = format!("k{}", number / 3);
         let rv = write(ctx, here, number).await?;
-        let list = there.list(&CONFIG_MAPS, "").await?;
+        let list = there.api.list(&CONFIG_MAPS, "").await?;
         let item = list.items().into_iter().find(|item| item.name() == name).map(|item| item.rv());
         expect_eq!(
             item,
@@ -184,7 +184,7 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
             "the resource version of {name} in a LIST at the other server right after the write"
         );
         let rv = write_again(here, &name).await?;
-        let mut watch = there.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
+        let mut watch = there.api.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
         let what = format!("{name} in the initial events");
         let events = watch.read_until(&what, ctx.event_limit(), |event| event.object.name() == name).await?;
         let seen = events.last().map(|event| event.frame.rv);
@@ -199,8 +199,8 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
 }
 
 async fn write_again(server: &Ctx, name: &str) -> Result<u64, CheckError> {
-    let object = server.get(&CONFIG_MAPS, name).await?.with("data.again", "1");
-    Ok(server.update(&CONFIG_MAPS, &object).await?.rv())
+    let object = server.api.get(&CONFIG_MAPS, name).await?.with("data.again", "1");
+    Ok(server.api.update(&CONFIG_MAPS, &object).await?.rv())
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -210,14 +210,14 @@ const ACKNOWLEDGED: u64 = 20;
 
 async fn leader_change(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::all(ctx)?);
-    let members = ctx.store(&CONFIG_MAPS).members();
+    let members = ctx.store.of(&CONFIG_MAPS).members();
     let elections = async {
         let first = leader(ctx, &members, None).await?;
-        ctx.control(&component(first), Action::Kill).await?;
+        ctx.control.apply(&component(first), Action::Kill).await?;
         let second = leader(ctx, &members, Some(first)).await?;
         load::progress(ctx, 20).await?;
-        ctx.control(&component(first), Action::Start).await?;
-        let paused = ctx.pause(&component(second)).await?;
+        ctx.control.apply(&component(first), Action::Start).await?;
+        let paused = ctx.control.pause(&component(second)).await?;
         leader(ctx, &members, Some(second)).await?;
         load::progress(ctx, 20).await?;
         workload.acknowledged(ACKNOWLEDGED).await?;
@@ -257,7 +257,7 @@ async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usi
 
 /// Waits until all members are at the same revision; their hashes must be equal there.
 async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
-    let revision = ctx.store(&CONFIG_MAPS).revision().await?;
+    let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
     let mut hashes = BTreeSet::new();
     for member in members {
         let what = format!("a member to be at revision {revision}");
@@ -282,7 +282,7 @@ const SNAPSHOT_APPLIED: &str = "applied snapshot";
 
 async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let workload = Workload::new(ctx, Servers::all(ctx)?);
-    let members = ctx.store(&CONFIG_MAPS).members();
+    let members = ctx.store.of(&CONFIG_MAPS).members();
     let leading = leader(ctx, &members, None).await?;
     let away = (leading + 1) % members.len();
     let recorder = Recorder::new(Clock::start(), &ctx.profile().name, "away");
@@ -294,7 +294,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
         loop {
             rounds.next()?;
             ctx.count("absences", 1);
-            let paused = ctx.pause(&component(away)).await?;
+            let paused = ctx.control.pause(&component(away)).await?;
             for _ in 0..ENTRIES {
                 members[leading].put(FILLER, b"x").await?;
             }
@@ -315,7 +315,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
         }
     };
     workload.run_with_fault(&[("snapshots", 1)], absence).await?;
-    let revision = ctx.store(&CONFIG_MAPS).revision().await?;
+    let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
     if let Err(error) = collector.wait_for(revision, ctx.limit(60.0)).await {
         return Err(CheckError::failed(format!("the watch at the member that was away: {error:#}")));
     }
@@ -323,7 +323,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
         let changes = recorder.changes_below("").into_iter().filter(|change| change.rev <= revision);
         changes.map(|change| (change.rev, change.key.to_string())).collect()
     };
-    let (there, here) = (seen(&recorder), seen(ctx.recorder(&CONFIG_MAPS)));
+    let (there, here) = (seen(&recorder), seen(ctx.store.recorder(&CONFIG_MAPS)));
     let first = here.iter().find(|change| !there.contains(change));
     expect!(
         there == here,
@@ -336,5 +336,5 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
 
 /// The number of snapshots that the member has received according to its log.
 fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, CheckError> {
-    Ok(ctx.log(&component(place))?.matches(SNAPSHOT_APPLIED).count())
+    Ok(ctx.control.log(&component(place))?.matches(SNAPSHOT_APPLIED).count())
 }

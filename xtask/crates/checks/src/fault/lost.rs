@@ -74,11 +74,11 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
     let mut writes = Vec::new();
     for (number, write) in unanswered.flat_map(|write| [write; OF_EACH]).enumerate() {
         let name = format!("k{number}");
-        let made = load::sample(ctx.namespace().await?, &CONFIG_MAPS, &name, "begin");
-        let object = if write.kind == Kind::Create { made } else { ctx.create(&CONFIG_MAPS, &made).await? };
+        let made = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, &name, "begin");
+        let object = if write.kind == Kind::Create { made } else { ctx.api.create(&CONFIG_MAPS, &made).await? };
         writes.push((write, object));
     }
-    let paused = ctx.pause(ETCD).await?;
+    let paused = ctx.control.pause(ETCD).await?;
     let silent = || writes.iter().filter(|(write, _)| write.gives_up != GivesUp::Neither);
     let answers = try_join_all(silent().map(|(write, object)| send_without_answer(ctx, *write, object))).await;
     paused.resume().await?;
@@ -99,7 +99,7 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         return Err(CheckError::Errored(anyhow!("not exercised: no write without an answer took effect")));
     }
     let last = settle(ctx, "last").await?;
-    let recorder = ctx.recorder(&CONFIG_MAPS);
+    let recorder = ctx.store.recorder(&CONFIG_MAPS);
     wait::until("the record of the last write", ctx.wait_limit(), POLL_INTERVAL, || async {
         let seen = recorder.last_revision();
         Ok(if seen >= last { Ok(()) } else { Err(format!("revision {seen}")) })
@@ -115,7 +115,7 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
 async fn send_without_answer(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> anyhow::Result<Option<Response>> {
     let limit = ctx.limit(1.0);
     let request = request(ctx, write.kind, object, "first").await?;
-    let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
+    let send = |request| async move { ctx.api.send(request).await.accept(overload::ANY) };
     match write.gives_up {
         GivesUp::Server => {
             let request = request.query(format!("timeout={}ms", limit.as_millis()));
@@ -134,7 +134,7 @@ async fn send_without_answer(ctx: &Ctx, write: UnansweredWrite, object: &Object)
 }
 
 async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Result<Request> {
-    let collection = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let collection = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let path = format!("{collection}/{}", object.name());
     let with_id = || object.clone().with("data.by", judge::fault::id_text(id)).0;
     Ok(match kind {
@@ -148,7 +148,7 @@ async fn request(ctx: &Ctx, kind: Kind, object: &Object, id: &str) -> anyhow::Re
 
 /// Sends the same write again, with another value: it must be done, or refused because the first one was done.
 async fn repeat_write(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Verdict {
-    let answer = ctx.send(&request(ctx, write.kind, object, "again").await?).await?;
+    let answer = ctx.api.send(&request(ctx, write.kind, object, "again").await?).await?;
     let (done, refused) = match write.kind {
         Kind::Create => (answer.status == 201, answer.is(409, "AlreadyExists")),
         Kind::Update => (answer.status == 200, answer.is(409, "Conflict")),
@@ -156,11 +156,11 @@ async fn repeat_write(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Ver
     };
     expect!(done || refused, "the second {:?} of {} was answered {answer}", write.kind, object.name());
     ctx.count(if refused { "there once" } else { "not there" }, 1);
-    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
+    let key = ctx.store.key(&CONFIG_MAPS, object.name()).await?;
     let first = effects(ctx, &key, write.kind, "first");
     // The history does not show which request made a delete.
     if write.kind != Kind::Delete {
-        let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+        let stored = ctx.store.get(&CONFIG_MAPS, object.name()).await?;
         let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
         expect_eq!(
             by,
@@ -175,7 +175,7 @@ async fn repeat_write(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Ver
 
 /// Exactly one of the two writes must be in the history, once.
 async fn check_applied_once(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Verdict {
-    let key = ctx.key(&CONFIG_MAPS, object.name()).await?;
+    let key = ctx.store.key(&CONFIG_MAPS, object.name()).await?;
     let counts = match write.kind {
         Kind::Delete => (effects(ctx, &key, write.kind, ""), 0),
         _ => (effects(ctx, &key, write.kind, "first"), effects(ctx, &key, write.kind, "again")),
@@ -185,7 +185,7 @@ async fn check_applied_once(ctx: &Ctx, write: UnansweredWrite, object: &Object) 
 }
 
 fn effects(ctx: &Ctx, key: &str, kind: Kind, id: &str) -> usize {
-    let changes = ctx.recorder(&CONFIG_MAPS).changes_of(key);
+    let changes = ctx.store.recorder(&CONFIG_MAPS).changes_of(key);
     let made = changes.iter().filter(|revision| match kind {
         Kind::Delete => revision.kind == Change::Delete,
         _ => judge::fault::id_in(&revision.value) == Some(id),

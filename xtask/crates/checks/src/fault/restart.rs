@@ -101,7 +101,7 @@ async fn etcd_restart(ctx: &Ctx) -> Verdict {
         let what = "a quorum read to fail without a store";
         let read = format!("/api/v1/namespaces/default?timeout={}s", ctx.scaled_seconds(2));
         wait::until(what, ctx.wait_limit(), Duration::from_millis(50), || async {
-            let read = ctx.send(&Request::get(&read)).await;
+            let read = ctx.api.send(&Request::get(&read)).await;
             Ok(if read.is_ok_and(|answer| answer.is_success()) { Err("it was answered".to_owned()) } else { Ok(()) })
         })
         .await?;
@@ -117,9 +117,9 @@ pub(crate) async fn restart(ctx: &Ctx, component: &str) -> Verdict {
 
 /// The component is away until `met` has ended. It is started again even if the clients never met the fault.
 pub(crate) async fn restart_after(ctx: &Ctx, component: &str, met: impl Future<Output = Verdict>) -> Verdict {
-    ctx.control(component, Action::Kill).await?;
+    ctx.control.apply(component, Action::Kill).await?;
     let met = met.await;
-    ctx.control(component, Action::Start).await?;
+    ctx.control.apply(component, Action::Start).await?;
     met
 }
 
@@ -145,7 +145,7 @@ async fn slow_machine(ctx: &Ctx) -> Verdict {
         let mut stops = 0;
         while stops < STOPS || !enough.load(Ordering::Relaxed) {
             stops += 1;
-            let (apiserver, etcd) = futures::try_join!(ctx.pause(APISERVER), ctx.pause(ETCD))?;
+            let (apiserver, etcd) = futures::try_join!(ctx.control.pause(APISERVER), ctx.control.pause(ETCD))?;
             wait::pause(STOPPED).await;
             futures::try_join!(apiserver.resume(), etcd.resume())?;
             wait::pause(RUNNING).await;

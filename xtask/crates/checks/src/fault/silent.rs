@@ -77,7 +77,7 @@ async fn readyz(ctx: &Ctx) -> Verdict {
     let main = ["etcd", "etcd-readiness"];
     let events = ["etcd-override-0", "etcd-override-readiness-0"];
     for (component, ill, others) in [("etcd-events", events, main), (ETCD, main, events)] {
-        let paused = ctx.pause(component).await?;
+        let paused = ctx.control.pause(component).await?;
         let body = wait_until_unhealthy(ctx, "/readyz", &ill).await?;
         for other in others {
             expect!(!body.contains(&format!("[-]{other} ")), "/readyz blames {other} for {component}: {body}");
@@ -95,7 +95,7 @@ pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str])
     let what = format!("{path} to fail with {}", checks.join(" and "));
     let ill = wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         // A server that is not ready may also answer 503.
-        let answer = ctx.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
+        let answer = ctx.api.send(&Request::get(path).query("verbose=true")).await.accept(&[503])?;
         let body = String::from_utf8_lossy(&answer.body).into_owned();
         let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
         Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
@@ -111,7 +111,7 @@ pub(crate) async fn wait_until_healthy(ctx: &Ctx, checks: &[&str]) -> Verdict {
     for (path, which) in [("/readyz", checks), ("/livez", &checks[..1])] {
         let what = format!("{path} to succeed with {}", which.join(" and "));
         wait::until(&what, ctx.limit(60.0), POLL_INTERVAL, || async {
-            let answer = ctx.send(&Request::get(path).query("verbose=true")).await?;
+            let answer = ctx.api.send(&Request::get(path).query("verbose=true")).await?;
             let body = String::from_utf8_lossy(&answer.body).into_owned();
             let well = answer.status == 200 && which.iter().all(|check| body.contains(&format!("[+]{check} ok")));
             Ok(if well { Ok(()) } else { Err(answer.to_string()) })
@@ -132,11 +132,11 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
     loop {
         let attempt = rounds.next()? + 1;
         let group = format!("{}-{attempt}.example.org", ctx.name_prefix());
-        let resource = ctx.define_unrequested(&group, "melons", "Melon").await?;
+        let resource = ctx.api.define_unrequested(&group, "melons", "Melon").await?;
         wait_until_discovered(ctx, &resource).await?;
         put_into_store(ctx, &resource, attempt).await?;
         let refused = send_first_requests(ctx, &resource).await?;
-        ctx.wait_until_served(&resource).await?;
+        ctx.api.wait_until_served(&resource).await?;
         ctx.count("new caches", 1);
         if refused {
             return Ok(());
@@ -146,7 +146,7 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
 
 /// Sends the first requests for a resource, all at once. Returns whether a WATCH and a LIST were refused.
 async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
-    let path = resource.path(Some(ctx.namespace().await?));
+    let path = resource.path(Some(ctx.api.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
     let watch = format!("watch=true&timeoutSeconds={}", ctx.scaled_seconds(3));
     let from_one = format!("{watch}&resourceVersion=1");
@@ -154,7 +154,7 @@ async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Result<bool, Che
         [watch.as_str(), from_one.as_str(), "", "labelSelector=a%3Db&limit=1", "resourceVersion=0"].map(request);
     let by_store = [Request::get(format!("{path}/a0")), request("limit=1")];
     // 429 is required here; 503, the answer of a server without KEP-4568, is a failure.
-    let send = |request| async move { ctx.send(request).await.accept(&[429, 503]) };
+    let send = |request| async move { ctx.api.send(request).await.accept(&[429, 503]) };
     let (cached, stored) =
         futures::try_join!(try_join_all(by_cache.iter().map(send)), try_join_all(by_store.iter().map(send)))?;
     for (request, answer) in by_store.iter().zip(&stored) {
@@ -187,7 +187,7 @@ async fn wait_until_discovered(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(format!("/apis/{}/{}", resource.group, resource.version));
     let what = format!("{} in the server's discovery", resource.plural);
     wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
-        let answer = ctx.send(&request).await?;
+        let answer = ctx.api.send(&request).await?;
         let known = answer.json()["resources"][0]["name"] == resource.plural.as_str();
         Ok(if known { Ok(()) } else { Err(answer.to_string()) })
     })
@@ -196,8 +196,8 @@ async fn wait_until_discovered(ctx: &Ctx, resource: &Resource) -> Verdict {
 
 /// Puts objects directly into the store: a create through the server would fill the cache. Each attempt puts more.
 async fn put_into_store(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict {
-    let namespace = ctx.namespace().await?;
-    ctx.track_for_cleanup(resource).await?;
+    let namespace = ctx.api.namespace().await?;
+    ctx.api.track_for_cleanup(resource).await?;
     let fields: serde_json::Map<_, _> = (0..FIELDS).map(|n| (format!("f{n}"), n.into())).collect();
     for number in 0..attempt * OBJECTS / ctx.scaled_seconds(1) {
         let name = format!("a{number}");
@@ -206,18 +206,18 @@ async fn put_into_store(ctx: &Ctx, resource: &Resource, attempt: u32) -> Verdict
             .with("metadata.uid", format!("00000000-0000-4000-8000-{number:012}"))
             .with("metadata.generation", 1)
             .with("spec", fields.clone());
-        ctx.store(resource).put(&ctx.key(resource, &name).await?, object.to_string().as_bytes()).await?;
+        ctx.store.of(resource).put(&ctx.store.key(resource, &name).await?, object.to_string().as_bytes()).await?;
     }
     Ok(())
 }
 
 async fn blackhole(ctx: &Ctx) -> Verdict {
     // The create may take effect later.
-    ctx.track_for_cleanup(&SECRETS).await?;
+    ctx.api.track_for_cleanup(&SECRETS).await?;
     // Not in the workload's collections; a namespace is cached as well.
-    let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
+    let namespace = format!("/api/v1/namespaces/{}", ctx.api.namespace().await?);
     let outage = async {
-        let paused = ctx.pause(ETCD).await?;
+        let paused = ctx.control.pause(ETCD).await?;
         let seen = check_until_refused(ctx, &namespace).await;
         paused.resume().await?;
         seen
@@ -246,7 +246,7 @@ pub(crate) async fn check_answers_without_store(ctx: &Ctx, path: &str, limit: Du
     let zero = Request::get(path).query("resourceVersion=0");
     let body = create.json(&secret.0);
     // The store does not answer: a server time-out is required for the first two requests, and a failure for the third.
-    let send = |request| async move { ctx.send(request).await.accept(overload::ANY) };
+    let send = |request| async move { ctx.api.send(request).await.accept(overload::ANY) };
     let (get, written, zero) = futures::join!(send(&get), send(&body), send(&zero));
     for (what, answer) in [("GET without a resource version", get), ("a create", written)] {
         match answer {

@@ -89,12 +89,12 @@ async fn create(ctx: &Ctx) -> Result<Duration, CheckError> {
     wait::until("a create to be answered as done", ctx.limit(60.0), POLL_INTERVAL, || async {
         let name = format!("slow-{:08x}", ctx.random().u32(..));
         let begin = Instant::now();
-        let answer = ctx.try_create(&SECRETS, &Object::new(&SECRETS, &name)).await?;
+        let answer = ctx.api.try_create(&SECRETS, &Object::new(&SECRETS, &name)).await?;
         let took = begin.elapsed();
         if !answer.is_success() {
             return Ok(Err(answer.to_string()));
         }
-        ctx.must_be_stored(&SECRETS, &name).await?;
+        ctx.store.get(&SECRETS, &name).await?;
         Ok(Ok(took))
     })
     .await

@@ -67,12 +67,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waits until the server accepts a write again; returns its revision.
 pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
-    let object = load::sample(ctx.namespace().await?, &CONFIG_MAPS, name, name);
+    let object = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, name, name);
     wait::until("a write to be answered again", ctx.limit(60.0), POLL_INTERVAL, || async {
-        let answer = ctx.try_create(&CONFIG_MAPS, &object).await?;
+        let answer = ctx.api.try_create(&CONFIG_MAPS, &object).await?;
         match answer.status {
             201 => Ok(Ok(answer.object()?.rv().cast_signed())),
-            409 => Ok(Ok(ctx.get(&CONFIG_MAPS, name).await?.rv().cast_signed())),
+            409 => Ok(Ok(ctx.api.get(&CONFIG_MAPS, name).await?.rv().cast_signed())),
             _ => Ok(Err(answer.to_string())),
         }
     })
@@ -84,18 +84,18 @@ const TOLERATED: &str = "running etcd on unsupported architecture since ETCD_UNS
 const REFUSED: &str = "Refusing to run etcd on unsupported architecture since ETCD_UNSUPPORTED_ARCH is not set";
 
 async fn unsupported_arch(ctx: &Ctx) -> Verdict {
-    let before = ctx.store(&CONFIG_MAPS).revision().await?;
-    let is_supported = !ctx.log(ETCD)?.contains(TOLERATED);
-    ctx.control(ETCD, Action::Kill).await?;
-    let started = ctx.control(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
+    let before = ctx.store.of(&CONFIG_MAPS).revision().await?;
+    let is_supported = !ctx.control.log(ETCD)?.contains(TOLERATED);
+    ctx.control.apply(ETCD, Action::Kill).await?;
+    let started = ctx.control.apply(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
     let refused = match &started {
         Ok(()) => None,
         Err(error) => Some(format!("{error:?}")),
     };
     if refused.is_some() {
-        ctx.control(ETCD, Action::Start).await?;
+        ctx.control.apply(ETCD, Action::Start).await?;
     }
-    let log = ctx.log(ETCD)?;
+    let log = ctx.control.log(ETCD)?;
     match (is_supported, refused) {
         (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, but its log says: {REFUSED}"),
         (true, Some(error)) => {
@@ -131,12 +131,12 @@ async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
     let value = |value: &str| if slow { value.to_owned() } else { String::new() };
     let flags = flags.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect();
     // On SIGTERM etcd would wait for its watchers.
-    ctx.control(ETCD, Action::Kill).await?;
-    ctx.control(ETCD, Action::Restart { flags }).await
+    ctx.control.apply(ETCD, Action::Kill).await?;
+    ctx.control.apply(ETCD, Action::Restart { flags }).await
 }
 
 async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
-    let (store, recorder) = (ctx.store(&CONFIG_MAPS), ctx.recorder(&CONFIG_MAPS));
+    let (store, recorder) = (ctx.store.of(&CONFIG_MAPS), ctx.store.recorder(&CONFIG_MAPS));
     let workload = Workload::new(ctx, Servers::first(ctx));
     let kills = async {
         let mut forgotten = 0;
@@ -174,7 +174,7 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
 async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     let what = format!("revision {revision} to be refused as compacted");
     wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
-        match ctx.store(&CONFIG_MAPS).keys("", revision).await {
+        match ctx.store.of(&CONFIG_MAPS).keys("", revision).await {
             Err(error) if error.is_compacted() => Ok(Ok(())),
             Err(error) => Ok(Err(error.to_string())),
             Ok(_) => Ok(Err("it can be read".to_owned())),
@@ -188,7 +188,7 @@ async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     if revision == 0 {
         return Ok(());
     }
-    match ctx.store(&CONFIG_MAPS).keys("", revision).await {
+    match ctx.store.of(&CONFIG_MAPS).keys("", revision).await {
         Err(error) if error.is_compacted() => Ok(()),
         Err(error) => Err(error.into()),
         Ok(_) => Err(CheckError::failed(format!(
@@ -198,12 +198,13 @@ async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
 }
 
 async fn disk_full(ctx: &Ctx) -> Verdict {
-    let kept = ctx.create(&CONFIG_MAPS, &load::sample(ctx.namespace().await?, &CONFIG_MAPS, "kept", "1")).await?;
-    ctx.create(&CONFIG_MAPS, &load::sample(ctx.namespace().await?, &CONFIG_MAPS, "doomed", "1")).await?;
+    let kept =
+        ctx.api.create(&CONFIG_MAPS, &load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, "kept", "1")).await?;
+    ctx.api.create(&CONFIG_MAPS, &load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, "doomed", "1")).await?;
     quota(ctx, "65536").await?;
     let seen = while_full(ctx, &kept).await;
     quota(ctx, "").await?;
-    ctx.store(&CONFIG_MAPS).disarm_alarms().await?;
+    ctx.store.of(&CONFIG_MAPS).disarm_alarms().await?;
     settle(ctx, "after").await?;
     seen
 }
@@ -211,28 +212,28 @@ async fn disk_full(ctx: &Ctx) -> Verdict {
 /// Restarts etcd with a quota; with an empty one etcd uses its own flags.
 async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
     let flags = BTreeMap::from([("quota-backend-bytes".to_owned(), bytes.to_owned())]);
-    ctx.control(ETCD, Action::Kill).await?;
-    ctx.control(ETCD, Action::Restart { flags }).await
+    ctx.control.apply(ETCD, Action::Kill).await?;
+    ctx.control.apply(ETCD, Action::Restart { flags }).await
 }
 
 async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
-    let fresh = load::sample(ctx.namespace().await?, &CONFIG_MAPS, "fresh", "1");
+    let fresh = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, "fresh", "1");
     wait::until("a create to be refused because the store is full", ctx.wait_limit(), POLL_INTERVAL, || async {
-        let answer = ctx.try_create(&CONFIG_MAPS, &fresh).await?;
+        let answer = ctx.api.try_create(&CONFIG_MAPS, &fresh).await?;
         expect!(!answer.is_success(), "a create was answered {answer} although the store is full");
         expect!((500..600).contains(&answer.status), "a create was answered {answer}, not 5xx, by a full store");
         let reported = answer.message().contains("database space exceeded");
         Ok(if reported { Ok(()) } else { Err(answer.to_string()) })
     })
     .await?;
-    expect!(ctx.stored(&CONFIG_MAPS, "fresh").await?.is_none(), "a create was refused, but the key is there");
-    let answer = ctx.try_update(&CONFIG_MAPS, &kept.clone().with("data.by", "2")).await?;
+    expect!(ctx.store.find(&CONFIG_MAPS, "fresh").await?.is_none(), "a create was refused, but the key is there");
+    let answer = ctx.api.try_update(&CONFIG_MAPS, &kept.clone().with("data.by", "2")).await?;
     expect!((500..600).contains(&answer.status), "an update was answered {answer}, not 5xx, by a full store");
-    expect_eq!(ctx.get(&CONFIG_MAPS, "kept").await?.rv(), kept.rv(), "the resource version of a kept object");
-    let list = ctx.list(&CONFIG_MAPS, "").await?;
+    expect_eq!(ctx.api.get(&CONFIG_MAPS, "kept").await?.rv(), kept.rv(), "the resource version of a kept object");
+    let list = ctx.api.list(&CONFIG_MAPS, "").await?;
     expect_eq!(list.items().len(), 2, "the number of objects listed");
-    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
-    ctx.delete(&CONFIG_MAPS, "doomed").await?;
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
+    ctx.api.delete(&CONFIG_MAPS, "doomed").await?;
     let events = watch.read_until("the deletion", ctx.event_limit(), |event| event.word() == "DELETED").await?;
     expect_eq!(events.len(), 1, "the number of events of a watch over the deletion");
     ctx.count("alarms", 1);

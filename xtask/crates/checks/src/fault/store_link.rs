@@ -83,8 +83,8 @@ const HEALTH: [&str; 2] = ["etcd", "etcd-readiness"];
 
 async fn cut(ctx: &Ctx) -> Verdict {
     // The create may take effect later.
-    ctx.track_for_cleanup(&SECRETS).await?;
-    let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
+    ctx.api.track_for_cleanup(&SECRETS).await?;
+    let namespace = format!("/api/v1/namespaces/{}", ctx.api.namespace().await?);
     let limit = Duration::from_secs(ctx.scaled_seconds(1).into());
     let fault = async {
         let mut relay = FaultInjector::relay(ctx)?;
@@ -110,12 +110,12 @@ async fn cut(ctx: &Ctx) -> Verdict {
 const WRITES: usize = 3;
 
 async fn half(ctx: &Ctx) -> Verdict {
-    ctx.track_for_cleanup(&SECRETS).await?;
+    ctx.api.track_for_cleanup(&SECRETS).await?;
     let mut writes = Vec::new();
     for number in 0..WRITES * 2 {
         let object = Object::new(&SECRETS, &format!("half-{number}"));
         let is_update = number % 2 == 1;
-        writes.push(if is_update { ctx.create(&SECRETS, &object).await? } else { object });
+        writes.push(if is_update { ctx.api.create(&SECRETS, &object).await? } else { object });
     }
     let fault = async {
         let mut relay = FaultInjector::relay(ctx)?;
@@ -152,13 +152,13 @@ async fn half(ctx: &Ctx) -> Verdict {
 
 /// Creates an object that has no resource version, and updates any other.
 async fn write(ctx: &Ctx, object: &Object, value: &str) -> anyhow::Result<Response> {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let request = match object.rv_text().is_empty() {
         true => Request::new(Method::POST, SECRETS.path(Some(namespace))),
         false => Request::new(Method::PUT, object_path(&SECRETS, namespace, object.name())),
     };
     let object = object.clone().with("stringData.by", value);
-    ctx.send(&request.json(&object.0)).await
+    ctx.api.send(&request.json(&object.0)).await
 }
 
 /// Waits until the store has all the writes; the apiserver may not know of it.
@@ -166,7 +166,7 @@ async fn stored(ctx: &Ctx, writes: &[Object]) -> Verdict {
     let what = "the store to have writes whose answers are held";
     wait::until(what, ctx.wait_limit(), POLL_INTERVAL, || async {
         for object in writes {
-            let revision = ctx.stored(&SECRETS, object.name()).await?.map_or(0, |kv| kv.mod_rev.cast_unsigned());
+            let revision = ctx.store.find(&SECRETS, object.name()).await?.map_or(0, |kv| kv.mod_rev.cast_unsigned());
             if revision <= object.rv() {
                 return Ok(Err(format!("{} is at {revision}", object.name())));
             }
@@ -183,14 +183,14 @@ fn after(object: &Object) -> i64 {
 
 /// The write must be in the history once, and the same write again must be refused.
 async fn once(ctx: &Ctx, object: &Object) -> Verdict {
-    let before = ctx.must_be_stored(&SECRETS, object.name()).await?;
-    let changes = ctx.recorder(&SECRETS).changes_of(&before.key);
+    let before = ctx.store.get(&SECRETS, object.name()).await?;
+    let changes = ctx.store.recorder(&SECRETS).changes_of(&before.key);
     let puts = changes.iter().filter(|revision| revision.kind == Change::Put).count();
     expect_eq!(puts.to_string(), after(object).to_string(), "how often {} was written", before.key);
     let again = write(ctx, object, "again").await.with_context(|| format!("the second write of {}", before.key))?;
     let reason = if after(object) == 1 { "AlreadyExists" } else { "Conflict" };
     expect!(again.is(409, reason), "the second write of {} was answered {again}", before.key);
-    let stored = ctx.must_be_stored(&SECRETS, object.name()).await?;
+    let stored = ctx.store.get(&SECRETS, object.name()).await?;
     expect!(stored == before, "the second write of {} was refused, but changed it", before.key);
     ctx.count("writes done once", 1);
     Ok(())
@@ -208,14 +208,14 @@ const DELAYED: u64 = 10;
 async fn delay(ctx: &Ctx) -> Verdict {
     let mode = format!("delay {}", DELAY.as_millis());
     let workload = Workload::new(ctx, Servers::first(ctx));
-    let namespace = format!("/api/v1/namespaces/{}", ctx.namespace().await?);
+    let namespace = format!("/api/v1/namespaces/{}", ctx.api.namespace().await?);
     let fault = async {
         let mut relay = FaultInjector::relay(ctx)?;
         relay.set(&mode).await?;
         load::progress(ctx, DURING).await?;
         for _ in 0..READS {
             let begin = Instant::now();
-            let fresh = ctx.send(&Request::get(&namespace)).await?;
+            let fresh = ctx.api.send(&Request::get(&namespace)).await?;
             let took = begin.elapsed();
             expect!(fresh.is_success(), "GET without a resource version was answered {fresh}");
             expect!(
@@ -224,7 +224,7 @@ async fn delay(ctx: &Ctx) -> Verdict {
                 took.as_millis(),
                 (DELAY * 2).as_millis()
             );
-            let zero = ctx.send(&Request::get(&namespace).query("resourceVersion=0")).await?;
+            let zero = ctx.api.send(&Request::get(&namespace).query("resourceVersion=0")).await?;
             expect!(zero.is_success(), "GET at 0 was answered {zero}");
             ctx.count("reads", 1);
         }

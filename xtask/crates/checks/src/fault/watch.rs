@@ -57,14 +57,14 @@ const AROUND: i64 = 30;
 const ACKNOWLEDGED: u64 = 20;
 
 async fn compaction_under_watch(ctx: &Ctx) -> Verdict {
-    let store = ctx.store(&CONFIG_MAPS);
+    let store = ctx.store.of(&CONFIG_MAPS);
     let mut old = 0;
     let workload = Workload::new(ctx, Servers::first(ctx));
     let compaction = async {
         old = store.revision().await?;
         load::progress(ctx, AROUND).await?;
         let now = store.revision().await?;
-        ctx.compact(&CONFIG_MAPS, now).await?;
+        ctx.store.compact(&CONFIG_MAPS, now).await?;
         load::progress(ctx, AROUND).await?;
         workload.acknowledged(ACKNOWLEDGED).await
     };
@@ -92,7 +92,7 @@ fn is_cached(resource: &Resource) -> bool {
 
 async fn list_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
     let query = format!("resourceVersion={old}&resourceVersionMatch=Exact");
-    let answer = ctx.try_list(resource, &query).await?;
+    let answer = ctx.api.try_list(resource, &query).await?;
     if answer.is(410, "Expired") {
         ctx.count("expired", 1);
         return Ok(());
@@ -100,8 +100,8 @@ async fn list_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
     let what = format!("the list of {} at {old}, from before the compaction", resource.plural);
     expect!(is_cached(resource) && answer.status == 200, "{what} was answered {answer}");
     let mut state = BTreeMap::new();
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    for revision in ctx.recorder(resource).changes_below(&prefix) {
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    for revision in ctx.store.recorder(resource).changes_below(&prefix) {
         if revision.rev.cast_unsigned() <= old {
             match revision.kind {
                 Change::Put => state.insert(revision.key.to_string(), revision.rev.cast_unsigned()),
@@ -130,8 +130,8 @@ async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
         First::Other(other) => return Err(CheckError::failed(format!("{what} {other}"))),
     };
     expect!(is_cached(resource), "{what} was not refused: it began with {rv}");
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    let changes = ctx.recorder(resource).changes_below(&prefix);
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    let changes = ctx.store.recorder(resource).changes_below(&prefix);
     let next = changes.iter().map(|revision| revision.rev.cast_unsigned()).find(|rev| *rev > old);
     expect_eq!(Some(rv), next, "the first event of {what}");
     ctx.count("served from the cache", 1);
@@ -153,7 +153,7 @@ async fn first_of(
     resource: &Resource,
     options: &WatchOptions,
 ) -> Result<First, CheckError> {
-    let mut watch = match ctx.try_watch(transport, resource, options).await? {
+    let mut watch = match ctx.api.try_watch(transport, resource, options).await? {
         Err(refusal) if refusal.status == 410 => return Ok(First::Expired),
         Err(refusal) => return Ok(First::Other(format!("was refused: {refusal}"))),
         Ok(watch) => watch,
@@ -176,12 +176,12 @@ async fn first_of(
 const OF_EACH: usize = 8;
 
 async fn no_silent_close(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?.to_owned();
+    let namespace = ctx.api.namespace().await?.to_owned();
     let sample = |id: &str| load::sample(&namespace, &CORE_EVENTS, "a", id);
-    let first = ctx.create(&CORE_EVENTS, &sample("1")).await?;
-    let second = ctx.update(&CORE_EVENTS, &first.clone().with("message", "2")).await?;
-    ctx.update(&CORE_EVENTS, &second.with("message", "3")).await?;
-    ctx.compact(&CORE_EVENTS, ctx.store(&CORE_EVENTS).revision().await?).await?;
+    let first = ctx.api.create(&CORE_EVENTS, &sample("1")).await?;
+    let second = ctx.api.update(&CORE_EVENTS, &first.clone().with("message", "2")).await?;
+    ctx.api.update(&CORE_EVENTS, &second.with("message", "3")).await?;
+    ctx.store.compact(&CORE_EVENTS, ctx.store.of(&CORE_EVENTS).revision().await?).await?;
     let from = WatchOptions::after(first.rv());
     let kinds = [from.clone(), from.clone().bookmarks(), from.labels("a=b")];
     let all = kinds.iter().flat_map(|options| TRANSPORTS.map(|transport| (options, transport)));

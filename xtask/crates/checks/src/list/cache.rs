@@ -60,11 +60,11 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     const LISTS: u64 = 10;
     let custom = own_kind(ctx, "consistents", "Consistent").await?;
     Metrics::read(ctx).await?.require_gate("ConsistentListFromCache")?;
-    ctx.create(&custom, &sample(ctx, &custom, "a", "0").await?).await?;
-    let mut other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
+    ctx.api.create(&custom, &sample(ctx, &custom, "a", "0").await?).await?;
+    let mut other = ctx.api.create(&CONFIG_MAPS, &config_map("other")).await?;
     let before = Metrics::read(ctx).await?;
     for number in 0..LISTS {
-        other = ctx.update(&CONFIG_MAPS, &with_content(other, &number.to_string())).await?;
+        other = ctx.api.update(&CONFIG_MAPS, &with_content(other, &number.to_string())).await?;
         let page = list(ctx, &custom, "").await?;
         let acknowledged = other.rv();
         expect!(
@@ -97,7 +97,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
 
 /// A custom resource that only this case uses: the server's counters for it count only requests of this case.
 async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, CheckError> {
-    ctx.define(&format!("{}.example.org", ctx.name_prefix()), plural, kind).await
+    ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), plural, kind).await
 }
 
 fn of(resource: &Resource) -> [(&str, &str); 2] {
@@ -178,12 +178,12 @@ async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckE
         let object = sample(ctx, resource, name, "0").await?.with("metadata.labels.l", name);
         let object =
             object.with("spec", json!({"text": "<&>\u{2028}é", "number": 1.5, "large": 9_007_199_254_740_993_u64}));
-        revisions.push(ctx.create(resource, &object).await?.rv());
+        revisions.push(ctx.api.create(resource, &object).await?.rv());
     }
-    let b = ctx.get(resource, "b").await?;
-    revisions.push(ctx.update(resource, &with_content(b, "1")).await?.rv());
-    ctx.delete(resource, "a").await?;
-    revisions.push(ctx.create(resource, &sample(ctx, resource, "d", "0").await?).await?.rv());
+    let b = ctx.api.get(resource, "b").await?;
+    revisions.push(ctx.api.update(resource, &with_content(b, "1")).await?.rv());
+    ctx.api.delete(resource, "a").await?;
+    revisions.push(ctx.api.create(resource, &sample(ctx, resource, "d", "0").await?).await?.rv());
     let mut questions = Vec::new();
     for rv in revisions {
         let exact = format!("resourceVersion={rv}&resourceVersionMatch=Exact");
@@ -201,7 +201,7 @@ async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckE
 async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec<Response>, CheckError> {
     let mut answers = Vec::new();
     for query in questions {
-        let answer = ctx.try_list(resource, query).await?;
+        let answer = ctx.api.try_list(resource, query).await?;
         expect!(answer.status == 200, "list of {} with `{query}` was answered {answer}", resource.plural);
         answers.push(answer);
     }
@@ -214,11 +214,11 @@ async fn renew_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let name = format!("{}.{}", resource.plural, resource.group);
     let columns = json!([{"name": "Text", "type": "string", "jsonPath": ".spec.text"}]);
     let patch = json!([{"op": "add", "path": "/spec/versions/0/additionalPrinterColumns", "value": columns}]);
-    ctx.try_patch(&DEFINITIONS, &name, suite::api::JSON_PATCH, &patch, "").await?.object()?;
+    ctx.api.try_patch(&DEFINITIONS, &name, suite::api::JSON_PATCH, &patch, "").await?.object()?;
     // Only the new storage has the column.
-    let table = Request::get(resource.path(Some(ctx.namespace().await?))).accept(TABLE);
+    let table = Request::get(resource.path(Some(ctx.api.namespace().await?))).accept(TABLE);
     suite::wait::until("the new column", ctx.wait_limit(), std::time::Duration::from_millis(100), || async {
-        let answer = ctx.send(&table).await?;
+        let answer = ctx.api.send(&table).await?;
         let columns = answer.json()["columnDefinitions"].take();
         let there = columns.as_array().is_some_and(|all| all.iter().any(|column| column["name"] == "Text"));
         Ok(if there { Ok(()) } else { Err(answer.to_string()) })
@@ -234,17 +234,17 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     const NAMES: [&str; 3] = ["a", "b", "c"];
     let mut last = 0;
     for name in NAMES {
-        last = ctx.create(&CONFIG_MAPS, &config_map(name).with("data.text", "<&>\u{2028}é\"\\")).await?.rv();
+        last = ctx.api.create(&CONFIG_MAPS, &config_map(name).with("data.text", "<&>\u{2028}é\"\\")).await?.rv();
     }
     let before = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
-    ctx.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
+    ctx.api.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
     let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
-    let whole = ctx.try_list(&CONFIG_MAPS, &exact).await?;
+    let whole = ctx.api.try_list(&CONFIG_MAPS, &exact).await?;
     let after = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
     expect!(after > before, "{BY_CACHE} of ConfigMaps has not grown by an Exact list");
     let mut single = Vec::new();
     for name in NAMES {
-        single.push(ctx.try_list(&CONFIG_MAPS, &format!("{exact}&fieldSelector=metadata.name%3D{name}")).await?);
+        single.push(ctx.api.try_list(&CONFIG_MAPS, &format!("{exact}&fieldSelector=metadata.name%3D{name}")).await?);
     }
     let bodies: Vec<&[u8]> = single.iter().map(|answer| &answer.body[..]).collect();
     let joined = joined(&bodies)

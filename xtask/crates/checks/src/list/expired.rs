@@ -95,7 +95,7 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
     restart_apiserver(ctx, pasts.iter().map(|past| &past.resource)).await?;
     for Past { resource, rv, .. } in &pasts {
         for too_old in [*rv, compacted - 1] {
-            let answer = ctx.try_list(resource, &exact(too_old)).await?;
+            let answer = ctx.api.try_list(resource, &exact(too_old)).await?;
             if let Some(fault) = fault_of_expired(&answer, LIST_TOO_OLD) {
                 return Err(CheckError::failed(format!(
                     "list of {} at {too_old}, compacted up to {compacted}: {fault}; the answer was {answer}",
@@ -118,30 +118,30 @@ fn exact(rv: u64) -> String {
 async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, CheckError> {
     let mut last = None;
     for name in ["a", "b", "c"] {
-        last = Some(ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+        last = Some(ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
     }
     let object = last.expect("three objects were created");
     let rv = object.rv();
     let state = state_at(ctx, &resource, rv).await?;
-    ctx.update(&resource, &with_content(object, "1")).await?;
-    ctx.delete(&resource, "b").await?;
-    ctx.create(&resource, &sample(ctx, &resource, "d", "0").await?).await?;
+    ctx.api.update(&resource, &with_content(object, "1")).await?;
+    ctx.api.delete(&resource, "b").await?;
+    ctx.api.create(&resource, &sample(ctx, &resource, "d", "0").await?).await?;
     Ok(Past { resource, rv, state })
 }
 
 /// Compacts everything but the present state; returns the compacted revision, which can still be read.
 async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
-    let revision = ctx.store(resource).revision().await?;
-    ctx.compact(resource, revision).await?;
+    let revision = ctx.store.of(resource).revision().await?;
+    ctx.store.compact(resource, revision).await?;
     ctx.count("compactions", 1);
     Ok(revision.cast_unsigned())
 }
 
 /// Restarts the apiserver and waits until its caches serve these resources again.
 async fn restart_apiserver<'a>(ctx: &Ctx, resources: impl Iterator<Item = &'a Resource>) -> Verdict {
-    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
     for resource in resources {
-        ctx.wait_until_served(resource).await?;
+        ctx.api.wait_until_served(resource).await?;
     }
     Ok(())
 }
@@ -149,7 +149,7 @@ async fn restart_apiserver<'a>(ctx: &Ctx, resources: impl Iterator<Item = &'a Re
 /// Right after a compaction that the server did not make, its caches may still have the state; the store does not.
 async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
     let Past { resource, rv, state } = past;
-    let answer = ctx.try_list(resource, &exact(*rv)).await?;
+    let answer = ctx.api.try_list(resource, &exact(*rv)).await?;
     let what = format!("list of {} at {rv} right after the compaction", resource.plural);
     let cached = resource.plural != "events";
     if !cached || answer.status != 200 {
@@ -167,12 +167,12 @@ async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
 }
 
 async fn future(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let before = ctx.store(resource).revision().await?.cast_unsigned();
+    let before = ctx.store.of(resource).revision().await?.cast_unsigned();
     let n = before + 1_000_000;
     let begin = Instant::now();
-    let answer = ctx.try_list(resource, &exact(n)).await?;
+    let answer = ctx.api.try_list(resource, &exact(n)).await?;
     let time = begin.elapsed();
-    let after = ctx.store(resource).revision().await?.cast_unsigned();
+    let after = ctx.store.of(resource).revision().await?.cast_unsigned();
     let cached = resource.plural != "events";
     // The cache may be a little behind the store, which this check does not test.
     let oldest = if cached { 1 } else { before };
@@ -226,7 +226,7 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
     }
     restart_apiserver(ctx, chains.iter().map(|begun| &begun.resource)).await?;
     for begun in &chains {
-        let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
+        let answer = ctx.api.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
         continue_after_expiry(ctx, begun, &answer).await?;
     }
     Ok(())
@@ -235,22 +235,22 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
 async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, CheckError> {
     let mut objects = BTreeMap::new();
     for name in ["a", "b", "c", "d", "e", "f"] {
-        objects.insert(name, ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+        objects.insert(name, ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
     }
     let page = list(ctx, &resource, &format!("limit={LIMIT}")).await?;
     expect!(!page.token.is_empty(), "page 1 of {} with limit={LIMIT} has no continue token", resource.plural);
     let state = state_at(ctx, &resource, page.rv).await?;
-    ctx.delete(&resource, "c").await?;
-    ctx.create(&resource, &sample(ctx, &resource, "aa", "0").await?).await?;
-    ctx.create(&resource, &sample(ctx, &resource, "cc", "0").await?).await?;
+    ctx.api.delete(&resource, "c").await?;
+    ctx.api.create(&resource, &sample(ctx, &resource, "aa", "0").await?).await?;
+    ctx.api.create(&resource, &sample(ctx, &resource, "cc", "0").await?).await?;
     let changed = with_content(objects.remove("e").expect("e was created"), "1");
-    let last_change = ctx.update(&resource, &changed).await?.rv();
+    let last_change = ctx.api.update(&resource, &changed).await?.rv();
     Ok(Begun { resource, page, state, last_change })
 }
 
 /// The old token right after the compaction must give the next page of the old state, or the refusal.
 async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
-    let answer = ctx.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
+    let answer = ctx.api.try_list(&begun.resource, &next_query(LIMIT, &begun.page.token)).await?;
     if begun.resource.plural == "events" || answer.status != 200 {
         return continue_after_expiry(ctx, begun, &answer).await;
     }

@@ -101,7 +101,7 @@ async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<S
     writer.put("g", false).await?;
     writer.delete("f").await?;
     let current = writer.put("b", true).await?;
-    let future = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
+    let future = ctx.store.of(resource).revision().await?.cast_unsigned() + 1_000_000_000;
     let scene = Scene { resource: resource.clone(), old, current, future, written: writer.written, first_pages };
     let [then, now] = [state_at(ctx, resource, old).await?, state_at(ctx, resource, current).await?];
     for selector in SELECTORS.into_iter().chain([Selector::Name]) {
@@ -128,21 +128,21 @@ impl Writer<'_> {
         let object = match self.living.remove(name) {
             Some(object) => {
                 let object = with_content(object, &content).with("metadata.labels.l", label);
-                self.ctx.update(self.resource, &object).await?
+                self.ctx.api.update(self.resource, &object).await?
             }
             None => {
                 let object = sample(self.ctx, self.resource, name, &content).await?.with("metadata.labels.l", label);
-                self.ctx.create(self.resource, &object).await?
+                self.ctx.api.create(self.resource, &object).await?
             }
         };
         let rv = object.rv();
-        self.written.insert((self.ctx.key(self.resource, name).await?, rv), object.clone());
+        self.written.insert((self.ctx.store.key(self.resource, name).await?, rv), object.clone());
         self.living.insert(name, object);
         Ok(rv)
     }
 
     async fn delete(&mut self, name: &str) -> Verdict {
-        self.ctx.delete(self.resource, name).await?;
+        self.ctx.api.delete(self.resource, name).await?;
         self.living.remove(name);
         Ok(())
     }
@@ -230,7 +230,7 @@ type Answers = Vec<(Question, Response)>;
 
 async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, CheckError> {
     let asked = stream::iter(questions.to_vec()).map(|question| async move {
-        let answer = ctx.try_list(&scene.resource, &scene.query(question)).await?;
+        let answer = ctx.api.try_list(&scene.resource, &scene.query(question)).await?;
         anyhow::Ok((question, answer))
     });
     let answers: Vec<anyhow::Result<(Question, Response)>> = asked.buffered(at_once.max(1)).collect().await;

@@ -59,14 +59,14 @@ async fn order(ctx: &Ctx) -> Verdict {
     let verdict = order_in(ctx, &others).await;
     // Also after a failure: this case's clean-up deletes the namespaces, but not the objects in them.
     for other in &others {
-        other.clean_up().await?;
+        other.api.clean_up().await?;
     }
     verdict
 }
 
 async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
     let places = [ctx, &others[0], &others[1]];
-    let namespaces = [ctx.namespace().await?, others[0].namespace().await?, others[1].namespace().await?];
+    let namespaces = [ctx.api.namespace().await?, others[0].api.namespace().await?, others[1].api.namespace().await?];
     for resource in kinds(ctx).await? {
         let mut order: Vec<(usize, &str)> = (0..3).flat_map(|place| NAMES.map(|name| (place, name))).collect();
         ctx.random().shuffle(&mut order);
@@ -75,7 +75,7 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
             let place = places[place];
             let object =
                 sample(place, &resource, name, "0").await?.with(&format!("metadata.labels.{LABEL}"), ctx.name_prefix());
-            last = place.create(&resource, &object).await?.rv();
+            last = place.api.create(&resource, &object).await?.rv();
         }
         let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
         for (limit, query) in [(0, "".to_owned()), (0, "resourceVersion=0".into()), (0, exact), (5, String::new())] {
@@ -111,7 +111,7 @@ async fn list_all_namespaces(
     loop {
         let token = pages.last().map(|page| query(&[("continue", &page.token)])).unwrap_or_default();
         let request = Request::get(resource.path(None)).query(format!("{selector}&{with}&{token}"));
-        let answer = ctx.send(&request).await?;
+        let answer = ctx.api.send(&request).await?;
         let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
         let page = Page::read(&list, resource, &ctx.profile().prefix)
             .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
@@ -127,7 +127,7 @@ async fn list_all_namespaces(
 /// The keys of these namespaces in the order of the store.
 async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Result<Vec<Entry>, CheckError> {
     let prefix = &ctx.profile().prefix;
-    let all = ctx.store(resource).keys(&resource.key_prefix(prefix, None), rv.cast_signed()).await?.0;
+    let all = ctx.store.of(resource).keys(&resource.key_prefix(prefix, None), rv.cast_signed()).await?.0;
     let ours: Vec<String> = namespaces.iter().map(|name| resource.key_prefix(prefix, Some(name))).collect();
     let is_ours = |(key, _): &Entry| ours.iter().any(|prefix| key.starts_with(prefix));
     Ok(entries(&all).into_iter().filter(is_ours).collect())
@@ -147,10 +147,10 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
     let [config_maps, events, custom] = kinds(ctx).await?;
     for resource in [&config_maps, &events, &custom] {
         for name in ["a", "b"] {
-            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
         }
     }
-    let table = ctx.table()?.iter().map(|row| row.resource.clone());
+    let table = ctx.store.table()?.iter().map(|row| row.resource.clone());
     let mut resources: Vec<Resource> = table.chain([config_maps, events, custom]).collect();
     resources.sort();
     resources.dedup();
@@ -169,12 +169,12 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
 
 async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(resource.path(None)).query("resourceVersion=0");
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     let prefix = &ctx.profile().prefix;
     let page =
         Page::read(&list, resource, prefix).map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
-    let stored = match ctx.store(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
+    let stored = match ctx.store.of(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
         Ok((stored, _)) => entries(&stored),
         Err(error) if error.is_future() => {
             return Err(CheckError::failed(format!(

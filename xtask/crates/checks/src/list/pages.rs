@@ -59,7 +59,7 @@ async fn limit_page(ctx: &Ctx) -> Verdict {
         // The order of creation differs from that of the keys.
         let mut last = 0;
         for name in NAMES.iter().rev() {
-            last = ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?.rv();
+            last = ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?.rv();
         }
         for limit in 1..=NAMES.len() + 1 {
             let page = list(ctx, &resource, &format!("limit={limit}")).await?;
@@ -90,7 +90,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         let mut objects = BTreeMap::new();
         for name in NAMES {
-            let object = ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?;
+            let object = ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?;
             objects.insert(name, object);
         }
         let (pages, items) = read_between_changes(ctx, &resource, &objects).await?;
@@ -102,7 +102,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
         if let Some(fault) = items.iter().find_map(|item| fault_of_content(item, &objects)) {
             return Err(CheckError::failed(format!("list of {} at {}: {fault}", resource.plural, pages[0].rv)));
         }
-        let now = state_at(ctx, &resource, ctx.store(&resource).revision().await?.cast_unsigned()).await?;
+        let now = state_at(ctx, &resource, ctx.store.of(&resource).revision().await?.cast_unsigned()).await?;
         expect!(now != stored, "the changes between the pages did not change the state");
         ctx.count("pages", pages.len() as u64);
     }
@@ -120,7 +120,7 @@ async fn read_between_changes(
     let (mut pages, mut items) = (Vec::new(), Vec::new());
     let mut query = format!("limit={LIMIT}");
     loop {
-        let list = ctx.list(resource, &query).await?;
+        let list = ctx.api.list(resource, &query).await?;
         let page = Page::read(&list, resource, &ctx.profile().prefix)
             .map_err(|fault| CheckError::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))?;
         items.extend(list.items());
@@ -154,11 +154,11 @@ async fn make(ctx: &Ctx, resource: &Resource, objects: &BTreeMap<&str, Object>, 
     for change in changes {
         match change {
             Change::Update(name) => {
-                drop(ctx.update(resource, &with_content(objects[name].clone(), "changed")).await?);
+                drop(ctx.api.update(resource, &with_content(objects[name].clone(), "changed")).await?);
             }
-            Change::Delete(name) => drop(ctx.delete(resource, name).await?),
+            Change::Delete(name) => drop(ctx.api.delete(resource, name).await?),
             Change::Create(name) => {
-                drop(ctx.create(resource, &sample(ctx, resource, name, "late").await?).await?);
+                drop(ctx.api.create(resource, &sample(ctx, resource, name, "late").await?).await?);
             }
         }
     }

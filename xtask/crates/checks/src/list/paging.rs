@@ -48,13 +48,13 @@ async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         let mut objects = Vec::new();
         for name in ["a", "b", "c", "d", "e"] {
-            objects.push(ctx.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
+            objects.push(ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
         }
         let old = objects[4].rv();
         let stored = state_at(ctx, &resource, old).await?;
-        ctx.update(&resource, &with_content(objects.swap_remove(1), "1")).await?;
-        ctx.delete(&resource, "c").await?;
-        let now = ctx.create(&resource, &sample(ctx, &resource, "bb", "0").await?).await?.rv();
+        ctx.api.update(&resource, &with_content(objects.swap_remove(1), "1")).await?;
+        ctx.api.delete(&resource, "c").await?;
+        let now = ctx.api.create(&resource, &sample(ctx, &resource, "bb", "0").await?).await?.rv();
         expect!(state_at(ctx, &resource, now).await? != stored, "the changes did not change the state");
         for limit in [1, 2, 5, 100] {
             let page = list(ctx, &resource, &format!("limit={limit}&resourceVersion={old}")).await?;
@@ -77,7 +77,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         for number in 0..OBJECTS {
             let object = sample(ctx, &resource, &format!("o{number}"), "0").await?;
-            ctx.create(&resource, &object.with("metadata.labels.some", "label")).await?;
+            ctx.api.create(&resource, &object.with("metadata.labels.some", "label")).await?;
         }
         for limit in [1, 3, OBJECTS - 1, OBJECTS, OBJECTS + 1] {
             let pages = counted(ctx, &resource, limit, "").await?;
@@ -101,14 +101,14 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
 async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, CheckError> {
     let (mut pages, mut query, mut late) = (Vec::new(), format!("limit={limit}"), false);
     loop {
-        let page = ctx.list(resource, &format!("{query}&{selector}")).await?;
+        let page = ctx.api.list(resource, &format!("{query}&{selector}")).await?;
         pages.push((page.items().len(), page.0["metadata"]["remainingItemCount"].clone()));
         let token = page.meta("continue");
         if late {
-            ctx.delete(resource, "o9").await?;
+            ctx.api.delete(resource, "o9").await?;
         } else if !token.is_empty() {
             let object = sample(ctx, resource, "o9", "late").await?.with("metadata.labels.some", "label");
-            ctx.create(resource, &object).await?;
+            ctx.api.create(resource, &object).await?;
         }
         late = !late && !token.is_empty();
         if token.is_empty() {

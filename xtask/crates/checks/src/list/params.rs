@@ -100,9 +100,9 @@ const GOOD_LISTS: [&str; 5] = [
 
 async fn params_validation(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        let rv = ctx.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?.rv();
+        let rv = ctx.api.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?.rv();
         for (query, field, cause) in OF_LISTS {
-            let answer = ctx.try_list(&resource, query).await?;
+            let answer = ctx.api.try_list(&resource, query).await?;
             judge_refusal("list", &resource, query, &answer, (field, cause))?;
         }
         for (query, field, cause) in OF_WATCHES {
@@ -119,8 +119,8 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
 
 /// A watch that must be refused. If it is not, it ends after a second.
 pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, CheckError> {
-    let path = resource.path(Some(ctx.namespace().await?));
-    Ok(ctx.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
+    let path = resource.path(Some(ctx.api.namespace().await?));
+    Ok(ctx.api.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
 }
 
 fn judge_refusal(verb: &str, resource: &Resource, query: &str, answer: &Response, cause: (&str, &str)) -> Verdict {
@@ -154,12 +154,12 @@ async fn continue_with_rv(ctx: &Ctx) -> Verdict {
     let mut tokens = Vec::new();
     for resource in &resources {
         for name in ["a", "b", "c", "d"] {
-            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
         }
         let here = list(ctx, resource, "limit=2").await?;
         tokens.push(token_of(&here.token, resource)?);
         let everywhere = Request::get(resource.path(None)).query("limit=1");
-        let page = ctx.send(&everywhere).await?.object()?;
+        let page = ctx.api.send(&everywhere).await?.object()?;
         tokens.push(token_of(page.meta("continue"), resource)?);
     }
     for (resource, own) in resources.iter().zip(tokens.iter().step_by(2)) {
@@ -196,7 +196,7 @@ async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict
     for version in [rv.as_str(), "1", &future, "abc"] {
         for limit in ["0", "1"] {
             let pairs = [("limit", limit), ("resourceVersion", version), ("continue", &token.text)];
-            let answer = ctx.try_list(resource, &query(&pairs)).await?;
+            let answer = ctx.api.try_list(resource, &query(&pairs)).await?;
             let what = format!("list of {} with continue and resourceVersion={version}", resource.plural);
             expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
             expect_eq!(answer.message(), WITH_RV, "message of the refused {what}");
@@ -209,7 +209,7 @@ async fn with_versions(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict
 async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
     let made = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let version = "meta.k8s.io/v1";
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let mut bad = vec!["x".to_owned(), "a b".to_owned(), "%00".to_owned(), format!("{}x", &token.text[2..])];
     bad.push(made(json!({})));
     bad.push(made(json!([])));
@@ -223,7 +223,7 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
         bad.push(made(json!({"v": version, "rv": token.rv, "start": start})));
     }
     for text in &bad {
-        let answer = ctx.try_list(resource, &query(&[("limit", "2"), ("continue", text)])).await?;
+        let answer = ctx.api.try_list(resource, &query(&[("limit", "2"), ("continue", text)])).await?;
         let what = format!("list of {} with the token {text:?}", resource.plural);
         expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
         let reported = answer.message().starts_with("invalid continue token: ");
@@ -235,7 +235,7 @@ async fn damaged(ctx: &Ctx, resource: &Resource, token: &Token) -> Verdict {
 
 /// A token only selects a position inside the requested collection, whatever collection it was made for.
 async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str) -> Verdict {
-    let answer = ctx.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
+    let answer = ctx.api.try_list(resource, &format!("continue={}&{with}", token.text)).await?;
     let what = format!("list of {} with a token for {:?} at {}", resource.plural, token.start, token.rv);
     if answer.status == 400 {
         ctx.count("tokens refused", 1);
@@ -245,7 +245,7 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
     let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix)
         .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
     expect_eq!(page.rv, token.rv.cast_unsigned(), "list RV of a {what}");
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let stored = entries_after(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
     ctx.count("tokens taken", 1);
     match fault_of_items(&page.items, &stored) {

@@ -77,13 +77,13 @@ async fn write_many_objects(ctx: &Ctx, resource: &Resource, signal: watch::Sende
         let name = format!("o{}", ctx.random().usize(0..6));
         let deletes = ctx.random().usize(0..4) == 0;
         match living.remove(&name) {
-            Some(_) if deletes => drop(ctx.delete(resource, &name).await?),
+            Some(_) if deletes => drop(ctx.api.delete(resource, &name).await?),
             Some(object) => {
-                let object = ctx.update(resource, &with_content(object, &step.to_string())).await?;
+                let object = ctx.api.update(resource, &with_content(object, &step.to_string())).await?;
                 living.insert(name, object);
             }
             None => {
-                let object = ctx.create(resource, &sample(ctx, resource, &name, "0").await?).await?;
+                let object = ctx.api.create(resource, &sample(ctx, resource, &name, "0").await?).await?;
                 living.insert(name, object);
             }
         }

@@ -72,7 +72,7 @@ async fn create_objects(ctx: &Ctx, resource: &Resource, round: usize, label: &st
     }
     let made = (0..CROWD).map(|number| async move {
         let object = sample(ctx, resource, &format!("r0-{number:02}"), "0").await?;
-        ctx.create(resource, &labelled(object, label, RARE.contains(&number))).await
+        ctx.api.create(resource, &labelled(object, label, RARE.contains(&number))).await
     });
     Ok(try_join_all(made).await?)
 }
@@ -83,9 +83,9 @@ async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Obje
     for number in 0..CROWD {
         let name = format!("r0-{number:02}");
         let object = if RARE.contains(&number) {
-            ctx.try_delete(resource, &name, &Value::Null).await?;
+            ctx.api.try_delete(resource, &name, &Value::Null).await?;
             let object = sample(ctx, resource, &name, "0").await?;
-            ctx.create(resource, &labelled(object, label, true)).await?
+            ctx.api.create(resource, &labelled(object, label, true)).await?
         } else {
             Object::new(resource, &name)
         };
@@ -111,10 +111,10 @@ async fn pages_between_changes(
     while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
         expect!(pages.len() < CROWD, "{} pages with limit={limit} and still a token", pages.len());
         if pages.len() == 1 {
-            ctx.update(resource, &labelled(made[RARE[3]].clone(), label, false)).await?;
-            let other = ctx.get(resource, "r0-25").await?;
-            ctx.update(resource, &labelled(other, label, true)).await?;
-            ctx.delete(resource, made[RARE[4]].name()).await?;
+            ctx.api.update(resource, &labelled(made[RARE[3]].clone(), label, false)).await?;
+            let other = ctx.api.get(resource, "r0-25").await?;
+            ctx.api.update(resource, &labelled(other, label, true)).await?;
+            ctx.api.delete(resource, made[RARE[4]].name()).await?;
         }
         pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(limit, &token))).await?);
     }

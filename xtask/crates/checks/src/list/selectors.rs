@@ -87,17 +87,17 @@ async fn label_selector(ctx: &Ctx) -> Verdict {
         let nonce: String = std::iter::repeat_with(|| ctx.random().char('a'..='z')).take(8).collect();
         for number in 1..=5 {
             let object = sample(ctx, &resource, &format!("{number}-{nonce}"), "0").await?;
-            ctx.create(&resource, &object.with("metadata.labels", labels_of(number, &nonce))).await?;
+            ctx.api.create(&resource, &object.with("metadata.labels", labels_of(number, &nonce))).await?;
         }
         select_by_labels(ctx, &resource, &nonce, LABEL_SELECTORS).await?;
         let moved = json!({"metadata": {"labels": {"tier": format!("back-{nonce}")}}});
-        ctx.try_patch(&resource, &format!("1-{nonce}"), MERGE_PATCH, &moved, "").await?.object()?;
+        ctx.api.try_patch(&resource, &format!("1-{nonce}"), MERGE_PATCH, &moved, "").await?.object()?;
         select_by_labels(ctx, &resource, &nonce, AFTER_THE_MOVE).await?;
-        let keys = ctx.store(&resource).keys("", 0).await?.0.into_iter().map(|kv| kv.key);
+        let keys = ctx.store.of(&resource).keys("", 0).await?.0.into_iter().map(|kv| kv.key);
         let found: Vec<String> = keys.filter(|key| key.contains(&nonce)).collect();
         let mut expected = Vec::new();
         for number in 1..=5 {
-            expected.push(ctx.key(&resource, &format!("{number}-{nonce}")).await?);
+            expected.push(ctx.store.key(&resource, &format!("{number}-{nonce}")).await?);
         }
         expect_eq!(found, expected, "keys of the whole store with the objects' names or label values");
     }
@@ -147,13 +147,13 @@ async fn field_selector(ctx: &Ctx) -> Verdict {
     let resources = kinds(ctx).await?;
     for resource in &resources {
         for name in ["a", "b", "ab"] {
-            ctx.create(resource, &sample(ctx, resource, name, "0").await?).await?;
+            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
         }
         by_name_and_namespace(ctx, resource).await?;
     }
     let reason = Object::new(&CORE_EVENTS, "other").with("reason", "Other");
-    let regarding = json!({"kind": "Pod", "namespace": ctx.namespace().await?, "name": "p"});
-    ctx.create(&CORE_EVENTS, &reason.with("involvedObject", regarding)).await?;
+    let regarding = json!({"kind": "Pod", "namespace": ctx.api.namespace().await?, "name": "p"});
+    ctx.api.create(&CORE_EVENTS, &reason.with("involvedObject", regarding)).await?;
     selects_each(
         ctx,
         &CORE_EVENTS,
@@ -166,7 +166,7 @@ async fn field_selector(ctx: &Ctx) -> Verdict {
 }
 
 async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let all: &[&str] = &["a", "b", "ab"];
     let (here, not_here) = (format!("metadata.namespace={namespace}"), format!("metadata.namespace!={namespace}"));
     let both = format!("metadata.name=a,{here}");
@@ -187,7 +187,7 @@ async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
     .await?;
     // Over all namespaces only the selector keeps the objects of other cases out.
     let request = Request::get(resource.path(None)).query(query(&[("fieldSelector", &here)]));
-    let page = Page::read(&ctx.send(&request).await?.object()?, resource, &ctx.profile().prefix)
+    let page = Page::read(&ctx.api.send(&request).await?.object()?, resource, &ctx.profile().prefix)
         .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
     let names: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
     judge_selection(ctx, resource, &format!("{here} (all namespaces)"), &page, &names).await
@@ -202,8 +202,8 @@ async fn selects_each(ctx: &Ctx, resource: &Resource, table: &[(&str, &[&str])])
 }
 
 async fn secrets_by_type(ctx: &Ctx) -> Verdict {
-    ctx.create(&SECRETS, &Object::new(&SECRETS, "plain")).await?;
-    ctx.create(&SECRETS, &Object::new(&SECRETS, "own").with("type", "example.org/own")).await?;
+    ctx.api.create(&SECRETS, &Object::new(&SECRETS, "plain")).await?;
+    ctx.api.create(&SECRETS, &Object::new(&SECRETS, "own").with("type", "example.org/own")).await?;
     selects_each(
         ctx,
         &SECRETS,
@@ -216,13 +216,13 @@ async fn pods_by_node_and_phase(ctx: &Ctx) -> Verdict {
     for (name, node) in [("p1", "n1"), ("p2", "n2"), ("p3", "")] {
         let containers = json!([{"name": "c", "image": "none.example.org/none"}]);
         let pod = Object::new(&PODS, name).with("spec.containers", containers).with("spec.nodeName", node);
-        ctx.create(&PODS, &pod).await?;
+        ctx.api.create(&PODS, &pod).await?;
     }
     // Only the status subresource changes the phase; no kubelet runs here to do so.
-    let status = format!("{}/p2/status", PODS.path(Some(ctx.namespace().await?)));
+    let status = format!("{}/p2/status", PODS.path(Some(ctx.api.namespace().await?)));
     let running = json!({"status": {"phase": "Running"}}).to_string();
     let request = Request::new(http::Method::PATCH, status).body(MERGE_PATCH, running);
-    ctx.send(&request).await?.object()?;
+    ctx.api.send(&request).await?.object()?;
     selects_each(
         ctx,
         &PODS,
@@ -254,7 +254,7 @@ async fn unknown_fields(ctx: &Ctx, [config_maps, events, custom]: &[Resource; 3]
         (events, "message", own("message")),
         (custom, "spec.size", own("spec.size")),
     ] {
-        let answer = ctx.try_list(resource, &query(&[("fieldSelector", &format!("{field}=x"))])).await?;
+        let answer = ctx.api.try_list(resource, &query(&[("fieldSelector", &format!("{field}=x"))])).await?;
         let what = format!("a list of {} by the field {field}", resource.plural);
         expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
         expect_eq!(answer.message(), message, "message of the refusal of {what}");

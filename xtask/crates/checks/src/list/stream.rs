@@ -34,11 +34,11 @@ async fn range_stream(ctx: &Ctx) -> Verdict {
     before.require_gate("EtcdRangeStream")?;
     for number in 0..OBJECTS {
         let event = sample(ctx, &CORE_EVENTS, &format!("e{number:02}"), &"x".repeat(2000)).await?;
-        ctx.create(&CORE_EVENTS, &event).await?;
+        ctx.api.create(&CORE_EVENTS, &event).await?;
     }
     for query in ["", "labelSelector=none%21%3Dsuch", "limit=100"] {
         let page = list(ctx, &CORE_EVENTS, query).await?;
-        let stored = entries(&ctx.stored_all(&CORE_EVENTS, page.rv.cast_signed()).await?);
+        let stored = entries(&ctx.store.list(&CORE_EVENTS, page.rv.cast_signed()).await?);
         let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
         expect!(fault.is_none(), "list of Events with `{query}` at {at}: {}", fault.unwrap_or_default());
         ctx.count("items", stored.len() as u64);

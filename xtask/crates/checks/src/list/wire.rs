@@ -61,22 +61,22 @@ const THRESHOLD: usize = 128 * 1024;
 
 async fn gzip(ctx: &Ctx) -> Verdict {
     Metrics::read(ctx).await?.require_gate("APIResponseCompression")?;
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let path = object_path(&CONFIG_MAPS, namespace, "edge");
-    ctx.create(&CONFIG_MAPS, &padded("edge", 1000)).await?;
+    ctx.api.create(&CONFIG_MAPS, &padded("edge", 1000)).await?;
     for (size, above) in [(THRESHOLD, false), (THRESHOLD + 1, true)] {
         resize(ctx, "edge", size).await?;
-        for &transport in ctx.transports() {
+        for &transport in ctx.api.transports() {
             compare(ctx, transport, &Request::get(path.clone()), above).await?;
         }
     }
     let mut last = 0;
     for name in ["one", "two"] {
-        last = ctx.create(&CONFIG_MAPS, &padded(name, THRESHOLD / 3)).await?.rv();
+        last = ctx.api.create(&CONFIG_MAPS, &padded(name, THRESHOLD / 3)).await?.rv();
     }
     let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
     let list = Request::get(CONFIG_MAPS.path(Some(namespace)));
-    for &transport in ctx.transports() {
+    for &transport in ctx.api.transports() {
         for media_type in [JSON, PROTOBUF] {
             let list = list.clone().accept(media_type);
             compare(ctx, transport, &list.clone().query(exact.clone()), true).await?;
@@ -95,7 +95,7 @@ fn padded(name: &str, size: usize) -> Object {
 async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
     let mut length = 0;
     for _ in 0..4 {
-        let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
+        let answer = ctx.api.try_get(&CONFIG_MAPS, name, "").await?;
         length = answer.body.len();
         if length == size {
             return Ok(());
@@ -103,14 +103,14 @@ async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
         let object = answer.object()?;
         let pad = object.0["data"]["pad"].as_str().map_or(0, str::len);
         let fitting = (pad + size).checked_sub(length).ok_or_else(|| anyhow::anyhow!("the body is too large"))?;
-        ctx.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
+        ctx.api.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
     }
     Err(CheckError::Errored(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed")))
 }
 
 /// Sends the same request as a client that accepts gzip and as one that does not.
 async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool) -> Verdict {
-    let api = ctx.api_over(transport)?;
+    let api = ctx.api.client_over(transport)?;
     let what = format!("{request} as {} over {}", request.accept, transport.name());
     let plain = api.send(request).await?;
     expect!(plain.is_success(), "{what} was answered {plain}");
@@ -160,7 +160,7 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
         let mut last = 0;
         for name in ["a", "b", "c"] {
             let object = sample(ctx, &resource, name, TEXT).await?.with("metadata.labels.l", name);
-            last = ctx.create(&resource, &object).await?.rv();
+            last = ctx.api.create(&resource, &object).await?.rv();
         }
         let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
         for more in ["", "&limit=2", "&labelSelector=l%3Dnone", "&labelSelector=l%3Db&limit=1"] {
@@ -179,10 +179,10 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
 
 /// The list must equal the pretty one without white space.
 async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, CheckError> {
-    let path = resource.path(Some(ctx.namespace().await?));
+    let path = resource.path(Some(ctx.api.namespace().await?));
     let request = Request::get(path).accept(accept).query(query);
-    let streamed = ctx.send(&request).await?;
-    let pretty = ctx.send(&request.clone().query(format!("{query}&pretty=true"))).await?;
+    let streamed = ctx.api.send(&request).await?;
+    let pretty = ctx.api.send(&request.clone().query(format!("{query}&pretty=true"))).await?;
     let list = streamed.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     expect!(pretty.body.len() > streamed.body.len(), "{request}: pretty=true is not longer, {pretty}");
     let at_once = [compact(&pretty.body), b"\n".to_vec()].concat();
@@ -207,18 +207,18 @@ fn compact(json: &[u8]) -> Vec<u8> {
 
 /// The list must equal the message built from its metadata (from the JSON list) and the objects, each from a GET.
 async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Object) -> Verdict {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let mut items = Vec::new();
     for item in list.items() {
         let request = Request::get(object_path(resource, namespace, item.name())).accept(PROTOBUF);
-        let answer = ctx.send(&request).await?;
+        let answer = ctx.api.send(&request).await?;
         expect!(answer.is_success(), "{request} was answered {answer}");
         let envelope =
             decode::envelope(&answer.body).map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
         items.push(envelope.raw.to_vec());
     }
     let request = Request::get(resource.path(Some(namespace))).accept(PROTOBUF).query(query);
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let at_once = list_message(resource, list, &items);
     if let Some(fault) = first_difference(&answer.body, &at_once) {

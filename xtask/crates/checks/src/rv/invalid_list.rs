@@ -28,7 +28,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 async fn invalid_list(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        ctx.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?;
+        ctx.api.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?;
         for garbage in GARBAGE {
             for other in [
                 &[][..],
@@ -38,7 +38,7 @@ async fn invalid_list(ctx: &Ctx) -> Verdict {
                 &[("fieldSelector", "metadata.name=a")],
             ] {
                 let query = query(&[&[("resourceVersion", garbage)], other].concat());
-                let answer = ctx.try_list(&resource, &query).await?;
+                let answer = ctx.api.try_list(&resource, &query).await?;
                 let what = format!("list of {} with `{query}`", resource.plural);
                 expect!(answer.is(400, "BadRequest"), "{what} was answered {answer}");
                 let reported = answer.message().starts_with("invalid resource version: ");
@@ -46,7 +46,7 @@ async fn invalid_list(ctx: &Ctx) -> Verdict {
                 ctx.count("refused", 1);
             }
             let query = query(&[("resourceVersion", garbage)]);
-            let get = ctx.try_get(&resource, "a", &query).await?;
+            let get = ctx.api.try_get(&resource, "a", &query).await?;
             let watch = try_watch(ctx, &resource, &query).await?;
             for (verb, answer) in [("GET", get), ("WATCH", watch)] {
                 let refused = answer.status >= 400 && answer.json()["kind"] == "Status";

@@ -64,19 +64,19 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
-    let namespace_rv = ctx.get(&suite::object::NAMESPACES, ctx.namespace().await?).await?.rv();
+    let namespace_rv = ctx.api.get(&suite::object::NAMESPACES, ctx.api.namespace().await?).await?.rv();
     for resource in kinds(ctx).await? {
         let mut begins = Vec::new();
         // A watch can begin no earlier than the cache, which for a custom resource is younger than the namespace.
-        let now = ctx.list(&resource, "").await?.rv();
+        let now = ctx.api.list(&resource, "").await?.rv();
         let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
         let not_older = format!("resourceVersion={namespace_rv}&resourceVersionMatch=NotOlderThan");
         for query in ["", "limit=3", "resourceVersion=0", &not_older, &exact] {
-            let list = ctx.list(&resource, query).await?;
+            let list = ctx.api.list(&resource, query).await?;
             let what = format!("empty list of {} with `{query}`", resource.plural);
             expect!(list.items().is_empty(), "{what} has items: {list}");
             let rv = revision(list.rv_text()).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
-            let newest = ctx.store(&resource).revision().await?.cast_unsigned();
+            let newest = ctx.store.of(&resource).revision().await?.cast_unsigned();
             expect!(rv <= newest, "{what} has the list RV {rv}, the store is at {newest}");
             expect!(
                 query == "resourceVersion=0" || rv >= namespace_rv,
@@ -86,9 +86,9 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
         }
         let mut watches = Vec::new();
         for (query, rv) in &begins {
-            watches.push((query, ctx.watch(&resource, &WatchOptions::after(*rv)).await?));
+            watches.push((query, ctx.api.watch(&resource, &WatchOptions::after(*rv)).await?));
         }
-        let first = ctx.create(&resource, &sample(ctx, &resource, "first", "0").await?).await?;
+        let first = ctx.api.create(&resource, &sample(ctx, &resource, "first", "0").await?).await?;
         for (query, mut watch) in watches {
             let event = watch.next(ctx.limit(20.0)).await?;
             let seen = event.map(|event| (event.frame.kind, event.frame.rv));
@@ -132,13 +132,13 @@ async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
 
 /// False if other clients wrote all revisions up to the start before the first change.
 async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bool, CheckError> {
-    let mut object = ctx.create(resource, &sample(ctx, resource, &format!("a{round}"), "0").await?).await?;
-    let start = ctx.store(resource).revision().await?.cast_unsigned() + AHEAD * (1 + u64::from(round));
-    let mut watch = ctx.watch(resource, &WatchOptions::after(start)).await?;
+    let mut object = ctx.api.create(resource, &sample(ctx, resource, &format!("a{round}"), "0").await?).await?;
+    let start = ctx.store.of(resource).revision().await?.cast_unsigned() + AHEAD * (1 + u64::from(round));
+    let mut watch = ctx.api.watch(resource, &WatchOptions::after(start)).await?;
     let mut written = Written::from([(object.rv(), true)]);
     let mut behind = 0;
     for change in 1.. {
-        object = ctx.update(resource, &with_content(object, &change.to_string())).await?;
+        object = ctx.api.update(resource, &with_content(object, &change.to_string())).await?;
         written.insert(object.rv(), false);
         behind += u64::from(object.rv() > start);
         if behind == 3 {
@@ -167,10 +167,10 @@ fn fault_of_ahead(events: &[Event], written: &Written, start: u64) -> Option<Str
 }
 
 async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let n = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
+    let n = ctx.store.of(resource).revision().await?.cast_unsigned() + 1_000_000_000;
     let options = WatchOptions { initial_events: true, ..WatchOptions::after(n) }.bookmarks();
     let what = format!("watch of {} with initial events from {n}", resource.plural);
-    let answer = match ctx.try_watch(ctx.transport(), resource, &options).await? {
+    let answer = match ctx.api.try_watch(ctx.api.transport(), resource, &options).await? {
         Err(refusal) => refusal.json(),
         Ok(mut watch) => {
             let events = watch.read_to_end(ctx.limit(20.0)).await?;
@@ -190,26 +190,26 @@ async fn far_future(ctx: &Ctx, resource: &Resource) -> Verdict {
 
 async fn across_types(ctx: &Ctx) -> Verdict {
     const ROUNDS: usize = 4;
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let resources = [&*CONFIG_MAPS, &*SECRETS, &*LEASES, &custom];
     let (mut last, mut objects) = ((0, String::new()), BTreeMap::new());
     for round in 0..ROUNDS {
         for resource in resources {
             let key = resource.plural.clone();
             let object = match objects.remove(&key) {
-                None => ctx.create(resource, &sample(ctx, resource, "a", "0").await?).await?,
-                Some(object) => ctx.update(resource, &with_content(object, &round.to_string())).await?,
+                None => ctx.api.create(resource, &sample(ctx, resource, "a", "0").await?).await?,
+                Some(object) => ctx.api.update(resource, &with_content(object, &round.to_string())).await?,
             };
             let rv = revision(object.rv_text()).map_err(CheckError::failed)?;
             expect!(rv > last.0, "a write of {key} has {rv}, an earlier one of {} has {}", last.1, last.0);
-            let stored = ctx.must_be_stored(resource, "a").await?;
+            let stored = ctx.store.get(resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), rv, "mod_revision of {} and its resourceVersion", stored.key);
             last = (rv, key.clone());
             objects.insert(key, object);
             ctx.count("writes", 1);
         }
     }
-    let (stored, _) = ctx.store(&CONFIG_MAPS).keys("", 0).await?;
+    let (stored, _) = ctx.store.of(&CONFIG_MAPS).keys("", 0).await?;
     let mut seen = BTreeMap::new();
     for kv in &stored {
         if let Some(other) = seen.insert(kv.mod_rev, &kv.key) {

@@ -68,8 +68,8 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     }
     for (rv, times) in &seen {
         ctx.count("answers 200", *times);
-        let key = ctx.key(&CONFIG_MAPS, "a").await?;
-        let stored = ctx.store(&CONFIG_MAPS).get(&key, rv.cast_signed()).await?;
+        let key = ctx.store.key(&CONFIG_MAPS, "a").await?;
+        let stored = ctx.store.of(&CONFIG_MAPS).get(&key, rv.cast_signed()).await?;
         expect_eq!(stored.map(|kv| kv.mod_rev.cast_unsigned()), Some(*rv), "revision of {key} in the store at {rv}");
     }
     ctx.count("states seen", seen.len() as u64);
@@ -86,18 +86,18 @@ async fn write_versions(ctx: &Ctx, signal: watch::Sender<usize>) -> anyhow::Resu
     let tell = || signal.send_modify(|steps| *steps += 1);
     for life in ["first", "second"] {
         tell();
-        let mut object = ctx.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
+        let mut object = ctx.api.create(&CONFIG_MAPS, &config_map("a").with("data.life", life)).await?;
         // Makes sure that the cache knows the object: with a late cache every read would be a 404.
-        ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
+        ctx.api.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={}", object.rv_text())).await?;
         states.insert(object.rv(), object.clone());
         for n in 0..UPDATES {
             tell();
-            object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
+            object = ctx.api.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
             states.insert(object.rv(), object.clone());
         }
         if life == "first" {
             tell();
-            ctx.delete(&CONFIG_MAPS, "a").await?;
+            ctx.api.delete(&CONFIG_MAPS, "a").await?;
         }
     }
     Ok(states)
@@ -108,7 +108,7 @@ async fn read_zero(ctx: &Ctx, mut writes: watch::Receiver<usize>) -> anyhow::Res
     let mut answers = Vec::new();
     loop {
         let last = writes.changed().await.is_err();
-        answers.push(ctx.try_get(&CONFIG_MAPS, "a", "resourceVersion=0").await?);
+        answers.push(ctx.api.try_get(&CONFIG_MAPS, "a", "resourceVersion=0").await?);
         if last {
             return Ok(answers);
         }
@@ -137,22 +137,22 @@ fn state_of(answer: &Response, states: &States) -> Result<Option<u64>, String> {
 async fn get_not_older(ctx: &Ctx) -> Verdict {
     const UPDATES: usize = 20;
     let mut states = States::new();
-    let mut object = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let mut object = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
     for n in 0..UPDATES {
         states.insert(object.rv(), object.clone());
         read_at(ctx, object.rv(), &states).await?;
-        object = ctx.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
+        object = ctx.api.update(&CONFIG_MAPS, &object.with("data.k", n.to_string())).await?;
     }
     states.insert(object.rv(), object);
-    let other = ctx.create(&CONFIG_MAPS, &config_map("other")).await?;
+    let other = ctx.api.create(&CONFIG_MAPS, &config_map("other")).await?;
     read_at(ctx, other.rv(), &states).await?;
     // The cache of ConfigMaps learns this revision only from a progress notification of the store.
-    let elsewhere = ctx.create(&SECRETS, &Object::new(&SECRETS, "elsewhere")).await?;
+    let elsewhere = ctx.api.create(&SECRETS, &Object::new(&SECRETS, "elsewhere")).await?;
     read_at(ctx, elsewhere.rv(), &states).await?;
-    ctx.delete(&CONFIG_MAPS, "a").await?;
-    let deleted = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned();
+    ctx.api.delete(&CONFIG_MAPS, "a").await?;
+    let deleted = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned();
     read_at(ctx, deleted, &states).await?;
-    let again = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let again = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
     states.insert(again.rv(), again.clone());
     read_at(ctx, again.rv(), &states).await?;
     read_ahead(ctx, again, &mut states).await
@@ -167,8 +167,8 @@ async fn read_at(ctx: &Ctx, n: u64, states: &States) -> Verdict {
 async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> Verdict {
     let read = state_of(answer, states)
         .map_err(|fault| CheckError::failed(format!("GET with resourceVersion={n}: {fault}")))?;
-    let key = ctx.key(&CONFIG_MAPS, "a").await?;
-    let at_n = ctx.store(&CONFIG_MAPS).get(&key, n.cast_signed()).await?.map(|kv| kv.mod_rev.cast_unsigned());
+    let key = ctx.store.key(&CONFIG_MAPS, "a").await?;
+    let at_n = ctx.store.of(&CONFIG_MAPS).get(&key, n.cast_signed()).await?.map(|kv| kv.mod_rev.cast_unsigned());
     ctx.count("reads", 1);
     match fault_of_age(n, at_n, read) {
         Some(fault) => Err(CheckError::failed(format!("GET with resourceVersion={n}: {fault}"))),
@@ -197,7 +197,7 @@ async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, CheckError> {
     let (begin, limit) = (Instant::now(), ctx.limit(20.0));
     loop {
         let asked = Instant::now();
-        let answer = ctx.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={n}")).await?;
+        let answer = ctx.api.try_get(&CONFIG_MAPS, "a", &format!("resourceVersion={n}")).await?;
         if answer.status != 504 {
             return Ok(answer);
         }
@@ -215,13 +215,15 @@ async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
     let mut rounds = ctx.rounds("other clients wrote all revisions up to the requested one within one request");
     loop {
         let ahead = AHEAD * (1 + u64::from(rounds.next()?));
-        let n = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() + ahead;
+        let n = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned() + ahead;
         // The GET is polled first, so it is sent before the first write.
         let writing = async {
-            let sent_before = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned() < n;
+            let sent_before = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned() < n;
             while object.rv() < n {
-                object =
-                    ctx.update(&CONFIG_MAPS, &object.clone().with("data.n", n.to_string() + object.rv_text())).await?;
+                object = ctx
+                    .api
+                    .update(&CONFIG_MAPS, &object.clone().with("data.n", n.to_string() + object.rv_text()))
+                    .await?;
                 states.insert(object.rv(), object.clone());
             }
             Ok::<bool, CheckError>(sent_before)

@@ -56,14 +56,14 @@ struct Before {
 }
 
 async fn snapshot_restore(ctx: &Ctx) -> Verdict {
-    let spare = ctx.spare()?;
-    let help = ctx.tool(ETCDUTL, &["snapshot", "restore", "--help"]).await?;
+    let spare = ctx.control.spare()?;
+    let help = ctx.control.tool(ETCDUTL, &["snapshot", "restore", "--help"]).await?;
     if !help.contains("--mark-compacted") {
         return Err(CheckError::Skipped { need: "an etcdutl that knows --bump-revision and --mark-compacted".into() });
     }
     let before = snapshot_and_writes(ctx).await?;
     let data = restore(ctx, "back", &[]).await?;
-    let etcd = ctx.start("etcd-spare", &[("data-dir", &data)]).await?;
+    let etcd = ctx.control.start("etcd-spare", &[("data-dir", &data)]).await?;
     let store = Store::connect(&spare, ctx.answer_limit()).await?;
     let own = ctx.profile().flags.get(SERVERS).cloned().unwrap_or_default();
     let verdict = async {
@@ -74,24 +74,24 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
         goes_on(ctx, &store, &before).await
     };
     let verdict = verdict.await;
-    let back = ctx.restart_with(&[(SERVERS, &own)]).await;
+    let back = ctx.control.restart_with(&[(SERVERS, &own)]).await;
     let stopped = etcd.stop().await;
     verdict.and(back).and(stopped)
 }
 
 /// Takes a snapshot and writes objects after it.
 async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, CheckError> {
-    let namespace = ctx.namespace().await?.to_owned();
-    let mut kept = ctx.create(&CONFIG_MAPS, &config_map("kept")).await?;
-    ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "kept", "a")).await?;
-    let snapshot = ctx.store(&CONFIG_MAPS).snapshot().await?;
+    let namespace = ctx.api.namespace().await?.to_owned();
+    let mut kept = ctx.api.create(&CONFIG_MAPS, &config_map("kept")).await?;
+    ctx.api.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "kept", "a")).await?;
+    let snapshot = ctx.store.of(&CONFIG_MAPS).snapshot().await?;
     ctx.count("bytes of the snapshot", snapshot.len() as u64);
-    ctx.put_file(SNAPSHOT, snapshot).await?;
+    ctx.control.put_file(SNAPSHOT, snapshot).await?;
     // A slow machine's server makes more writes while it starts on the restored store.
     for n in 0..LOST * ctx.scaled_seconds(1) {
-        kept = ctx.update(&CONFIG_MAPS, &kept.with("data.n", n.to_string())).await?;
+        kept = ctx.api.update(&CONFIG_MAPS, &kept.with("data.n", n.to_string())).await?;
     }
-    let lost = ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "lost", "a")).await?;
+    let lost = ctx.api.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "lost", "a")).await?;
     Ok(Before { namespace, last: lost.rv() })
 }
 
@@ -101,7 +101,7 @@ async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Chec
     let data = format!("{{run}}/{name}-{:08x}", fastrand::u32(..));
     let file = format!("{{run}}/{SNAPSHOT}");
     let args = [&["snapshot", "restore", &file, "--data-dir", &data], options].concat();
-    ctx.tool(ETCDUTL, &args).await?;
+    ctx.control.tool(ETCDUTL, &args).await?;
     ctx.count("restores", 1);
     Ok(data)
 }
@@ -109,7 +109,7 @@ async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Chec
 /// Restarts the apiserver on the restored store; returns the store's revision.
 async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, CheckError> {
     let revision = store.revision().await?.cast_unsigned();
-    ctx.restart_with(&[(SERVERS, "{store.spare}")]).await?;
+    ctx.control.restart_with(&[(SERVERS, "{store.spare}")]).await?;
     Ok(revision)
 }
 
@@ -142,7 +142,7 @@ async fn goes_on(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
     expect!(revision > last, "the store is at {revision} after a bump by {BUMP}, and was at {last} before the restore");
     for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
         let plural = &resource.plural;
-        let watch = ctx.send(&before.ended_watch(resource, last)).await?;
+        let watch = ctx.api.send(&before.ended_watch(resource, last)).await?;
         expect!(is_gone(&watch), "a watch of {plural} from {last}, before the restore, was answered {watch}");
         let exact = query(&[("resourceVersion", &last.to_string()), ("resourceVersionMatch", "Exact")]);
         let list = before.list(ctx, resource, &exact).await?;
@@ -186,11 +186,11 @@ impl Before {
     }
 
     async fn list(&self, ctx: &Ctx, resource: &Resource, query: &str) -> anyhow::Result<Response> {
-        ctx.send(&Request::get(self.path(resource)).query(query)).await
+        ctx.api.send(&Request::get(self.path(resource)).query(query)).await
     }
 
     async fn create(&self, ctx: &Ctx, name: &str) -> anyhow::Result<Object> {
         let request = Request::new(http::Method::POST, self.path(&CONFIG_MAPS)).json(&config_map(name).0);
-        ctx.send(&request).await?.object()
+        ctx.api.send(&request).await?.object()
     }
 }

@@ -55,19 +55,19 @@ pub(super) static CHECKS: &[Check] = &[
 
 async fn equals_modrevision(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        let created = ctx.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?;
+        let created = ctx.api.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?;
         let mut last = compare(ctx, &resource, "POST", &created, 0).await?;
-        let updated = ctx.update(&resource, &with_content(created, "1")).await?;
+        let updated = ctx.api.update(&resource, &with_content(created, "1")).await?;
         last = compare(ctx, &resource, "PUT", &updated, last).await?;
         for (media_type, query, patch) in patches(&resource) {
-            let answer = ctx.try_patch(&resource, "a", media_type, &patch, query).await?.object()?;
+            let answer = ctx.api.try_patch(&resource, "a", media_type, &patch, query).await?.object()?;
             last = compare(ctx, &resource, media_type, &answer, last).await?;
         }
         for (how, query) in [("GET from the store", String::new()), ("GET", format!("resourceVersion={last}"))] {
             let now = another_write(ctx, &resource).await?;
             expect!(now != last, "a write of another object has the resource version {now} of this one");
-            let read = ctx.try_get(&resource, "a", &query).await?.object()?;
-            let stored = ctx.must_be_stored(&resource, "a").await?;
+            let read = ctx.api.try_get(&resource, "a", &query).await?.object()?;
+            let stored = ctx.store.get(&resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), last, "mod_revision of an unchanged object");
             ctx.count("answers", 1);
             if let Some(fault) = fault_of_version(read.rv_text(), &stored) {
@@ -91,12 +91,12 @@ fn patches(resource: &Resource) -> [(&'static str, &'static str, Value); 3] {
 /// Changes another object in the same store, which advances the store's revision; returns that revision.
 async fn another_write(ctx: &Ctx, resource: &Resource) -> anyhow::Result<u64> {
     let name = format!("other-{}", ctx.random().u32(..));
-    Ok(ctx.create(resource, &sample(ctx, resource, &name, "0").await?).await?.rv())
+    Ok(ctx.api.create(resource, &sample(ctx, resource, &name, "0").await?).await?.rv())
 }
 
 /// Compares an answer with the object's key; returns the key's mod_revision, which must be greater than `before`.
 async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Result<u64, CheckError> {
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     let now = stored.mod_rev.cast_unsigned();
     expect!(now > before, "{how} of {} left the key at revision {now}: nothing was written", resource.plural);
     ctx.count("answers", 1);
@@ -135,7 +135,7 @@ struct Write {
 
 async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
     const WRITERS: usize = 4;
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for resource in [CONFIG_MAPS.clone(), custom] {
         let writers = (0..WRITERS).map(|writer| write_often(ctx, &resource, format!("w{writer}")));
         let writes = futures::future::try_join_all(writers).await?.concat();
@@ -158,8 +158,8 @@ async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec
     for nth in 1..=WRITES {
         let called = Instant::now();
         object = match nth {
-            1 => ctx.create(resource, &object).await?,
-            _ => ctx.update(resource, &with_content(object, &nth.to_string())).await?,
+            1 => ctx.api.create(resource, &object).await?,
+            _ => ctx.api.update(resource, &with_content(object, &nth.to_string())).await?,
         };
         let (returned, rv) = (Instant::now(), object.rv_text().to_owned());
         writes.push(Write { called, returned, name: name.clone(), nth, rv });
@@ -169,15 +169,15 @@ async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec
 
 /// The store at the write's resource version must hold the result of this write.
 async fn in_the_store(ctx: &Ctx, resource: &Resource, write: &Write) -> Verdict {
-    let key = ctx.key(resource, &write.name).await?;
+    let key = ctx.store.key(resource, &write.name).await?;
     let revision = write.rv.parse().map_err(|_| CheckError::failed(format!("{} is not a store revision", write.rv)))?;
-    let stored = match ctx.store(resource).get(&key, revision).await {
+    let stored = match ctx.store.of(resource).get(&key, revision).await {
         Err(error) if error.is_future() => {
             return Err(CheckError::failed(format!("the store does not have the revision {revision} yet")));
         }
         other => other?,
     };
-    let expected = (revision, ctx.expected_key_version(resource, write.nth));
+    let expected = (revision, ctx.store.expected_key_version(resource, write.nth));
     let seen = stored.map(|kv| (kv.mod_rev, kv.version));
     expect_eq!(seen, Some(expected), "(mod_revision, version) of {key} at revision {revision}");
     Ok(())

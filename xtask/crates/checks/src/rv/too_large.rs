@@ -37,18 +37,18 @@ async fn too_large_504(ctx: &Ctx) -> Verdict {
 
 /// Sends three kinds of requests, concurrently because each answer takes 3 s.
 async fn too_large(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let object = ctx.create(resource, &sample(ctx, resource, "a", "0").await?).await?;
-    let known = ctx.update(resource, &with_content(object, "1")).await?.rv();
+    let object = ctx.api.create(resource, &sample(ctx, resource, "a", "0").await?).await?;
+    let known = ctx.api.update(resource, &with_content(object, "1")).await?.rv();
     // From here on the cache, if there is one, has reached `known`.
-    ctx.try_get(resource, "a", &format!("resourceVersion={known}")).await?.object()?;
-    let n = ctx.store(resource).revision().await?.cast_unsigned() + 1_000_000_000;
+    ctx.api.try_get(resource, "a", &format!("resourceVersion={known}")).await?.object()?;
+    let n = ctx.store.of(resource).revision().await?.cast_unsigned() + 1_000_000_000;
     let list = [format!("resourceVersion={n}&resourceVersionMatch=NotOlderThan"), format!("resourceVersion={n}")];
     let (get, not_older, legacy) = futures::join!(
-        timed(ctx.try_get(resource, "a", &list[1])),
-        timed(ctx.try_list(resource, &list[0])),
-        timed(ctx.try_list(resource, &list[1])),
+        timed(ctx.api.try_get(resource, "a", &list[1])),
+        timed(ctx.api.try_list(resource, &list[0])),
+        timed(ctx.api.try_list(resource, &list[1])),
     );
-    let newest = ctx.store(resource).revision().await?.cast_unsigned();
+    let newest = ctx.store.of(resource).revision().await?.cast_unsigned();
     let cached = resource.plural != "events";
     for (how, (time, answer)) in [("GET", get), ("LIST NotOlderThan", not_older), ("LIST", legacy)] {
         let answer = answer?;

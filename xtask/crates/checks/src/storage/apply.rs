@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 async fn managed_fields_ssa(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for resource in [&*CONFIG_MAPS, &fruits] {
         two_managers(ctx, resource).await?;
         refused(ctx, resource).await?;
@@ -53,7 +53,7 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     expect_eq!(again.rv(), created.rv(), "resourceVersion after the same apply");
 
     conflicts(&step("b", json!({"k": "2"}), false).await?)?;
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), created.rv(), "mod_revision after a conflict");
 
     let shared = good(step("b", json!({"k": "1"}), false).await?, "an apply of the same value by another manager")?;
@@ -78,7 +78,7 @@ async fn apply(
 ) -> Result<Response, CheckError> {
     let body = Object::new(resource, "a").with("data", data).0;
     let query = format!("fieldManager={manager}&force={force}");
-    Ok(ctx.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)
+    Ok(ctx.api.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)
 }
 
 /// Exactly these managers must own `data.<field>`.
@@ -105,13 +105,13 @@ fn conflicts(answer: &Response) -> Verdict {
 
 async fn refused(ctx: &Ctx, resource: &Resource) -> Verdict {
     let body = Object::new(resource, "a").with("data.k", "4");
-    let answer = ctx.try_patch(resource, "a", APPLY_PATCH, &body.0, "").await?;
+    let answer = ctx.api.try_patch(resource, "a", APPLY_PATCH, &body.0, "").await?;
     expect!(answer.is(422, "Invalid"), "an apply without fieldManager was answered {answer}");
     let required = "fieldManager: Required value: is required for apply patch";
     expect!(answer.message().ends_with(required), "an apply without fieldManager says `{}`", answer.message());
 
     let managed = body.with("metadata.managedFields", json!([]));
-    let answer = ctx.try_patch(resource, "a", APPLY_PATCH, &managed.0, "fieldManager=a").await?;
+    let answer = ctx.api.try_patch(resource, "a", APPLY_PATCH, &managed.0, "fieldManager=a").await?;
     expect!(answer.is(400, "BadRequest"), "an apply with managedFields was answered {answer}");
     expect_eq!(answer.message(), "metadata.managedFields must be nil", "message of an apply with managedFields");
     ctx.count("refused applies", 2);

@@ -83,7 +83,7 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     if Metrics::read(ctx).await?.gate(HASH_GATE) != Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {HASH_GATE}") });
     }
-    let rows = ctx.table()?;
+    let rows = ctx.store.table()?;
     let groups: BTreeSet<String> = rows.iter().map(|row| row.resource.api_root()).collect();
     let mut hashes = BTreeMap::new();
     for root in groups {
@@ -96,7 +96,7 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     }
     ctx.count("hashes", hashes.values().filter(|hash| !hash.is_empty()).count() as u64);
     let group = format!("{}.example", ctx.name_prefix());
-    let things = ctx.define(&group, "things", "Thing").await?;
+    let things = ctx.api.define(&group, "things", "Thing").await?;
     let of_things = hashes_at(ctx, &things.api_root()).await?;
     let expected = hash_of(&format!("{group}/v1/Thing"));
     expect_eq!(of_things.get(&format!("{}/things", things.api_root())), Some(&expected), "hash of a custom resource");
@@ -105,7 +105,7 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
 
 /// `storageVersionHash` by `ROOT/PLURAL`; empty if discovery has none.
 async fn hashes_at(ctx: &Ctx, root: &str) -> anyhow::Result<BTreeMap<String, String>> {
-    let answer = ctx.send(&Request::get(root)).await?.object().with_context(|| format!("discovery at {root}"))?;
+    let answer = ctx.api.send(&Request::get(root)).await?.object().with_context(|| format!("discovery at {root}"))?;
     let resources = answer.0["resources"].as_array().with_context(|| format!("{root} lists no resources"))?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(resources.iter().map(|r| (format!("{root}/{}", text(&r["name"])), text(&r["storageVersionHash"]))).collect())
@@ -173,22 +173,22 @@ const NUMBERS: &[(&str, &str)] = &[
 const TOO_LARGE: &[&str] = &["1e400", "-1e309", "1.7976931348623159e308"];
 
 async fn cr_numbers(ctx: &Ctx) -> Verdict {
-    let things = ctx.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
+    let things = ctx.api.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
     let sent: Vec<&str> = NUMBERS.iter().map(|(sent, _)| *sent).collect();
     let answer = post_text(ctx, &things, "numbers", &sent.join(",")).await?;
     expect_eq!(answer.status, 201, "status of the create, answered {answer}");
     numbers_in(ctx, &things, "a create", &texts(false)).await?;
     let merge = json!({"spec": {"other": 1}});
-    let patched = ctx.try_patch(&things, "numbers", suite::api::MERGE_PATCH, &merge, "").await?;
+    let patched = ctx.api.try_patch(&things, "numbers", suite::api::MERGE_PATCH, &merge, "").await?;
     expect_eq!(patched.status, 200, "status of the patch, answered {patched}");
     numbers_in(ctx, &things, "an update", &texts(true)).await?;
-    let path = format!("{}/numbers", things.path(Some(ctx.namespace().await?)));
-    let read = ctx.send(&Request::get(path)).await?;
+    let path = format!("{}/numbers", things.path(Some(ctx.api.namespace().await?)));
+    let read = ctx.api.send(&Request::get(path)).await?;
     expect_eq!(numbers_of(&read.body), texts(true), "the numbers in a GET");
     for number in TOO_LARGE {
         let answer = post_text(ctx, &things, "large", number).await?;
         expect_eq!(answer.status, 400, "status of a create with {number}, answered {answer}");
-        expect!(ctx.stored(&things, "large").await?.is_none(), "a refused object with {number} is stored");
+        expect!(ctx.store.find(&things, "large").await?.is_none(), "a refused object with {number} is stored");
     }
     ctx.count("numbers", NUMBERS.len() as u64 + TOO_LARGE.len() as u64);
     Ok(())
@@ -196,15 +196,15 @@ async fn cr_numbers(ctx: &Ctx) -> Verdict {
 
 /// Sends the body as text, because a `Value` would round the numbers.
 async fn post_text(ctx: &Ctx, things: &Resource, name: &str, numbers: &str) -> anyhow::Result<suite::api::Response> {
-    let (version, path) = (things.api_version(), things.path(Some(ctx.namespace().await?)));
+    let (version, path) = (things.api_version(), things.path(Some(ctx.api.namespace().await?)));
     let body = format!(
         r#"{{"apiVersion":"{version}","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{{"n":[{numbers}]}}}}"#
     );
-    ctx.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await
+    ctx.api.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await
 }
 
 async fn numbers_in(ctx: &Ctx, things: &Resource, after: &str, expected: &[&str]) -> Verdict {
-    let stored = ctx.must_be_stored(things, "numbers").await?;
+    let stored = ctx.store.get(things, "numbers").await?;
     let seen = numbers_of(&stored.value);
     let pairs = NUMBERS.iter().zip(seen.iter().zip(expected));
     let wrong = pairs.filter(|(_, (seen, expected))| seen != *expected);
@@ -231,17 +231,17 @@ fn numbers_of(value: &[u8]) -> Vec<String> {
 }
 
 async fn compare_continue(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let events = |name| Object::new(&CORE_EVENTS, name).with("involvedObject.namespace", namespace);
     for name in ["a", "b", "c"] {
-        ctx.create(&CONFIG_MAPS, &config_map(name)).await?;
-        ctx.create(&CORE_EVENTS, &events(name)).await?;
+        ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?;
+        ctx.api.create(&CORE_EVENTS, &events(name)).await?;
     }
     for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
         let (in_namespace, everywhere) = (resource.path(Some(namespace)), resource.path(None));
         one_token(ctx, &in_namespace, "", ["a", "b"]).await?;
         // Begins right before the case's own objects, because the list may contain objects of other cases.
-        let from = token_of(ctx.store(resource).revision().await?, namespace);
+        let from = token_of(ctx.store.of(resource).revision().await?, namespace);
         one_token(ctx, &everywhere, &from, [&format!("{namespace}/a"), &format!("{namespace}/b")]).await?;
     }
     escaped(ctx).await
@@ -252,9 +252,9 @@ async fn escaped(ctx: &Ctx) -> Verdict {
     let roles = &layout_table::row(ctx, "rbac.authorization.k8s.io", "clusterroles")?.resource;
     let names = ["&a", "&b"].map(|end| format!("{}:{end}", ctx.name_prefix()));
     for name in &names {
-        ctx.create(roles, &Object::new(roles, name)).await?;
+        ctx.api.create(roles, &Object::new(roles, name)).await?;
     }
-    let from = token_of(ctx.store(roles).revision().await?, ctx.name_prefix());
+    let from = token_of(ctx.store.of(roles).revision().await?, ctx.name_prefix());
     one_token(ctx, &roles.path(None), &from, [&names[0], &names[1]]).await
 }
 
@@ -285,7 +285,7 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
 async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), CheckError> {
     let from = if from.is_empty() { Vec::new() } else { vec![("continue", from)] };
     let pairs: Vec<(&str, &str)> = [("limit", "1")].into_iter().chain(from).collect();
-    let list = ctx.send(&Request::get(path).query(query(&pairs))).await?.object()?;
+    let list = ctx.api.send(&Request::get(path).query(query(&pairs))).await?.object()?;
     let name = list.items().first().map(|item| item.name().to_owned());
     let name = name.ok_or_else(|| anyhow!("a list of {path} with limit=1 is empty"))?;
     Ok((name, list.meta("continue").to_owned(), list.rv().cast_signed()))

@@ -71,13 +71,13 @@ struct Masked {
 
 async fn bytes_identical(ctx: &Ctx) -> Verdict {
     let mut all = Vec::new();
-    for manifest in manifests(ctx.namespace().await?)? {
+    for manifest in manifests(ctx.api.namespace().await?)? {
         let resource = &layout_table::row(ctx, &manifest.group, &manifest.plural)?.resource;
         all.push(stored(ctx, resource, &manifest.name, manifest.object).await?);
     }
     // The flag does not change the encoding of custom resources, so one profile is enough.
     if ctx.profile().name == "default" {
-        let things = ctx.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
+        let things = ctx.api.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
         all.push(stored(ctx, &things, CUSTOM, custom_spec()).await?);
     }
     write(ctx, &all).context("failed to write the masked values to the run's folder")?;
@@ -108,8 +108,8 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Re
         }
     }
     let made = create(ctx, resource, object).await?;
-    let key = ctx.key(resource, name).await?;
-    let found = ctx.store(resource).get(&key, made.rv().cast_signed()).await?;
+    let key = ctx.store.key(resource, name).await?;
+    let found = ctx.store.of(resource).get(&key, made.rv().cast_signed()).await?;
     let value =
         found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", made.rv())))?;
     let encoding = match encoding(&value.value) {
@@ -125,13 +125,13 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Re
 /// Requests an address of known length for a Service: otherwise the length of the value would depend on the address.
 async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, CheckError> {
     if object.0["kind"] != "Service" {
-        return Ok(ctx.create(resource, &object).await?);
+        return Ok(ctx.api.create(resource, &object).await?);
     }
     let taken = |answer: &Response| answer.status == 422 && answer.message().contains("already allocated");
     let mut last = None;
     for _ in 0..ADDRESSES {
         let address = address_of_known_length(&mut ctx.random());
-        let answer = ctx.try_create(resource, &object.clone().with("spec.clusterIP", address)).await?;
+        let answer = ctx.api.try_create(resource, &object.clone().with("spec.clusterIP", address)).await?;
         if !taken(&answer) {
             return Ok(answer.object()?);
         }

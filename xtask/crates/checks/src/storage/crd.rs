@@ -68,7 +68,7 @@ pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resou
             "versions": versions,
         }),
     );
-    ctx.create(&DEFINITIONS, &definition).await?;
+    ctx.api.create(&DEFINITIONS, &definition).await?;
     let resource = Resource {
         version: versions[0]["name"].as_str().unwrap_or_default().into(),
         plural: "fruits".into(),
@@ -77,7 +77,7 @@ pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resou
         stored_at: format!("{group}/fruits"),
         group,
     };
-    ctx.wait_until_served(&resource).await?;
+    ctx.api.wait_until_served(&resource).await?;
     Ok(resource)
 }
 
@@ -101,10 +101,10 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
     accepted(ctx, &fruits, &answer.object()?).await?;
     warned(ctx, &fruits).await?;
     selected(ctx, &fruits).await?;
-    let deleted = ctx.try_delete(&fruits, "apple", &Value::Null).await?;
+    let deleted = ctx.api.try_delete(&fruits, "apple", &Value::Null).await?;
     expect_eq!(deleted.status, 200, "DELETE was answered {deleted}");
-    expect!(ctx.stored(&fruits, "apple").await?.is_none(), "the key is still there after DELETE");
-    let end = ctx.create(&fruits, &Object::new(&fruits, "end")).await?;
+    expect!(ctx.store.find(&fruits, "apple").await?.is_none(), "the key is still there after DELETE");
+    let end = ctx.api.create(&fruits, &Object::new(&fruits, "end")).await?;
     put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1).map_err(CheckError::failed)
 }
 
@@ -115,9 +115,9 @@ async fn post(
     validation: &str,
     text: &str,
 ) -> Result<suite::api::Response, CheckError> {
-    let path = resource.path(Some(ctx.namespace().await?));
+    let path = resource.path(Some(ctx.api.namespace().await?));
     let query = format!("fieldManager=x&fieldValidation={validation}");
-    Ok(ctx.send(&Request::new(Method::POST, path).query(query).body(suite::api::JSON, text)).await?)
+    Ok(ctx.api.send(&Request::new(Method::POST, path).query(query).body(suite::api::JSON, text)).await?)
 }
 
 async fn refused(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
@@ -138,7 +138,7 @@ async fn refused(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     let wrong = apple.clone().with("spec.sweetness", "3");
     let answer = post(ctx, fruits, "Strict", &wrong.to_string()).await?;
     expect!(answer.is(422, "Invalid"), "a string where the schema requires a number was answered {answer}");
-    expect!(ctx.stored(fruits, "apple").await?.is_none(), "a refused object is stored");
+    expect!(ctx.store.find(fruits, "apple").await?.is_none(), "a refused object is stored");
     Ok(())
 }
 
@@ -148,7 +148,7 @@ async fn accepted(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {
     let entry = &meta["managedFields"][0];
     let writer = (&entry["manager"], &entry["operation"], meta["managedFields"].as_array().map(Vec::len));
     expect_eq!(writer, (&json!("x"), &json!("Update"), Some(1)), "manager, operation and number of entries");
-    let stored = ctx.must_be_stored(fruits, "apple").await?;
+    let stored = ctx.store.get(fruits, "apple").await?;
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (apple.rv(), apple.rv()), "create_revision and mod_revision");
     let value: Value = serde_json::from_slice(&stored.value)
@@ -174,13 +174,13 @@ async fn selected(ctx: &Ctx, fruits: &Resource) -> Verdict {
         [("color=red", vec!["apple"]), ("color!=red", vec!["pear"]), ("color", vec!["apple", "pear"])]
     {
         let query = suite::api::query(&[("labelSelector", selector)]);
-        let list = ctx.list(fruits, &query).await?.items();
+        let list = ctx.api.list(fruits, &query).await?.items();
         let names: Vec<&str> = list.iter().map(Object::name).collect();
         expect_eq!(names, expected, "objects selected by {selector}");
     }
-    let path = fruits.path(Some(ctx.namespace().await?));
+    let path = fruits.path(Some(ctx.api.namespace().await?));
     let request = Request::get(path).accept("application/json;as=Table;v=v1;g=meta.k8s.io");
-    let table = ctx.send(&request).await?.object()?.0;
+    let table = ctx.api.send(&request).await?.object()?.0;
     expect_eq!(table["kind"], json!("Table"), "kind of a Table");
     let columns: Vec<&Value> =
         table["columnDefinitions"].as_array().into_iter().flatten().map(|column| &column["name"]).collect();
@@ -193,14 +193,14 @@ async fn selected(ctx: &Ctx, fruits: &Resource) -> Verdict {
 async fn crd_storage_version(ctx: &Ctx) -> Verdict {
     let v1 = define_versions(ctx, &json!([version("v1", true), version("v2", false)])).await?;
     let v2 = Resource { version: "v2".into(), ..v1.clone() };
-    let old = ctx.create(&v1, &Object::new(&v1, "old").with("data.k", "v")).await?;
-    ctx.create(&v2, &Object::new(&v2, "old-too").with("data.k", "v")).await?;
+    let old = ctx.api.create(&v1, &Object::new(&v1, "old").with("data.k", "v")).await?;
+    ctx.api.create(&v2, &Object::new(&v2, "old-too").with("data.k", "v")).await?;
     for name in ["old", "old-too"] {
         stored_as(ctx, &v1, name, &v1).await?;
     }
     let definition = format!("fruits.{}", v1.group);
     let swapped = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
-    let answer = ctx.try_patch(&DEFINITIONS, &definition, MERGE_PATCH, &swapped, "").await?.object()?;
+    let answer = ctx.api.try_patch(&DEFINITIONS, &definition, MERGE_PATCH, &swapped, "").await?.object()?;
     expect_eq!(answer.0["status"]["storedVersions"], json!(["v1", "v2"]), "status.storedVersions after the change");
     first_in_new_version(ctx, &v1, &v2).await?;
 
@@ -209,19 +209,19 @@ async fn crd_storage_version(ctx: &Ctx) -> Verdict {
         stored_as(ctx, &v1, name, &v1).await?;
     }
     for resource in [&v1, &v2] {
-        let read = ctx.get(resource, "old").await?;
+        let read = ctx.api.get(resource, "old").await?;
         let seen = (&read.0["apiVersion"], read.rv(), &read.0["data"]["k"]);
         let (version, data) = (json!(resource.api_version()), json!("v"));
         expect_eq!(seen, (&version, old.rv(), &data), "apiVersion, version and data of the old object");
-        for item in ctx.list(resource, "").await?.items() {
+        for item in ctx.api.list(resource, "").await?.items() {
             expect_eq!(item.0["apiVersion"], json!(resource.api_version()), "apiVersion in a list");
         }
     }
-    let same = ctx.update(&v1, &ctx.get(&v1, "old").await?).await?;
+    let same = ctx.api.update(&v1, &ctx.api.get(&v1, "old").await?).await?;
     expect!(same.rv() > old.rv(), "a PUT that changes nothing did not rewrite an object of the old version");
     stored_as(ctx, &v1, "old", &v2).await?;
     stored_as(ctx, &v1, "old-too", &v1).await?;
-    let again = ctx.update(&v1, &same).await?;
+    let again = ctx.api.update(&v1, &same).await?;
     expect_eq!(again.rv(), same.rv(), "resourceVersion after a PUT of an object of the new version");
     Ok(())
 }
@@ -234,7 +234,7 @@ async fn stored_as(ctx: &Ctx, resource: &Resource, name: &str, stored: &Resource
 }
 
 async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<String, CheckError> {
-    let value: Value = serde_json::from_slice(&ctx.must_be_stored(resource, name).await?.value)
+    let value: Value = serde_json::from_slice(&ctx.store.get(resource, name).await?.value)
         .map_err(|error| CheckError::failed(format!("the stored `{name}` is not JSON: {error}")))?;
     Ok(value["apiVersion"].as_str().unwrap_or_default().to_owned())
 }
@@ -242,12 +242,12 @@ async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<St
 /// The server applies a changed definition a moment after it has answered.
 async fn first_in_new_version(ctx: &Ctx, v1: &Resource, v2: &Resource) -> Verdict {
     suite::wait::until("new objects to be stored as v2", ctx.wait_limit(), Duration::from_millis(200), || async {
-        ctx.create(v1, &Object::new(v1, "new")).await?;
+        ctx.api.create(v1, &Object::new(v1, "new")).await?;
         let version = stored_version(ctx, v1, "new").await?;
         if version == v2.api_version() {
             return Ok(Ok(()));
         }
-        ctx.delete(v1, "new").await?;
+        ctx.api.delete(v1, "new").await?;
         Ok(Err(version))
     })
     .await

@@ -68,10 +68,10 @@ pub(super) static CHECKS: &[Check] = &[
 
 async fn write_metadata(ctx: &Ctx) -> Verdict {
     let versioned = config_map("a").with("metadata.resourceVersion", "5");
-    let answer = ctx.try_create(&CONFIG_MAPS, &versioned).await?;
+    let answer = ctx.api.try_create(&CONFIG_MAPS, &versioned).await?;
     let expected = (500, "resourceVersion should not be set on objects to be created".to_owned(), String::new());
     expect_eq!((answer.status, answer.message(), answer.reason()), expected, "answer to a POST with a resourceVersion");
-    expect!(ctx.stored(&CONFIG_MAPS, "a").await?.is_none(), "a refused object is stored");
+    expect!(ctx.store.find(&CONFIG_MAPS, "a").await?.is_none(), "a refused object is stored");
 
     let old = "2001-02-03T04:05:06Z";
     let foreign = pod_template("b")
@@ -82,8 +82,8 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
         .with("metadata.generation", 9)
         .with("metadata.selfLink", "/b")
         .with("metadata.resourceVersion", "");
-    let created = ctx.create(&POD_TEMPLATES, &foreign).await?;
-    for object in [&created, &ctx.get(&POD_TEMPLATES, "b").await?] {
+    let created = ctx.api.create(&POD_TEMPLATES, &foreign).await?;
+    for object in [&created, &ctx.api.get(&POD_TEMPLATES, "b").await?] {
         let meta = &object.0["metadata"];
         expect!(object.uid() != foreign.uid() && object.uid().len() == 36, "uid of a new object: {}", meta["uid"]);
         let created = object.meta("creationTimestamp");
@@ -92,11 +92,11 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
             expect!(meta[field].is_null(), "metadata.{field} of a new object has the client's value: {}", meta[field]);
         }
         expect_eq!(meta["generation"], json!(1), "generation of a new object");
-        expect_eq!(object.namespace(), ctx.namespace().await?, "namespace of a new object");
+        expect_eq!(object.namespace(), ctx.api.namespace().await?, "namespace of a new object");
     }
-    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let elsewhere = config_map("c").with("metadata.namespace", "default");
-    let answer = ctx.send(&Request::new(Method::POST, path).json(&elsewhere.0)).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path).json(&elsewhere.0)).await?;
     expect!(answer.is(400, "BadRequest"), "a POST of an object of another namespace was answered {answer}");
     Ok(())
 }
@@ -104,29 +104,29 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
 async fn size_limits(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let fits = "f".repeat(1_400_000);
-    ctx.create(&fruits, &Object::new(&fruits, "fits").with("data.text", fits.clone())).await?;
-    let back = ctx.get(&fruits, "fits").await?;
+    ctx.api.create(&fruits, &Object::new(&fruits, "fits").with("data.text", fits.clone())).await?;
+    let back = ctx.api.get(&fruits, "fits").await?;
     expect!(back.0["data"]["text"] == json!(fits), "an object of 1.4 MB was not stored completely");
 
     let large = Object::new(&fruits, "large").with("data.text", "l".repeat(1_600_000));
-    let answer = ctx.try_create(&fruits, &large).await?;
+    let answer = ctx.api.try_create(&fruits, &large).await?;
     let refused = (answer.status, answer.message());
     expect_eq!(refused, (500, "etcdserver: request is too large".to_owned()), "answer to an object of 1.6 MB");
-    expect!(ctx.stored(&fruits, "large").await?.is_none(), "an object of 1.6 MB was refused and is stored");
+    expect!(ctx.store.find(&fruits, "large").await?.is_none(), "an object of 1.6 MB was refused and is stored");
 
     let mut body = Object::new(&fruits, "huge").with("data.text", "").to_string().into_bytes();
     // White space after the object: only the body is too large.
     body.resize(LARGEST_BODY + 1, b' ');
-    let path = fruits.path(Some(ctx.namespace().await?));
-    let answer = ctx.send(&Request::new(Method::POST, path.clone()).body(suite::api::JSON, body.clone())).await?;
+    let path = fruits.path(Some(ctx.api.namespace().await?));
+    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).body(suite::api::JSON, body.clone())).await?;
     expect!(answer.is(413, "RequestEntityTooLarge"), "a body of 3 MiB and one byte was answered {answer}");
     let message = format!("Request entity too large: limit is {LARGEST_BODY}");
     expect_eq!(answer.message(), message, "message to a body of 3 MiB and one byte");
-    expect!(ctx.stored(&fruits, "huge").await?.is_none(), "an object in a body that is too large is stored");
+    expect!(ctx.store.find(&fruits, "huge").await?.is_none(), "an object in a body that is too large is stored");
     body.pop();
-    let answer = ctx.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await?;
     expect_eq!(answer.status, 201, "a body of 3 MiB was answered {answer}");
     Ok(())
 }
@@ -139,9 +139,9 @@ async fn dryrun(ctx: &Ctx) -> Verdict {
 }
 
 async fn check_dry_runs(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Object) -> Verdict {
-    let stale = ctx.create(resource, &object("a")).await?;
-    let before = ctx.update(resource, &stale.clone().with("metadata.labels.x", "y")).await?;
-    let mut watch = ctx.watch(resource, &WatchOptions::after(before.rv())).await?;
+    let stale = ctx.api.create(resource, &object("a")).await?;
+    let before = ctx.api.update(resource, &stale.clone().with("metadata.labels.x", "y")).await?;
+    let mut watch = ctx.api.watch(resource, &WatchOptions::after(before.rv())).await?;
     let dry = DryRun { ctx, resource };
     let labelled = |object: &Object| object.clone().with("metadata.labels.x", "z");
 
@@ -159,16 +159,17 @@ async fn check_dry_runs(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Obje
     dry.ask(Method::PUT, "a", Some(&labelled(&stale).0), 409).await?;
     dry.ask(Method::DELETE, "none", None, 404).await?;
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"]});
-    let path = object_path(resource, ctx.namespace().await?, "a");
-    let answer = ctx.send(&Request::new(Method::DELETE, path).json(&options)).await?;
+    let path = object_path(resource, ctx.api.namespace().await?, "a");
+    let answer = ctx.api.send(&Request::new(Method::DELETE, path).json(&options)).await?;
     expect_eq!(answer.status, 200, "DELETE with dryRun in its body was answered {answer}");
 
-    let stored = ctx.must_be_stored(resource, "a").await?;
+    let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after dry runs");
-    expect!(ctx.stored(resource, "new").await?.is_none(), "a dry-run POST is stored");
-    let end = ctx.create(resource, &object("end")).await?;
+    expect!(ctx.store.find(resource, "new").await?.is_none(), "a dry-run POST is stored");
+    let end = ctx.api.create(resource, &object("end")).await?;
     only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(CheckError::failed)?;
-    let written = ctx.recorder(resource).changes_below(&format!("{}/", parent(&ctx.key(resource, "a").await?)));
+    let written =
+        ctx.store.recorder(resource).changes_below(&format!("{}/", parent(&ctx.store.key(resource, "a").await?)));
     expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);
     expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events after dry runs");
     Ok(())
@@ -186,7 +187,7 @@ struct DryRun<'a> {
 impl DryRun<'_> {
     /// Sends a dry run; `name` is empty for the collection.
     async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, CheckError> {
-        let namespace = self.ctx.namespace().await?;
+        let namespace = self.ctx.api.namespace().await?;
         let path = match name {
             "" => self.resource.path(Some(namespace)),
             name => object_path(self.resource, namespace, name),
@@ -195,14 +196,14 @@ impl DryRun<'_> {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = self.ctx.send(&request).await?;
+        let answer = self.ctx.api.send(&request).await?;
         expect_eq!(answer.status, status, "{request} was answered {answer}");
         self.ctx.count("rehearsals", 1);
         Ok(answer)
     }
 
     async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, CheckError> {
-        let answer = self.ctx.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
+        let answer = self.ctx.api.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
         expect_eq!(answer.status, 200, "a dry-run PATCH was answered {answer}");
         self.ctx.count("rehearsals", 1);
         Ok(answer.object()?)

@@ -119,10 +119,10 @@ async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
 /// A CustomResourceDefinition and an APIService, which the extension server and the aggregator store.
 async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], CheckError> {
     let group = format!("{}.archproof.example", ctx.name_prefix());
-    ctx.define(&group, "things", "Thing").await?;
-    let definition = ctx.must_be_stored(&DEFINITIONS, &format!("things.{group}")).await?;
+    ctx.api.define(&group, "things", "Thing").await?;
+    let definition = ctx.store.get(&DEFINITIONS, &format!("things.{group}")).await?;
     // The aggregator itself creates one for each group and version that the server has.
-    let service = ctx.must_be_stored(&API_SERVICES, "v1.apps").await?;
+    let service = ctx.store.get(&API_SERVICES, "v1.apps").await?;
     Ok([definition, service])
 }
 
@@ -218,13 +218,13 @@ const AMBIGUOUS: &[&str] = &[
 async fn texts_stay_texts(ctx: &Ctx) -> Verdict {
     let data = AMBIGUOUS.iter().enumerate().map(|(index, text)| (format!("k{index}"), json!(text))).collect();
     let object = config_map("texts").with("data", serde_json::Value::Object(data));
-    ctx.create(&CONFIG_MAPS, &object).await?;
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, "texts").await?;
+    ctx.api.create(&CONFIG_MAPS, &object).await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, "texts").await?;
     let parsed = yaml_fault(&stored.value, "v1/ConfigMap").map_err(CheckError::failed)?;
     if let Some(place) = difference(&object.0["data"], &parsed["data"]) {
         return Err(CheckError::failed(format!("the YAML at {}: data.{place}", stored.key)));
     }
-    let read = ctx.get(&CONFIG_MAPS, "texts").await?;
+    let read = ctx.api.get(&CONFIG_MAPS, "texts").await?;
     if let Some(place) = difference(&object.0["data"], &read.0["data"]) {
         return Err(CheckError::failed(format!("a GET of {}: data.{place}", stored.key)));
     }
@@ -239,10 +239,10 @@ const BEYOND_YAML: &[(&str, Option<&str>)] = &[("a\u{85}b", Some("a b")), ("\u{7
 async fn some_texts_cannot_be_written(ctx: &Ctx) -> Verdict {
     for (index, (text, changed)) in BEYOND_YAML.iter().enumerate() {
         let name = format!("beyond-{index}");
-        let answer = ctx.try_create(&CONFIG_MAPS, &config_map(&name).with("data.k", *text)).await?;
-        let stored = ctx.stored(&CONFIG_MAPS, &name).await?;
+        let answer = ctx.api.try_create(&CONFIG_MAPS, &config_map(&name).with("data.k", *text)).await?;
+        let stored = ctx.store.find(&CONFIG_MAPS, &name).await?;
         if answer.is_success() {
-            let read = ctx.get(&CONFIG_MAPS, &name).await?;
+            let read = ctx.api.get(&CONFIG_MAPS, &name).await?;
             let seen = read.0["data"]["k"].as_str();
             expect!(seen == Some(*text) || seen == *changed, "{text:?} became {seen:?} in storage");
             ctx.count("texts that YAML storage is known to change", u64::from(seen != Some(*text)));
@@ -263,13 +263,13 @@ async fn other_media_types_are_refused(ctx: &Ctx) -> Verdict {
     let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
     let mut seen = Vec::new();
     for wrong in ["application/xml", "application/cbor"] {
-        let before = ctx.log(APISERVER)?.len();
-        let started = ctx.control(APISERVER, restart(wrong)).await;
-        let log = ctx.log(APISERVER)?.get(before..).unwrap_or_default().to_owned();
+        let before = ctx.control.log(APISERVER)?.len();
+        let started = ctx.control.apply(APISERVER, restart(wrong)).await;
+        let log = ctx.control.log(APISERVER)?.get(before..).unwrap_or_default().to_owned();
         seen.push((wrong, started.is_ok(), log));
     }
     // Restart before any verdict: other cases need the server.
-    ctx.control(APISERVER, restart(&usual)).await?;
+    ctx.control.apply(APISERVER, restart(&usual)).await?;
     for (wrong, started, log) in seen {
         expect!(!started, "the apiserver started with --{FLAG}={wrong}");
         // klog quotes the error, and with it the quotes in the message.
@@ -316,11 +316,11 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
 }
 
 async fn custom_resources_too(ctx: &Ctx) -> Verdict {
-    let things = ctx.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
-    let first = ctx.create(&things, &Object::new(&things, "a").with("spec.n", 1)).await?;
+    let things = ctx.api.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
+    let first = ctx.api.create(&things, &Object::new(&things, "a").with("spec.n", 1)).await?;
     let with_link = first.clone().with("spec.n", 2).with("metadata.selfLink", "/api/v1/link");
-    let updated = ctx.update(&things, &with_link).await?;
-    let stored = ctx.must_be_stored(&things, "a").await?;
+    let updated = ctx.api.update(&things, &with_link).await?;
+    let stored = ctx.store.get(&things, "a").await?;
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (first.rv(), updated.rv()), "revisions of {} after a create and an update", stored.key);
     match versioned_fault(&stored.value) {

@@ -47,12 +47,12 @@ async fn encryption_prefix(ctx: &Ctx) -> Verdict {
 
 async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     let resource = kind.resource;
-    let created = ctx.create(resource, &kind.object("a", MARKER)).await?;
+    let created = ctx.api.create(resource, &kind.object("a", MARKER)).await?;
     let name = created.name().to_owned();
-    let stored = ctx.must_be_stored(resource, &name).await?;
-    let namespace = ctx.namespace().await?;
+    let stored = ctx.store.get(resource, &name).await?;
+    let namespace = ctx.api.namespace().await?;
     let request = Request::get(object_path(resource, namespace, &name)).accept(PROTOBUF);
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
@@ -63,7 +63,7 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     }
     expect!(clear(ctx, &stored)? == expected, "{} decrypts to other bytes", stored.key);
     ctx.count("values decrypted", 1);
-    let read = ctx.get(resource, &name).await?;
+    let read = ctx.api.get(resource, &name).await?;
     if let Some(place) = difference(&created.0, &read.0) {
         return Err(CheckError::failed(format!(
             "a GET of a {} differs from the created object: {place}",
@@ -76,8 +76,8 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
 
 async fn in_the_clear(ctx: &Ctx) -> Verdict {
     let lease = Object::new(&LEASES, "a").with("spec.holderIdentity", MARKER);
-    ctx.create(&LEASES, &lease).await?;
-    let stored = ctx.must_be_stored(&LEASES, "a").await?;
+    ctx.api.create(&LEASES, &lease).await?;
+    let stored = ctx.store.get(&LEASES, "a").await?;
     expect_eq!(encoding(&stored.value), Encoding::Protobuf, "encoding of {}, which has no cipher", stored.key);
     expect!(position(&stored.value, MARKER.as_bytes()).is_some(), "{} does not show the marker", stored.key);
     Ok(())

@@ -87,10 +87,10 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
         for label in ["there", "elsewhere", "there"] {
             let wanted = object.with("metadata.labels.place", label);
             object = match written.is_empty() {
-                true => ctx.create(kind.resource, &wanted).await?,
-                false => ctx.update(kind.resource, &wanted).await?,
+                true => ctx.api.create(kind.resource, &wanted).await?,
+                false => ctx.api.update(kind.resource, &wanted).await?,
             };
-            let stored = ctx.must_be_stored(kind.resource, "a").await?;
+            let stored = ctx.store.get(kind.resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), object.rv(), "revision of {}", stored.key);
             let nonce = nonce(&kind, sealed(&stored)?.body)?;
             expect!(nonces.insert(nonce), "{:?} used an IV or nonce twice at {}", kind.provider, stored.key);
@@ -170,17 +170,17 @@ fn is_bound(provider: Provider) -> bool {
 /// Puts an object's value back at its own key and, after the object's deletion, at another key. The copy stays only
 /// briefly: at an unreadable copy the server's cache stops following the store, and a readable one is an object for it.
 async fn copied(ctx: &Ctx, kind: &Kind, resource: &Resource, object: &Object) -> Verdict {
-    ctx.create(resource, object).await?;
-    let stored = ctx.must_be_stored(resource, "a").await?;
-    ctx.store(resource).put(&stored.key, &stored.value).await?;
-    let own = ctx.try_get(resource, "a", "").await?;
+    ctx.api.create(resource, object).await?;
+    let stored = ctx.store.get(resource, "a").await?;
+    ctx.store.of(resource).put(&stored.key, &stored.value).await?;
+    let own = ctx.api.try_get(resource, "a", "").await?;
     expect!(own.is_success(), "{:?}: a value put back at its own key is answered {own}", kind.provider);
-    ctx.delete(resource, "a").await?;
+    ctx.api.delete(resource, "a").await?;
     wait_until_deleted(ctx, resource, "a").await?;
-    let key = ctx.key(resource, "copy").await?;
-    ctx.store(resource).put(&key, &stored.value).await?;
-    let copy = ctx.try_get(resource, "copy", "").await;
-    ctx.store(resource).delete(&key).await?;
+    let key = ctx.store.key(resource, "copy").await?;
+    ctx.store.of(resource).put(&key, &stored.value).await?;
+    let copy = ctx.api.try_get(resource, "copy", "").await;
+    ctx.store.of(resource).delete(&key).await?;
     fault_of_copy(ctx, kind.provider, &own.object()?, &copy?)
 }
 
@@ -210,21 +210,21 @@ async fn encryption_wrong_key(ctx: &Ctx) -> Verdict {
     let [cbc, gcm, _, kms] = kinds();
     let of_gcm = custom(ctx, &gcm, "strangethings", "StrangeThing").await?;
     let of_kms = custom(ctx, &kms, "strangethings", "StrangeThing").await?;
-    let in_the_clear = ctx.define("clear.archproof.example", "strangethings", "StrangeThing").await?;
+    let in_the_clear = ctx.api.define("clear.archproof.example", "strangethings", "StrangeThing").await?;
     let resources = [of_gcm, of_kms, in_the_clear];
     for resource in &resources {
-        ctx.create(resource, &Object::new(resource, "a").with("spec.text", "beside")).await?;
+        ctx.api.create(resource, &Object::new(resource, "a").with("spec.text", "beside")).await?;
     }
-    ctx.create(cbc.resource, &cbc.object("a", "beside")).await?;
+    ctx.api.create(cbc.resource, &cbc.object("a", "beside")).await?;
     let values = unreadable(ctx, &cbc, &gcm, &resources).await?;
     for value in &values {
-        let key = ctx.key(value.resource, value.name).await?;
-        ctx.store(value.resource).put(&key, &value.value).await?;
+        let key = ctx.store.key(value.resource, value.name).await?;
+        ctx.store.of(value.resource).put(&key, &value.value).await?;
     }
     let verdict = all_refused(ctx, &values, &resources).await;
     for value in &values {
-        let key = ctx.key(value.resource, value.name).await?;
-        ctx.store(value.resource).delete(&key).await?;
+        let key = ctx.store.key(value.resource, value.name).await?;
+        ctx.store.of(value.resource).delete(&key).await?;
     }
     verdict?;
     try_join_all(resources.iter().map(|resource| wait_until_caught_up(ctx, resource, "a"))).await?;
@@ -233,14 +233,14 @@ async fn encryption_wrong_key(ctx: &Ctx) -> Verdict {
 
 async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource]) -> Verdict {
     for Unreadable { resource, name, says, .. } in values {
-        let get = ctx.try_get(resource, name, "").await?;
+        let get = ctx.api.try_get(resource, name, "").await?;
         let refused = get.is(500, "InternalError") && get.message().contains(says);
         expect!(refused, "a GET of the value `{name}` of {} is answered {get}", resource.group);
         ctx.count("values refused", 1);
     }
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     for resource in resources {
-        let beside = ctx.try_get(resource, "a", "").await?;
+        let beside = ctx.api.try_get(resource, "a", "").await?;
         expect!(
             beside.is_success(),
             "a GET of a readable object next to unreadable ones of {} is answered {beside}",
@@ -249,12 +249,12 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
         // The message names the unreadable key that comes first. A race in etcd may make the answer 200
         // (`storage.etcd-progress`). This check reports that; the request is not recorded, so the judge of lists does
         // not report it again.
-        let list = ctx.send(&Request::get(resource.path(Some(namespace)))).await?;
+        let list = ctx.api.send(&Request::get(resource.path(Some(namespace)))).await?;
         let reported = list.is(500, "InternalError") && list.message().contains("unable to transform key");
         expect!(reported, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
         ctx.count("lists refused", 1);
     }
-    let others = ctx.try_list(&CONFIG_MAPS, "").await?;
+    let others = ctx.api.try_list(&CONFIG_MAPS, "").await?;
     expect!(others.is_success(), "a LIST of another resource is answered {others}");
     Ok(())
 }
@@ -265,12 +265,12 @@ async fn unreadable<'a>(
     gcm: &Kind,
     [of_gcm, of_kms, in_the_clear]: &'a [Resource; 3],
 ) -> Result<Vec<Unreadable<'a>>, CheckError> {
-    let of_cbc = ctx.must_be_stored(cbc.resource, "a").await?.value;
-    let stored = ctx.must_be_stored(of_gcm, "a").await?;
+    let of_cbc = ctx.store.get(cbc.resource, "a").await?.value;
+    let stored = ctx.store.get(of_gcm, "a").await?;
     let renamed = [gcm.provider.prefix("another").as_bytes(), sealed(&stored)?.body].concat();
-    let place = ctx.key(of_gcm, "other-key").await?;
+    let place = ctx.store.key(of_gcm, "other-key").await?;
     let other_key = [gcm.prefix().as_bytes(), &sealed_with_another_key(&clear(ctx, &stored)?, &place)?].concat();
-    let no_key = with_another_key_id(&ctx.must_be_stored(of_kms, "a").await?.value)?;
+    let no_key = with_another_key_id(&ctx.store.get(of_kms, "a").await?.value)?;
     let value = |resource, name, value, says| Unreadable { resource, name, value, says };
     Ok(vec![
         value(of_gcm, "other-provider", of_cbc.clone(), "no matching prefix found"),

@@ -91,7 +91,7 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     has_prefix(&after, &Provider::AesGcm.prefix(&name))?;
     clear(ctx, &after)?;
     for object in ["before", "during", "after"] {
-        let read = ctx.try_get(&STORAGE_CAPACITIES, object, "").await?;
+        let read = ctx.api.try_get(&STORAGE_CAPACITIES, object, "").await?;
         expect!(read.is_success(), "a GET of `{object}` after the reload is answered {read}");
     }
     expect_eq!(metric(ctx, "process_start_time_seconds").await?, started, "start of the process after the reload");
@@ -109,8 +109,8 @@ async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
     time_out_is_failure(counted.await)?;
     let during = create_capacity(ctx, "during").await?;
     expect_eq!(prefix(&during), prefix(before), "prefix of {} while the file is broken", during.key);
-    ctx.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
-    let secret = ctx.must_be_stored(&SECRETS, "during").await?;
+    ctx.api.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
+    let secret = ctx.store.get(&SECRETS, "during").await?;
     has_prefix(&secret, &Provider::AesGcm.prefix("gcm"))?;
     clear(ctx, &secret)?;
     ctx.count("broken files refused", 1);
@@ -139,7 +139,7 @@ fn time_out_is_failure(verdict: Verdict) -> Verdict {
 
 /// The samples of a metric, `NAME{LABEL}` or `NAME`; empty if there are none.
 async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
-    let answer = ctx.send(&Request::get("/metrics")).await?;
+    let answer = ctx.api.send(&Request::get("/metrics")).await?;
     expect_eq!(answer.status, 200, "status of the metrics");
     let (family, label) = name.trim_end_matches('}').split_once('{').unwrap_or((name, ""));
     let text = String::from_utf8_lossy(&answer.body);
@@ -149,8 +149,8 @@ async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
 
 async fn create_capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, CheckError> {
     let object = Object::new(&STORAGE_CAPACITIES, name).with("storageClassName", "any");
-    ctx.create(&STORAGE_CAPACITIES, &object).await?;
-    ctx.must_be_stored(&STORAGE_CAPACITIES, name).await
+    ctx.api.create(&STORAGE_CAPACITIES, &object).await?;
+    ctx.store.get(&STORAGE_CAPACITIES, name).await
 }
 
 async fn encryption_rotate(ctx: &Ctx) -> Verdict {
@@ -161,7 +161,7 @@ async fn encryption_rotate(ctx: &Ctx) -> Verdict {
     // itself.
     for (resource, _) in samples() {
         for name in NAMES {
-            ctx.try_delete(resource, name, &Value::Null).await?;
+            ctx.api.try_delete(resource, name, &Value::Null).await?;
         }
     }
     let restored = write_file(ctx, CONFIGURATION, &original).await;
@@ -182,8 +182,8 @@ async fn rotated(ctx: &Ctx) -> Verdict {
     let mut first = Vec::new();
     for (resource, old) in samples() {
         for name in NAMES {
-            let object = ctx.create(resource, &Object::new(resource, name).with("spec", spec(resource))).await?;
-            let stored = ctx.must_be_stored(resource, name).await?;
+            let object = ctx.api.create(resource, &Object::new(resource, name).with("spec", spec(resource))).await?;
+            let stored = ctx.store.get(resource, name).await?;
             begins_with_prefix(&stored, &old)?;
             first.push((resource, object, stored));
         }
@@ -207,7 +207,7 @@ async fn rotated(ctx: &Ctx) -> Verdict {
         same(ctx, resource, object).await?;
     }
     for (resource, _) in samples() {
-        let listed = ctx.list(resource, "").await?.items().len();
+        let listed = ctx.api.list(resource, "").await?.items().len();
         expect_eq!(listed, NAMES.len(), "objects in a list of {} without the old key", resource.plural);
     }
     Ok(())
@@ -222,30 +222,30 @@ async fn rewrite(
     prefix: &str,
 ) -> Result<Object, CheckError> {
     same(ctx, resource, object).await?;
-    let listed = ctx.list(resource, "").await?;
+    let listed = ctx.api.list(resource, "").await?;
     expect!(listed.items().iter().any(|item| item.uid() == object.uid()), "a list lacks {}", stored.key);
-    let still = ctx.must_be_stored(resource, object.name()).await?;
+    let still = ctx.store.get(resource, object.name()).await?;
     expect!(still == *stored, "{} was rewritten without a request", stored.key);
-    let put = ctx.update(resource, object).await?;
-    let anew = ctx.must_be_stored(resource, object.name()).await?;
+    let put = ctx.api.update(resource, object).await?;
+    let anew = ctx.store.get(resource, object.name()).await?;
     expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not rewritten it", stored.key);
     expect_eq!(
         (anew.mod_rev.cast_unsigned(), anew.version),
-        (put.rv(), ctx.expected_key_version(resource, stored.version + 1)),
+        (put.rv(), ctx.store.expected_key_version(resource, stored.version + 1)),
         "revision of {}",
         anew.key
     );
     has_prefix(&anew, prefix)?;
     let old = if stored.value.starts_with(b"k8s:enc:") { clear(ctx, stored)? } else { stored.value.clone() };
     expect!(clear(ctx, &anew)? == old, "a PUT of {} that changes nothing has changed its content", anew.key);
-    let again = ctx.update(resource, &put).await?;
+    let again = ctx.api.update(resource, &put).await?;
     expect_eq!(again.rv(), put.rv(), "resource version after a second PUT of {}", anew.key);
     ctx.count("values written anew", 1);
     Ok(put)
 }
 
 async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
-    let read = ctx.try_get(resource, object.name(), "").await?;
+    let read = ctx.api.try_get(resource, object.name(), "").await?;
     expect!(read.is_success(), "a GET of {} `{}` is answered {read}", resource.kind, object.name());
     expect_eq!(read.object()?, *object, "{} `{}` after a change of keys", resource.kind, object.name());
     Ok(())
@@ -254,7 +254,7 @@ async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
 async fn restart_with(ctx: &Ctx, configuration: &Value) -> Verdict {
     let text = serde_json::to_string_pretty(configuration).map_err(anyhow::Error::from)?;
     write_file(ctx, CONFIGURATION, &text).await?;
-    ctx.control(APISERVER, Action::Restart { flags: BTreeMap::new() }).await
+    ctx.control.apply(APISERVER, Action::Restart { flags: BTreeMap::new() }).await
 }
 
 fn spec(resource: &Resource) -> Value {

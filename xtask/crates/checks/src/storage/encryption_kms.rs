@@ -47,8 +47,8 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     let [.., kind] = kinds();
     let mut objects = Vec::new();
     for name in ["turned", "left"] {
-        let object = ctx.create(kind.resource, &kind.object(name, MARKER)).await?;
-        objects.push((object, ctx.must_be_stored(kind.resource, name).await?));
+        let object = ctx.api.create(kind.resource, &kind.object(name, MARKER)).await?;
+        objects.push((object, ctx.store.get(kind.resource, name).await?));
     }
     let keys = file(ctx, KMS_KEYS)?;
     let current = current(&keys)?;
@@ -56,17 +56,17 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
         envelope(ctx, &kind, object, stored, &current).await?;
     }
     let [(turned, old), (left, _)] = &objects[..] else { unreachable!("there are two objects") };
-    let again = ctx.update(kind.resource, turned).await?;
+    let again = ctx.api.update(kind.resource, turned).await?;
     expect_eq!(again.rv(), turned.rv(), "resource version after a PUT of {} under its own key", old.key);
     let next = if current == "first" { "second" } else { "first" };
     write_file(ctx, KMS_KEYS, &keys.replace(&format!("current {current}"), &format!("current {next}"))).await?;
     let rewritten = wait_until_rewritten(ctx, &kind, turned).await?;
-    let stored = ctx.must_be_stored(kind.resource, "turned").await?;
-    let version = ctx.expected_key_version(kind.resource, old.version + 1);
+    let stored = ctx.store.get(kind.resource, "turned").await?;
+    let version = ctx.store.expected_key_version(kind.resource, old.version + 1);
     expect_eq!(stored.version, version, "version of {} after the PUT under the new key", stored.key);
     envelope(ctx, &kind, &rewritten, &stored, next).await?;
     expect!(clear(ctx, &stored)? == clear(ctx, old)?, "the PUT of {} has changed its content", stored.key);
-    let read = ctx.get(kind.resource, "left").await?;
+    let read = ctx.api.get(kind.resource, "left").await?;
     expect_eq!(read, *left, "the object that is still under the key {current}");
     ctx.count("key IDs", 2);
     Ok(())
@@ -83,8 +83,8 @@ async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Result
     let limit = Duration::from_secs(70) + ctx.limit(10.0);
     let what = "a PUT to rewrite an object under the plugin's new key";
     let rewritten = suite::wait::until(what, limit, Duration::from_secs(1), || async {
-        let health = ctx.send(&Request::get("/healthz/kms-providers")).await?;
-        let put = ctx.update(kind.resource, object).await?;
+        let health = ctx.api.send(&Request::get("/healthz/kms-providers")).await?;
+        let put = ctx.api.update(kind.resource, object).await?;
         let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
     });
@@ -101,9 +101,9 @@ async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, ke
     expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
     let envelope =
         encrypted_object(parts.body).map_err(|fault| CheckError::failed(format!("{}: {fault}", stored.key)))?;
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let request = Request::get(object_path(kind.resource, namespace, object.name())).accept(PROTOBUF);
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
     let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
     if let Some(fault) = fault_of_envelope(&envelope, key_id, expected.len()) {

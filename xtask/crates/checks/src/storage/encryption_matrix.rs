@@ -64,14 +64,14 @@ async fn other_codecs(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdi
 
 async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
     let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
-    ctx.control("kube-apiserver", Action::Restart { flags }).await
+    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
 }
 
 /// Creates an object for each provider on a server that stores in this media type.
 async fn of_codec(ctx: &Ctx, media_type: &'static str, created: &mut Vec<(Resource, Object)>) -> Verdict {
     let name = media_type.rsplit(['/', '.']).next().unwrap_or_default();
     for kind in kinds() {
-        let object = ctx.create(kind.resource, &kind.object(name, MARKER)).await?;
+        let object = ctx.api.create(kind.resource, &kind.object(name, MARKER)).await?;
         cell(ctx, kind.resource, &object, &kind, media_type).await?;
         created.push((kind.resource.clone(), object));
     }
@@ -83,7 +83,7 @@ async fn custom_resources(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> V
     for kind in kinds() {
         let resource = custom(ctx, &kind, "sealedthings", "SealedThing").await?;
         let wanted = Object::new(&resource, "a").with("spec.text", MARKER).with("spec.n", 3);
-        let object = ctx.create(&resource, &wanted).await?;
+        let object = ctx.api.create(&resource, &wanted).await?;
         cell(ctx, &resource, &object, &kind, JSON).await?;
         created.push((resource, object));
     }
@@ -91,10 +91,10 @@ async fn custom_resources(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> V
 }
 
 async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, media_type: &'static str) -> Verdict {
-    let stored = ctx.must_be_stored(resource, object.name()).await?;
+    let stored = ctx.store.get(resource, object.name()).await?;
     let parts = sealed(&stored)?;
     expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let hidden = shown(parts.body, &[MARKER, object.uid(), namespace, &resource.kind]);
     expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
     let seen = clear(ctx, &stored)?;
@@ -109,7 +109,7 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
         _ => drop(yaml_fault(&seen, &stored_as).map_err(wrong)?),
     }
     let request = Request::get(object_path(resource, namespace, object.name())).accept(media_type);
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as {media_type}");
     let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
@@ -143,7 +143,7 @@ fn unversioned(answer: &[u8], media_type: &str, rv: &str) -> Result<Vec<u8>, Str
 }
 
 async fn read_back(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
-    let read = ctx.try_get(resource, object.name(), "").await?;
+    let read = ctx.api.try_get(resource, object.name(), "").await?;
     expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
     if let Some(place) = difference(&object.0, &read.object()?.0) {
         let (kind, name) = (&resource.kind, object.name());

@@ -66,22 +66,22 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(12);
 async fn compaction_retention(ctx: &Ctx) -> Verdict {
     // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
     let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
-    let before = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
+    let before = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
     let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
-    ctx.control("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
+    ctx.control.apply("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
     let verdict = compactions(ctx, interval, before).await;
     // Also after a failure: other checks use the profile.
-    let restored = ctx.control("kube-apiserver", Action::Restart { flags: flags(String::new()) }).await;
+    let restored = ctx.control.apply("kube-apiserver", Action::Restart { flags: flags(String::new()) }).await;
     verdict.and(restored)
 }
 
 async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
-    let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?.rv();
+    let created = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?.rv();
     let limit = interval * 5 + ctx.wait_limit();
     let seen = until("two compactions", limit, Duration::from_millis(100), || async {
         // Without a write in each interval there is nothing to compact.
-        ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
-        let writes = ctx.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
+        ctx.api.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
+        let writes = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
         // A slow server compacts before it has answered the first write.
         let ours = |write: &&Revision| revision(write).is_ok_and(|rev| rev.cast_unsigned() > created);
         let compacted = writes.iter().skip(before).filter(ours).count();
@@ -89,7 +89,7 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     })
     .await?;
     for write in seen.iter().skip(before) {
-        ctx.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(CheckError::failed)?);
+        ctx.store.recorder(&CONFIG_MAPS).compaction(revision(write).map_err(CheckError::failed)?);
     }
     chain(&seen, before, interval).map_err(CheckError::failed)?;
     ctx.count("compactions", (seen.len() - before) as u64);
@@ -146,7 +146,7 @@ fn revision(write: &Revision) -> Result<i64, String> {
 
 /// Revisions before `kept` are gone, in the store at once and in the API soon; later ones are available.
 async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
-    let (store, key) = (ctx.store(&CONFIG_MAPS), ctx.key(&CONFIG_MAPS, "a").await?);
+    let (store, key) = (ctx.store.of(&CONFIG_MAPS), ctx.store.key(&CONFIG_MAPS, "a").await?);
     let gone = until("the compaction in the store", ctx.limit(10.0), Duration::from_millis(50), || async {
         match store.get(&key, kept - 1).await {
             Err(error) if error.is_compacted() => Ok(Ok(())),
@@ -157,7 +157,7 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
     gone.await?;
     let expired = exactly(kept - 1);
     until("the refusal of a list at a compacted revision", ctx.limit(20.0), Duration::from_millis(200), || async {
-        let answer = ctx.try_list(&CONFIG_MAPS, &expired).await?;
+        let answer = ctx.api.try_list(&CONFIG_MAPS, &expired).await?;
         Ok(if answer.is(410, "Expired") { Ok(()) } else { Err(answer.to_string()) })
     })
     .await?;
@@ -169,13 +169,13 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
 async fn retained(ctx: &Ctx) -> Verdict {
     until("a list at a revision that is kept", ctx.wait_limit(), Duration::from_millis(10), || async {
         let written =
-            ctx.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?.object()?;
-        let answer = ctx.try_list(&CONFIG_MAPS, &exactly(written.rv().cast_signed())).await?;
+            ctx.api.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?.object()?;
+        let answer = ctx.api.try_list(&CONFIG_MAPS, &exactly(written.rv().cast_signed())).await?;
         if answer.is_success() {
             expect_eq!(answer.object()?.rv(), written.rv(), "resourceVersion of a list at exactly the newest revision");
             return Ok(Ok(()));
         }
-        let compacted = ctx.store(&CONFIG_MAPS).get(COMPACTION, 0).await?.map(|kv| kv.value).unwrap_or_default();
+        let compacted = ctx.store.of(&CONFIG_MAPS).get(COMPACTION, 0).await?.map(|kv| kv.value).unwrap_or_default();
         let compacted: u64 = String::from_utf8_lossy(&compacted).parse().unwrap_or(0);
         expect!(compacted > written.rv(), "compacted to {compacted}, a list at {} was answered {answer}", written.rv());
         Ok(Err(format!("compacted to {compacted} meanwhile")))
@@ -193,7 +193,7 @@ fn exactly(rv: i64) -> String {
 const ANOTHER_SECOND: Duration = Duration::from_millis(1100);
 
 async fn etcd_contract(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?.to_owned();
+    let namespace = ctx.api.namespace().await?.to_owned();
     let mut rounds = ctx.rounds("not all requests are in etcd's log");
     let mut verdict = Ok(());
     loop {
@@ -203,8 +203,8 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
         }
         workload(ctx).await?;
         let marker = format!("/archproof/{}", ctx.name_prefix());
-        ctx.store(&CONFIG_MAPS).get(&marker, 0).await?;
-        let requests = logged(&ctx.log("etcd-main")?);
+        ctx.store.of(&CONFIG_MAPS).get(&marker, 0).await?;
+        let requests = logged(&ctx.control.log("etcd-main")?);
         let own: BTreeSet<&str> =
             requests.iter().filter(|r| r.keys().contains(&marker.as_str())).map(|r| r.remote.as_str()).collect();
         let theirs: Vec<&Logged> = requests.iter().filter(|request| !own.contains(request.remote.as_str())).collect();
@@ -248,25 +248,25 @@ fn exercised(seen: &BTreeMap<&str, u64>) -> Verdict {
 
 /// One request of each kind. Events have no watch cache, so their lists reach the store.
 async fn workload(ctx: &Ctx) -> Verdict {
-    let created = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
-    ctx.try_create(&CONFIG_MAPS, &config_map("a")).await?;
-    ctx.update(&CONFIG_MAPS, &created.clone().with("data.k", "w")).await?;
-    ctx.try_update(&CONFIG_MAPS, &created.with("data.k", "x")).await?;
-    ctx.get(&CONFIG_MAPS, "a").await?;
+    let created = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
+    ctx.api.try_create(&CONFIG_MAPS, &config_map("a")).await?;
+    ctx.api.update(&CONFIG_MAPS, &created.clone().with("data.k", "w")).await?;
+    ctx.api.try_update(&CONFIG_MAPS, &created.with("data.k", "x")).await?;
+    ctx.api.get(&CONFIG_MAPS, "a").await?;
     for name in ["a", "b", "c"] {
-        let namespace = ctx.namespace().await?;
+        let namespace = ctx.api.namespace().await?;
         let event = Object::new(&CORE_EVENTS, name).with("involvedObject.namespace", namespace).with("reason", "Test");
-        ctx.create(&CORE_EVENTS, &event).await?;
+        ctx.api.create(&CORE_EVENTS, &event).await?;
     }
-    let first = ctx.list(&CORE_EVENTS, "limit=2").await?;
+    let first = ctx.api.list(&CORE_EVENTS, "limit=2").await?;
     let rest = query(&[("limit", "2"), ("continue", first.meta("continue"))]);
-    expect_eq!(ctx.list(&CORE_EVENTS, &rest).await?.items().len(), 1, "events on the second of two pages");
-    drop(ctx.watch(&CORE_EVENTS, &WatchOptions::after(first.rv())).await?);
+    expect_eq!(ctx.api.list(&CORE_EVENTS, &rest).await?.items().len(), 1, "events on the second of two pages");
+    drop(ctx.api.watch(&CORE_EVENTS, &WatchOptions::after(first.rv())).await?);
     for name in ["a", "b", "c"] {
-        ctx.delete(&CORE_EVENTS, name).await?;
+        ctx.api.delete(&CORE_EVENTS, name).await?;
     }
-    ctx.delete(&CONFIG_MAPS, "a").await?;
-    ctx.send(&Request::get("/readyz/etcd")).await?;
+    ctx.api.delete(&CONFIG_MAPS, "a").await?;
+    ctx.api.send(&Request::get("/readyz/etcd")).await?;
     Ok(())
 }
 

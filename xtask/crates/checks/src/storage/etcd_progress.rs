@@ -39,13 +39,13 @@ const ASKED: usize = 30;
 async fn progress(ctx: &Ctx) -> Verdict {
     let mut written = Vec::new();
     for name in ["a", "b", "c"] {
-        written.push(ctx.create(&CONFIG_MAPS, &config_map(name)).await?.rv());
+        written.push(ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?.rv());
     }
     let start = written[0].cast_signed();
-    let prefix = CONFIG_MAPS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let prefix = CONFIG_MAPS.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let mut notifications = 0;
     for round in 1..=ROUNDS {
-        let messages = ctx.store(&CONFIG_MAPS).second_watch(&prefix, start, ASKED).await?;
+        let messages = ctx.store.of(&CONFIG_MAPS).second_watch(&prefix, start, ASKED).await?;
         notifications += messages.iter().filter(|message| matches!(message, WatchMessage::Progress { .. })).count();
         if let Some(revision) = too_early(&messages, start) {
             let message = format!(

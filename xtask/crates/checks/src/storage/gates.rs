@@ -66,29 +66,29 @@ async fn cbor_storage(ctx: &Ctx) -> Verdict {
         return Err(CheckError::Skipped { need: format!("the feature gate {CBOR_GATE} to be {state}") });
     }
     let (own, other) = if on { (Encoding::Cbor, Encoding::Json) } else { (Encoding::Json, Encoding::Cbor) };
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let spec = json!({"zeta": 1, "alpha": [true, null, -7, 0.5], "m": {"b": "x", "aa": "Äpfel", "long-key": {}}});
-    let created = ctx.create(&fruits, &Object::new(&fruits, "a").with("spec", spec.clone())).await?;
+    let created = ctx.api.create(&fruits, &Object::new(&fruits, "a").with("spec", spec.clone())).await?;
     stored_in(ctx, &fruits, own).await?;
 
     // The value that another server would have left.
     let foreign = created.clone().without("metadata.resourceVersion").with("metadata.labels.by", "another-server");
     let bytes = if on { format!("{foreign}\n").into_bytes() } else { cbor::document(&foreign.0) };
-    let key = ctx.key(&fruits, "a").await?;
-    let revision = ctx.store(&fruits).put(&key, &bytes).await?;
-    let read = ctx.get(&fruits, "a").await?;
+    let key = ctx.store.key(&fruits, "a").await?;
+    let revision = ctx.store.of(&fruits).put(&key, &bytes).await?;
+    let read = ctx.api.get(&fruits, "a").await?;
     let expected = foreign.with("metadata.resourceVersion", revision.to_string());
     expect!(read == expected, "a value in {other:?} was read as {read}, not as {expected}");
-    let listed = ctx.list(&fruits, "").await?.items();
+    let listed = ctx.api.list(&fruits, "").await?.items();
     expect_eq!(listed.iter().map(Object::rv).collect::<Vec<u64>>(), [read.rv()], "a list with a value in {other:?}");
-    let updated = ctx.update(&fruits, &read.with("spec.zeta", 2)).await?;
+    let updated = ctx.api.update(&fruits, &read.with("spec.zeta", 2)).await?;
     expect_eq!(updated.0["spec"]["m"], spec["m"], "a field that the update did not change");
     stored_in(ctx, &fruits, own).await?;
     if on { watched(ctx, &fruits).await } else { Ok(()) }
 }
 
 async fn stored_in(ctx: &Ctx, fruits: &Resource, encoding: Encoding) -> Verdict {
-    let value = ctx.must_be_stored(fruits, "a").await?.value;
+    let value = ctx.store.get(fruits, "a").await?.value;
     expect_eq!(decode::encoding(&value), encoding, "encoding of a stored custom resource");
     if encoding == Encoding::Cbor {
         cbor::sorted(&value).map_err(|fault| CheckError::failed(format!("the stored CBOR: {fault}")))?;
@@ -98,9 +98,9 @@ async fn stored_in(ctx: &Ctx, fruits: &Resource, encoding: Encoding) -> Verdict 
 }
 
 async fn watched(ctx: &Ctx, fruits: &Resource) -> Verdict {
-    let path = fruits.path(Some(ctx.namespace().await?));
+    let path = fruits.path(Some(ctx.api.namespace().await?));
     let request = Request::get(path).query("watch=true&timeoutSeconds=1").accept("application/cbor");
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "a watch that asks for CBOR was answered {answer}");
     expect_eq!(answer.header("content-type"), "application/cbor-seq", "Content-Type of a watch that asks for CBOR");
     expect!(answer.body.starts_with(cbor::TAG), "the watch does not begin with a CBOR tag: {:?}", answer.body.get(..8));
@@ -110,29 +110,29 @@ async fn watched(ctx: &Ctx, fruits: &Resource) -> Verdict {
 const GARBAGE: &[u8] = b"no object at all";
 
 async fn corrupt_object(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
-    ctx.create(&fruits, &Object::new(&fruits, "good")).await?;
-    let key = ctx.key(&fruits, "bad").await?;
-    ctx.store(&fruits).put(&key, GARBAGE).await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    ctx.api.create(&fruits, &Object::new(&fruits, "good")).await?;
+    let key = ctx.store.key(&fruits, "bad").await?;
+    ctx.store.of(&fruits).put(&key, GARBAGE).await?;
     let verdict = unreadable(ctx, &fruits, &key).await;
     // Otherwise the collection could not be cleared.
     if verdict.is_err() {
-        ctx.store(&fruits).delete(&key).await?;
+        ctx.store.of(&fruits).delete(&key).await?;
     }
     verdict?;
     wait_until_caught_up(ctx, &fruits, "good").await
 }
 
 async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
-    let get = ctx.try_get(fruits, "bad", "").await?;
+    let get = ctx.api.try_get(fruits, "bad", "").await?;
     expect!(get.is(500, "InternalError"), "a GET of an object that cannot be decoded was answered {get}");
-    let list = ctx.try_list(fruits, "").await?;
+    let list = ctx.api.try_list(fruits, "").await?;
     expect_eq!(list.status, 500, "a LIST with an object that cannot be decoded was answered {list}");
-    let plain = ctx.try_delete(fruits, "bad", &Value::Null).await?;
+    let plain = ctx.api.try_delete(fruits, "bad", &Value::Null).await?;
     expect!(plain.is(500, "InternalError"), "a plain DELETE of an object that cannot be decoded was answered {plain}");
-    let good = ctx.try_get(fruits, "good", "").await?;
+    let good = ctx.api.try_get(fruits, "good", "").await?;
     expect_eq!(good.status, 200, "a GET of the good object was answered {good}");
-    let stored = ctx.must_be_stored(fruits, "bad").await?;
+    let stored = ctx.store.get(fruits, "bad").await?;
     expect_eq!(stored.value, GARBAGE, "the value after failed requests");
     if Metrics::read(ctx).await?.gate(UNSAFE_GATE) != Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {UNSAFE_GATE} to be on") });
@@ -142,14 +142,14 @@ async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
     expect_eq!(cause["field"].as_str(), Some(key), "the key that the LIST names");
 
     let force = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
-    let refused = ctx.try_delete(fruits, "good", &force).await?;
+    let refused = ctx.api.try_delete(fruits, "good", &force).await?;
     expect!(refused.is(422, "Invalid"), "the unsafe DELETE of an object that can be decoded was answered {refused}");
-    let deleted = ctx.try_delete(fruits, "bad", &force).await?;
+    let deleted = ctx.api.try_delete(fruits, "bad", &force).await?;
     expect_eq!(deleted.status, 200, "the unsafe DELETE was answered {deleted}");
-    expect!(ctx.stored(fruits, "bad").await?.is_none(), "the key is still there after the unsafe DELETE");
-    let get = ctx.try_get(fruits, "bad", "").await?;
+    expect!(ctx.store.find(fruits, "bad").await?.is_none(), "the key is still there after the unsafe DELETE");
+    let get = ctx.api.try_get(fruits, "bad", "").await?;
     expect!(get.is(404, "NotFound"), "a GET after the unsafe DELETE was answered {get}");
-    let list = ctx.list(fruits, "").await?.items();
+    let list = ctx.api.list(fruits, "").await?.items();
     expect_eq!(
         list.iter().map(Object::name).collect::<Vec<&str>>(),
         ["good"],

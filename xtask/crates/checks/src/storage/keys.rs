@@ -70,7 +70,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
 async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
     let stored = all_stored(ctx).await?;
     let expected_keys =
-        ExpectedKeys::of(&ctx.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
+        ExpectedKeys::of(&ctx.store.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut strays = Vec::new();
     for (_, kv) in &stored {
@@ -191,25 +191,25 @@ async fn event_update_ttl(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
     let window = Duration::from_secs(times.window().unsigned_abs());
     let event = Object::new(&CORE_EVENTS, "a")
-        .with("involvedObject.namespace", ctx.namespace().await?)
+        .with("involvedObject.namespace", ctx.api.namespace().await?)
         .with("reason", "Test")
         .with("count", 1);
-    ctx.create(&CORE_EVENTS, &event).await?;
-    let mut before = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    ctx.api.create(&CORE_EVENTS, &event).await?;
+    let mut before = ctx.store.get(&CORE_EVENTS, "a").await?;
     for round in 2..=3 {
         pause(window + window / 10).await;
         let answer = if round == 2 {
-            ctx.try_update(&CORE_EVENTS, &event.clone().with("count", round)).await?
+            ctx.api.try_update(&CORE_EVENTS, &event.clone().with("count", round)).await?
         } else {
             let patch = json!({"count": round});
-            ctx.try_patch(&CORE_EVENTS, "a", suite::api::MERGE_PATCH, &patch, "").await?
+            ctx.api.try_patch(&CORE_EVENTS, "a", suite::api::MERGE_PATCH, &patch, "").await?
         };
         expect_eq!(answer.status, 200, "the update of an event was answered {answer}");
-        let after = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
-        let version = ctx.expected_key_version(&CORE_EVENTS, before.version + 1);
+        let after = ctx.store.get(&CORE_EVENTS, "a").await?;
+        let version = ctx.store.expected_key_version(&CORE_EVENTS, before.version + 1);
         expect_eq!(after.version, version, "version of the event's key after an update");
         expect!(after.lease != 0 && after.lease != before.lease, "the lease {:x} stayed after an update", after.lease);
-        let store = ctx.store(&CORE_EVENTS);
+        let store = ctx.store.of(&CORE_EVENTS);
         let (old, new) = (store.lease(before.lease).await?, store.lease(after.lease).await?);
         expect_eq!(new.granted, times.granted(), "seconds for which the new lease was granted");
         expect!(new.keys.contains(&after.key), "the new lease holds {:?}, not {}", new.keys, after.key);

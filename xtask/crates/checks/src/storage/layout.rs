@@ -104,7 +104,7 @@ fn holds(value: &[u8], uid: &str) -> bool {
 
 async fn key_layout(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     for (group, plural) in SAMPLES {
         let row = layout_table::row(ctx, group, plural)?;
         let object = layout_table::own_stub(ctx, row).await?;
@@ -125,7 +125,7 @@ async fn key_layout(ctx: &Ctx) -> Verdict {
 }
 
 async fn created_at(ctx: &Ctx, resource: &Resource, object: &Object, expected: &str) -> Verdict {
-    let made = ctx.create(resource, object).await?;
+    let made = ctx.api.create(resource, object).await?;
     ctx.count("objects located", 1);
     sole_key(&all_stored(ctx).await?, &made, expected).map_err(CheckError::failed)
 }
@@ -139,15 +139,15 @@ async fn create_txn(ctx: &Ctx) -> Verdict {
 }
 
 async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: &str) -> Verdict {
-    let answer = ctx.try_create(resource, object).await?;
+    let answer = ctx.api.try_create(resource, object).await?;
     expect_eq!(answer.status, 201, "status of the first POST, answered {answer}");
-    let first = ctx.must_be_stored(resource, "a").await?;
+    let first = ctx.store.get(resource, "a").await?;
     check_created_once(&first, answer.object()?.rv()).map_err(CheckError::failed)?;
     let other = object.clone().with("metadata.labels.again", "true");
-    let again = ctx.try_create(resource, &other).await?;
+    let again = ctx.api.try_create(resource, &other).await?;
     expect!(again.is(409, "AlreadyExists"), "the second POST of a name was answered {again}");
     expect_eq!(again.message(), refusal, "message of the refusal");
-    let after = ctx.must_be_stored(resource, "a").await?;
+    let after = ctx.store.get(resource, "a").await?;
     expect!(after == first, "the refused POST changed {}: {}", first.key, revisions(&first, &after));
     Ok(())
 }
@@ -155,13 +155,13 @@ async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: 
 /// Only the store can decide which POST was first.
 async fn create_at_once(ctx: &Ctx) -> Verdict {
     let objects: Vec<Object> = (0..RACERS).map(|n| config_map("raced").with("data.by", n.to_string())).collect();
-    let answers = try_join_all(objects.iter().map(|object| ctx.try_create(&CONFIG_MAPS, object))).await?;
+    let answers = try_join_all(objects.iter().map(|object| ctx.api.try_create(&CONFIG_MAPS, object))).await?;
     let (won, lost): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 201);
     expect_eq!(won.len(), 1, "winners among {RACERS} POSTs of one name at the same time");
     for answer in lost {
         expect!(answer.is(409, "AlreadyExists"), "a POST that lost the race was answered {answer}");
     }
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, "raced").await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, "raced").await?;
     check_created_once(&stored, won[0].object()?.rv()).map_err(CheckError::failed)?;
     ctx.count("racing creates", RACERS as u64);
     Ok(())
@@ -169,13 +169,13 @@ async fn create_at_once(ctx: &Ctx) -> Verdict {
 
 /// Puts a deleted object's value back under its key; no cache of the server knows of it when the POST arrives.
 async fn create_over_uncached_key(ctx: &Ctx) -> Verdict {
-    ctx.create(&CONFIG_MAPS, &config_map("unseen")).await?;
-    let old = ctx.must_be_stored(&CONFIG_MAPS, "unseen").await?;
-    ctx.delete(&CONFIG_MAPS, "unseen").await?;
-    let revision = ctx.store(&CONFIG_MAPS).put(&old.key, &old.value).await?;
-    let answer = ctx.try_create(&CONFIG_MAPS, &config_map("unseen").with("data.k", "new")).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map("unseen")).await?;
+    let old = ctx.store.get(&CONFIG_MAPS, "unseen").await?;
+    ctx.api.delete(&CONFIG_MAPS, "unseen").await?;
+    let revision = ctx.store.of(&CONFIG_MAPS).put(&old.key, &old.value).await?;
+    let answer = ctx.api.try_create(&CONFIG_MAPS, &config_map("unseen").with("data.k", "new")).await?;
     expect!(answer.is(409, "AlreadyExists"), "a POST of a name whose key is in the store was answered {answer}");
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, "unseen").await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, "unseen").await?;
     expect_eq!((stored.mod_rev, stored.version), (revision, 1), "revision and version after the refused POST");
     Ok(())
 }

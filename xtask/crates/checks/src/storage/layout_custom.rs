@@ -62,19 +62,25 @@ pub(crate) const CBOR_GATE: &str = "CBORServingAndStorage";
 
 async fn cr_key(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let group = group_of(ctx);
-    let fruits = ctx.define(&group, "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&group, "fruits", "Fruit").await?;
     let baskets = define_in_cluster(ctx, &group, "baskets", "Basket").await?;
-    let apple = ctx.create(&fruits, &Object::new(&fruits, "apple")).await?;
-    let basket = ctx.create(&baskets, &Object::new(&baskets, "big")).await?;
+    let apple = ctx.api.create(&fruits, &Object::new(&fruits, "apple")).await?;
+    let basket = ctx.api.create(&baskets, &Object::new(&baskets, "big")).await?;
     let definitions = "apiextensions.k8s.io/customresourcedefinitions";
     let api_service = api_service(ctx, &format!("v1.{group}")).await?;
     let expected = [
         (apple, format!("{prefix}/{group}/fruits/{namespace}/apple")),
         (basket, format!("{prefix}/{group}/baskets/big")),
-        (ctx.get(&DEFINITIONS, &format!("fruits.{group}")).await?, format!("{prefix}/{definitions}/fruits.{group}")),
-        (ctx.get(&DEFINITIONS, &format!("baskets.{group}")).await?, format!("{prefix}/{definitions}/baskets.{group}")),
+        (
+            ctx.api.get(&DEFINITIONS, &format!("fruits.{group}")).await?,
+            format!("{prefix}/{definitions}/fruits.{group}"),
+        ),
+        (
+            ctx.api.get(&DEFINITIONS, &format!("baskets.{group}")).await?,
+            format!("{prefix}/{definitions}/baskets.{group}"),
+        ),
         (api_service, format!("{prefix}/apiregistration.k8s.io/apiservices/v1.{group}")),
     ];
     let stored = all_stored(ctx).await?;
@@ -102,7 +108,7 @@ async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> 
             }}}],
         }),
     );
-    ctx.create(&DEFINITIONS, &definition).await?;
+    ctx.api.create(&DEFINITIONS, &definition).await?;
     let resource = Resource {
         group: group.into(),
         version: "v1".into(),
@@ -111,7 +117,7 @@ async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> 
         namespaced: false,
         stored_at: format!("{group}/{plural}"),
     };
-    ctx.wait_until_served(&resource).await?;
+    ctx.api.wait_until_served(&resource).await?;
     Ok(resource)
 }
 
@@ -119,42 +125,42 @@ async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> 
 async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, CheckError> {
     let what = format!("the APIService {name}");
     suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(50), || async {
-        let answer = ctx.try_get(&API_SERVICES, name, "").await?;
+        let answer = ctx.api.try_get(&API_SERVICES, name, "").await?;
         Ok(if answer.is_success() { Ok(answer.object()?) } else { Err(answer.to_string()) })
     })
     .await
 }
 
 async fn cr_always_json(ctx: &Ctx) -> Verdict {
-    let fruits = ctx.define(&group_of(ctx), "fruits", "Fruit").await?;
+    let fruits = ctx.api.define(&group_of(ctx), "fruits", "Fruit").await?;
     let content = json!({"sweet": true, "grams": 182, "price": 0.25, "name": "Äpfel\n", "of": [{"a": null}, "b"]});
-    let apple = ctx.create(&fruits, &Object::new(&fruits, "apple").with("spec", content.clone())).await?;
+    let apple = ctx.api.create(&fruits, &Object::new(&fruits, "apple").with("spec", content.clone())).await?;
     custom_value(ctx, &fruits, "apple", &content).await?;
 
     let yaml = format!(
         "apiVersion: {}\nkind: Fruit\nmetadata:\n  name: pear\nspec:\n  sweet: no idea\n",
         fruits.api_version()
     );
-    let path = fruits.path(Some(ctx.namespace().await?));
-    let answer = ctx.send(&Request::new(Method::POST, path).body(YAML, yaml)).await?;
+    let path = fruits.path(Some(ctx.api.namespace().await?));
+    let answer = ctx.api.send(&Request::new(Method::POST, path).body(YAML, yaml)).await?;
     expect_eq!(answer.status, 201, "status of a POST in YAML, answered {answer}");
     custom_value(ctx, &fruits, "pear", &json!({"sweet": "no idea"})).await?;
 
     let changed = json!({"sweet": false});
-    ctx.update(&fruits, &apple.with("spec", changed.clone())).await?;
+    ctx.api.update(&fruits, &apple.with("spec", changed.clone())).await?;
     custom_value(ctx, &fruits, "apple", &changed).await?;
     ctx.count("custom values", 3);
 
     // Without this a server that ignores the flag would pass.
-    ctx.create(&CONFIG_MAPS, &config_map("built-in")).await?;
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, "built-in").await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map("built-in")).await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, "built-in").await?;
     let flag = ctx.profile().flags.get("storage-media-type").map(String::as_str);
     expect_eq!(decode::encoding(&stored.value), encoding_of(flag), "encoding of a ConfigMap with the flag {flag:?}");
     Ok(())
 }
 
 async fn custom_value(ctx: &Ctx, resource: &Resource, name: &str, spec: &Value) -> Verdict {
-    let stored = ctx.must_be_stored(resource, name).await?;
+    let stored = ctx.store.get(resource, name).await?;
     if decode::encoding(&stored.value) == Encoding::Cbor && Metrics::read(ctx).await?.gate(CBOR_GATE) == Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {CBOR_GATE} to be off") });
     }

@@ -58,14 +58,14 @@ const COMPACTION: &str = "compact_rev_key";
 
 async fn etcd_prefix(ctx: &Ctx) -> Verdict {
     let prefix = ctx.profile().prefix.clone();
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let service = Object::new(&SERVICES, "kube-dns").with("spec.ports", json!([{"port": 53}]));
-    ctx.create(&SERVICES, &service).await?;
-    ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
+    ctx.api.create(&SERVICES, &service).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map("first")).await?;
     no_strays(ctx, &prefix).await?;
     for key in [format!("services/specs/{namespace}/kube-dns"), format!("configmaps/{namespace}/first")] {
         let key = format!("{prefix}/{key}");
-        expect!(ctx.store(&CONFIG_MAPS).get(&key, 0).await?.is_some(), "the store has no key {key}");
+        expect!(ctx.store.of(&CONFIG_MAPS).get(&key, 0).await?.is_some(), "the store has no key {key}");
     }
     let spelled = [prefix.trim_start_matches('/').to_owned(), format!("{prefix}/")];
     let verdict = same_keys(ctx, &prefix, &spelled).await;
@@ -76,17 +76,17 @@ async fn etcd_prefix(ctx: &Ctx) -> Verdict {
 
 /// Restarts the server with each spelling of the prefix; it must find the old objects and write new ones next to them.
 async fn same_keys(ctx: &Ctx, prefix: &str, spelled: &[String]) -> Verdict {
-    let namespace = ctx.namespace().await?;
-    let old = ctx.get(&CONFIG_MAPS, "first").await?;
+    let namespace = ctx.api.namespace().await?;
+    let old = ctx.api.get(&CONFIG_MAPS, "first").await?;
     for (n, flag) in spelled.iter().enumerate() {
         set_prefix(ctx, flag).await?;
-        let answer = ctx.try_get(&CONFIG_MAPS, "first", "").await?;
+        let answer = ctx.api.try_get(&CONFIG_MAPS, "first", "").await?;
         expect!(answer.is_success(), "with --etcd-prefix={flag} a GET of an existing object is answered {answer}");
         expect_eq!(answer.object()?, old, "with --etcd-prefix={flag} an existing object");
         let name = format!("spelled-{n}");
-        ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+        ctx.api.create(&CONFIG_MAPS, &config_map(&name)).await?;
         let key = format!("{prefix}/configmaps/{namespace}/{name}");
-        let stored = ctx.store(&CONFIG_MAPS).get(&key, 0).await?;
+        let stored = ctx.store.of(&CONFIG_MAPS).get(&key, 0).await?;
         expect!(stored.is_some(), "with --etcd-prefix={flag} the store has no key {key}");
         no_strays(ctx, prefix).await?;
         ctx.count("spellings of the prefix", 1);
@@ -96,7 +96,7 @@ async fn same_keys(ctx: &Ctx, prefix: &str, spelled: &[String]) -> Verdict {
 
 async fn set_prefix(ctx: &Ctx, flag: &str) -> Verdict {
     let flags = BTreeMap::from([("etcd-prefix".to_owned(), flag.to_owned())]);
-    ctx.control("kube-apiserver", Action::Restart { flags }).await
+    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
 }
 
 async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
@@ -145,7 +145,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
 
 /// Creates objects; returns key, resource version, and whether the key must be in the store of the events.
 async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, CheckError> {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let core = Object::new(&CORE_EVENTS, "core").with("involvedObject.namespace", namespace).with("reason", "Seen");
     let newer = Object::new(&EVENTS, "newer")
         .with("regarding.namespace", namespace)
@@ -162,12 +162,12 @@ async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, CheckError> {
         (&CONFIG_MAPS, config_map("a"), false),
         (&LEASES, Object::new(&LEASES, "a"), false),
     ] {
-        let object = ctx.create(resource, &object).await?;
-        made.push((ctx.key(resource, object.name()).await?, object.rv(), in_events));
+        let object = ctx.api.create(resource, &object).await?;
+        made.push((ctx.store.key(resource, object.name()).await?, object.rv(), in_events));
     }
     // The revision of an update comes from the same store.
-    let event = ctx.get(&CORE_EVENTS, "core").await?.with("count", 2);
-    made[0].1 = ctx.update(&CORE_EVENTS, &event).await?.rv();
+    let event = ctx.api.get(&CORE_EVENTS, "core").await?.with("count", 2);
+    made[0].1 = ctx.api.update(&CORE_EVENTS, &event).await?.rv();
     ctx.count("objects located", made.len() as u64);
     Ok(made)
 }
@@ -183,7 +183,7 @@ fn missorted(keys: &[(&str, &str)], events: &str, root: &str) -> Vec<String> {
 
 /// A list's resource version must be a revision that its own store had during the request.
 async fn list_revisions(ctx: &Ctx) -> Verdict {
-    let (events, main) = (ctx.store(&CORE_EVENTS), ctx.store(&CONFIG_MAPS));
+    let (events, main) = (ctx.store.of(&CORE_EVENTS), ctx.store.of(&CONFIG_MAPS));
     let mut rounds = ctx.rounds("both stores were at the same revision, so the check cannot distinguish them");
     for (resource, store, other) in
         [(&CORE_EVENTS, events, main), (&EVENTS, events, main), (&CONFIG_MAPS, main, events), (&LEASES, main, events)]
@@ -191,8 +191,8 @@ async fn list_revisions(ctx: &Ctx) -> Verdict {
         while !has_own_revision(ctx, resource, store, other).await? {
             // Another write makes their revisions differ.
             let count = 3 + rounds.next()?;
-            let event = ctx.get(&CORE_EVENTS, "core").await?.with("count", count);
-            ctx.update(&CORE_EVENTS, &event).await?;
+            let event = ctx.api.get(&CORE_EVENTS, "core").await?.with("count", count);
+            ctx.api.update(&CORE_EVENTS, &event).await?;
         }
     }
     Ok(())
@@ -202,7 +202,7 @@ async fn list_revisions(ctx: &Ctx) -> Verdict {
 async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, CheckError> {
     let others = revision(other).await?;
     let before = revision(store).await?;
-    let rv = ctx.list(resource, "").await?.rv();
+    let rv = ctx.api.list(resource, "").await?.rv();
     let after = revision(store).await?;
     let elsewhere = revision(other).await?;
     if before <= elsewhere && others <= after {

@@ -50,7 +50,7 @@ const AT_ONCE: usize = 8;
 
 async fn sweep(ctx: &Ctx) -> Verdict {
     let served = served(ctx).await?;
-    let rows = ctx.table()?;
+    let rows = ctx.store.table()?;
     none_of(&table_faults(rows, &served.persisted), "The table and discovery do not agree")?;
     let made = create_all(ctx, rows).await?;
     check_keys(ctx, &made).await?;
@@ -72,7 +72,7 @@ struct Served {
 async fn served(ctx: &Ctx) -> anyhow::Result<Served> {
     let mut all = Served::default();
     for path in ["/api", "/apis"] {
-        let answer = ctx.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
+        let answer = ctx.api.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
         let found = read_discovery(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
         if found.persisted.is_empty() {
             bail!("discovery at {path} names no resource: {answer}");
@@ -148,10 +148,10 @@ async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<
 
 async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<CreatedRow<'a>, CheckError> {
     let stub = layout_table::own_stub(ctx, row).await?;
-    let answer = ctx.try_create(&row.resource, &stub).await?;
+    let answer = ctx.api.try_create(&row.resource, &stub).await?;
     expect_eq!(answer.status, 201, "status of a create of {}, answered {answer}", row.resource.plural);
     let object = answer.object()?;
-    let key = ctx.key(&row.resource, object.name()).await?;
+    let key = ctx.store.key(&row.resource, object.name()).await?;
     Ok(CreatedRow { row, object, key })
 }
 
@@ -186,8 +186,8 @@ async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
     for (group, other) in [("", &*EVENTS), ("events.k8s.io", &*CORE_EVENTS)] {
         let row = layout_table::row(ctx, group, "events")?;
         let name = layout_table::own_stub(ctx, row).await?.name().to_owned();
-        let seen = ctx.get(&row.resource, &name).await?;
-        let through = ctx.try_get(other, &name, "").await?;
+        let seen = ctx.api.get(&row.resource, &name).await?;
+        let through = ctx.api.try_get(other, &name, "").await?;
         expect_eq!(through.status, 200, "status of a GET of an event of `{group}` through `{}`", other.group);
         let through = through.object()?;
         expect_eq!(through.uid(), seen.uid(), "uid of the event {name} through `{}`", other.group);
@@ -197,12 +197,12 @@ async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
 
 /// Creates a custom resource called configmaps, with an object of the same namespace and name as a ConfigMap.
 async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example", ctx.name_prefix()), "configmaps", "ConfigMap").await?;
-    let built_in = ctx.create(&CONFIG_MAPS, &config_map("namesake")).await?;
-    let namesake = ctx.create(&custom, &Object::new(&custom, "namesake")).await?;
+    let custom = ctx.api.define(&format!("{}.example", ctx.name_prefix()), "configmaps", "ConfigMap").await?;
+    let built_in = ctx.api.create(&CONFIG_MAPS, &config_map("namesake")).await?;
+    let namesake = ctx.api.create(&custom, &Object::new(&custom, "namesake")).await?;
     let stored = all_stored(ctx).await?;
-    sole_key(&stored, &built_in, &ctx.key(&CONFIG_MAPS, "namesake").await?).map_err(CheckError::failed)?;
-    sole_key(&stored, &namesake, &ctx.key(&custom, "namesake").await?).map_err(CheckError::failed)
+    sole_key(&stored, &built_in, &ctx.store.key(&CONFIG_MAPS, "namesake").await?).map_err(CheckError::failed)?;
+    sole_key(&stored, &namesake, &ctx.store.key(&custom, "namesake").await?).map_err(CheckError::failed)
 }
 
 async fn remove_all(ctx: &Ctx, made: &[CreatedRow<'_>]) -> Verdict {
@@ -214,10 +214,10 @@ async fn remove(ctx: &Ctx, made: &CreatedRow<'_>) -> Verdict {
     let CreatedRow { row, object, key } = made;
     let resource = &row.resource;
     let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
-    let answer = ctx.try_delete(resource, object.name(), &options).await?;
+    let answer = ctx.api.try_delete(resource, object.name(), &options).await?;
     expect!(answer.is_success(), "the delete of {key} was answered {answer}");
     remove_finalizers(ctx, resource, &Object(answer.json())).await?;
-    let store = ctx.store(resource);
+    let store = ctx.store.of(resource);
     if resource != &*DEFINITIONS {
         let held = store.get(key, 0).await?;
         expect!(held.is_none(), "{key} is still there after its delete was answered {}", answer.status);
@@ -242,11 +242,11 @@ async fn remove_finalizers(ctx: &Ctx, resource: &Resource, deleted: &Object) -> 
     if resource == &*NAMESPACES {
         let body = deleted.clone().with("spec.finalizers", json!([]));
         let path = format!("{}/finalize", object_path(resource, "", deleted.name()));
-        let answer = ctx.send(&Request::new(Method::PUT, path).json(&body.0)).await?;
+        let answer = ctx.api.send(&Request::new(Method::PUT, path).json(&body.0)).await?;
         expect!(answer.is_success(), "finalize of the namespace {} was answered {answer}", deleted.name());
     } else if deleted.0["metadata"]["finalizers"].is_array() && resource != &*DEFINITIONS {
         let patch = json!({"metadata": {"finalizers": null}});
-        let answer = ctx.try_patch(resource, deleted.name(), MERGE_PATCH, &patch, "").await?;
+        let answer = ctx.api.try_patch(resource, deleted.name(), MERGE_PATCH, &patch, "").await?;
         expect!(answer.is_success(), "the removal of the finalizers of {} was answered {answer}", deleted.name());
     }
     Ok(())
@@ -345,14 +345,15 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
     if !strange.is_empty() {
         return Err(anyhow!("served only for creation, but not exercised here: {strange:?}").into());
     }
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let accounts = &layout_table::row(ctx, "", "serviceaccounts")?.resource;
-    ctx.create(accounts, &Object::new(accounts, "account")).await?;
+    ctx.api.create(accounts, &Object::new(accounts, "account")).await?;
     for pod in ["one", "two"] {
-        ctx.create(&PODS, &Object::new(&PODS, pod).with("spec.containers", json!([{"name": "c", "image": "none"}])))
+        ctx.api
+            .create(&PODS, &Object::new(&PODS, pod).with("spec.containers", json!([{"name": "c", "image": "none"}])))
             .await?;
     }
-    let (before, _) = ctx.store(&PODS).keys("", 0).await?;
+    let (before, _) = ctx.store.of(&PODS).keys("", 0).await?;
     for row in VIRTUAL.iter().filter(|row| served.contains(row.place)) {
         let answer = post(ctx, row, namespace).await?;
         let what = format!("a POST of a {}", row.kind);
@@ -361,9 +362,9 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
         ctx.count("virtual resources", 1);
     }
     // The two requests that act on Pods must have had their effect: otherwise they could not have left anything.
-    let bound = ctx.get(&PODS, "one").await?;
+    let bound = ctx.api.get(&PODS, "one").await?;
     expect_eq!(bound.0["spec"]["nodeName"], json!("none"), "node of the pod that was bound");
-    expect_eq!(ctx.try_get(&PODS, "two", "").await?.status, 404, "status of a GET of the pod that was evicted");
+    expect_eq!(ctx.api.try_get(&PODS, "two", "").await?.status, 404, "status of a GET of the pod that was evicted");
     Ok(())
 }
 
@@ -371,7 +372,7 @@ async fn post(ctx: &Ctx, row: &Virtual, namespace: &str) -> anyhow::Result<suite
     let mut body: Value = serde_json::from_str(&row.body.replace("{ns}", namespace))?;
     body["apiVersion"] = row.version.into();
     body["kind"] = row.kind.into();
-    ctx.send(&Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&body)).await
+    ctx.api.send(&Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&body)).await
 }
 
 /// Keys that hold such a kind, and new keys in the case's namespace.

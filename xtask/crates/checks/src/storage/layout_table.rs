@@ -70,7 +70,7 @@ pub(crate) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result
 
 /// The row's stub in the case's namespace, under a name that no other case uses, and without effect on other cases.
 pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<Object> {
-    let text = row.stub.replace("{namespace}", ctx.namespace().await?);
+    let text = row.stub.replace("{namespace}", ctx.api.namespace().await?);
     let stub: Value = serde_json::from_str(&text)
         .with_context(|| format!("the stub of {} in the release's table is not JSON", row.resource.plural))?;
     let mut object = Object::new(&row.resource, &format!("{}-{}", ctx.name_prefix(), row.name));
@@ -114,10 +114,10 @@ fn network_of(address: &str) -> String {
 
 async fn special_prefixes(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let mut placed = Vec::new();
-    for row in ctx.table()?.iter().filter(|row| !has_own_server(&row.resource)) {
-        let made = ctx.create(&row.resource, &own_stub(ctx, row).await?).await?;
+    for row in ctx.store.table()?.iter().filter(|row| !has_own_server(&row.resource)) {
+        let made = ctx.api.create(&row.resource, &own_stub(ctx, row).await?).await?;
         let by_rule = Resource { stored_at: prefix_by_rule(&row.resource), ..row.resource.clone() };
         placed.push((by_rule.key(prefix, namespace, made.name()), made));
     }
@@ -145,7 +145,7 @@ fn prefix_by_rule(resource: &Resource) -> String {
 }
 
 async fn storage_version(ctx: &Ctx) -> Verdict {
-    let rows = ctx.table()?;
+    let rows = ctx.store.table()?;
     let unknown = unknown_to(rows, &served(ctx).await?);
     if !unknown.is_empty() {
         return Err(
@@ -154,9 +154,9 @@ async fn storage_version(ctx: &Ctx) -> Verdict {
     }
     let mut faults = Vec::new();
     for row in rows {
-        let made = ctx.create(&row.resource, &own_stub(ctx, row).await?).await?;
-        let key = ctx.key(&row.resource, made.name()).await?;
-        let stored = ctx.store(&row.resource).get(&key, 0).await?;
+        let made = ctx.api.create(&row.resource, &own_stub(ctx, row).await?).await?;
+        let key = ctx.store.key(&row.resource, made.name()).await?;
+        let stored = ctx.store.of(&row.resource).get(&key, 0).await?;
         let value = stored.as_ref().map(|kv| kv.value.as_slice());
         faults.extend(version_fault(row, &made, value).map(|fault| format!("{key}: {fault}")));
         ctx.count("resources", 1);
@@ -169,13 +169,13 @@ async fn storage_version(ctx: &Ctx) -> Verdict {
 
 /// An object that is created in one version and changed through another must stay in the table's version.
 async fn update_in_another_version(ctx: &Ctx) -> Verdict {
-    let group_rows = ctx.table()?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
+    let group_rows = ctx.store.table()?.iter().filter(|row| row.resource.group == AUTOSCALERS.group);
     for row in group_rows {
         let name = own_stub(ctx, row).await?.name().to_owned();
-        let read = ctx.get(&AUTOSCALERS, &name).await?;
+        let read = ctx.api.get(&AUTOSCALERS, &name).await?;
         let read_at = read.rv();
-        let updated = ctx.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
-        let stored = ctx.must_be_stored(&AUTOSCALERS, &name).await?;
+        let updated = ctx.api.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
+        let stored = ctx.store.get(&AUTOSCALERS, &name).await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), updated.rv(), "revision of {} after its update", stored.key);
         suite::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 made no new revision");
         expect_eq!(
@@ -216,7 +216,7 @@ fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
 async fn served(ctx: &Ctx) -> anyhow::Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for path in ["/api", "/apis"] {
-        let answer = ctx.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
+        let answer = ctx.api.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
         let found = persisted(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
         if found.is_empty() {
             bail!("discovery at {path} names no resource: {answer}");

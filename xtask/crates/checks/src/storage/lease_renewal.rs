@@ -28,10 +28,10 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 async fn lease_after_election(ctx: &Ctx) -> Verdict {
-    ctx.create(&CORE_EVENTS, &load::sample(ctx.namespace().await?, &CORE_EVENTS, "a", "a")).await?;
-    let stored = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    ctx.api.create(&CORE_EVENTS, &load::sample(ctx.api.namespace().await?, &CORE_EVENTS, "a", "a")).await?;
+    let stored = ctx.store.get(&CORE_EVENTS, "a").await?;
     expect!(stored.lease != 0, "the Event was stored without a lease");
-    let store = ctx.store(&CORE_EVENTS);
+    let store = ctx.store.of(&CORE_EVENTS);
     let mut rounds = ctx.rounds("the restart took longer than the age of the lease");
     let mut age = 2;
     let (before, after) = loop {
@@ -64,7 +64,7 @@ async fn lease_after_election(ctx: &Ctx) -> Verdict {
         after.ttl,
         after.granted
     );
-    let again = ctx.must_be_stored(&CORE_EVENTS, "a").await?;
+    let again = ctx.store.get(&CORE_EVENTS, "a").await?;
     expect!(again == stored, "the Event was {stored:?} before the election and is {again:?} after it");
     expect!(after.keys.contains(&stored.key), "the lease no longer holds {}", stored.key);
     Ok(())

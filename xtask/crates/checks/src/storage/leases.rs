@@ -63,8 +63,8 @@ const WRITERS: usize = 16;
 
 async fn event_lease(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
-    let watch = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv());
-    let mut watch = ctx.watch(&CORE_EVENTS, &watch).await?;
+    let watch = WatchOptions::after(ctx.api.list(&CORE_EVENTS, "").await?.rv());
+    let mut watch = ctx.api.watch(&CORE_EVENTS, &watch).await?;
     let written = Instant::now();
     let expires = ctx.profile().name == "short-events";
     // On that profile only `storage.lease-reuse` may write through the other group.
@@ -72,7 +72,7 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
     for resource in views {
         let name = if resource.group.is_empty() { "core" } else { "new" };
         let lease = write(ctx, resource, name).await?;
-        let granted = ctx.store(resource).lease(lease).await?.granted;
+        let granted = ctx.store.of(resource).lease(lease).await?.granted;
         expect_eq!(granted, times.granted(), "seconds for which the lease of the event `{name}` was granted");
     }
     others_have_none(ctx).await?;
@@ -86,7 +86,7 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
     // There is no upper bound: etcd extends leases when its leader changes.
     expect!(lived >= Duration::from_secs(times.ttl.unsigned_abs()), "the event `core` expired after {lived:?}");
     let deleted = events.last().context("the watch stopped at an event")?;
-    expect_eq!(ctx.stored(&CORE_EVENTS, "core").await?, None, "the stored key of the expired event");
+    expect_eq!(ctx.store.find(&CORE_EVENTS, "core").await?, None, "the stored key of the expired event");
     expiry_is_recorded(ctx, deleted.frame.rv).await?;
     ctx.count("events expired", 1);
     Ok(())
@@ -94,8 +94,8 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
 
 /// Creates an event and returns its key's lease, which must exist.
 async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
-    ctx.create(resource, &event(resource, ctx.namespace().await?, name)).await?;
-    let lease = ctx.must_be_stored(resource, name).await?.lease;
+    ctx.api.create(resource, &event(resource, ctx.api.namespace().await?, name)).await?;
+    let lease = ctx.store.get(resource, name).await?.lease;
     expect!(lease != 0, "the key of the event `{name}` has no lease");
     ctx.count("events", 1);
     Ok(lease)
@@ -124,20 +124,20 @@ async fn others_have_none(ctx: &Ctx) -> Verdict {
         (&POD_TEMPLATES, Object::new(&POD_TEMPLATES, "a").with("template", pods)),
     ];
     for (resource, object) in samples {
-        ctx.create(resource, &object).await?;
-        let stored = ctx.must_be_stored(resource, "a").await?;
+        ctx.api.create(resource, &object).await?;
+        let stored = ctx.store.get(resource, "a").await?;
         expect_eq!(stored.lease, 0, "lease of {}", stored.key);
     }
-    let stored = ctx.must_be_stored(&NAMESPACES, ctx.namespace().await?).await?;
+    let stored = ctx.store.get(&NAMESPACES, ctx.api.namespace().await?).await?;
     expect_eq!(stored.lease, 0, "lease of {}", stored.key);
     Ok(())
 }
 
 /// The DELETED event must carry the revision at which the key was removed.
 async fn expiry_is_recorded(ctx: &Ctx, rv: u64) -> Verdict {
-    let key = ctx.key(&CORE_EVENTS, "core").await?;
+    let key = ctx.store.key(&CORE_EVENTS, "core").await?;
     let last = until("the expiry in the store's history", ctx.limit(20.0), Duration::from_millis(50), || async {
-        let last = ctx.recorder(&CORE_EVENTS).changes_of(&key).pop();
+        let last = ctx.store.recorder(&CORE_EVENTS).changes_of(&key).pop();
         Ok(last.filter(|last| last.kind == Change::Delete).ok_or_else(|| format!("no deletion of {key}")))
     })
     .await?;
@@ -167,9 +167,9 @@ async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
         let begin = Instant::now();
         let fresh = write(ctx, &EVENTS, &format!("fresh-{round}")).await?;
         expect!(fresh != before, "events {window:?} apart have the same lease {fresh:x}");
-        ctx.create(&EVENTS, &event(&EVENTS, ctx.namespace().await?, &format!("second-{round}"))).await?;
+        ctx.api.create(&EVENTS, &event(&EVENTS, ctx.api.namespace().await?, &format!("second-{round}"))).await?;
         let took = begin.elapsed();
-        let second = ctx.must_be_stored(&EVENTS, &format!("second-{round}")).await?.lease;
+        let second = ctx.store.get(&EVENTS, &format!("second-{round}")).await?.lease;
         if took < window {
             expect_eq!(second, fresh, "lease of an event written {took:?} after one with a fresh lease");
             ctx.count("leases shared within the window", 1);
@@ -216,14 +216,14 @@ async fn fill(
     begin: Instant,
     numbers: std::ops::RangeInclusive<usize>,
 ) -> Result<BTreeMap<String, Write>, CheckError> {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let tasks = numbers.map(|number| {
         Box::pin(async move {
             let name = format!("event-{number}");
             let called = begin.elapsed().as_secs_f64();
-            ctx.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
+            ctx.api.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
             let returned = begin.elapsed().as_secs_f64();
-            Ok::<_, CheckError>((ctx.key(&EVENTS, &name).await?, Write { called, returned }))
+            Ok::<_, CheckError>((ctx.store.key(&EVENTS, &name).await?, Write { called, returned }))
         })
     });
     let tasks: Vec<_> = tasks.collect();
@@ -233,9 +233,9 @@ async fn fill(
 /// All writes of events so far, once the `expected` ones of this case are recorded.
 async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, CheckError> {
     let all = EVENTS.key_prefix(&ctx.profile().prefix, None);
-    let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     until("the events in the store's history", ctx.wait_limit(), Duration::from_millis(100), || async {
-        let mut changes = ctx.recorder(&EVENTS).changes_below(&all);
+        let mut changes = ctx.store.recorder(&EVENTS).changes_below(&all);
         changes.retain(|change| change.kind == Change::Put);
         let seen = changes.iter().filter(|change| change.key.starts_with(&own)).count();
         Ok(if seen >= expected { Ok(changes) } else { Err(format!("{seen} of {expected} events")) })
@@ -260,7 +260,7 @@ async fn leases_of(
     for (id, uses) in uses {
         expect!(id != 0, "{} of the events have no lease", uses.len());
         let asked = begin.elapsed().as_secs_f64();
-        let info = ctx.store(&EVENTS).lease(id).await?;
+        let info = ctx.store.of(&EVENTS).lease(id).await?;
         let age = f64::from(i32::try_from(info.granted - info.ttl).unwrap_or(i32::MAX));
         leases.push(Lease {
             id,

@@ -42,7 +42,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
     let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
     let mut objects = Vec::new();
     for name in ["put-as-json", "left-as-protobuf"] {
-        objects.push((ctx.create(&CONFIG_MAPS, &config_map(name)).await?, Encoding::Protobuf));
+        objects.push((ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?, Encoding::Protobuf));
     }
     let verdict = as_json(ctx, &mut objects).await;
     // Also after a failure: other checks use the profile.
@@ -58,7 +58,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
 /// Uses JSON as the server's media type.
 async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
     restart(ctx, JSON).await?;
-    objects.push((ctx.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
+    objects.push((ctx.api.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
     all_are_read(ctx, objects).await?;
     let put = put_twice(ctx, &objects[0].0, Encoding::Protobuf, Encoding::Json).await?;
     objects[0] = (put, Encoding::Json);
@@ -69,12 +69,12 @@ async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
 /// stored bytes, the second PUT none. Returns the object after the first PUT.
 async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, CheckError> {
     let name = object.name();
-    let put = ctx.update(&CONFIG_MAPS, object).await?;
+    let put = ctx.api.update(&CONFIG_MAPS, object).await?;
     let anew = put.rv() > object.rv();
     expect_eq!(anew, before != now, "whether a PUT of `{name}`, stored as {before:?}, makes a new revision");
     is_stored_as(ctx, &put, now).await?;
     same(object, &put.clone().with("metadata.resourceVersion", object.rv_text()), "PUT")?;
-    let again = ctx.update(&CONFIG_MAPS, &put).await?;
+    let again = ctx.api.update(&CONFIG_MAPS, &put).await?;
     expect_eq!(again.rv(), put.rv(), "resource version after a second PUT of `{name}`");
     ctx.count("values encoded anew", u64::from(anew));
     Ok(put)
@@ -82,13 +82,13 @@ async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) 
 
 async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
     let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
-    ctx.control("kube-apiserver", Action::Restart { flags }).await
+    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
 }
 
 /// Reads every object in each way; the store must not change.
 async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
-    let listed = ctx.list(&CONFIG_MAPS, "").await?.items();
-    let mut watch = ctx.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
+    let listed = ctx.api.list(&CONFIG_MAPS, "").await?.items();
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
     let last = objects.iter().map(|(object, _)| object.rv()).max().unwrap_or_default();
     // Synthetic events come in name order: only as many events as there are objects show which one is missing.
     let mut watched = Vec::new();
@@ -104,7 +104,7 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
     }
     for (object, encoding) in objects {
         let name = object.name();
-        same(object, &ctx.get(&CONFIG_MAPS, name).await?, "GET")?;
+        same(object, &ctx.api.get(&CONFIG_MAPS, name).await?, "GET")?;
         for (what, seen) in [("LIST", &listed), ("WATCH", &watched)] {
             let found = seen.iter().find(|seen| seen.name() == name);
             let Some(found) = found else {
@@ -128,7 +128,7 @@ fn same(expected: &Object, seen: &Object, what: &str) -> Verdict {
 }
 
 async fn is_stored_as(ctx: &Ctx, object: &Object, expected: Encoding) -> Verdict {
-    let stored = ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+    let stored = ctx.store.get(&CONFIG_MAPS, object.name()).await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), object.rv(), "revision of {}", stored.key);
     expect_eq!(encoding(&stored.value), expected, "encoding of {}", stored.key);
     Ok(())

@@ -55,25 +55,25 @@ const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 58;
 
 async fn generate_name(ctx: &Ctx) -> Verdict {
-    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
     // Marks the collection for the clean-up.
-    ctx.create(&CONFIG_MAPS, &config_map("first")).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map("first")).await?;
     let requests = (0..40).map(|_| Request::new(Method::POST, path.clone()).json(&generated("many-")));
     let requests: Vec<Request> = requests.collect();
-    let answers = futures::future::try_join_all(requests.iter().map(|request| ctx.send(request))).await?;
+    let answers = futures::future::try_join_all(requests.iter().map(|request| ctx.api.send(request))).await?;
     let mut names = BTreeSet::new();
     for answer in &answers {
         let object = answer.object()?;
         is_generated(object.name(), "many-").map_err(CheckError::failed)?;
-        ctx.must_be_stored(&CONFIG_MAPS, object.name()).await?;
+        ctx.store.get(&CONFIG_MAPS, object.name()).await?;
         expect!(names.insert(object.name().to_owned()), "the name {} was generated twice", object.name());
     }
     let long = "l".repeat(70);
-    let answer = ctx.send(&Request::new(Method::POST, path.clone()).json(&generated(&long))).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).json(&generated(&long))).await?;
     is_generated(answer.object()?.name(), &long[..LONGEST_PREFIX]).map_err(CheckError::failed)?;
     let named = json!({"metadata": {"name": "mine", "generateName": "many-"}});
-    let answer = ctx.send(&Request::new(Method::POST, path).json(&named)).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path).json(&named)).await?;
     let named = answer.object()?;
     expect_eq!(named.name(), "mine", "name of an object with name and generateName");
     ctx.count("generated names", names.len() as u64 + 1);
@@ -104,17 +104,17 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
     let longest = "n".repeat(253);
     let names = ["a.b", "a-b", "ab", "A.b", "a:b", "A:b", "a b", "é", "a..b", "...", longest.as_str()];
     for name in names {
-        let answer = ctx.try_create(&roles, &Object::new(&roles, name)).await?;
+        let answer = ctx.api.try_create(&roles, &Object::new(&roles, name)).await?;
         expect_eq!(answer.status, 201, "a Role named `{name}` was answered {answer}");
-        let stored = ctx.must_be_stored(&roles, name).await?;
+        let stored = ctx.store.get(&roles, name).await?;
         let seen = (stored.version, stored.mod_rev.cast_unsigned());
-        let expected = (ctx.expected_key_version(&roles, 1), answer.object()?.rv());
+        let expected = (ctx.store.expected_key_version(&roles, 1), answer.object()?.rv());
         expect_eq!(seen, expected, "version and mod_revision at the key of `{name}`");
         ctx.count("names", 1);
     }
-    let keys = ctx.stored_all(&roles, 0).await?;
+    let keys = ctx.store.list(&roles, 0).await?;
     expect_eq!(keys.len(), names.len(), "keys of {} Roles", names.len());
-    ctx.create(&CONFIG_MAPS, &config_map(&longest)).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map(&longest)).await?;
     for (resource, name) in [
         (&roles, "."),
         (&roles, ".."),
@@ -124,41 +124,41 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
         (&*CONFIG_MAPS, ".."),
         (&*CONFIG_MAPS, &format!("{longest}n")),
     ] {
-        let path = resource.path(Some(ctx.namespace().await?));
-        let answer = ctx.send(&Request::new(Method::POST, path).json(&Object::new(resource, name).0)).await?;
+        let path = resource.path(Some(ctx.api.namespace().await?));
+        let answer = ctx.api.send(&Request::new(Method::POST, path).json(&Object::new(resource, name).0)).await?;
         expect!(answer.is(422, "Invalid"), "a {} named `{name}` was answered {answer}", resource.kind);
         ctx.count("refused names", 1);
     }
-    let up = object_path(&CONFIG_MAPS, ctx.namespace().await?, "%2e%2e");
-    let answer = ctx.send(&Request::get(up)).await?;
+    let up = object_path(&CONFIG_MAPS, ctx.api.namespace().await?, "%2e%2e");
+    let answer = ctx.api.send(&Request::get(up)).await?;
     expect!(answer.is(400, "BadRequest"), "a GET of the name `..` was answered {answer}");
     neighbours(ctx).await
 }
 
 /// A namespace whose name begins with the name of this case's namespace.
 async fn neighbours(ctx: &Ctx) -> Verdict {
-    let own = ctx.namespace().await?;
+    let own = ctx.api.namespace().await?;
     let other = format!("{own}-a");
-    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
+    ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
     let inside = CONFIG_MAPS.path(Some(&other));
-    let answer = ctx.send(&Request::new(Method::POST, inside.clone()).json(&config_map("b").0)).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, inside.clone()).json(&config_map("b").0)).await?;
     let verdict = strangers(ctx, &other, &answer).await;
     // The clean-up covers only the case's own namespace.
-    ctx.send(&Request::new(Method::DELETE, inside)).await?;
+    ctx.api.send(&Request::new(Method::DELETE, inside)).await?;
     verdict
 }
 
 async fn strangers(ctx: &Ctx, other: &str, created: &Response) -> Verdict {
-    let own = ctx.namespace().await?;
+    let own = ctx.api.namespace().await?;
     expect_eq!(created.status, 201, "a ConfigMap in {other} was answered {created}");
-    let mine = ctx.create(&CONFIG_MAPS, &config_map("a-b")).await?;
+    let mine = ctx.api.create(&CONFIG_MAPS, &config_map("a-b")).await?;
     let key = |namespace: &str, name: &str| CONFIG_MAPS.key(&ctx.profile().prefix, namespace, name);
     for (key, object) in [(key(own, "a-b"), &mine), (key(other, "b"), &created.object()?)] {
-        let stored = ctx.store(&CONFIG_MAPS).get(&key, 0).await?;
+        let stored = ctx.store.of(&CONFIG_MAPS).get(&key, 0).await?;
         expect_eq!(stored.map(|kv| kv.mod_rev.cast_unsigned()), Some(object.rv()), "mod_revision at {key}");
     }
     for (query, what) in [("", "a list"), ("resourceVersion=0", "a list from the cache"), ("limit=1", "a page")] {
-        let listed = ctx.list(&CONFIG_MAPS, query).await?.items();
+        let listed = ctx.api.list(&CONFIG_MAPS, query).await?.items();
         let foreign = listed.iter().find(|object| object.namespace() != own);
         expect!(foreign.is_none(), "{what} of {own} shows an object of another namespace: {foreign:?}");
     }

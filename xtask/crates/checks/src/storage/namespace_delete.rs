@@ -49,15 +49,15 @@ struct DeletedNamespace {
 
 async fn namespace_delete(ctx: &Ctx) -> Verdict {
     // The definition must exist before the controller manager, which looks for new resources only every 30 s.
-    let fruits = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
-    let controllers = ctx.start("kube-controller-manager", &[]).await?;
+    let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let controllers = ctx.control.start("kube-controller-manager", &[]).await?;
     let deleted = filled(ctx, &fruits).await?;
     let verdict = removed(ctx, &deleted).await;
     controllers.stop().await?;
     if verdict.is_err() {
         // The server no longer shows these objects, so no request can remove them.
         for key in remaining_keys(ctx, &deleted.name, 0).await? {
-            ctx.store(&CONFIG_MAPS).delete(&key).await?;
+            ctx.store.of(&CONFIG_MAPS).delete(&key).await?;
         }
     }
     verdict
@@ -66,17 +66,17 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
 /// Creates a namespace with an object of every resource.
 async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<DeletedNamespace, CheckError> {
     let name = format!("{}-doomed", ctx.name_prefix());
-    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
+    ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
     let mut objects = vec![
         (fruits.clone(), Object::new(fruits, "apple")),
         (CONFIG_MAPS.clone(), config_map("held").with("metadata.finalizers", json!([HOLD]))),
     ];
-    for row in ctx.table()?.iter().filter(|row| row.resource.namespaced) {
+    for row in ctx.store.table()?.iter().filter(|row| row.resource.namespaced) {
         objects.push((row.resource.clone(), samples::object(row, &row.name, &name)?));
     }
     let mut deleted = DeletedNamespace { name, keys: Vec::new(), held: Vec::new() };
     for (resource, object) in objects {
-        let object = ctx.create_in(&deleted.name, &resource, &object).await?;
+        let object = ctx.api.create_in(&deleted.name, &resource, &object).await?;
         deleted.keys.push(resource.key(&ctx.profile().prefix, &deleted.name, object.name()));
         if object.0["metadata"]["finalizers"].is_array() {
             deleted.held.push((resource, object.name().to_owned()));
@@ -91,14 +91,14 @@ async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<DeletedNamespace, CheckE
 
 async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
     let path = format!("{}/{}", NAMESPACES.path(None), deleted.name);
-    let answer = ctx.try_delete(&NAMESPACES, &deleted.name, &Value::Null).await?;
+    let answer = ctx.api.try_delete(&NAMESPACES, &deleted.name, &Value::Null).await?;
     expect!(answer.is_success(), "DELETE of the namespace was answered {answer}");
     let held: Vec<String> =
         deleted.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &deleted.name, name)).collect();
     // By then the controller has seen the remaining objects and has decided.
     let what = "the namespace to report that finalizers remain";
     until(ctx, what, || async {
-        let seen = ctx.send(&Request::get(path.clone())).await?;
+        let seen = ctx.api.send(&Request::get(path.clone())).await?;
         expect_eq!(seen.status, 200, "a GET of the namespace while a finalizer holds up {held:?}");
         let status = &seen.json()["status"];
         let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -106,9 +106,9 @@ async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
         Ok(if remaining.next().is_some() { Ok(()) } else { Err(status.to_string()) })
     })
     .await?;
-    let seen = ctx.get(&NAMESPACES, &deleted.name).await?;
+    let seen = ctx.api.get(&NAMESPACES, &deleted.name).await?;
     expect_eq!(seen.0["status"]["phase"].as_str(), Some("Terminating"), "phase of the namespace");
-    ctx.must_be_stored(&NAMESPACES, &deleted.name).await?;
+    ctx.store.get(&NAMESPACES, &deleted.name).await?;
     let remaining_keys = remaining_keys(ctx, &deleted.name, 0).await?;
     let lost = held.iter().find(|key| !remaining_keys.contains(key));
     expect!(lost.is_none(), "{lost:?} is gone, although its object has a finalizer");
@@ -116,7 +116,7 @@ async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let object = format!("{}/{name}", resource.path(Some(&deleted.name)));
         let request = Request::new(http::Method::PATCH, object).body(MERGE_PATCH, patch);
-        let answer = ctx.send(&request).await?;
+        let answer = ctx.api.send(&request).await?;
         expect!(answer.is_success(), "{request} was answered {answer}");
     }
     before_the_namespace(ctx, deleted).await
@@ -124,7 +124,7 @@ async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
 
 /// Waits for the deletion of the namespace's key and checks the store at that revision.
 async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
-    let recorder = ctx.recorder(&NAMESPACES);
+    let recorder = ctx.store.recorder(&NAMESPACES);
     let own = NAMESPACES.key(&ctx.profile().prefix, "", &deleted.name);
     let what = "the removal of the namespace's key";
     let end = until(ctx, what, || async {
@@ -156,7 +156,7 @@ async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict 
 /// The keys in a namespace, at a revision (0: now), in their order.
 async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, CheckError> {
     let below = format!("{}/", ctx.profile().prefix);
-    let (keys, _) = ctx.store(&NAMESPACES).keys(&below, revision).await?;
+    let (keys, _) = ctx.store.of(&NAMESPACES).keys(&below, revision).await?;
     let part = format!("/{namespace}/");
     Ok(keys.into_iter().map(|kv| kv.key).filter(|key| key.contains(&part)).collect())
 }

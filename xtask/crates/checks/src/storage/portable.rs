@@ -71,9 +71,9 @@ struct Content {
 }
 
 async fn portable_data(ctx: &Ctx) -> Verdict {
-    let (native, spare) = (ctx.native()?, ctx.spare()?);
+    let (native, spare) = (ctx.control.native()?, ctx.control.spare()?);
     write(ctx).await?;
-    let from = ctx.store(&CONFIG_MAPS);
+    let from = ctx.store.of(&CONFIG_MAPS);
     let there = RestoredEtcd::restored(ctx, from, &native, "native/etcdutl").await?;
     let carried = there.content().await?;
     same(ctx, &content(from, there.revision).await?, &carried, "restored on this machine")?;
@@ -88,7 +88,7 @@ async fn portable_data(ctx: &Ctx) -> Verdict {
 
 /// Changes an object as an apiserver does, on condition of the revision of its last change.
 async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
-    let key = ctx.key(&CONFIG_MAPS, "n0").await?;
+    let key = ctx.store.key(&CONFIG_MAPS, "n0").await?;
     let last = carried.keys.iter().find(|kv| kv.key == key).map_or(0, |kv| kv.mod_rev);
     expect!(last > 0, "{key} is missing in the restored store");
     let refused = store.put_if(&key, last + 1, b"wrong").await?.is_none();
@@ -101,7 +101,7 @@ async fn update(ctx: &Ctx, store: &Store, carried: &Content) -> Verdict {
 }
 
 async fn mixed_members(ctx: &Ctx) -> Verdict {
-    let (native, spare) = (ctx.native()?, ctx.spare()?);
+    let (native, spare) = (ctx.control.native()?, ctx.control.spare()?);
     let data = format!("{{run}}/mixed-{:08x}", fastrand::u32(..));
     let heartbeat = ctx.limit(0.1).as_millis().clamp(100, 5000);
     let (beat, election) = (heartbeat.to_string(), (heartbeat * 10).to_string());
@@ -116,7 +116,8 @@ async fn mixed_members(ctx: &Ctx) -> Verdict {
     let (here, there) = (format!("{data}-native"), format!("{data}-spare"));
     let (here, there) = (flags(&here), flags(&there));
     // Neither is ready alone. The check waits for both: it could not stop a start that it gave up half-way.
-    let (here, there) = futures::join!(ctx.start("etcd-native", &here), ctx.start("etcd-spare", &there));
+    let (here, there) =
+        futures::join!(ctx.control.start("etcd-native", &here), ctx.control.start("etcd-spare", &there));
     let (here, there) = (here?, there?);
     let limit = ctx.answer_limit();
     let stores = [Store::connect(&native, limit).await?, Store::connect(&spare, limit).await?];
@@ -172,14 +173,14 @@ async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64
 
 /// Objects with and without a lease; some are changed, some deleted.
 async fn write(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?.to_owned();
+    let namespace = ctx.api.namespace().await?.to_owned();
     for n in 0..OBJECTS {
-        let made = ctx.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?;
+        let made = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?;
         match n % 4 {
             0 => {}
-            1 => drop(ctx.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, &format!("e{n}"), "a")).await?),
-            2 => drop(ctx.update(&CONFIG_MAPS, &made.with("data.n", "again")).await?),
-            _ => ctx.delete(&CONFIG_MAPS, &format!("n{n}")).await.map(drop)?,
+            1 => drop(ctx.api.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, &format!("e{n}"), "a")).await?),
+            2 => drop(ctx.api.update(&CONFIG_MAPS, &made.with("data.n", "again")).await?),
+            _ => ctx.api.delete(&CONFIG_MAPS, &format!("n{n}")).await.map(drop)?,
         }
     }
     Ok(())
@@ -202,13 +203,13 @@ impl RestoredEtcd {
     ) -> Result<RestoredEtcd, CheckError> {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
-        ctx.put_file("carried.db", snapshot).await?;
+        ctx.control.put_file("carried.db", snapshot).await?;
         // etcdutl refuses a folder that is not empty, and a case may be repeated on the same cluster.
         let data = format!("{{run}}/carried-{:08x}", fastrand::u32(..));
-        let output = ctx.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
+        let output = ctx.control.tool(tool, &["snapshot", "status", "{run}/carried.db", "--write-out", "json"]).await?;
         let revision = revision(&output)?;
-        ctx.tool(tool, &["snapshot", "restore", "{run}/carried.db", "--data-dir", &data]).await?;
-        let etcd = ctx.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
+        ctx.control.tool(tool, &["snapshot", "restore", "{run}/carried.db", "--data-dir", &data]).await?;
+        let etcd = ctx.control.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
         let store = Store::connect(into, ctx.answer_limit()).await?;
         Ok(RestoredEtcd { etcd, store, revision })
     }

@@ -62,7 +62,7 @@ struct Written {
 
 async fn roundtrip(ctx: &Ctx) -> Verdict {
     let mut written = Vec::new();
-    for manifest in manifests(ctx.namespace().await?)? {
+    for manifest in manifests(ctx.api.namespace().await?)? {
         written.push(write(ctx, manifest).await?);
     }
     written.push(write_custom(ctx).await?);
@@ -88,7 +88,7 @@ async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, CheckError> {
 
 /// Numbers, strings and shapes that an encoding of unstructured content can get wrong.
 async fn write_custom(ctx: &Ctx) -> Result<Written, CheckError> {
-    let things = ctx.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
+    let things = ctx.api.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
     let object = Object::new(&things, NAME).with(
         "spec",
         json!({
@@ -109,7 +109,7 @@ async fn write_one(
     object: Object,
     stored_as: Option<String>,
 ) -> Result<Written, CheckError> {
-    let created = ctx.create(&resource, &object).await?;
+    let created = ctx.api.create(&resource, &object).await?;
     if let Some(place) = lost(&object.0, &created.0) {
         return Err(CheckError::failed(format!("the create of a {} lost {place}", resource.kind)));
     }
@@ -122,7 +122,7 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     // The store answers a GET without resourceVersion, the watch cache one with a number (apiserver
     // pkg/storage/cacher/delegator.go).
     for query in [String::new(), format!("resourceVersion={}", created.rv())] {
-        let read = ctx.try_get(resource, NAME, &query).await?.object()?;
+        let read = ctx.api.try_get(resource, NAME, &query).await?.object()?;
         let place = difference(&created.0, &read.0);
         fail_on(place, || format!("a GET of a {} with `{query}` differs from the created object", resource.kind))?;
     }
@@ -140,9 +140,9 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
 }
 
 async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Result<Response, CheckError> {
-    let path = object_path(&written.resource, ctx.namespace().await?, NAME);
+    let path = object_path(&written.resource, ctx.api.namespace().await?, NAME);
     let request = Request::get(path).query(query).accept(accept);
-    let answer = ctx.send(&request).await?;
+    let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as {accept}");
     Ok(answer)
 }
@@ -153,15 +153,15 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;
     fail_on(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
-    let stored = ctx.must_be_stored(resource, NAME).await?;
+    let stored = ctx.store.get(resource, NAME).await?;
     if encoding(&stored.value) == Encoding::Protobuf {
         let bare = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
         expect!(bare == stored.value, "the protobuf view of {} has other bytes than its value", stored.key);
         ctx.count("values equal to the protobuf view", 1);
     }
-    let path = object_path(resource, ctx.namespace().await?, NAME);
+    let path = object_path(resource, ctx.api.namespace().await?, NAME);
     let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
-    let updated = ctx.send(&back).await?.object()?;
+    let updated = ctx.api.send(&back).await?.object()?;
     let place = difference(&created.0, &updated.0);
     fail_on(place, || format!("an update of a {} with its own protobuf is not a no-op", resource.kind))
 }
@@ -203,15 +203,15 @@ fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
 
 /// Restarts the apiserver with its present flags, and waits until it serves the objects again.
 async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
-    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
     for object in written {
-        let path = object_path(&object.resource, ctx.namespace().await?, NAME);
+        let path = object_path(&object.resource, ctx.api.namespace().await?, NAME);
         suite::wait::until(
             &format!("{path} after the restart"),
             ctx.wait_limit(),
             Duration::from_millis(50),
             || async {
-                match ctx.send(&Request::get(path.clone())).await {
+                match ctx.api.send(&Request::get(path.clone())).await {
                     Ok(answer) if answer.status == 404 && object.stored_as.is_some() => {
                         Err(CheckError::failed(format!("{path} is gone after a restart")))
                     }

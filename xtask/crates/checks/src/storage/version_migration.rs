@@ -56,17 +56,17 @@ async fn migration(ctx: &Ctx) -> Verdict {
     if Metrics::read(ctx).await?.gate(GATE) != Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {GATE} to be on") });
     }
-    let served = ctx.send(&Request::get(MIGRATIONS.path(None))).await?;
+    let served = ctx.api.send(&Request::get(MIGRATIONS.path(None))).await?;
     if served.status == 404 {
         return Err(CheckError::Skipped { need: format!("an apiserver that serves {}", MIGRATIONS.api_version()) });
     }
     let custom = custom_resources(ctx).await?;
     let other = format!("{}-2", ctx.name_prefix());
-    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
+    ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
     for name in ["a", "b", "c"] {
-        ctx.create(&POD_TEMPLATES, &template(name)).await?;
+        ctx.api.create(&POD_TEMPLATES, &template(name)).await?;
     }
-    ctx.create_in(&other, &POD_TEMPLATES, &template("d")).await?;
+    ctx.api.create_in(&other, &POD_TEMPLATES, &template("d")).await?;
     let templates = stored(ctx, &POD_TEMPLATES).await?;
     expect_eq!(templates.values.len(), 4, "PodTemplates in the store");
 
@@ -75,17 +75,17 @@ async fn migration(ctx: &Ctx) -> Verdict {
         "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
         "resources": [{"resources": ["podtemplates"], "providers": [key, {"identity": {}}]}],
     });
-    ctx.put_file(FILE, configuration.to_string().into_bytes()).await?;
-    ctx.restart_with(&[(FLAG, &format!("{{run}}/{FILE}"))]).await?;
+    ctx.control.put_file(FILE, configuration.to_string().into_bytes()).await?;
+    ctx.control.restart_with(&[(FLAG, &format!("{{run}}/{FILE}"))]).await?;
     let verdict = migrated(ctx, &templates, &custom, &Keyring::new(configuration)).await;
     // Without the configuration the apiserver cannot read the encrypted objects.
-    for (namespace, names) in [(ctx.namespace().await?, &["a", "b", "c", LATER][..]), (&other, &["d"][..])] {
+    for (namespace, names) in [(ctx.api.namespace().await?, &["a", "b", "c", LATER][..]), (&other, &["d"][..])] {
         for name in names {
             let path = format!("{}/{name}", POD_TEMPLATES.path(Some(namespace)));
-            ctx.send(&Request::new(http::Method::DELETE, path)).await?;
+            ctx.api.send(&Request::new(http::Method::DELETE, path)).await?;
         }
     }
-    let restored = ctx.restart_with(&[(FLAG, "")]).await;
+    let restored = ctx.control.restart_with(&[(FLAG, "")]).await;
     verdict.and(restored)
 }
 
@@ -94,7 +94,7 @@ async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring
         let now = stored(ctx, &before.resource).await?;
         expect!(now.values == before.values, "{} were rewritten before any migration", before.resource.plural);
     }
-    let controllers = ctx.start("kube-controller-manager", &[]).await?;
+    let controllers = ctx.control.start("kube-controller-manager", &[]).await?;
     let verdict = async {
         succeed(ctx, &templates.resource, &template(LATER)).await?;
         rewritten(ctx, templates, |old, new| is_encrypted(old, new, ring)).await?;
@@ -125,9 +125,9 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
         dated(ctx, resource, number, limit)
     })
     .await?;
-    ctx.create(resource, later).await?;
+    ctx.api.create(resource, later).await?;
     let succeeded = wait::until("the migration to succeed", limit, POLL_INTERVAL, || async {
-        let migration = ctx.get(&MIGRATIONS, &name).await?;
+        let migration = ctx.api.get(&MIGRATIONS, &name).await?;
         fail_if_failed(&migration)?;
         Ok(if has(&migration, "Succeeded") { Ok(()) } else { Err(migration.0["status"].to_string()) })
     });
@@ -146,9 +146,9 @@ async fn dated(
 ) -> Result<Result<String, String>, CheckError> {
     let name = format!("{}-{}-{number}", ctx.name_prefix(), resource.plural);
     let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
-    ctx.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
+    ctx.api.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
     wait::until("the migration to have a resource version", limit, POLL_INTERVAL, || async {
-        let migration = ctx.get(&MIGRATIONS, &name).await?;
+        let migration = ctx.api.get(&MIGRATIONS, &name).await?;
         if let Some(message) = too_early(&migration) {
             ctx.count("migrations before the garbage collector", 1);
             return Ok(Ok(Err(message)));
@@ -189,7 +189,7 @@ async fn rewritten(ctx: &Ctx, before: &Stored, fault: impl Fn(&KeyValue, &KeyVal
             return Err(CheckError::failed(format!("the migration has lost {}", old.key)));
         };
         expect!(new.mod_rev > old.mod_rev, "{} was not rewritten, although the migration has succeeded", old.key);
-        let version = ctx.expected_key_version(&before.resource, old.version + 1);
+        let version = ctx.store.expected_key_version(&before.resource, old.version + 1);
         expect_eq!(new.version, version, "version of {} after the migration", old.key);
         if let Some(fault) = fault(old, new) {
             return Err(CheckError::failed(format!("{} after the migration: {fault}", old.key)));
@@ -225,27 +225,27 @@ fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
 
 /// Creates custom resources that are stored as v1, then makes v2 the storage version.
 async fn custom_resources(ctx: &Ctx) -> Result<Stored, CheckError> {
-    let resource = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let resource = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for name in ["a", "b"] {
-        ctx.create(&resource, &Object::new(&resource, name).with("spec.colour", name)).await?;
+        ctx.api.create(&resource, &Object::new(&resource, name).with("spec.colour", name)).await?;
     }
     let before = stored(ctx, &resource).await?;
     expect_eq!(before.values.len(), 2, "custom resources in the store");
     let name = format!("{}.{}", resource.plural, resource.group);
     let defined = wait::until("the definition to be changed", ctx.wait_limit(), POLL_INTERVAL, || async {
         // The apiserver may still be writing the definition's status, so an update may conflict.
-        let mut definition = ctx.get(&DEFINITIONS, &name).await?;
+        let mut definition = ctx.api.get(&DEFINITIONS, &name).await?;
         let versions = &mut definition.0["spec"]["versions"];
         let mut second = versions[0].clone();
         second["name"] = json!("v2");
         versions[0]["storage"] = json!(false);
         *versions = json!([versions[0], second]);
-        let answer = ctx.try_update(&DEFINITIONS, &definition).await?;
+        let answer = ctx.api.try_update(&DEFINITIONS, &definition).await?;
         Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
     });
     defined.await?;
     let second = Resource { version: "v2".into(), ..resource };
-    ctx.wait_until_served(&second).await?;
+    ctx.api.wait_until_served(&second).await?;
     Ok(Stored { resource: second, ..before })
 }
 
@@ -253,7 +253,7 @@ async fn custom_resources(ctx: &Ctx) -> Result<Stored, CheckError> {
 async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
     let name = format!("{}.{}", resource.plural, resource.group);
     wait::until("the definition to name v2 alone as stored", ctx.wait_limit(), POLL_INTERVAL, || async {
-        let stored = ctx.get(&DEFINITIONS, &name).await?.0["status"]["storedVersions"].clone();
+        let stored = ctx.api.get(&DEFINITIONS, &name).await?.0["status"]["storedVersions"].clone();
         Ok(if stored == json!(["v2"]) { Ok(()) } else { Err(stored.to_string()) })
     })
     .await
@@ -262,7 +262,7 @@ async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
 /// All stored values of a resource, of all namespaces.
 async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, CheckError> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, None);
-    let (values, _) = ctx.store(resource).list(&prefix, 0).await?;
+    let (values, _) = ctx.store.of(resource).list(&prefix, 0).await?;
     Ok(Stored { resource: resource.clone(), values })
 }
 

@@ -22,17 +22,17 @@ pub(crate) async fn changes(
     name: &str,
     until: &Object,
 ) -> Result<Vec<Revision>, CheckError> {
-    let last_key = ctx.key(resource, until.name()).await?;
+    let last_key = ctx.store.key(resource, until.name()).await?;
     let last_rev = until.rv().cast_signed();
     let what = format!("revision {last_rev} of {last_key} in the raw history");
     suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(10), || async {
-        let seen = ctx.recorder(resource).changes_of(&last_key);
+        let seen = ctx.store.recorder(resource).changes_of(&last_key);
         let arrived = seen.iter().any(|change| change.rev >= last_rev);
         Ok(if arrived { Ok(()) } else { Err(words(&seen)) })
     })
     .await?;
-    let key = ctx.key(resource, name).await?;
-    let found = ctx.recorder(resource).changes_of(&key);
+    let key = ctx.store.key(resource, name).await?;
+    let found = ctx.store.recorder(resource).changes_of(&key);
     ctx.count("revisions", found.len() as u64);
     Ok(found)
 }

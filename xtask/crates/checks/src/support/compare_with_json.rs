@@ -43,9 +43,9 @@ const FAR_FUTURE: &str = "&resourceVersion=9000000000000000";
 /// Opens streams of all `forms` and one of JSON while objects of `resource` are written, and compares them with the
 /// store's history and, event by event, with the JSON stream. Then checks initial events and an ERROR in each form.
 pub(crate) async fn compare_with_json(ctx: &Ctx, resource: &Resource, forms: &[(Over, Form)], same: Same) -> Verdict {
-    let begin = ctx.list(resource, "").await?.rv();
+    let begin = ctx.api.list(resource, "").await?.rv();
     let opened = async {
-        let json = ctx.watch_over(ctx.transport(), resource, &WatchOptions::after(begin)).await?;
+        let json = ctx.api.watch_over(ctx.api.transport(), resource, &WatchOptions::after(begin)).await?;
         let mut streams = Vec::new();
         for (over, form) in forms {
             streams.push(FormStream::open(ctx, *over, *form, resource, Some(begin), "").await?);
@@ -102,10 +102,10 @@ async fn reference_events(
     events: &[ExpectedEvent],
     objects: Vec<Value>,
 ) -> Result<Vec<Reference>, CheckError> {
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let mut values: BTreeMap<Key, Arc<[u8]>> = BTreeMap::new();
     let mut stored = Vec::new();
-    for revision in ctx.recorder(resource).changes_below(&prefix) {
+    for revision in ctx.store.recorder(resource).changes_below(&prefix) {
         let value = match revision.kind {
             Change::Put => Arc::clone(&revision.value),
             Change::Delete => values.get(&revision.key).cloned().unwrap_or_default(),
@@ -121,11 +121,11 @@ async fn reference_events(
 
 /// Makes a create, a change, a deletion, and one last object; returns the last revision.
 async fn write_lifecycle(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
-    let created = ctx.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
-    ctx.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
-    ctx.update(resource, &with_content(created, "2")).await?;
-    ctx.delete(resource, "a").await?;
-    Ok(ctx.create(resource, &sample(ctx, resource, "zz-last", "1").await?).await?.rv())
+    let created = ctx.api.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
+    ctx.api.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
+    ctx.api.update(resource, &with_content(created, "2")).await?;
+    ctx.api.delete(resource, "a").await?;
+    Ok(ctx.api.create(resource, &sample(ctx, resource, "zz-last", "1").await?).await?.rv())
 }
 
 /// Expects one ADDED for each object, then the bookmark that ends them. No client writes any more.

@@ -72,7 +72,7 @@ pub(crate) fn file(ctx: &Ctx, name: &str) -> anyhow::Result<String> {
 
 /// Replaces such a file where the server reads it.
 pub(crate) async fn write_file(ctx: &Ctx, name: &str, text: &str) -> Verdict {
-    ctx.put_file(name, text.as_bytes().to_vec()).await
+    ctx.control.put_file(name, text.as_bytes().to_vec()).await
 }
 
 /// The configuration as a value, for reading and editing.
@@ -96,7 +96,7 @@ pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
 pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, CheckError> {
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    let answer = ctx.send(&Request::get("/metrics")).await?;
+    let answer = ctx.api.send(&Request::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&answer.body);
     let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
     let Some(info) = info else {
@@ -126,7 +126,7 @@ pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> 
         Provider::Secretbox => "secretbox",
         Provider::KmsV1 | Provider::KmsV2 => "kms",
     };
-    ctx.define(&format!("{group}.archproof.example"), plural, name).await
+    ctx.api.define(&format!("{group}.archproof.example"), plural, name).await
 }
 
 /// The parts of the encrypted value; the check fails if it is not encrypted.

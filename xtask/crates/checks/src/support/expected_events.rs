@@ -36,9 +36,9 @@ impl ExpectedEvents {
     /// The store's changes in the case's namespace of the resource, after the recorder has seen those up to `last` (one
     /// of them).
     pub(crate) async fn of(ctx: &Ctx, resource: &Resource, last: u64) -> Result<ExpectedEvents, CheckError> {
-        let namespace = ctx.namespace().await?;
+        let namespace = ctx.api.namespace().await?;
         let prefix = resource.key_prefix(&ctx.profile().prefix, Some(namespace));
-        let recorder = ctx.recorder(resource);
+        let recorder = ctx.store.recorder(resource);
         let what = format!("revision {last} on the raw store watch");
         until(&what, ctx.wait_limit(), Duration::from_millis(20), || async {
             let revisions = recorder.changes_below(&prefix);
@@ -191,7 +191,7 @@ pub(crate) fn names(count: usize) -> Vec<String> {
 /// Creates ConfigMaps; every second one has the label `half=even`.
 pub(crate) async fn seed_objects(ctx: &Ctx, names: &[String]) -> Result<(), CheckError> {
     for name in names {
-        ctx.create(&CONFIG_MAPS, &labelled_config_map(name)).await?;
+        ctx.api.create(&CONFIG_MAPS, &labelled_config_map(name)).await?;
     }
     Ok(())
 }
@@ -248,16 +248,16 @@ fn labelled_config_map(name: &str) -> Object {
 
 /// Returns the written resource version; None for a delete.
 async fn create_update_or_delete(ctx: &Ctx, name: &str, delete: bool) -> Result<Option<u64>, CheckError> {
-    let answer = ctx.try_get(&CONFIG_MAPS, name, "").await?;
+    let answer = ctx.api.try_get(&CONFIG_MAPS, name, "").await?;
     let written = if answer.status == 404 {
-        ctx.create(&CONFIG_MAPS, &labelled_config_map(name)).await?
+        ctx.api.create(&CONFIG_MAPS, &labelled_config_map(name)).await?
     } else if delete {
-        ctx.delete(&CONFIG_MAPS, name).await?;
+        ctx.api.delete(&CONFIG_MAPS, name).await?;
         return Ok(None);
     } else {
         let object = answer.object()?;
         let rv = object.rv_text().to_owned();
-        ctx.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?
+        ctx.api.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?
     };
     Ok(Some(written.rv()))
 }

@@ -69,7 +69,11 @@ impl FaultInjector<'_> {
             || CheckError::Skipped { need: "a store whose fsync can be delayed (seccomp user notification)".into() };
         let injector = FaultInjector::new(ctx, &DISK)?.ok_or_else(need)?;
         let begin = format!("{} start ", DISK.says);
-        if ctx.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) { Ok(injector) } else { Err(need()) }
+        if ctx.control.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) {
+            Ok(injector)
+        } else {
+            Err(need())
+        }
     }
 
     fn new<'a>(ctx: &'a Ctx, program: &'static FaultProgram) -> Result<Option<FaultInjector<'a>>, CheckError> {
@@ -83,11 +87,11 @@ impl FaultInjector<'_> {
         let token = format!("{:08x}", self.ctx.random().u32(..));
         self.is_off = false;
         let line = format!("{token} {position}\n");
-        self.ctx.put_file(self.program.file, line.into_bytes()).await?;
+        self.ctx.control.put_file(self.program.file, line.into_bytes()).await?;
         let begin = format!("{} {token} ", self.program.says);
         let what = format!("the line `{begin}{position}` in the log of {}", self.program.component);
         let counts = wait::until(&what, self.ctx.wait_limit(), POLL_INTERVAL, || async {
-            let log = self.ctx.log(self.program.component)?;
+            let log = self.ctx.control.log(self.program.component)?;
             Ok(counts(&log, &begin).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned()))
         })
         .await?;

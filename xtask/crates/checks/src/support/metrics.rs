@@ -9,7 +9,7 @@ pub(crate) struct Metrics(pub(crate) String);
 
 impl Metrics {
     pub(crate) async fn read(ctx: &Ctx) -> anyhow::Result<Metrics> {
-        let answer = ctx.send(&Request::get("/metrics").accept("text/plain")).await?;
+        let answer = ctx.api.send(&Request::get("/metrics").accept("text/plain")).await?;
         anyhow::ensure!(answer.is_success(), "/metrics was answered {answer}");
         Ok(Metrics(String::from_utf8_lossy(&answer.body).into_owned()))
     }

@@ -121,8 +121,8 @@ pub(crate) fn show(entries: &[Entry]) -> String {
 /// The state of the resource in the case's namespace at revision `rv`, in key order. A revision that the store does not
 /// have yet fails the check: the server invented it.
 pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<Vec<Entry>, CheckError> {
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    match ctx.store(resource).list(&prefix, rv.cast_signed()).await {
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    match ctx.store.of(resource).list(&prefix, rv.cast_signed()).await {
         Ok((stored, _)) => Ok(entries(&stored)),
         Err(error) if error.is_future() => {
             Err(CheckError::failed(format!("the server returned revision {rv}, which the store does not have yet")))
@@ -133,7 +133,7 @@ pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<
 
 /// A LIST that must be answered 200 with a well-formed list.
 pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Page, CheckError> {
-    let answer = ctx.try_list(resource, query).await?;
+    let answer = ctx.api.try_list(resource, query).await?;
     if answer.status != 200 {
         return Err(CheckError::failed(format!("a list of {} with `{query}` was answered {answer}", resource.plural)));
     }
@@ -163,7 +163,7 @@ pub(crate) fn next_query(limit: usize, token: &str) -> String {
 /// The three ways in which lists are served: a built-in resource from the watch cache, Events straight from the store
 /// (their cache is off in kube-apiserver, pkg/kubeapiserver/default_storage_factory_builder.go), and a custom resource.
 pub(crate) async fn kinds(ctx: &Ctx) -> Result<[Resource; 3], CheckError> {
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     Ok([CONFIG_MAPS.clone(), CORE_EVENTS.clone(), custom])
 }
 
@@ -173,7 +173,7 @@ pub(crate) async fn sample(ctx: &Ctx, resource: &Resource, name: &str, v: &str) 
     if resource.plural != "events" {
         return Ok(object);
     }
-    let regarding = json!({"kind": "ConfigMap", "namespace": ctx.namespace().await?, "name": name});
+    let regarding = json!({"kind": "ConfigMap", "namespace": ctx.api.namespace().await?, "name": name});
     Ok(object.with("involvedObject", regarding))
 }
 

@@ -33,7 +33,7 @@ const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresour
 
 /// Creates the samples in the case's namespace; a cluster-scoped one gets the case's prefix in its name.
 pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, CheckError> {
-    let rows = ctx.table()?.iter();
+    let rows = ctx.store.table()?.iter();
     let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
     // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
     let tasks: Vec<_> = rows.map(|row| Box::pin(create_one(ctx, row))).collect();
@@ -77,7 +77,7 @@ impl Sample<'_> {
 
 async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, CheckError> {
     let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.name_prefix(), row.name) };
-    let object = ctx.create(&row.resource, &object(row, &name, ctx.namespace().await?)?).await?;
+    let object = ctx.api.create(&row.resource, &object(row, &name, ctx.api.namespace().await?)?).await?;
     let stored = stored_then(ctx, row, &object).await?;
     Ok(Sample { row, object, stored })
 }
@@ -105,21 +105,21 @@ async fn update_one<'a>(
 ) -> Result<Sample<'a>, CheckError> {
     let Sample { row, mut object, .. } = sample;
     for _ in 0..ATTEMPTS {
-        let answer = ctx.try_update(&row.resource, &change(object.clone())).await?;
+        let answer = ctx.api.try_update(&row.resource, &change(object.clone())).await?;
         if !answer.is(409, "Conflict") {
             let object = answer.object()?;
             let stored = stored_then(ctx, row, &object).await?;
             return Ok(Sample { row, object, stored });
         }
-        object = ctx.get(&row.resource, object.name()).await?;
+        object = ctx.api.get(&row.resource, object.name()).await?;
     }
     Err(CheckError::failed(format!("{ATTEMPTS} updates of {}, each right after a read, were conflicts", object.name())))
 }
 
 /// The value that the request wrote: the apiserver's own controllers write to a few resources as well.
 async fn stored_then(ctx: &Ctx, row: &StoredResource, object: &Object) -> Result<KeyValue, CheckError> {
-    let key = ctx.key(&row.resource, object.name()).await?;
-    let found = ctx.store(&row.resource).get(&key, object.rv().cast_signed()).await?;
+    let key = ctx.store.key(&row.resource, object.name()).await?;
+    let found = ctx.store.of(&row.resource).get(&key, object.rv().cast_signed()).await?;
     found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", object.rv())))
 }
 

@@ -21,15 +21,15 @@ const LIMIT: f64 = 90.0;
 
 /// Waits until the cache shows new changes. Changes the object for that.
 pub(crate) async fn wait_until_caught_up(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
-    let path = object_path(resource, ctx.namespace().await?, name);
+    let path = object_path(resource, ctx.api.namespace().await?, name);
     let what = format!("the watch cache of {} to follow the store", resource.plural);
     wait::until(&what, ctx.limit(LIMIT), Duration::from_secs(1), || async {
-        let object = ctx.get(resource, name).await?;
+        let object = ctx.api.get(resource, name).await?;
         let touched = object.rv_text().to_owned();
-        let rv = ctx.update(resource, &object.with("metadata.labels.touched", touched)).await?.rv();
+        let rv = ctx.api.update(resource, &object.with("metadata.labels.touched", touched)).await?.rv();
         // Not recorded: if the cache missed changes, the judge of reads would report them as a failure of another
         // check.
-        let answer = ctx.send(&Request::get(path.clone()).query(format!("resourceVersion={rv}"))).await?;
+        let answer = ctx.api.send(&Request::get(path.clone()).query(format!("resourceVersion={rv}"))).await?;
         let follows = answer.is_success() && answer.object()?.rv() >= rv;
         Ok(if follows { Ok(()) } else { Err(format!("after the change {rv}: {answer}")) })
     })
@@ -40,7 +40,7 @@ pub(crate) async fn wait_until_caught_up(ctx: &Ctx, resource: &Resource, name: &
 pub(crate) async fn wait_until_deleted(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict {
     let what = format!("the watch cache to forget {name} of {}", resource.plural);
     wait::until(&what, ctx.limit(LIMIT), Duration::from_millis(50), || async {
-        let answer = ctx.try_get(resource, name, "resourceVersion=0").await?;
+        let answer = ctx.api.try_get(resource, name, "resourceVersion=0").await?;
         Ok(if answer.status == 404 { Ok(()) } else { Err(answer.to_string()) })
     })
     .await

@@ -159,7 +159,7 @@ impl<'c> Follower<'c> {
         let what = format!("the server to accept {} from {}", self.name(), self.rv);
         let (ctx, transport, resource) = (self.ctx, self.transport, self.resource);
         let answer = until(&what, ctx.wait_limit(), Duration::from_millis(100), || async {
-            match ctx.try_watch(transport, resource, &options).await {
+            match ctx.api.try_watch(transport, resource, &options).await {
                 Err(CheckError::Errored(error)) => Ok(Err(format!("{error:#}"))),
                 Err(error) => Err(error),
                 Ok(answer) => Ok(Ok(answer)),
@@ -188,7 +188,7 @@ impl<'c> Follower<'c> {
                 pairs.push((name, value.as_str()));
             }
         }
-        let list = self.ctx.list(self.resource, &query(&pairs)).await?;
+        let list = self.ctx.api.list(self.resource, &query(&pairs)).await?;
         self.rv = list.rv();
         let listed = Some(listed(self.ctx, self.resource, &list));
         self.segments.push(WatchSegment { from: self.rv, listed, events: Vec::new() });

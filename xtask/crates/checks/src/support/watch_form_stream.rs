@@ -74,12 +74,12 @@ impl<'c> FormStream<'c> {
         };
         let query = format!("{begin}{}{more}", form.parameters());
         let request = request(ctx, resource, &query).await?.accept(form.accept());
-        let recorder = ctx.recorder(resource);
+        let recorder = ctx.store.recorder(resource);
         let record = Stream {
             id: recorder.stream_id(),
             client: ctx.client.clone(),
             transport: format!("{} {}", over.name(), form.name()),
-            prefix: key(&resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?))),
+            prefix: key(&resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?))),
             selector: None,
             start: rv.map_or(Start::InitialEvents(0), Start::After),
             query: request.query.clone(),
@@ -203,13 +203,13 @@ impl<'c> FormStream<'c> {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
             let code = if sent.code() == 0 { 500 } else { sent.code() };
-            let newest = self.ctx.recorder(self.resource).last_revision();
+            let newest = self.ctx.store.recorder(self.resource).last_revision();
             let what = format!("a watch in the form {:?}", self.form);
             overload::refuse_late_error(what, &self.record.query, newest, code, &sent.payload)?;
         }
         if let Some(kind) = sent.kind() {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
-            let at = self.ctx.recorder(self.resource).now();
+            let at = self.ctx.store.recorder(self.resource).now();
             let key = if sent.is_change() { key(&self.key_of(&about.name)) } else { key("") };
             self.record.frames.push(Frame { at, kind, key, rv: about.rv, uid: about.uid.as_str().into() });
         }
@@ -258,7 +258,7 @@ impl<'c> FormStream<'c> {
     pub(crate) fn record(&mut self) {
         let known = self.record.frames.iter().all(|frame| !frame.is_change() || !frame.uid.is_empty());
         if known && !self.is_recorded {
-            let recorder = self.ctx.recorder(self.resource);
+            let recorder = self.ctx.store.recorder(self.resource);
             let closed = recorder.now();
             recorder.stream(Stream { closed, ..self.record.clone() });
             self.is_recorded = true;

@@ -33,7 +33,7 @@ pub(crate) type Cut = Option<String>;
 
 /// The request for a watch in the case's namespace.
 pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, CheckError> {
-    let path = resource.path(Some(ctx.namespace().await?));
+    let path = resource.path(Some(ctx.api.namespace().await?));
     Ok(Request::get(path).query(format!("watch=true&{query}")))
 }
 
@@ -51,7 +51,7 @@ impl Raw {
     /// Like [`Raw::open`], for any request.
     pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, CheckError> {
         let what = format!("{request} over {}", transport.name());
-        let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api_over(transport)?.open(&request)).await;
+        let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api.client_over(transport)?.open(&request)).await;
         let Ok(answer) = answer else {
             return Err(CheckError::TimedOut { what: format!("the head of the answer to {what}") });
         };

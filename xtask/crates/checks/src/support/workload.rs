@@ -46,13 +46,13 @@ pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
         "template": {"metadata": {"labels": labels}, "spec": pod},
         "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
     });
-    ctx.create(&DEPLOYMENTS, &Object::new(&DEPLOYMENTS, name).with("spec", spec)).await?;
+    ctx.api.create(&DEPLOYMENTS, &Object::new(&DEPLOYMENTS, name).with("spec", spec)).await?;
     Ok(())
 }
 
 /// Changes the Deployment's specification; returns the revision.
 pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, CheckError> {
-    let answer = ctx.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
+    let answer = ctx.api.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
     expect!(answer.is_success(), "PATCH of Deployment {name} was answered {answer}");
     Ok(i64::try_from(answer.object()?.rv()).unwrap_or(i64::MAX))
 }
@@ -60,7 +60,7 @@ pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, C
 /// Waits until all replicas are available and have the newest template, and no other Pod is left.
 pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
     until(ctx, &format!("Deployment {name} to have {replicas} available replicas and no other"), || async {
-        let object = ctx.get(&DEPLOYMENTS, name).await?.0;
+        let object = ctx.api.get(&DEPLOYMENTS, name).await?.0;
         let status = &object["status"];
         let has = |field: &str| status[field].as_u64().unwrap_or(0) == replicas;
         let seen = status["observedGeneration"] == object["metadata"]["generation"];
@@ -84,14 +84,14 @@ where
 
 /// The Pods or ReplicaSets of a Deployment.
 pub(crate) async fn of(ctx: &Ctx, resource: &Resource, deployment: &str) -> anyhow::Result<Vec<Object>> {
-    Ok(ctx.list(resource, &format!("labelSelector={LABEL}%3D{deployment}")).await?.items())
+    Ok(ctx.api.list(resource, &format!("labelSelector={LABEL}%3D{deployment}")).await?.items())
 }
 
 /// Waits for the deletion of a key; returns its revision.
 pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
-    let key = ctx.key(resource, name).await?;
+    let key = ctx.store.key(resource, name).await?;
     until(ctx, &format!("{key} to go"), || async {
-        let last = ctx.recorder(resource).changes_of(&key).into_iter().next_back();
+        let last = ctx.store.recorder(resource).changes_of(&key).into_iter().next_back();
         Ok(match last {
             Some(last) if last.kind == Change::Delete => Ok(last.rev),
             _ => Err("it is still there".to_owned()),
@@ -109,9 +109,9 @@ pub(crate) async fn history(ctx: &Ctx, resource: &Resource, name: &str) -> Resul
 /// The changes of the case's objects of a resource: each change of a key in the raw store, with the object as the API
 /// returns it at exactly that revision.
 pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, CheckError> {
-    let prefix = ctx.key(resource, "").await?;
+    let prefix = ctx.store.key(resource, "").await?;
     let mut steps = Vec::new();
-    for change in ctx.recorder(resource).changes_below(&prefix) {
+    for change in ctx.store.recorder(resource).changes_below(&prefix) {
         let (rev, name) = (change.rev, change.key[prefix.len()..].to_owned());
         let object = match change.kind {
             Change::Delete => None,
@@ -124,7 +124,7 @@ pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, C
 
 async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Value, CheckError> {
     let query = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={rev}&resourceVersionMatch=Exact");
-    match ctx.list(resource, &query).await?.items().as_slice() {
+    match ctx.api.list(resource, &query).await?.items().as_slice() {
         [one] => Ok(one.0.clone()),
         _ => Err(CheckError::failed(format!("a list at {rev} lacks {} {name}, which changed there", resource.kind))),
     }
@@ -133,8 +133,8 @@ async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Valu
 /// The containers that the node really runs for the case's Pods: their names by the uid of the Pod. kubelet gets them
 /// from containerd; its own cache may be wrong.
 pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, CheckError> {
-    let namespace = ctx.namespace().await?;
-    let answer = ctx.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
+    let namespace = ctx.api.namespace().await?;
+    let answer = ctx.api.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
     expect!(answer.is_success(), "the list of running Pods on {node} was answered {answer}");
     let ours = answer.object()?.items().into_iter().filter(|pod| pod.namespace() == namespace);
     let names = |pod: &Object| {

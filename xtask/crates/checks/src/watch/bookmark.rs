@@ -46,7 +46,7 @@ const BETWEEN_WRITES: Duration = Duration::from_millis(40);
 const SHORTEST: u32 = 4;
 
 async fn bookmark(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "marks", "Mark").await?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "marks", "Mark").await?;
     bookmark_after_initial_events(ctx).await?;
     let names = names(6);
     seed_objects(ctx, &names).await?;
@@ -67,7 +67,7 @@ async fn one_round(
     round: u32,
     seconds: u32,
 ) -> Result<bool, CheckError> {
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let containers = json!([{"name": "c", "image": "none.example/none"}]);
     let pod = Object::new(&PODS, &format!("pod-{round}")).with("spec.containers", containers);
     let mark = Object::new(custom, &format!("mark-{round}"));
@@ -101,7 +101,7 @@ async fn one_round(
         }
         for bookmark in bookmarks(events) {
             let rv = bookmark.frame.rv;
-            let mut resumed = ctx.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
+            let mut resumed = ctx.api.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
             let events = resumed.read_to(last, ctx.event_limit()).await?;
             if let Some(difference) = first_difference(expected.after(rv), &changes(&events)) {
                 return Err(fail(&format!("a watch from the bookmark at {rv}"), &difference, &events));
@@ -121,9 +121,9 @@ async fn read_whole_watch(
     new: Option<&Object>,
 ) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    let mut watch = ctx.watch_over(transport, resource, options).await?;
+    let mut watch = ctx.api.watch_over(transport, resource, options).await?;
     if let Some(new) = new {
-        ctx.create(resource, new).await?;
+        ctx.api.create(resource, new).await?;
     }
     watch.read_to_end(ctx.event_limit() + seconds).await
 }
@@ -131,7 +131,7 @@ async fn read_whole_watch(
 /// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
 async fn bookmark_after_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
-        let mut watch = ctx.watch_over(Transport::Http2, resource, &initial_events()).await?;
+        let mut watch = ctx.api.watch_over(Transport::Http2, resource, &initial_events()).await?;
         let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
         let events = watch.read_until("a bookmark", ctx.event_limit(), is_bookmark).await?;
         for bookmark in bookmarks(&events) {

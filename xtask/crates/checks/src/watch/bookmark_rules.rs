@@ -100,9 +100,9 @@ struct Plan {
 
 /// The first stream allows bookmarks and is served from the cache, if there is one.
 async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, CheckError> {
-    let (http1, http2) = (Transport::Http1, ctx.transport());
-    let maps = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
-    let events = WatchOptions::after(ctx.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
+    let (http1, http2) = (Transport::Http1, ctx.api.transport());
+    let maps = WatchOptions::after(ctx.api.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
+    let events = WatchOptions::after(ctx.api.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
     let unset = WatchOptions::default().timeout(seconds);
     let initial = initial_events().timeout(seconds);
     let without_limit = if has_cache { usize::MAX } else { 0 };
@@ -143,7 +143,7 @@ async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<boo
 async fn write(ctx: &Ctx, round: u32) -> Verdict {
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
         for n in 0..3 {
-            ctx.create(resource, &sample(ctx, resource, &format!("n{n}-{round}"), "1").await?).await?;
+            ctx.api.create(resource, &sample(ctx, resource, &format!("n{n}-{round}"), "1").await?).await?;
         }
     }
     Ok(())
@@ -156,7 +156,7 @@ async fn read_all(
     options: &WatchOptions,
 ) -> Result<Vec<Event>, CheckError> {
     let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    ctx.watch_over(transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
+    ctx.api.watch_over(transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
 }
 
 fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
@@ -168,15 +168,15 @@ fn has_change(events: &[Event]) -> bool {
 }
 
 async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
-    let custom = &ctx.define(&format!("{}.example.org", ctx.name_prefix()), "pages", "Page").await?;
-    ctx.create(custom, &sample(ctx, custom, "only", "1").await?).await?;
+    let custom = &ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "pages", "Page").await?;
+    ctx.api.create(custom, &sample(ctx, custom, "only", "1").await?).await?;
     let names = names(4);
     seed_objects(ctx, &names).await?;
     let mut rounds = ctx.rounds("no periodic bookmark came on any stream");
     loop {
         let seconds = ctx.round_seconds(SHORTEST, rounds.next()?);
-        let periodic = WatchOptions::after(ctx.list(&CONFIG_MAPS, "").await?.rv()).bookmarks().timeout(seconds);
-        let idle = WatchOptions::after(ctx.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
+        let periodic = WatchOptions::after(ctx.api.list(&CONFIG_MAPS, "").await?.rv()).bookmarks().timeout(seconds);
+        let idle = WatchOptions::after(ctx.api.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
         let readers = async {
             tokio::try_join!(
                 check_bookmarks(ctx, &CONFIG_MAPS, &periodic),
@@ -199,7 +199,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
 async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
     let mut seen = 0;
     for _ in 0..5 {
-        let mut watch = ctx.watch_over(ctx.transport(), resource, &initial_events()).await?;
+        let mut watch = ctx.api.watch_over(ctx.api.transport(), resource, &initial_events()).await?;
         let first = follow(ctx, resource, &mut watch, 1).await?;
         expect!(first == 1, "the initial events of {} ended without a bookmark", resource.plural);
         seen += first;
@@ -210,7 +210,7 @@ async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, Ch
 
 /// Checks every bookmark of a stream up to its end; returns their number.
 async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
-    let mut watch = ctx.watch_over(Transport::Http1, resource, options).await?;
+    let mut watch = ctx.api.watch_over(Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
 }
 
@@ -227,11 +227,11 @@ async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) ->
         };
         let rv = event.frame.rv;
         if matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
-            let store = ctx.store(resource);
+            let store = ctx.store.of(resource);
             let revision = store.revision().await?.cast_unsigned();
             expect!(rv <= revision, "a bookmark of {} at {rv}, but the store is at {revision}", resource.plural);
             expect!(rv >= highest, "a bookmark of {} at {rv} after an event at {highest}", resource.plural);
-            let name = ctx.key(resource, "none").await?;
+            let name = ctx.store.key(resource, "none").await?;
             store.get(&name, rv.cast_signed()).await?;
             seen += 1;
         }
@@ -249,22 +249,22 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
     let zero = || WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
         for name in ["a", "b"] {
-            ctx.create(resource, &sample(ctx, resource, name, "1").await?).await?;
+            ctx.api.create(resource, &sample(ctx, resource, name, "1").await?).await?;
         }
         // A cache without a required freshness may begin before the two objects: the list waits until it has them.
-        ctx.list(resource, "").await?;
+        ctx.api.list(resource, "").await?;
         let mut open_ones = Vec::new();
-        for &transport in ctx.transports() {
+        for &transport in ctx.api.transports() {
             for options in [WatchOptions::default(), zero()] {
                 for bookmarks in [true, false] {
                     let options = WatchOptions { bookmarks, ..options.clone() };
-                    let mut watch = ctx.watch_over(transport, resource, &options).await?;
+                    let mut watch = ctx.api.watch_over(transport, resource, &options).await?;
                     let events = first_events(ctx, &mut watch, if bookmarks { 3 } else { 2 }).await?;
                     open_ones.push((options, watch, events));
                 }
             }
         }
-        let last = ctx.create(resource, &sample(ctx, resource, "c", "1").await?).await?.rv();
+        let last = ctx.api.create(resource, &sample(ctx, resource, "c", "1").await?).await?.rv();
         for (options, mut watch, mut events) in open_ones {
             events.extend(watch.read_to(last, ctx.event_limit()).await?);
             let what = format!("a watch of {} with `{}`", resource.plural, options.query());

@@ -58,9 +58,9 @@ const FIELD: &str = "spec.color=red";
 
 async fn cr_full(ctx: &Ctx) -> Verdict {
     let fruits = &define(ctx).await?;
-    let begin = ctx.list(fruits, "").await?.rv();
+    let begin = ctx.api.list(fruits, "").await?.rv();
     let mut readers = Vec::new();
-    for &transport in ctx.transports() {
+    for &transport in ctx.api.transports() {
         for (labels, fields) in [("", ""), (LABEL, ""), ("", FIELD)] {
             let options = WatchOptions::default().bookmarks().labels(labels).fields(fields);
             readers.push(Follower::open(ctx, transport, fruits, options, begin).await?);
@@ -71,10 +71,10 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
     write_transitions(ctx, fruits, "second").await?;
     change_storage_version(ctx, fruits).await?;
     write_transitions(ctx, fruits, "third").await?;
-    let last = ctx.create(fruits, &fruit(fruits, "zz-last", true, true)).await?.rv();
+    let last = ctx.api.create(fruits, &fruit(fruits, "zz-last", true, true)).await?.rv();
     let whole = ExpectedEvents::of(ctx, fruits, last).await?;
-    let prefix = fruits.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    let revisions = ctx.recorder(fruits).changes_below(&prefix);
+    let prefix = fruits.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    let revisions = ctx.store.recorder(fruits).changes_below(&prefix);
     let by_label = selected_events(&revisions, |value| value["metadata"]["labels"]["shelf"] == "top");
     let by_field = selected_events(&revisions, |value| value["spec"]["color"] == "red");
     for (place, reader) in readers.iter_mut().enumerate() {
@@ -101,17 +101,17 @@ fn fruit(fruits: &Resource, name: &str, top: bool, red: bool) -> Object {
 /// One object through all combinations, one that never matches, one that is deleted while it matches.
 async fn write_transitions(ctx: &Ctx, fruits: &Resource, phase: &str) -> Verdict {
     let name = |text: &str| format!("{text}-{phase}");
-    ctx.create(fruits, &fruit(fruits, &name("never"), false, false)).await?;
-    let mut object = ctx.create(fruits, &fruit(fruits, &name("x"), false, true)).await?;
+    ctx.api.create(fruits, &fruit(fruits, &name("never"), false, false)).await?;
+    let mut object = ctx.api.create(fruits, &fruit(fruits, &name("x"), false, true)).await?;
     for (top, red) in [(true, true), (true, false), (false, false), (true, true)] {
         let next = fruit(fruits, &name("x"), top, red).0;
         object = object.with("metadata.labels", next["metadata"]["labels"].clone()).with("spec", next["spec"].clone());
-        object = ctx.update(fruits, &object).await?;
+        object = ctx.api.update(fruits, &object).await?;
     }
-    ctx.update(fruits, &object.with("metadata.annotations.stays", "yes")).await?;
-    ctx.delete(fruits, &name("x")).await?;
-    ctx.delete(fruits, &name("never")).await?;
-    ctx.create(fruits, &fruit(fruits, &name("stays"), true, true)).await?;
+    ctx.api.update(fruits, &object.with("metadata.annotations.stays", "yes")).await?;
+    ctx.api.delete(fruits, &name("x")).await?;
+    ctx.api.delete(fruits, &name("never")).await?;
+    ctx.api.create(fruits, &fruit(fruits, &name("stays"), true, true)).await?;
     Ok(())
 }
 
@@ -142,7 +142,7 @@ async fn define(ctx: &Ctx) -> Result<Resource, CheckError> {
             "versions": versions("v1", &Value::Null),
         }),
     );
-    ctx.create(&DEFINITIONS, &definition).await?;
+    ctx.api.create(&DEFINITIONS, &definition).await?;
     let resource = Resource {
         stored_at: format!("{group}/fruits"),
         group,
@@ -151,37 +151,37 @@ async fn define(ctx: &Ctx) -> Result<Resource, CheckError> {
         kind: "Fruit".into(),
         namespaced: true,
     };
-    ctx.wait_until_served(&resource).await?;
+    ctx.api.wait_until_served(&resource).await?;
     Ok(resource)
 }
 
 async fn change_schema(ctx: &Ctx, fruits: &Resource) -> Verdict {
     patch(ctx, fruits, versions("v1", &json!({"ripe": {"type": "boolean"}}))).await?;
     // The server uses the new schema when it keeps the new field.
-    let path = fruits.path(Some(ctx.namespace().await?));
+    let path = fruits.path(Some(ctx.api.namespace().await?));
     let ripe = fruit(fruits, "ripe", false, false).with("spec.ripe", true);
     wait_until(ctx, "the server to keep the new field", || async {
         let request = Request::new(http::Method::POST, path.clone()).query("dryRun=All").json(&ripe.0);
-        Ok(ctx.send(&request).await?.json()["spec"]["ripe"] == true)
+        Ok(ctx.api.send(&request).await?.json()["spec"]["ripe"] == true)
     })
     .await
 }
 
 async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
     patch(ctx, fruits, versions("v2", &json!({"ripe": {"type": "boolean"}}))).await?;
-    let key = ctx.key(fruits, "probe").await?;
+    let key = ctx.store.key(fruits, "probe").await?;
     let written = std::sync::atomic::AtomicU32::new(0);
     // The server uses the new version when it stores a write in it.
     wait_until(ctx, "a write in the new storage version", || async {
         let n = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let probe = ctx.try_get(fruits, "probe", "").await?;
+        let probe = ctx.api.try_get(fruits, "probe", "").await?;
         if probe.status == 404 {
-            ctx.create(fruits, &fruit(fruits, "probe", false, false)).await?;
+            ctx.api.create(fruits, &fruit(fruits, "probe", false, false)).await?;
         } else {
             let again = probe.object()?.with("metadata.annotations.n", n.to_string());
-            ctx.update(fruits, &again).await?;
+            ctx.api.update(fruits, &again).await?;
         }
-        let stored = ctx.store(fruits).get(&key, 0).await?;
+        let stored = ctx.store.of(fruits).get(&key, 0).await?;
         let value: Value = stored.and_then(|kv| serde_json::from_slice(&kv.value).ok()).unwrap_or_default();
         Ok(value["apiVersion"] == format!("{}/v2", fruits.group))
     })
@@ -190,7 +190,8 @@ async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
 
 async fn patch(ctx: &Ctx, fruits: &Resource, versions: Value) -> Verdict {
     let name = format!("fruits.{}", fruits.group);
-    let answer = ctx.try_patch(&DEFINITIONS, &name, MERGE_PATCH, &json!({"spec": {"versions": versions}}), "").await?;
+    let answer =
+        ctx.api.try_patch(&DEFINITIONS, &name, MERGE_PATCH, &json!({"spec": {"versions": versions}}), "").await?;
     answer.object()?;
     Ok(())
 }
@@ -209,12 +210,12 @@ where
 async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {
     const ONLY: &str = PROTOBUF;
     const EITHER: &str = "application/vnd.kubernetes.protobuf,application/json";
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "nuts", "Nut").await?;
-    ctx.create(&custom, &Object::new(&custom, "a")).await?;
-    ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
-    let namespace = ctx.namespace().await?;
-    for &transport in ctx.transports() {
-        let api = ctx.api_over(transport)?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "nuts", "Nut").await?;
+    ctx.api.create(&custom, &Object::new(&custom, "a")).await?;
+    ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let namespace = ctx.api.namespace().await?;
+    for &transport in ctx.api.transports() {
+        let api = ctx.api.client_over(transport)?;
         for (resource, accept, status, media_type) in [
             (&custom, ONLY, 406, ""),
             (&custom, EITHER, 200, JSON),

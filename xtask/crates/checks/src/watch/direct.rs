@@ -42,19 +42,19 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     let before = Metrics::read(ctx).await?;
     expect!(!before.has_any("apiserver_watch_cache_"), "the server has metrics of a watch cache");
     let received = |metrics: &Metrics| metrics.sum(RECEIVED, &[("resource", "endpoints")]).unwrap_or(0.0);
-    let begin = ctx.list(&ENDPOINTS, "").await?.rv();
+    let begin = ctx.api.list(&ENDPOINTS, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
         for _ in 0..STREAMS_EACH {
-            watches.push(ctx.watch_over(transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
+            watches.push(ctx.api.watch_over(transport, &ENDPOINTS, &WatchOptions::after(begin)).await?);
         }
     }
-    let mut object = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "a", "0").await?).await?;
+    let mut object = ctx.api.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "a", "0").await?).await?;
     for n in 1..5 {
-        object = ctx.update(&ENDPOINTS, &with_content(object, &n.to_string())).await?;
+        object = ctx.api.update(&ENDPOINTS, &with_content(object, &n.to_string())).await?;
     }
-    ctx.delete(&ENDPOINTS, "a").await?;
-    let last = ctx.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "last", "0").await?).await?.rv();
+    ctx.api.delete(&ENDPOINTS, "a").await?;
+    let last = ctx.api.create(&ENDPOINTS, &sample(ctx, &ENDPOINTS, "last", "0").await?).await?.rv();
     let expected = ExpectedEvents::of(ctx, &ENDPOINTS, last).await?;
     let mut events = 0;
     for mut watch in watches {
@@ -79,10 +79,10 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
 async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
     let namespaces = &*NAMESPACES;
     // The server creates the first namespaces at its start, before any client creates one, and they are never deleted.
-    let there = ctx.stored_all(namespaces, 0).await?;
+    let there = ctx.store.list(namespaces, 0).await?;
     let first = there.into_iter().min_by_key(|stored| stored.create_rev);
     let first = first.ok_or_else(|| CheckError::Errored(anyhow!("not exercised: the store holds no namespace")))?;
-    let mut watch = ctx.watch_over(TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
+    let mut watch = ctx.api.watch_over(TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
     let event = watch.next(ctx.event_limit()).await?;
     let seen = event.as_ref().map(|event| (event.word().to_owned(), event.frame.rv));
     expect!(

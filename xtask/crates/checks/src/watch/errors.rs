@@ -54,24 +54,24 @@ async fn error_is_last(ctx: &Ctx) -> Verdict {
 
 async fn at_the_begin(ctx: &Ctx, transport: Transport, resource: &Resource) -> Verdict {
     let options = WatchOptions { resource_version: Some(FAR_FUTURE.into()), ..initial_events() };
-    let mut watch = ctx.watch_over(transport, resource, &options).await?;
+    let mut watch = ctx.api.watch_over(transport, resource, &options).await?;
     let object = sample(ctx, resource, &format!("late-{}", transport.name().replace('/', "-")), "1").await?;
-    ctx.create(resource, &object).await?;
+    ctx.api.create(resource, &object).await?;
     let events = watch.read_to_end(ctx.event_limit()).await?;
     ends_with_error(ctx, &watch, &events, 1)
 }
 
 async fn in_the_middle(ctx: &Ctx) -> Verdict {
-    let begin = ctx.list(&CORE_EVENTS, "").await?.rv();
+    let begin = ctx.api.list(&CORE_EVENTS, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
-        watches.push(ctx.watch_over(transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
+        watches.push(ctx.api.watch_over(transport, &CORE_EVENTS, &WatchOptions::after(begin)).await?);
     }
-    let good = ctx.create(&CORE_EVENTS, &sample(ctx, &CORE_EVENTS, "good", "1").await?).await?;
-    let key = ctx.key(&CORE_EVENTS, "broken").await?;
-    let store = ctx.store(&CORE_EVENTS);
+    let good = ctx.api.create(&CORE_EVENTS, &sample(ctx, &CORE_EVENTS, "good", "1").await?).await?;
+    let key = ctx.store.key(&CORE_EVENTS, "broken").await?;
+    let store = ctx.store.of(&CORE_EVENTS);
     store.put(&key, BROKEN).await?;
-    let later = ctx.update(&CORE_EVENTS, &with_content(good, "2")).await;
+    let later = ctx.api.update(&CORE_EVENTS, &with_content(good, "2")).await;
     let mut verdict = Ok(());
     for watch in &mut watches {
         let events = watch.read_to_end(ctx.event_limit()).await;

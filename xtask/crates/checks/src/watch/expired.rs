@@ -50,12 +50,12 @@ async fn expired(ctx: &Ctx) -> Verdict {
 }
 
 async fn in_the_cache(ctx: &Ctx) -> Verdict {
-    let first = ctx.create(&CONFIG_MAPS, &config_map("a")).await?;
-    let before = ctx.update(&CONFIG_MAPS, &first.clone().with("data.k", "before")).await?;
-    ctx.control("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    let first = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
+    let before = ctx.api.update(&CONFIG_MAPS, &first.clone().with("data.k", "before")).await?;
+    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
     for transport in TRANSPORTS {
         let message = refusal(ctx, transport, &CONFIG_MAPS, first.rv()).await?;
-        let now = ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned();
+        let now = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned();
         let edge = edge_of(&message, first.rv()).map_err(CheckError::failed)?;
         expect!(
             (before.rv()..=now).contains(&edge),
@@ -70,20 +70,20 @@ async fn in_the_cache(ctx: &Ctx) -> Verdict {
 }
 
 async fn in_the_store(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let event = Object::new(&CORE_EVENTS, "a").with("involvedObject", json!({"namespace": namespace}));
-    let first = ctx.create(&CORE_EVENTS, &event).await?;
-    let second = ctx.update(&CORE_EVENTS, &first.clone().with("message", "second")).await?;
-    let third = ctx.update(&CORE_EVENTS, &second.with("message", "third")).await?;
+    let first = ctx.api.create(&CORE_EVENTS, &event).await?;
+    let second = ctx.api.update(&CORE_EVENTS, &first.clone().with("message", "second")).await?;
+    let third = ctx.api.update(&CORE_EVENTS, &second.with("message", "third")).await?;
     // A watch from `first` begins one revision later; that revision must be compacted for certain, hence the third
     // write.
-    let compacted = ctx.store(&CORE_EVENTS).revision().await?;
+    let compacted = ctx.store.of(&CORE_EVENTS).revision().await?;
     expect!(
         third.rv() <= compacted.cast_unsigned(),
         "the store is at {compacted}, before its own answer {}",
         third.rv()
     );
-    ctx.compact(&CORE_EVENTS, compacted).await?;
+    ctx.store.compact(&CORE_EVENTS, compacted).await?;
     for transport in TRANSPORTS {
         let message = refusal(ctx, transport, &CORE_EVENTS, first.rv()).await?;
         expect_eq!(
@@ -98,7 +98,7 @@ async fn in_the_store(ctx: &Ctx) -> Verdict {
 
 /// The message that refuses a watch from `rv` as expired.
 async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, CheckError> {
-    let answer = match ctx.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
+    let answer = match ctx.api.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
         Err(response) => {
             ctx.count("refused as HTTP 410", 1);
             Answer::Http(response)
@@ -115,9 +115,9 @@ async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) 
 
 /// A watch from `rv` must be accepted and deliver the next change of the object `name`.
 async fn delivers_after(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64, name: &str) -> Verdict {
-    let mut watch = ctx.watch_over(transport, resource, &WatchOptions::after(rv)).await?;
-    let object = ctx.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
-    let changed = ctx.update(resource, &object).await?;
+    let mut watch = ctx.api.watch_over(transport, resource, &WatchOptions::after(rv)).await?;
+    let object = ctx.api.get(resource, name).await?.with("metadata.labels.seen", format!("{rv}-{}", watch.id()));
+    let changed = ctx.api.update(resource, &object).await?;
     let events = watch.read_to(changed.rv(), ctx.event_limit()).await?;
     let last = events.last().map(|event| (event.word().to_owned(), event.frame.rv));
     expect_eq!(last, Some(("MODIFIED".to_owned(), changed.rv())), "the change that a watch from {rv} delivers");

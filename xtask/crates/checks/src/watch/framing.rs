@@ -54,7 +54,7 @@ async fn http_framing(ctx: &Ctx) -> Verdict {
 
 /// One watch over each transport and some changes. False if the changes came too late to expect them on the streams.
 async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, CheckError> {
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let query = format!("resourceVersion={begin}&timeoutSeconds={seconds}");
     let opened = Instant::now();
     let mut socket = Socket::open(ctx, &query).await?;
@@ -84,10 +84,10 @@ async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, CheckE
     let large = |letter: &str| small("large", &letter.repeat(LARGE));
     let mut written = Vec::new();
     for object in [small("a", "1"), large("x"), small("b", "one\ntwo\r\nthree\u{2028}")] {
-        written.push(ctx.create(&CONFIG_MAPS, &object).await?.rv());
+        written.push(ctx.api.create(&CONFIG_MAPS, &object).await?.rv());
     }
     for object in [large("y"), small("a", "2"), small("a", "3")] {
-        written.push(ctx.update(&CONFIG_MAPS, &object).await?.rv());
+        written.push(ctx.api.update(&CONFIG_MAPS, &object).await?.rv());
     }
     Ok(written)
 }

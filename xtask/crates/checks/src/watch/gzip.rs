@@ -40,13 +40,13 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     if metrics.gate(COMPRESSES) != Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {COMPRESSES}") });
     }
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     for name in ["a", "b"] {
-        ctx.create(&CONFIG_MAPS, &config_map(name).with("data.k", "x".repeat(LARGE))).await?;
+        ctx.api.create(&CONFIG_MAPS, &config_map(name).with("data.k", "x".repeat(LARGE))).await?;
     }
-    let path = CONFIG_MAPS.path(Some(ctx.namespace().await?));
+    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let accepting = |query: String| Request::get(path.clone()).query(query).header("accept-encoding", "gzip");
-    let list = ctx.send(&accepting(String::new())).await?;
+    let list = ctx.api.send(&accepting(String::new())).await?;
     if list.header("content-encoding") != "gzip" || !list.body.starts_with(&[0x1f, 0x8b]) {
         let seen = list.header("content-encoding");
         return Err(CheckError::Errored(anyhow!(
@@ -58,7 +58,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     if metrics.gate(COMPRESSES_WATCH_LISTS) != Some(true) {
         queries.push("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into());
     }
-    for &transport in ctx.transports() {
+    for &transport in ctx.api.transports() {
         for query in &queries {
             plain(ctx, transport, accepting(format!("watch=true&{query}"))).await?;
         }

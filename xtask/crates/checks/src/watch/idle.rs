@@ -40,19 +40,19 @@ const WRITES: usize = 10;
 const SHORTEST: u32 = 9;
 
 async fn bookmark_idle(ctx: &Ctx) -> Verdict {
-    let idle = &ctx.define(&format!("{}.example.org", ctx.name_prefix()), "sleepers", "Sleeper").await?;
-    let only = ctx.create(idle, &sample(ctx, idle, "only", "1").await?).await?;
+    let idle = &ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "sleepers", "Sleeper").await?;
+    let only = ctx.api.create(idle, &sample(ctx, idle, "only", "1").await?).await?;
     let mut last = 0;
     for n in 0..WRITES {
-        last = ctx.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?.rv();
+        last = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("n{n}"))).await?.rv();
     }
     let bookmark = advanced(ctx, idle, only.rv(), last).await?;
-    ctx.compact(idle, bookmark.cast_signed()).await?;
+    ctx.store.compact(idle, bookmark.cast_signed()).await?;
     let mut object = only;
     for transport in TRANSPORTS {
-        let mut watch = ctx.watch_over(transport, idle, &WatchOptions::after(bookmark)).await?;
+        let mut watch = ctx.api.watch_over(transport, idle, &WatchOptions::after(bookmark)).await?;
         let before = object.rv();
-        object = ctx.update(idle, &with_content(object, transport.name())).await?;
+        object = ctx.api.update(idle, &with_content(object, transport.name())).await?;
         let events = watch.read_to(object.rv(), ctx.event_limit()).await?;
         let seen: Vec<(&str, u64)> = events.iter().map(|event| (event.word(), event.frame.rv)).collect();
         let mut expected = vec![("MODIFIED", object.rv())];
@@ -83,13 +83,13 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
         let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
         let transport = TRANSPORTS[usize::from(round % 2 == 1)];
         let limit = ctx.event_limit() + Duration::from_secs(seconds.into());
-        let events = ctx.watch_over(transport, idle, &options).await?.read_to_end(limit).await?;
+        let events = ctx.api.watch_over(transport, idle, &options).await?.read_to_end(limit).await?;
         if let Some(odd) = events.iter().find(|event| !matches!(event.frame.kind, FrameKind::Bookmark { .. })) {
             return Err(fail("a watch of an idle resource", &format!("{} came", odd.word()), &events));
         }
         bookmarks += events.len();
         if let Some(reached) = events.iter().map(|event| event.frame.rv).find(|rv| *rv >= goal) {
-            let revision = ctx.store(idle).revision().await?.cast_unsigned();
+            let revision = ctx.store.of(idle).revision().await?.cast_unsigned();
             expect!(reached <= revision, "a bookmark at {reached}, the store is at {revision}");
             ctx.count("bookmarks", bookmarks as u64);
             return Ok(reached);

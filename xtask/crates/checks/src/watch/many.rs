@@ -87,12 +87,12 @@ const WRITES_PER_READING: usize = 50;
 
 async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     let group = format!("{}.example.org", ctx.name_prefix());
-    let loads = &ctx.define(&group, "loads", "Load").await?;
-    let begin = ctx.list(loads, "").await?.rv();
+    let loads = &ctx.api.define(&group, "loads", "Load").await?;
+    let begin = ctx.api.list(loads, "").await?.rv();
     let slow_reader = ctx.worker("slow").await?;
-    let mut slow = slow_reader.watch_over(Transport::Http2, loads, &WatchOptions::after(begin)).await?;
-    let mut fast = ctx.watch_over(Transport::Http1, loads, &WatchOptions::after(begin)).await?;
-    let mut object = ctx.create(loads, &Object::new(loads, "a")).await?;
+    let mut slow = slow_reader.api.watch_over(Transport::Http2, loads, &WatchOptions::after(begin)).await?;
+    let mut fast = ctx.api.watch_over(Transport::Http1, loads, &WatchOptions::after(begin)).await?;
+    let mut object = ctx.api.create(loads, &Object::new(loads, "a")).await?;
     let mut latest = object.rv();
     let mut slowest = Duration::ZERO;
     let mut all = fast.read_to(latest, ctx.event_limit()).await?;
@@ -100,7 +100,7 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     for n in 0..LARGE_WRITES + SMALL_WRITES {
         let padding = if n < LARGE_WRITES { LARGE } else { 0 };
         let text = format!("{n}{}", "x".repeat(padding));
-        object = ctx.update(loads, &object.with("spec.text", text)).await?;
+        object = ctx.api.update(loads, &object.with("spec.text", text)).await?;
         latest = object.rv();
         let written = Instant::now();
         all.extend(fast.read_to(latest, ctx.event_limit()).await?);
@@ -170,7 +170,7 @@ const RECONNECTS: usize = 3;
 async fn two_hundred(ctx: &Ctx) -> Verdict {
     let names = names(6);
     seed_objects(ctx, &names).await?;
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let mut clients = Vec::new();
     for n in 0..WATCHERS / EACH {
         clients.push(ctx.worker(&format!("client-{n}")).await?);
@@ -212,7 +212,7 @@ const WRITERS: usize = 16;
 const OFTEN: usize = 97;
 
 async fn burst(ctx: &Ctx) -> Verdict {
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     // One second at this machine's speed.
     let second = ctx.limit(1.0).as_millis().max(1000);
     let updates = usize::try_from(BURST * 1000 / second).unwrap_or(LEAST).max(LEAST);
@@ -229,7 +229,7 @@ async fn burst(ctx: &Ctx) -> Verdict {
     let last = AtomicU64::new(0);
     let written = async {
         let written: usize = writers.await?.into_iter().sum();
-        let marker = ctx.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, "zz-last")).await?;
+        let marker = ctx.api.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, "zz-last")).await?;
         last.store(marker.rv(), Ordering::Relaxed);
         Ok(written)
     };
@@ -254,12 +254,12 @@ async fn burst(ctx: &Ctx) -> Verdict {
 
 /// Returns the number of writes; the first one is the creation.
 async fn write_many(ctx: &Ctx, number: usize, count: usize, until: Instant) -> anyhow::Result<usize> {
-    let mut object = ctx.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, &format!("w{number}"))).await?;
+    let mut object = ctx.api.create(&CONFIG_MAPS, &Object::new(&CONFIG_MAPS, &format!("w{number}"))).await?;
     for n in 1..count {
         if Instant::now() > until {
             return Ok(n);
         }
-        object = ctx.update(&CONFIG_MAPS, &object.with("data.n", n.to_string())).await?;
+        object = ctx.api.update(&CONFIG_MAPS, &object.with("data.n", n.to_string())).await?;
     }
     Ok(count)
 }

@@ -123,7 +123,7 @@ async fn partial_metadata(ctx: &Ctx) -> Verdict {
 }
 
 async fn custom(ctx: &Ctx) -> Result<model::Resource, suite::check::CheckError> {
-    ctx.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await
+    ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await
 }
 
 /// The object of a protobuf event must be the stored one, except for the resource version.

@@ -72,9 +72,9 @@ struct Scope {
 }
 
 async fn namespace_scope(ctx: &Ctx) -> Verdict {
-    let near = ctx.namespace().await?.to_owned();
+    let near = ctx.api.namespace().await?.to_owned();
     let far = format!("{near}x");
-    ctx.create(&NAMESPACES, &Object::new(&NAMESPACES, &far)).await?;
+    ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &far)).await?;
     let [http1, http2] = TRANSPORTS;
     tokio::try_join!(
         scopes_of(ctx, http1, &CONFIG_MAPS, &near, &far),
@@ -84,7 +84,7 @@ async fn namespace_scope(ctx: &Ctx) -> Verdict {
 }
 
 async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &str, far: &str) -> Verdict {
-    let begin = ctx.list(resource, "").await?.rv();
+    let begin = ctx.api.list(resource, "").await?.rv();
     let mut scopes = Vec::new();
     let in_near = |path: String| (path, near.to_owned());
     let all = resource.path(None);
@@ -133,7 +133,7 @@ async fn write_objects(ctx: &Ctx, resource: &Resource, near: &str, far: &str) ->
         if resource.plural == "events" {
             object = object.with("involvedObject.namespace", namespace);
         }
-        let object = ctx.create_in(namespace, resource, &object).await?;
+        let object = ctx.api.create_in(namespace, resource, &object).await?;
         history.push(("ADDED", namespace.to_owned(), name.to_owned(), object.rv()));
         made.push(object);
     }
@@ -141,7 +141,7 @@ async fn write_objects(ctx: &Ctx, resource: &Resource, near: &str, far: &str) ->
     for object in made {
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
         let request = Request::new(http::Method::PUT, object_path(resource, &namespace, &name));
-        let changed = ctx.send(&request.json(&object.with("metadata.labels.last", "yes").0)).await?.object()?;
+        let changed = ctx.api.send(&request.json(&object.with("metadata.labels.last", "yes").0)).await?.object()?;
         history.push(("MODIFIED", namespace, name, changed.rv()));
     }
     Ok(history)
@@ -187,7 +187,7 @@ async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
     let path = watched(&CONFIG_MAPS, namespace, "a");
     let with =
         |selector: &str| Request::get(path.clone()).query(query(&[("watch", "true"), ("fieldSelector", selector)]));
-    let answer = ctx.send(&with("metadata.name=b")).await?;
+    let answer = ctx.api.send(&with("metadata.name=b")).await?;
     expect!(answer.is(400, "BadRequest"), "a path and another metadata.name were answered {answer}");
     // The server accepts the same name in path and selector; such a watch waits, so the check reads only the head.
     Raw::send(ctx, Transport::Http2, with("metadata.name=a")).await?;
@@ -200,17 +200,17 @@ async fn refused_names(ctx: &Ctx, namespace: &str) -> Verdict {
 const NAMES: [&str; 7] = ["m", "b", "z", "a-b", "ab", "a", "a.b"];
 
 async fn initial_order(ctx: &Ctx) -> Verdict {
-    let custom = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "orders", "Order").await?;
+    let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "orders", "Order").await?;
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS, &custom] {
         let mut made = Vec::new();
         for name in NAMES {
-            made.push(ctx.create(resource, &sample(ctx, resource, name, "1").await?).await?);
+            made.push(ctx.api.create(resource, &sample(ctx, resource, name, "1").await?).await?);
         }
         for object in made.into_iter().filter(|object| ["a", "z"].contains(&object.name())) {
-            ctx.update(resource, &object.with("metadata.labels.again", "yes")).await?;
+            ctx.api.update(resource, &object.with("metadata.labels.again", "yes")).await?;
         }
         let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
-        let newest = ctx.list(resource, "").await?.rv();
+        let newest = ctx.api.list(resource, "").await?.rv();
         let fresh = WatchOptions { resource_version: Some(newest.to_string()), ..initial_events() };
         for (transport, options) in [
             (Transport::Http1, WatchOptions::default()),
@@ -225,7 +225,7 @@ async fn initial_order(ctx: &Ctx) -> Verdict {
 }
 
 async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Verdict {
-    let mut watch = ctx.watch_over(transport, resource, options).await?;
+    let mut watch = ctx.api.watch_over(transport, resource, options).await?;
     let mut events: Vec<Event> = Vec::new();
     while events.len() < NAMES.len() {
         let Some(event) = watch.next(ctx.event_limit()).await? else {

@@ -91,15 +91,15 @@ async fn selector_transitions(ctx: &Ctx) -> Verdict {
 
 async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
     let resource = subject.resource;
-    let begin = ctx.list(resource, "").await?.rv();
+    let begin = ctx.api.list(resource, "").await?.rv();
     let options = (subject.selector)(WatchOptions::after(begin));
     let mut watches: Vec<(&str, Transport, Watch)> = Vec::new();
     for transport in TRANSPORTS {
-        watches.push(("opened before", transport, ctx.watch_over(transport, resource, &options).await?));
+        watches.push(("opened before", transport, ctx.api.watch_over(transport, resource, &options).await?));
     }
     let expected = write_transitions(ctx, &subject).await?;
     for transport in TRANSPORTS {
-        watches.push(("opened afterwards", transport, ctx.watch_over(transport, resource, &options).await?));
+        watches.push(("opened afterwards", transport, ctx.api.watch_over(transport, resource, &options).await?));
     }
     let last = expected.last().map_or(0, |Expected(_, object)| object.rv());
     for (when, transport, mut watch) in watches {
@@ -150,14 +150,14 @@ impl Subject {
         let is_new = old.is_none();
         let mut object = (self.make)(name, old, on, n);
         if self.resource == &*CORE_EVENTS {
-            object = object.with("involvedObject.namespace", ctx.namespace().await?);
+            object = object.with("involvedObject.namespace", ctx.api.namespace().await?);
         }
         let answer = match (is_new, self.by_status) {
-            (true, false) => ctx.create(self.resource, &object).await?,
-            (false, false) => ctx.update(self.resource, &object).await?,
-            (true, true) if !on => ctx.create(self.resource, &object).await?,
+            (true, false) => ctx.api.create(self.resource, &object).await?,
+            (false, false) => ctx.api.update(self.resource, &object).await?,
+            (true, true) if !on => ctx.api.create(self.resource, &object).await?,
             (true, true) => {
-                let made = ctx.create(self.resource, &object).await?;
+                let made = ctx.api.create(self.resource, &object).await?;
                 put_status(ctx, self.resource, &(self.make)(name, Some(made), on, n)).await?
             }
             (false, true) => put_status(ctx, self.resource, &object).await?,
@@ -167,16 +167,16 @@ impl Subject {
 }
 
 async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Object, CheckError> {
-    let path = format!("{}/status", object_path(resource, ctx.namespace().await?, object.name()));
-    Ok(ctx.send(&Request::new(http::Method::PUT, path).json(&object.0)).await?.object()?)
+    let path = format!("{}/status", object_path(resource, ctx.api.namespace().await?, object.name()));
+    Ok(ctx.api.send(&Request::new(http::Method::PUT, path).json(&object.0)).await?.object()?)
 }
 
 /// Deletes the object; returns the revision of the deletion, which only the store knows.
 async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, CheckError> {
     // Otherwise a ReplicationController waits for a controller that orphans its Pods.
-    ctx.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
-    let key = ctx.key(resource, name).await?;
-    let recorder = ctx.recorder(resource);
+    ctx.api.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
+    let key = ctx.store.key(resource, name).await?;
+    let recorder = ctx.store.recorder(resource);
     until(&format!("the deletion of {key}"), ctx.wait_limit(), Duration::from_millis(20), || async {
         let last = recorder.changes_of(&key).pop();
         let deleted = last.filter(|revision| revision.kind == Change::Delete);

@@ -41,7 +41,7 @@ const STREAMS_EACH: usize = 3;
 
 async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
     let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
-    let begin = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let mut readers = Vec::new();
     for transport in TRANSPORTS {
         for _ in 0..STREAMS_EACH {
@@ -50,11 +50,11 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
         }
     }
     write(ctx, &mut readers, "first").await?;
-    ctx.control("kube-apiserver", restart("10s")).await?;
+    ctx.control.apply("kube-apiserver", restart("10s")).await?;
     ends(ctx, &mut readers).await?;
     write(ctx, &mut readers, "second").await?;
-    let drained = ctx.log("kube-apiserver")?.matches(DRAINED).count();
-    let again = ctx.control("kube-apiserver", restart("")).await;
+    let drained = ctx.control.log("kube-apiserver")?.matches(DRAINED).count();
+    let again = ctx.control.apply("kube-apiserver", restart("")).await;
     let ended = ends(ctx, &mut readers).await;
     again?;
     let graceful = ended?;
@@ -65,17 +65,17 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
     }
     let broken = graceful.iter().filter(|end| **end != End::Server).count();
     expect!(broken == 0, "with --{FLAG} {broken} of {} watches were cut: {graceful:?}", graceful.len());
-    let log = ctx.log("kube-apiserver")?;
+    let log = ctx.control.log("kube-apiserver")?;
     expect!(log.matches(DRAINED).count() > drained, "the server's log does not say that watches were drained");
     Ok(())
 }
 
 /// Makes some changes and waits until every reader has them.
 async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, CheckError> {
-    let object = ctx.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
-    ctx.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
-    ctx.delete(&CONFIG_MAPS, &format!("a-{phase}")).await?;
-    let last = ctx.create(&CONFIG_MAPS, &config_map(&format!("b-{phase}"))).await?.rv();
+    let object = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
+    ctx.api.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
+    ctx.api.delete(&CONFIG_MAPS, &format!("a-{phase}")).await?;
+    let last = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("b-{phase}"))).await?.rv();
     for reader in readers {
         reader.follow_to(last).await?;
         reader.keep_open().await?;

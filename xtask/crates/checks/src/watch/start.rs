@@ -109,10 +109,10 @@ async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
 async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for &transport in ctx.transports() {
+        for &transport in ctx.api.transports() {
             for query in ["", "resourceVersion=0"] {
-                let list = ctx.list(&CONFIG_MAPS, query).await?;
-                let watch = ctx.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
+                let list = ctx.api.list(&CONFIG_MAPS, query).await?;
+                let watch = ctx.api.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
                 begun.push((query, list, watch));
             }
         }
@@ -146,12 +146,12 @@ type Begun = Vec<(WatchOptions, u64, Watch)>;
 async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for &transport in ctx.transports() {
+        for &transport in ctx.api.transports() {
             for (options, is_fresh) in [(WatchOptions::default(), true), (from_zero(), false)] {
                 for labels in ["", "half=even"] {
                     let floor = if is_fresh { revision(ctx).await? } else { 0 };
                     let options = options.clone().labels(labels);
-                    let watch = ctx.watch_over(transport, &CONFIG_MAPS, &options).await?;
+                    let watch = ctx.api.watch_over(transport, &CONFIG_MAPS, &options).await?;
                     begun.push((options, floor, watch));
                 }
             }
@@ -163,15 +163,15 @@ async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, CheckError> {
 /// If no object matches at the start, the first event must be the first object that does.
 async fn until_something_matches(ctx: &Ctx) -> Verdict {
     let secret = |name: &str| Object::new(&SECRETS, name);
-    ctx.create(&SECRETS, &secret("other")).await?;
+    ctx.api.create(&SECRETS, &secret("other")).await?;
     let mut waiting = Vec::new();
-    for &transport in ctx.transports() {
+    for &transport in ctx.api.transports() {
         for options in [WatchOptions::default(), from_zero()] {
-            waiting.push(ctx.watch_over(transport, &SECRETS, &options.labels("first=yes")).await?);
+            waiting.push(ctx.api.watch_over(transport, &SECRETS, &options.labels("first=yes")).await?);
         }
     }
-    let first = ctx.create(&SECRETS, &secret("first").with("metadata.labels.first", "yes")).await?;
-    let key = ctx.key(&SECRETS, "first").await?;
+    let first = ctx.api.create(&SECRETS, &secret("first").with("metadata.labels.first", "yes")).await?;
+    let key = ctx.store.key(&SECRETS, "first").await?;
     let expected = ExpectedEvent { word: "ADDED".into(), key: key.as_str().into(), rv: first.rv() };
     for mut watch in waiting {
         let events = watch.read_to(first.rv(), ctx.event_limit()).await?;
@@ -192,7 +192,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let what = format!("watch with `{}`", options.query());
         let rv = end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
-        let list = ctx.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
+        let list = ctx.api.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
         let exact = listed(ctx, &CONFIG_MAPS, &list);
         if let Some(difference) = state_difference(&exact, &expected.state(rv)) {
             let fault = format!("an Exact LIST at the bookmark's {rv} differs: {difference}");
@@ -208,12 +208,12 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
 async fn watch_lists(ctx: &Ctx) -> Result<Begun, CheckError> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
-        for &transport in ctx.transports() {
+        for &transport in ctx.api.transports() {
             let now = revision(ctx).await?;
             let requests = [(None, now), (Some("0".to_owned()), 0), (Some(now.to_string()), now)];
             for (resource_version, floor) in requests {
                 let options = WatchOptions { resource_version, ..initial_events() };
-                let watch = ctx.watch_over(transport, &CONFIG_MAPS, &options).await?;
+                let watch = ctx.api.watch_over(transport, &CONFIG_MAPS, &options).await?;
                 begun.push((options, floor, watch));
             }
         }
@@ -223,18 +223,18 @@ async fn watch_lists(ctx: &Ctx) -> Result<Begun, CheckError> {
 
 /// The watch cache of a type that does not change learns the store's progress only by requesting it.
 async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
-    let idle = ctx.define(&format!("{}.example.org", ctx.name_prefix()), "idlers", "Idler").await?;
-    let only = ctx.create(&idle, &Object::new(&idle, "only")).await?;
-    let key = ctx.key(&idle, "only").await?;
+    let idle = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "idlers", "Idler").await?;
+    let only = ctx.api.create(&idle, &Object::new(&idle, "only")).await?;
+    let key = ctx.store.key(&idle, "only").await?;
     let expected =
         ExpectedEvents(vec![ExpectedEvent { word: "ADDED".into(), key: key.as_str().into(), rv: only.rv() }]);
-    for &transport in ctx.transports() {
-        let other = ctx.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
+    for &transport in ctx.api.transports() {
+        let other = ctx.api.create(&SECRETS, &Object::new(&SECRETS, &transport.name().replace('/', "-"))).await?;
         let written = other.rv();
         for (resource_version, floor) in [(None, revision(ctx).await?), (Some(written.to_string()), written)] {
             let options = WatchOptions { resource_version, ..initial_events() };
             let what = format!("watch of an idle resource with `{}`", options.query());
-            let mut watch = ctx.watch_over(transport, &idle, &options).await?;
+            let mut watch = ctx.api.watch_over(transport, &idle, &options).await?;
             let events =
                 watch.read_until("the end of the initial events", ctx.event_limit(), is_end_of_initial).await?;
             end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
@@ -304,7 +304,7 @@ pub(crate) fn initial_events() -> WatchOptions {
 }
 
 async fn revision(ctx: &Ctx) -> Result<u64, CheckError> {
-    Ok(ctx.store(&CONFIG_MAPS).revision().await?.cast_unsigned())
+    Ok(ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned())
 }
 
 #[cfg(test)]

@@ -62,9 +62,9 @@ pub(super) static CHECKS: &[Check] = &[
 const FAR_FUTURE: &str = "9000000000000000";
 
 async fn event_shape(ctx: &Ctx) -> Verdict {
-    let namespace = ctx.namespace().await?;
+    let namespace = ctx.api.namespace().await?;
     let event = |name: &str| Object::new(&CORE_EVENTS, name).with("involvedObject", json!({"namespace": namespace}));
-    let (http1, http2) = (Transport::Http1, ctx.transport());
+    let (http1, http2) = (Transport::Http1, ctx.api.transport());
     // Concurrently, because the watch cache waits three seconds for a future version.
     tokio::try_join!(
         all_types(ctx, http1, &CONFIG_MAPS, config_map("one")),
@@ -79,11 +79,11 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     let name = object.name().to_owned();
     let selector = format!("fieldSelector=metadata.name%3D{name}");
     let options = initial_events().query().replace("watch=true&", "");
-    let object = ctx.create(resource, &object).await?;
+    let object = ctx.api.create(resource, &object).await?;
     let mut changes = Raw::open(ctx, transport, resource, &format!("{options}&{selector}")).await?;
     changes.read_until("BOOKMARK", ctx.event_limit()).await?;
-    let changed = ctx.update(resource, &object.clone().with("metadata.labels.changed", "yes")).await?;
-    ctx.delete(resource, &name).await?;
+    let changed = ctx.api.update(resource, &object.clone().with("metadata.labels.changed", "yes")).await?;
+    ctx.api.delete(resource, &name).await?;
     changes.read_until("DELETED", ctx.event_limit()).await?;
     let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
     let cut = refused.read_to_end(ctx.event_limit()).await?;
@@ -169,7 +169,7 @@ async fn timeout_seconds(ctx: &Ctx) -> Verdict {
         return chosen_by_the_server(ctx).await;
     }
     // Object names contain the transport: each one is used once, also if the endpoint speaks HTTP/1.1 only.
-    try_join_all(ctx.transports().iter().map(|&transport| timeouts(ctx, transport))).await?;
+    try_join_all(ctx.api.transports().iter().map(|&transport| timeouts(ctx, transport))).await?;
     Ok(())
 }
 
@@ -190,7 +190,7 @@ async fn ends_after(ctx: &Ctx, transport: Transport, parameters: &str, seconds: 
     let asked = Duration::from_secs(seconds.into());
     let begin = Instant::now();
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, query).await?;
-    let written = ctx.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
+    let written = ctx.api.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
     let was_open = begin.elapsed() < asked / 2;
     let cut = match raw.read_to_end(asked + ctx.event_limit()).await {
         Err(CheckError::TimedOut { .. }) => {
@@ -217,12 +217,12 @@ async fn ends_after(ctx: &Ctx, transport: Transport, parameters: &str, seconds: 
 /// The stream must still be open after `seconds`.
 async fn stays_open(ctx: &Ctx, transport: Transport, query: &str, seconds: u64) -> Verdict {
     let what = format!("a watch with `{query}` over {}", transport.name());
-    let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let now = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let name = object_name("late", transport);
     let only = format!("{query}&resourceVersion={now}&fieldSelector=metadata.name%3D{name}");
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, &only).await?;
     pause(Duration::from_secs(seconds)).await;
-    let late = ctx.create(&CONFIG_MAPS, &config_map(&name)).await?;
+    let late = ctx.api.create(&CONFIG_MAPS, &config_map(&name)).await?;
     raw.read_until("ADDED", ctx.event_limit()).await?;
     expect!(raw.mentions(&late), "{what} did not deliver the object created after {seconds} s: {}", shown(&raw.bytes));
     ctx.count("streams", 1);
@@ -243,12 +243,12 @@ const ALL_THE_SAME: Duration = Duration::from_millis(100);
 async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
     let restart =
         |value: &str| Action::Restart { flags: BTreeMap::from([("min-request-timeout".into(), value.into())]) };
-    let default = flag_in(&ctx.log("kube-apiserver")?, "min-request-timeout");
+    let default = flag_in(&ctx.control.log("kube-apiserver")?, "min-request-timeout");
     expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
-    ctx.control("kube-apiserver", restart(&ctx.scaled_seconds(SHORTEST).to_string())).await?;
+    ctx.control.apply("kube-apiserver", restart(&ctx.scaled_seconds(SHORTEST).to_string())).await?;
     let verdict = chosen(ctx).await;
     // Also after a failure: other checks use the profile.
-    ctx.control("kube-apiserver", restart("")).await?;
+    ctx.control.apply("kube-apiserver", restart("")).await?;
     verdict
 }
 

@@ -48,26 +48,26 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
         } else {
             crate::support::page::sample(ctx, resource, name, "1").await?
         };
-        ctx.create(resource, &object.with("metadata.annotations.text", BEFORE)).await?;
+        ctx.api.create(resource, &object.with("metadata.annotations.text", BEFORE)).await?;
     }
-    let begin = ctx.list(resource, "").await?.rv();
+    let begin = ctx.api.list(resource, "").await?.rv();
     let mut watches = Vec::new();
     for transport in TRANSPORTS {
-        watches.push((transport, ctx.watch_over(transport, resource, &WatchOptions::after(begin)).await?));
+        watches.push((transport, ctx.api.watch_over(transport, resource, &WatchOptions::after(begin)).await?));
     }
     let mut keys = Vec::new();
     let mut values = Vec::new();
     for name in NAMES {
-        let stored = ctx.must_be_stored(resource, name).await?;
+        let stored = ctx.store.get(resource, name).await?;
         values
             .push(replaced(&stored.value).ok_or_else(|| CheckError::failed(format!("{} lacks the text", stored.key)))?);
         keys.push(stored.key);
     }
-    let store = ctx.store(resource);
+    let store = ctx.store.of(resource);
     let put = |at: usize| (keys[at].as_str(), Some(values[at].as_slice()));
     let first = store.write_together(&[put(0), put(1), put(2)]).await?.cast_unsigned();
     let second = store.write_together(&[put(0), (&keys[2], None)]).await?.cast_unsigned();
-    let last = ctx.create(resource, &crate::support::page::sample(ctx, resource, "last", "1").await?).await?.rv();
+    let last = ctx.api.create(resource, &crate::support::page::sample(ctx, resource, "last", "1").await?).await?.rv();
     let event_of = |word: &str, key: &str, rv| ExpectedEvent { word: word.into(), key: Key::from(key), rv };
     let modified = |at: usize, rv| event_of("MODIFIED", &keys[at], rv);
     let expected = [
@@ -76,11 +76,11 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
         modified(2, first),
         modified(0, second),
         event_of("DELETED", &keys[2], second),
-        event_of("ADDED", &ctx.key(resource, "last").await?, last),
+        event_of("ADDED", &ctx.store.key(resource, "last").await?, last),
     ];
     let from = |rv| WatchOptions::after(rv);
-    watches.push((Transport::Http2, ctx.watch_over(Transport::Http2, resource, &from(first)).await?));
-    watches.push((Transport::Http1, ctx.watch_over(Transport::Http1, resource, &from(second)).await?));
+    watches.push((Transport::Http2, ctx.api.watch_over(Transport::Http2, resource, &from(first)).await?));
+    watches.push((Transport::Http1, ctx.api.watch_over(Transport::Http1, resource, &from(second)).await?));
     for ((transport, mut watch), skipped) in watches.into_iter().zip([0, 0, 3, 5]) {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let mut seen = delivered(&events);

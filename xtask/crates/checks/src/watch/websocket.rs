@@ -59,7 +59,7 @@ const CLOCKS: Duration = Duration::from_millis(50);
 
 async fn ends_in_time(ctx: &Ctx) -> Verdict {
     let begin = Instant::now();
-    let now = ctx.list(&CONFIG_MAPS, "").await?.rv();
+    let now = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let seconds = ctx.scaled_seconds(2);
     let (asked, query) = (Duration::from_secs(seconds.into()), format!("&timeoutSeconds={seconds}"));
     let mut stream = FormStream::open(ctx, Over::WebSocket, Form::Json, &CONFIG_MAPS, Some(now), &query).await?;

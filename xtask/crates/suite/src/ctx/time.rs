@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
-use super::Ctx;
+use super::CaseState;
 use crate::contention;
 use crate::error::CheckError;
 
@@ -13,7 +13,7 @@ pub const CASE_LIMIT: Duration = Duration::from_secs(120);
 /// The fraction of a case's time for the work after the last round. The clean-up has a separate limit.
 const RESERVE: f64 = 0.1;
 
-impl Ctx {
+impl CaseState {
     /// A deadline, adapted to the slowdown of this machine and to its load now.
     pub fn limit(&self, seconds: f64) -> Duration {
         contention::limit(Duration::from_secs_f64(seconds), self.factor())
@@ -78,7 +78,7 @@ impl Ctx {
     }
 }
 
-/// See [`Ctx::rounds`].
+/// See [`CaseState::rounds`].
 pub struct Rounds {
     event: String,
     end: Instant,

@@ -44,7 +44,7 @@ const LIVENESS: f64 = 60.0;
 /// Seconds for a phase of the workload to reach its number of acknowledged writes.
 const PROGRESS: f64 = 60.0;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// The pause after a request without an answer. Longer on a slow machine, see [`Ctx::scaled_pause`].
+/// The pause after a request without an answer. Longer on a slow machine, see [`scaled_pause`](crate::ctx::CaseState::scaled_pause).
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MARKER: &str = "marker";
 
@@ -96,7 +96,7 @@ impl<'a> Workload<'a> {
     pub async fn met_by_write(&self) -> Verdict {
         self.shared.met_by_write(self.ctx.limit(PROGRESS)).await?;
         // There is no `await` in between, so the write is still under way.
-        self.silent.get_or_init(|| self.ctx.recorder(&CONFIG_MAPS).now());
+        self.silent.get_or_init(|| self.ctx.store.recorder(&CONFIG_MAPS).now());
         Ok(())
     }
 
@@ -141,7 +141,7 @@ fn judge_workload(ctx: &Ctx, history: &FaultHistory, minima: &[Minimum]) -> Verd
 
 /// Waits until the store has this many more revisions.
 pub async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
-    let store = ctx.store(&CONFIG_MAPS);
+    let store = ctx.store.of(&CONFIG_MAPS);
     let goal = store.revision().await? + revisions;
     wait::until("more writes to reach the store", ctx.limit(PROGRESS), POLL_INTERVAL, || async {
         let now = store.revision().await?;
@@ -159,7 +159,7 @@ async fn history(
 ) -> Result<FaultHistory, CheckError> {
     let collections: [&'static Resource; COLLECTIONS] = [&CONFIG_MAPS, &CORE_EVENTS];
     for resource in collections {
-        ctx.track_for_cleanup(resource).await?;
+        ctx.api.track_for_cleanup(resource).await?;
     }
     let watchers = watchers(ctx, servers, shared, &collections).await?;
     let work = async {
@@ -206,7 +206,7 @@ async fn any_server_answers(
     let mut clients = servers.clients(ctx, "asker", 0).await?;
     for _ in 0..servers.count() {
         for resource in collections {
-            let answer = clients.ctx().try_get(resource, MARKER, "").await;
+            let answer = clients.ctx().api.try_get(resource, MARKER, "").await;
             if answer.is_ok_and(|answer| matches!(answer.status, 200 | 404)) {
                 return Ok(true);
             }
@@ -271,11 +271,11 @@ async fn watchers<'a>(
 
 /// Writes the last object of a collection. The servers work again, so the write must be acknowledged.
 async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<Write, CheckError> {
-    let recorder = ctx.recorder(resource);
+    let recorder = ctx.store.recorder(resource);
     let id = format!("{MARKER}-{}", resource.plural);
     let called = recorder.now();
-    let made = ctx.create(resource, &sample(ctx.namespace().await?, resource, MARKER, &id)).await?;
-    let key = key(&ctx.key(resource, MARKER).await?);
+    let made = ctx.api.create(resource, &sample(ctx.api.namespace().await?, resource, MARKER, &id)).await?;
+    let key = key(&ctx.store.key(resource, MARKER).await?);
     shared.markers().insert(Key::clone(&key), made.rv());
     Ok(Write {
         client: ctx.client.to_string(),
@@ -292,8 +292,8 @@ async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<
 /// Adds what the store recorded below the collections, and what it holds at the end.
 async fn add_store_record(ctx: &Ctx, history: &mut FaultHistory, collections: &[&'static Resource]) -> Verdict {
     for resource in collections {
-        let recorder = ctx.recorder(resource);
-        let store = ctx.store(resource);
+        let recorder = ctx.store.recorder(resource);
+        let store = ctx.store.of(resource);
         let now = store.revision().await?;
         let what = format!("the record of the store to reach revision {now}");
         // Only the marker has to be waited for, because it is the last write of its collection. If the record contains
@@ -305,9 +305,9 @@ async fn add_store_record(ctx: &Ctx, history: &mut FaultHistory, collections: &[
             Ok(if there || last >= now { Ok(()) } else { Err(format!("revision {last}")) })
         })
         .await?;
-        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
+        let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
         history.revisions.extend(recorder.changes_below(&prefix));
-        let end = ctx.stored_all(resource, 0).await?;
+        let end = ctx.store.list(resource, 0).await?;
         history.end.extend(end.into_iter().map(|kv| (key(&kv.key), kv.mod_rev.cast_unsigned())));
     }
     history.revisions.sort_by_key(|revision| revision.rev);

@@ -40,8 +40,8 @@ pub(super) async fn watch(
     transport: Transport,
 ) -> Result<Watcher, CheckError> {
     let ctx = clients.ctx();
-    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.namespace().await?));
-    let marker = key(&ctx.key(resource, MARKER).await?);
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    let marker = key(&ctx.store.key(resource, MARKER).await?);
     let record = Watcher { client: ctx.client.to_string(), prefix: key(&prefix), segments: Vec::new() };
     let mut client = WatchClient { clients, shared, resource, transport, record, marker, at: None, passed: false };
     while !shared.is_over() && !client.passed && !has_seen(&client.record, &client.marker) {
@@ -82,7 +82,7 @@ impl WatchClient<'_> {
             self.at = Some(from);
         }
         let options = WatchOptions::after(from).bookmarks();
-        let mut watch = match self.clients.ctx().try_watch(self.transport, self.resource, &options).await {
+        let mut watch = match self.clients.ctx().api.try_watch(self.transport, self.resource, &options).await {
             Ok(Ok(watch)) => watch,
             Ok(Err(refusal)) if refusal.status == 410 => {
                 let error = FrameKind::Error { code: 410, reason: refusal.reason(), message: refusal.message() };
@@ -107,8 +107,8 @@ impl WatchClient<'_> {
 
     async fn list(&self) -> Option<Begin> {
         let ctx = self.clients.ctx();
-        let called = ctx.recorder(self.resource).now();
-        let list = ctx.try_list(self.resource, "").await.ok()?.object().ok()?;
+        let called = ctx.store.recorder(self.resource).now();
+        let list = ctx.api.try_list(self.resource, "").await.ok()?.object().ok()?;
         let items = list.items().iter().map(|item| (key_of(ctx, self.resource, item), item.rv())).collect();
         Some(Begin::Listed { called, rv: list.rv(), items })
     }

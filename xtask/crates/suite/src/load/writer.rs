@@ -78,9 +78,9 @@ pub(super) async fn write(
 /// The state of a key according to a consistent read.
 async fn read(clients: &Clients, resource: &Resource, name: &str, log: &mut Log) -> KeyState {
     let ctx = clients.ctx();
-    let Ok(key_text) = ctx.key(resource, name).await else { return KeyState::Unknown };
-    let called = ctx.recorder(resource).now();
-    let Ok(answer) = ctx.try_get(resource, name, "").await else { return KeyState::Unknown };
+    let Ok(key_text) = ctx.store.key(resource, name).await else { return KeyState::Unknown };
+    let called = ctx.store.recorder(resource).now();
+    let Ok(answer) = ctx.api.try_get(resource, name, "").await else { return KeyState::Unknown };
     let (rv, state) = match (answer.status, answer.object()) {
         (200, Ok(object)) => (Some(object.rv()), KeyState::Present(object)),
         (404, _) => (None, KeyState::Absent),
@@ -102,24 +102,24 @@ impl Attempt<'_> {
     /// Creates an absent object; updates, and sometimes deletes, an existing one.
     async fn make(self, state: KeyState, shared: &SharedState, log: &mut Log) -> KeyState {
         let ctx = self.clients.ctx();
-        let Ok(key_text) = ctx.key(self.resource, self.name).await else { return KeyState::Unknown };
-        let recorder = ctx.recorder(self.resource);
+        let Ok(key_text) = ctx.store.key(self.resource, self.name).await else { return KeyState::Unknown };
+        let recorder = ctx.store.recorder(self.resource);
         let called = recorder.now();
         let under_way = shared.write();
         let (kind, based_on, answer) = match state {
             KeyState::Present(object) if ctx.random().u8(..4) == 0 => {
                 let options = json!({"preconditions": {"resourceVersion": object.rv_text()}});
-                (Change::Delete, object.rv(), ctx.try_delete(self.resource, self.name, &options).await)
+                (Change::Delete, object.rv(), ctx.api.try_delete(self.resource, self.name, &options).await)
             }
             KeyState::Present(object) => {
                 let rv = object.rv();
                 let changed = with_id(object, self.resource, &self.id);
-                (Change::Put, rv, ctx.try_change(self.resource, &changed).await)
+                (Change::Put, rv, ctx.api.try_change(self.resource, &changed).await)
             }
             KeyState::Absent | KeyState::Unknown => {
-                let namespace = ctx.namespace().await.unwrap_or_default();
+                let namespace = ctx.api.namespace().await.unwrap_or_default();
                 let made = sample(namespace, self.resource, self.name, &self.id);
-                (Change::Put, 0, ctx.try_create(self.resource, &made).await)
+                (Change::Put, 0, ctx.api.try_create(self.resource, &made).await)
             }
         };
         drop(under_way);

@@ -5,12 +5,12 @@ use std::time::Duration;
 use model::Resource;
 use serde_json::json;
 
-use super::Ctx;
+use super::CaseApi;
 use crate::api::Request;
 use crate::error::CheckError;
 use crate::object::{DEFINITIONS, Object};
 
-impl Ctx {
+impl CaseApi {
     /// Creates a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until the
     /// server serves the resource.
     pub async fn define(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
@@ -19,7 +19,7 @@ impl Ctx {
         Ok(resource)
     }
 
-    /// Like [`Ctx::define`], but sends no request for the resource, so the server has no storage for it yet.
+    /// Like [`CaseApi::define`], but sends no request for the resource, so the server has no storage for it yet.
     pub async fn define_unrequested(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
         let name = format!("{plural}.{group}");
         let definition = Object::new(&DEFINITIONS, &name).with(
@@ -48,7 +48,7 @@ impl Ctx {
     pub async fn wait_until_served(&self, resource: &Resource) -> Result<(), CheckError> {
         let path = resource.path(Some(self.namespace().await?));
         let what = format!("{path} to be served");
-        crate::wait::until(&what, self.wait_limit(), Duration::from_millis(50), || async {
+        crate::wait::until(&what, self.0.wait_limit(), Duration::from_millis(50), || async {
             let answer = self.send(&Request::get(path.clone())).await?;
             Ok(if answer.is_success() { Ok(()) } else { Err(answer.to_string()) })
         })

@@ -9,7 +9,8 @@ use model::Resource;
 use model::history::Verb;
 use serde_json::json;
 
-use super::{Created, Ctx, RecordedRequest, lock, object_path};
+use super::super::{Created, lock};
+use super::{CaseApi, object_path};
 use crate::api::overload::{self, AcceptOverload};
 use crate::api::{self, Request, Response};
 use crate::object::{DEFINITIONS, NAMESPACES, Object};
@@ -23,10 +24,10 @@ const STALE_LISTS: usize = 3;
 
 const DELETE: &str = "gracePeriodSeconds=0&propagationPolicy=Background";
 
-impl Ctx {
+impl CaseApi {
     /// Removes every object that the case created, including objects with finalizers.
     pub async fn clean_up(&self) -> anyhow::Result<()> {
-        let created = std::mem::take(&mut *lock(&self.created));
+        let created = std::mem::take(&mut *lock(&self.0.created));
         let (of_namespace, others): (Vec<Created>, Vec<Created>) =
             created.into_iter().partition(|created| !created.namespace.is_empty());
         let collections: BTreeSet<(Resource, String)> =
@@ -58,15 +59,7 @@ impl Ctx {
         loop {
             let request = Request::new(Method::DELETE, path.clone()).query(format!("{DELETE}&limit={PAGE}"));
             // Recorded, so that the judges know which client deleted the objects.
-            self.send_accepting_overload(RecordedRequest {
-                verb: Verb::DeleteCollection,
-                resource,
-                namespace,
-                name: "",
-                request,
-                changes: false,
-            })
-            .await?;
+            self.send_accepting_overload(Verb::DeleteCollection, resource, (namespace, ""), request).await?;
             let page = self.send(&Request::get(path.clone()).query(format!("limit={PAGE}"))).await?;
             if page.status == 404 {
                 // The custom resource's definition is already deleted, and its objects with it.
@@ -94,16 +87,7 @@ impl Ctx {
     async fn remove(&self, resource: &Resource, namespace: &str, name: &str) -> anyhow::Result<bool> {
         let path = object_path(resource, namespace, name);
         let request = Request::new(Method::DELETE, path.clone()).query(DELETE);
-        let answer = self
-            .send_accepting_overload(RecordedRequest {
-                verb: Verb::Delete,
-                resource,
-                namespace,
-                name,
-                request,
-                changes: false,
-            })
-            .await?;
+        let answer = self.send_accepting_overload(Verb::Delete, resource, (namespace, name), request).await?;
         // CustomResourceDefinitions have a finalizer that the server handles itself.
         let paused = !Object(answer.json()).meta("deletionTimestamp").is_empty() && resource != &*DEFINITIONS;
         if !paused {
@@ -111,41 +95,31 @@ impl Ctx {
         }
         let patch = json!({"metadata": {"finalizers": null}}).to_string();
         let request = Request::new(Method::PATCH, path).body(api::MERGE_PATCH, patch);
-        self.send_accepting_overload(RecordedRequest {
-            verb: Verb::Patch,
-            resource,
-            namespace,
-            name,
-            request,
-            changes: false,
-        })
-        .await?;
+        self.send_accepting_overload(Verb::Patch, resource, (namespace, name), request).await?;
         Ok(true)
     }
 
-    /// Like [`Ctx::send_recorded`], but returns time-out and overload answers, because the clean-up lists the
+    /// Like [`CaseApi::send_recorded`], but returns time-out and overload answers, because the clean-up lists the
     /// remaining objects again.
-    async fn send_accepting_overload(&self, request: RecordedRequest<'_>) -> anyhow::Result<Response> {
-        self.send_recorded(request).await.accept(overload::ANY)
+    async fn send_accepting_overload(
+        &self,
+        verb: Verb,
+        resource: &Resource,
+        object: (&str, &str),
+        request: Request,
+    ) -> anyhow::Result<Response> {
+        self.send_recorded(verb, resource, object, request, false).await.accept(overload::ANY)
     }
 
     /// Whether controllers create objects in new namespaces and remove them.
     fn has_controllers(&self) -> bool {
-        self.external().is_some() || self.node().is_some()
+        self.0.external().is_some() || self.0.node().is_some()
     }
 
     async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
         let request = Request::new(Method::DELETE, object_path(&NAMESPACES, "", name));
         let resource: &Resource = &NAMESPACES;
-        self.send_accepting_overload(RecordedRequest {
-            verb: Verb::Delete,
-            resource,
-            namespace: "",
-            name,
-            request,
-            changes: false,
-        })
-        .await?;
+        self.send_accepting_overload(Verb::Delete, resource, ("", name), request).await?;
         Ok(())
     }
 
@@ -160,15 +134,7 @@ impl Ctx {
         let resource: &Resource = &NAMESPACES;
         let body = Object::new(resource, name).with("spec.finalizers", json!([]));
         let request = Request::new(Method::PUT, format!("{path}/finalize")).json(&body.0);
-        self.send_accepting_overload(RecordedRequest {
-            verb: Verb::Update,
-            resource,
-            namespace: "",
-            name,
-            request,
-            changes: false,
-        })
-        .await?;
+        self.send_accepting_overload(Verb::Update, resource, ("", name), request).await?;
         Ok(())
     }
 }

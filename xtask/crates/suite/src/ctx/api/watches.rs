@@ -2,18 +2,18 @@
 
 use model::Resource;
 
-use super::Ctx;
+use super::CaseApi;
 use crate::api::{Request, Response, Transport, overload};
 use crate::error::CheckError;
 use crate::watch::{self, Watch, WatchOptions};
 
-impl Ctx {
+impl CaseApi {
     /// A watch of the resource in the case's namespace; a refusal fails the check.
     pub async fn watch(&self, resource: &Resource, options: &WatchOptions) -> Result<Watch, CheckError> {
         self.watch_over(self.transport(), resource, options).await
     }
 
-    /// Like [`Ctx::watch`], over the given transport.
+    /// Like [`CaseApi::watch`], over the given transport.
     pub async fn watch_over(
         &self,
         transport: Transport,
@@ -31,15 +31,15 @@ impl Ctx {
         options: &WatchOptions,
     ) -> Result<Result<Watch, Response>, CheckError> {
         let namespace = self.namespace_of(resource).await?;
-        let prefix = resource.key_prefix(&self.profile().prefix, Some(&namespace));
+        let prefix = resource.key_prefix(&self.0.profile().prefix, Some(&namespace));
         let path = resource.path(Some(&namespace));
-        let etcd_prefix = self.profile().prefix.clone();
+        let etcd_prefix = self.0.profile().prefix.clone();
         let target = watch::Target { resource: resource.clone(), etcd_prefix };
-        let (api, recorder) = (self.api_over(transport)?, self.recorder(resource));
+        let (api, recorder) = (self.client_over(transport)?, self.0.recorder(resource));
         let mut retry_budget = self.retry_budget();
         loop {
-            let open = watch::open(api, recorder, &self.client, &path, &prefix, target.clone(), options);
-            let Ok(answer) = tokio::time::timeout(self.answer_limit(), open).await else {
+            let open = watch::open(api, recorder, &self.0.client, &path, &prefix, target.clone(), options);
+            let Ok(answer) = tokio::time::timeout(self.0.answer_limit(), open).await else {
                 let what = format!("the response head of a watch with `{}`", options.query());
                 return Err(CheckError::TimedOut { what });
             };
@@ -52,7 +52,7 @@ impl Ctx {
                 let request = Request::get(path).query(options.query());
                 return Ok(Err(overload::refuse_late(&request, recorder.last_revision(), refusal)?));
             }
-            self.count("repeated requests", 1);
+            self.0.count("repeated requests", 1);
         }
     }
 }

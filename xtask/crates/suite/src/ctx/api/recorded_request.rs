@@ -6,34 +6,41 @@ use std::time::Instant;
 use model::Resource;
 use model::history::{Answer, Key, Operation, Verb};
 
-use super::{Ctx, RecordedRequest};
-use crate::api::Response;
-use crate::api::overload;
+use super::CaseApi;
+use crate::api::{Request, Response, overload};
 use crate::object::Object;
 use crate::record::key;
 
-impl Ctx {
+impl CaseApi {
     /// Sends a request and records every attempt with its answer, including answers that ask the client to retry.
-    pub(super) async fn send_recorded(&self, request: RecordedRequest<'_>) -> anyhow::Result<Response> {
-        let api = self.api()?;
-        let RecordedRequest { verb, resource, namespace, name, request, changes } = request;
-        let etcd_prefix = &self.profile().prefix;
-        let recorder = self.recorder(resource);
+    ///
+    /// The name is empty for a collection. `changes`: see [`Operation::changes`].
+    pub(super) async fn send_recorded(
+        &self,
+        verb: Verb,
+        resource: &Resource,
+        (namespace, name): (&str, &str),
+        request: Request,
+        changes: bool,
+    ) -> anyhow::Result<Response> {
+        let client = self.client()?;
+        let etcd_prefix = &self.0.profile().prefix;
+        let recorder = self.0.recorder(resource);
         let mut retry_budget = self.retry_budget();
-        if self.external().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
+        if self.0.external().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
             // Before the store reports the write: the recorder omits the values of objects that the run did not write.
             recorder.written(&resource.key(etcd_prefix, namespace, name));
         }
         loop {
             let called = recorder.now();
-            let result = api.exchange(&request).await;
+            let result = client.exchange(&request).await;
             let returned = recorder.now();
             let answer = match &result {
                 Ok(response) => answer(response, verb, resource, etcd_prefix),
                 Err(error) => Answer::Lost { error: format!("{error:#}") },
             };
             recorder.operation(Operation {
-                client: Arc::clone(&self.client),
+                client: Arc::clone(&self.0.client),
                 verb,
                 prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
                 key: (!name.is_empty()).then(|| key(&resource.key(etcd_prefix, namespace, name))),
@@ -44,9 +51,9 @@ impl Ctx {
                 returned,
                 answer,
             });
-            self.count("operations", 1);
+            self.0.count("operations", 1);
             match &result {
-                Ok(response) if retry_budget.waits_for_retry(response).await => self.count("repeated requests", 1),
+                Ok(response) if retry_budget.waits_for_retry(response).await => self.0.count("repeated requests", 1),
                 Ok(response) => {
                     self.skip_if_forbidden(response)?;
                     return overload::refuse_late(&request, recorder.last_revision(), result?);
@@ -57,7 +64,7 @@ impl Ctx {
     }
 
     pub(super) fn retry_budget(&self) -> RetryBudget {
-        RetryBudget { end: Instant::now() + self.answer_limit() }
+        RetryBudget { end: Instant::now() + self.0.answer_limit() }
     }
 }
 

@@ -3,19 +3,15 @@
 use model::{External, Resource};
 use serde_json::json;
 
-use super::Ctx;
+use super::CaseApi;
 use crate::api::{Response, Transport};
 use crate::error::Forbidden;
 use crate::object::Object;
 
-impl Ctx {
-    pub(super) fn external(&self) -> Option<&External> {
-        self.env.cluster.info.external.as_ref()
-    }
-
+impl CaseApi {
     /// HTTP/2, or HTTP/1.1 if the endpoint of an external cluster speaks only HTTP/1.1.
     pub fn transport(&self) -> Transport {
-        match self.external() {
+        match self.0.external() {
             Some(external) if external.http1_only => Transport::Http1,
             _ => Transport::Http2,
         }
@@ -33,7 +29,7 @@ impl Ctx {
     /// is killed.
     pub(super) fn labelled(&self, resource: &Resource, object: &Object) -> Object {
         let mut object = object.clone();
-        if let Some(external) = self.external().filter(|_| !resource.namespaced) {
+        if let Some(external) = self.0.external().filter(|_| !resource.namespaced) {
             if !object.0["metadata"]["labels"].is_object() {
                 object.0["metadata"]["labels"] = json!({});
             }
@@ -44,7 +40,7 @@ impl Ctx {
 
     /// Skips the check if the user of an external cluster lacks a right, which says nothing about the server.
     pub(super) fn skip_if_forbidden(&self, answer: &Response) -> anyhow::Result<()> {
-        match forbidden(answer).filter(|_| self.external().is_some()) {
+        match forbidden(answer).filter(|_| self.0.external().is_some()) {
             Some(need) => Err(Forbidden { need }.into()),
             None => Ok(()),
         }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use model::{Action, Control};
 
-use super::Ctx;
-use super::on_demand::blocking;
+use super::{CaseControl, blocking};
 use crate::error::CheckError;
 
 /// A suspended component: it does nothing, but its connections stay open.
@@ -16,11 +15,11 @@ pub struct Paused {
     is_paused: bool,
 }
 
-impl Ctx {
+impl CaseControl {
     /// Stops a component of this profile until the value is released or dropped.
     pub async fn pause(&self, component: &str) -> Result<Paused, CheckError> {
         let control = self.require_control()?;
-        let paused = Paused { control, component: format!("{}/{component}", self.profile().name), is_paused: true };
+        let paused = Paused { control, component: format!("{}/{component}", self.0.profile().name), is_paused: true };
         paused.apply(Action::Pause).await?;
         Ok(paused)
     }
