@@ -100,7 +100,7 @@ impl Plan<'_> {
             members: vec![url(client.outside)],
             tls: self.pki.admin.clone(),
             resources: Vec::new(),
-            root: StoreKind::Etcd.root().into(),
+            kind: StoreKind::Etcd,
         };
         Ok(SpareEtcd { component, info, urls: [url(client.inside), url(peer)] })
     }

@@ -311,7 +311,7 @@ impl Plan<'_> {
             members: endpoints[&store.name].clone(),
             tls: self.pki.admin.clone(),
             resources: store.resources.clone(),
-            root: store.kind.root().into(),
+            kind: store.kind,
         });
         Ok(ProfileInfo {
             name: profile.name.clone(),

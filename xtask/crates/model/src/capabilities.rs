@@ -75,7 +75,7 @@ impl Cluster {
             node: self.info.node.as_ref().is_some_and(|node| node.profile == profile.name),
             native_store: self.control.as_ref().is_some_and(|control| control.native(&profile.name).is_some()),
             processes: self.info.machine.is_none(),
-            etcd: profile.stores.iter().all(|store| store.counts_versions()),
+            etcd: profile.stores.iter().all(|store| store.kind.counts_versions()),
             apiservers: profile.apiservers.len().max(1),
             members: profile.stores.first().map_or(1, |store| store.members.len().max(1)),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::MachineInfo;
+use crate::store::StoreKind;
 
 /// A running cluster. Dropping it stops nothing: the boot stage's guard does.
 #[derive(Clone)]
@@ -121,18 +122,9 @@ pub struct StoreInfo {
     pub tls: TlsFiles,
     /// `group/resource` entries kept here; empty for the first store.
     pub resources: Vec<String>,
-    /// The prefix of all keys that this store can be asked for: empty for etcd. kine compares keys as texts and has no
-    /// range without an end, so it is asked for the keys below a slash.
+    /// Etcd in files of older versions.
     #[serde(default)]
-    pub root: String,
-}
-
-impl StoreInfo {
-    /// Whether the store counts the writes of each key and skips no revision. kine does neither; its `root` identifies
-    /// it.
-    pub fn counts_versions(&self) -> bool {
-        self.root.is_empty()
-    }
+    pub kind: StoreKind,
 }
 
 /// PEM files of a client.
@@ -225,8 +217,8 @@ mod tests {
     fn store(name: &str, resources: &[&str]) -> StoreInfo {
         let tls = TlsFiles { ca: PathBuf::new(), cert: PathBuf::new(), key: PathBuf::new() };
         let resources = resources.iter().map(ToString::to_string).collect();
-        let (endpoint, members, root) = Default::default();
-        StoreInfo { name: name.into(), endpoint, members, tls, resources, root }
+        let (endpoint, members, kind) = Default::default();
+        StoreInfo { name: name.into(), endpoint, members, tls, resources, kind }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The program that keeps the data of an apiserver.
 
+use serde::{Deserialize, Serialize};
+
 /// A program with etcd's API, and for kine its backend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum StoreKind {
     #[default]
     Etcd,
@@ -29,7 +32,13 @@ impl StoreKind {
         }
     }
 
-    /// The prefix that a range must have; see `StoreInfo::root`.
+    /// Whether the store counts the writes of each key and skips no revision. kine does neither.
+    pub fn counts_versions(self) -> bool {
+        self == StoreKind::Etcd
+    }
+
+    /// The prefix of all keys that the store can be asked for. kine compares keys as texts and has no range without an
+    /// end, so it is asked for the keys below a slash.
     pub fn root(self) -> &'static str {
         match self {
             StoreKind::Etcd => "",

@@ -78,7 +78,7 @@ impl Rig {
             members: Vec::new(),
             tls: self.files("admin"),
             resources: Vec::new(),
-            root: String::new(),
+            kind: model::StoreKind::Etcd,
         }
     }
 

@@ -186,7 +186,7 @@ impl Engine<'_> {
         for info in &profile.stores {
             let store = Store::connect(info, limit).await?;
             let recorder = Recorder::new(run.clock, &profile.name, &info.name);
-            recorder.meta(|meta| meta.versioned = Some(info.counts_versions()));
+            recorder.meta(|meta| meta.versioned = Some(info.kind.counts_versions()));
             if let Some(collector) = self.collector(info, &store, &recorder).await? {
                 collectors.push((info.name.clone(), collector, recorder.clone()));
             }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use model::{Cluster, ClusterInfo, External, ProfileInfo, StoreInfo, TlsFiles};
+use model::{Cluster, ClusterInfo, External, ProfileInfo, StoreInfo, StoreKind, TlsFiles};
 use sys::interrupt;
 use sys::progress::Phase;
 use sys::run_dir::write_private_file;
@@ -248,7 +248,7 @@ fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<
             members: Vec::new(),
             tls: store.1,
             resources: Vec::new(),
-            root: String::new(),
+            kind: StoreKind::Etcd,
         }],
         // The flags of an external cluster are unknown.
         flags: BTreeMap::new(),

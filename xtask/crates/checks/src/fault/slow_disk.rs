@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::Level::Extra;
+use model::StoreKind;
 
 use crate::support::fault_injector::FaultInjector;
 use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
@@ -53,7 +54,7 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
         counts.add(disk.off().await?);
         ctx.count("fsyncs delayed", counts.of("delayed"));
         // With kine, the database decides when a write is on the disk.
-        let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).root.is_empty();
+        let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).kind == StoreKind::Etcd;
         expect!(
             took >= delay || !is_etcd,
             "a create was acknowledged after {} ms, while an fsync takes {} ms",

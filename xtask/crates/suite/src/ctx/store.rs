@@ -57,7 +57,7 @@ impl CaseStore {
     /// `storage.create-txn` reports as a failure.
     pub fn expected_key_version(&self, resource: &Resource, writes: i64) -> i64 {
         let info = self.state().profile().store_for(&resource.group, &resource.plural);
-        if info.counts_versions() { writes } else { 0 }
+        if info.kind.counts_versions() { writes } else { 0 }
     }
 
     /// All keys and values of the resource in the case's namespace, at `revision` (0: now).

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use http::uri::PathAndQuery;
 use hyper_util::client::legacy::connect::HttpConnector;
-use model::StoreInfo;
+use model::{StoreInfo, StoreKind};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
@@ -27,8 +27,7 @@ pub struct Store {
     /// The member in use; if it does not answer, the next one is used.
     current: Arc<AtomicUsize>,
     limit: Duration,
-    /// See `StoreInfo::root`.
-    root: String,
+    kind: StoreKind,
 }
 
 /// A key with its value at some revision, from a Range.
@@ -56,7 +55,7 @@ impl Store {
     /// A store without an endpoint refuses every request, see [`StoreError::is_absent`].
     pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
         if info.endpoint.is_empty() {
-            return Ok(Store { members: Vec::new(), current: Arc::default(), limit, root: info.root.clone() });
+            return Ok(Store { members: Vec::new(), current: Arc::default(), limit, kind: info.kind });
         }
         let alone = std::slice::from_ref(&info.endpoint);
         let endpoints = if info.members.is_empty() { alone } else { &info.members };
@@ -64,7 +63,7 @@ impl Store {
         for endpoint in endpoints {
             members.push(Store::dial(info, endpoint, limit).await?);
         }
-        Ok(Store { members, current: Arc::default(), limit, root: info.root.clone() })
+        Ok(Store { members, current: Arc::default(), limit, kind: info.kind })
     }
 
     async fn dial(info: &StoreInfo, address: &str, limit: Duration) -> anyhow::Result<Channel> {
@@ -90,7 +89,7 @@ impl Store {
             members: vec![member.clone()],
             current: Arc::default(),
             limit: self.limit,
-            root: self.root.clone(),
+            kind: self.kind,
         };
         self.members.iter().map(alone).collect()
     }
@@ -174,7 +173,7 @@ impl Store {
 
     /// Writes a key directly, without the apiserver.
     pub async fn put(&self, key: &str, value: &[u8]) -> Result<i64, StoreError> {
-        if self.root.is_empty() {
+        if self.kind == StoreKind::Etcd {
             let request = wire::PutRequest { key: key.into(), value: value.to_vec(), lease: 0 };
             let answer: wire::HeaderOnly = self.call("KV", "Put", request).await?;
             return Ok(answer.header.map_or(0, |header| header.revision));
@@ -259,7 +258,7 @@ impl Store {
 
     /// `[key, range_end)` for all keys with a prefix; an empty prefix means the whole store.
     pub(crate) fn range_of(&self, prefix: &str) -> (Vec<u8>, Vec<u8>) {
-        range_of(if prefix.is_empty() { &self.root } else { prefix })
+        range_of(if prefix.is_empty() { self.kind.root() } else { prefix })
     }
 
     /// Returns an error if the store has no endpoint; `what` names the request.
