@@ -109,6 +109,16 @@ macro_rules! expect_eq {
     }};
 }
 
+/// Fails the check if there is a fault; the text says where, and the fault follows it.
+#[macro_export]
+macro_rules! expect_none {
+    ($fault:expr, $($text:tt)+) => {
+        if let Some(fault) = $fault {
+            return Err($crate::error::CheckError::failed(format!("{}: {fault}", format!($($text)+))));
+        }
+    };
+}
+
 /// The [`Place`](crate::check::Place) of this line.
 #[macro_export]
 macro_rules! here {

@@ -16,6 +16,7 @@ pub mod history_files;
 pub mod keyring;
 pub mod load;
 pub mod object;
+pub mod prelude;
 pub mod record;
 pub mod requirement;
 mod schedule;

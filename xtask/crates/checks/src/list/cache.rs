@@ -1,17 +1,13 @@
 //! Lists that the watch cache answers, and their equality with the store's answers.
 
-use model::Level::Should;
-use model::Resource;
 use serde_json::json;
 
 use crate::list::params::{Token, read_token};
 use crate::support::metrics::Metrics;
 use crate::support::page::{fault_of_chain, list, next_query, sample, state_at, with_content};
 use suite::api::{MERGE_PATCH, Request, Response, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

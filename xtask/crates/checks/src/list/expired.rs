@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use model::Level::Must;
-use model::{Action, Resource};
+use model::Action;
 
 use crate::support::page::{
     Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
 use crate::support::too_large::{fault_of_too_large, has_waited};
 use suite::api::Response;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

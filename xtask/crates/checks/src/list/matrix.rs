@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 use futures::stream;
-use model::Level::Should;
-use model::Resource;
 
 use crate::support::list_rules::{
     KINDS, Kept, Limit, Matching, Promise, Question, Selector, State, Version, promise, questions,
 };
 use crate::support::page::{Entry, Page, difference, sample, show, state_at, with_content};
 use suite::api::{Response, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.matrix",

@@ -1,15 +1,11 @@
 //! Lists compared with the whole store: their order over namespaces, and every resource's cache against its keys.
 
 use futures::future::try_join_all;
-use model::Level::Should;
-use model::Resource;
 
 use crate::support::metrics::Metrics;
 use crate::support::page::{Entry, Page, entries, fault_of_items, kinds, sample, show};
 use suite::api::{Request, query};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model::Level::Must;
-use model::Resource;
-
 use crate::support::page::{
     Entry, Page, difference, fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content,
 };
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::Object;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

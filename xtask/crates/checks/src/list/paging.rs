@@ -1,14 +1,10 @@
 //! Pages: the number of remaining objects, and a limit at an old resource version. `list_rare` covers selectors in
 //! pages.
 
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::{fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

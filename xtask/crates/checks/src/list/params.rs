@@ -1,15 +1,11 @@
 //! How the server refuses contradictory and malformed list and watch parameters.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::{Entry, Page, fault_of_items, kinds, list, sample, state_at};
 use suite::api::{Request, Response, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, btree_map};
 
-use model::Level::Must;
-use model::Resource;
 use tokio::sync::watch;
 
 use crate::support::page::{self, Entry, Page, fault_of_chain, follow, kinds, sample, state_at, with_content};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::Object;
-use suite::{here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.rv-zero",

@@ -3,16 +3,12 @@
 use std::collections::BTreeSet;
 
 use futures::future::try_join_all;
-use model::Level::Should;
-use model::Resource;
 use serde_json::Value;
 
 use crate::support::page::{Entry, Page, fault_of_items, list, next_query, sample, show, state_at};
 use suite::api::query;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.selector-pages",

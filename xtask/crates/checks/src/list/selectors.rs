@@ -1,15 +1,11 @@
 //! Lists with selectors: by label and by field.
 
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::{self, Entry, Page, fault_of_items, kinds, sample, show, state_at};
 use suite::api::{MERGE_PATCH, Request, query};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CORE_EVENTS, Object, PODS, SECRETS};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -1,13 +1,9 @@
 //! Lists that the server reads from etcd as a stream of chunks.
 
-use model::Level::Extra;
-
 use crate::support::metrics::Metrics;
 use crate::support::page::{entries, fault_of_chain, list, sample};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::CORE_EVENTS;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.range-stream",

@@ -3,8 +3,6 @@
 use std::io::Read;
 
 use http::header::{CONTENT_ENCODING, VARY};
-use model::Level::Should;
-use model::Resource;
 use prost::encoding::encode_varint;
 
 use crate::list::cache::first_difference;
@@ -12,10 +10,9 @@ use crate::support::metrics::Metrics;
 use crate::support::page::{kinds, sample};
 use judge::decode;
 use suite::api::{JSON, PROTOBUF, Request, Response, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, Object, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -1,9 +1,6 @@
 //! Checks that judges decide: resource versions in all recorded answers, compared with the recorded history of the store.
 
-use model::Level::Must;
-
-use suite::check::{Check, Requirement, Requires, Run};
-use suite::here;
+use suite::prelude::*;
 
 /// Every judged history is that of the flags every other profile starts from.
 const PROFILES: &[&str] = &["default"];

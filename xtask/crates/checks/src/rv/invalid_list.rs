@@ -1,13 +1,9 @@
 //! Resource versions that are no numbers: how reads refuse them.
 
-use model::Level::Should;
-
 use crate::list::params::{GARBAGE, MATCH, try_watch};
 use crate::support::page::{kinds, sample};
 use suite::api::query;
-use suite::check::{Check, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "rv.invalid-list",

@@ -2,16 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model::Level::{Extra, Should};
-use model::Resource;
-
 use crate::support::page::{kinds, revision, sample, with_content};
 use model::history::FrameKind;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, LEASES, SECRETS};
+use suite::prelude::*;
 use suite::watch::{Event, WatchOptions};
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

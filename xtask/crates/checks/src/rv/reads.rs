@@ -3,16 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use model::Level::Must;
 use tokio::sync::watch;
 
 use crate::support::page::{difference, revision};
 use crate::support::too_large::has_waited;
 use suite::api::Response;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, SECRETS, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -3,19 +3,15 @@
 
 use std::time::Duration;
 
-use model::Level::Extra;
-use model::Resource;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::watch_raw::{Raw, shown};
 use suite::api::{Request, Response, Transport, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::load::sample;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::prelude::*;
 use suite::store::Store;
-use suite::{expect, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "rv.snapshot-restore",

@@ -4,17 +4,13 @@
 use std::cmp::Ordering;
 use std::time::Instant;
 
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::{kinds, sample, with_content};
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -2,14 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use model::Level::Must;
-use model::Resource;
-
 use crate::support::page::{kinds, sample, with_content};
 use crate::support::too_large::{WAIT, fault_of_too_large, has_waited};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "rv.too-large-504",

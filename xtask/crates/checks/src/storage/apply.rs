@@ -1,15 +1,11 @@
 //! Server-side apply: field owners, conflicts, and refusals.
 
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, only_put_at};
 use suite::api::{APPLY_PATCH, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.managed-fields-ssa",

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::Method;
-use model::Level::{Extra, Should};
-use model::{Resource, StoredResource};
+use model::StoredResource;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -15,10 +14,8 @@ use crate::storage::layout_table;
 use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::position;
 use suite::api::{Request, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

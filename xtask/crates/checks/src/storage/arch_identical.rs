@@ -8,8 +8,6 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use model::GoldenValue;
-use model::Level::Should;
-use model::Resource;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,10 +16,8 @@ use crate::storage::layout_table;
 use crate::support::arch_mask::Mask;
 use judge::decode::{Encoding, encoding};
 use suite::api::Response;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::Object;
-use suite::{here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.arch-bytes-identical",

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use http::Method;
-use model::Level::{Must, Should};
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, put_then_deleted};
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{DEFINITIONS, Object};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

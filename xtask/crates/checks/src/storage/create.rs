@@ -2,17 +2,14 @@
 //! names.
 
 use http::Method;
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
 use suite::api::{JSON_PATCH, MERGE_PATCH, Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -5,18 +5,15 @@
 use std::collections::BTreeMap;
 
 use model::Action;
-use model::Level::Must;
 use serde_json::json;
 
 use crate::support::samples;
 use crate::support::stored_bytes::{
     difference, envelope_fault, json_fault, position, protobuf_fault, versioned_fault, yaml_fault,
 };
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

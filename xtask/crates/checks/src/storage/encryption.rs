@@ -3,17 +3,14 @@
 //! The check compares them with the clear value, which it takes from the API's protobuf answer: that equals the stored
 //! form except for the resource version.
 
-use model::Level::Must;
-
 use crate::support::encryption_fixture::{Kind, clear, kinds, shown};
 use crate::support::stored_bytes::{difference, head, position};
 use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{ENCRYPTED, Encoding, encoding};
 use suite::api::{PROTOBUF, Request};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::{LEASES, Object};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.encryption-prefix",

@@ -5,8 +5,6 @@ use std::collections::BTreeSet;
 
 use anyhow::anyhow;
 use futures::future::try_join_all;
-use model::Level::Should;
-use model::Resource;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed};
@@ -14,10 +12,8 @@ use crate::support::stored_bytes::position;
 use crate::support::watch_cache_sync::{wait_until_caught_up, wait_until_deleted};
 use judge::decrypt::{self, Provider};
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

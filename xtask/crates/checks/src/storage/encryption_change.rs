@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use model::Level::Should;
-use model::{Action, Resource};
+use model::Action;
 use serde_json::{Value, json};
 
 use crate::support::encryption_fixture::{
@@ -14,11 +13,9 @@ use crate::support::encryption_fixture::{
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{Object, POD_DISRUPTION_BUDGETS, REPLICATION_CONTROLLERS, SECRETS, STORAGE_CAPACITIES};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use model::Level::Should;
 
 use crate::support::encryption_fixture::{KMS_KEYS, KMS_LABEL, Kind, clear, file, kinds, sealed, shown, write_file};
 use crate::support::strip_resource_version::strip_resource_version;
 use judge::decrypt::{EncryptedObject, GCM_NONCE, INFO, SEED, TAG, encrypted_object};
 use suite::api::{PROTOBUF, Request};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::Object;
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.kmsv2-envelope",

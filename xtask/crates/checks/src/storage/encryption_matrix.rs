@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use model::Level::Should;
-use model::{Action, Resource};
+use model::Action;
 
 use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed, shown};
 use crate::support::stored_bytes::{difference, json_fault, position, protobuf_fault, yaml_fault};
 use crate::support::strip_resource_version::strip_resource_version;
 use suite::api::{JSON, PROTOBUF, Request};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::Object;
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.codec-matrix",

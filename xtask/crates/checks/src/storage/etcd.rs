@@ -5,18 +5,15 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use model::Action;
-use model::Level::{Must, Should};
 use model::history::{Change, Revision};
 use serde_json::Value;
 
 use crate::support::etcd_requests::{Logged, logged};
 use suite::api::{Request, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

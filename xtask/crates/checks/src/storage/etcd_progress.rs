@@ -1,12 +1,8 @@
 //! The progress notifications of etcd: a LIST from the watch cache depends on them.
 
-use model::Level::Must;
-
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, config_map};
+use suite::prelude::*;
 use suite::store::{EVERY_WATCH, WatchMessage};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.etcd-progress",

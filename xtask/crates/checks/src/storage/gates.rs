@@ -1,8 +1,6 @@
 //! Custom resources as CBOR, and objects that cannot be decoded. Both are behind feature gates, which `short-events`
 //! turns on.
 
-use model::Level::{Extra, Should};
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::storage::layout_custom::CBOR_GATE;
@@ -11,10 +9,8 @@ use crate::support::metrics::Metrics;
 use crate::support::watch_cache_sync::wait_until_caught_up;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::Object;
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

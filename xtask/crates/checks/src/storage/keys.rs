@@ -3,18 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use model::Level::{Extra, Should};
-use model::Resource;
 use serde_json::json;
 
 use crate::storage::layout::all_stored;
 use crate::support::lease_use::Times;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CORE_EVENTS, Object};
+use suite::prelude::*;
 use suite::store::KeyValue;
 use suite::wait::{pause, until};
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

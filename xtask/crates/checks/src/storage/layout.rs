@@ -2,16 +2,12 @@
 //! `layout_table` the release's table of resources, `layout_custom` custom resources.
 
 use futures::future::try_join_all;
-use model::Level::Must;
-use model::Resource;
 
 use crate::storage::layout_table;
 use judge::decode;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, LEASES, Object, config_map};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

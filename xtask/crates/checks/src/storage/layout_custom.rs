@@ -3,18 +3,14 @@
 use std::time::Duration;
 
 use http::Method;
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{all_stored, sole_key};
 use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
-use suite::{expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -4,16 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, anyhow};
 use model::Action;
-use model::Level::Must;
-use model::Resource;
 use serde_json::json;
 
 use crate::storage::layout::all_stored;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
+use suite::prelude::*;
 use suite::store::Store;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -8,19 +8,17 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
-use model::Level::Should;
-use model::{Resource, StoredResource};
+use model::StoredResource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{all_stored, sole_key};
 use crate::storage::layout_table;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, config_map};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.gvr-sweep",

@@ -4,17 +4,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail};
-use model::Level::Must;
-use model::{Resource, StoredResource};
+use model::StoredResource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{all_stored, sole_key};
 use judge::decode;
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS, Object};
-use suite::{expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

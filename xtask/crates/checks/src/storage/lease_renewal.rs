@@ -2,14 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use model::Level::Extra;
-
 use crate::fault::restart::{ETCD, restart};
-use suite::check::{Check, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::load;
 use suite::object::CORE_EVENTS;
-use suite::{expect, here, scenario, wait};
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.lease-renew-on-leader-change",

@@ -7,18 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
-use model::Level::Must;
-use model::Resource;
 use model::history::{Change, FrameKind, Revision};
 use serde_json::json;
 
 use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
+use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

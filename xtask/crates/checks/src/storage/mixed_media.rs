@@ -4,17 +4,14 @@
 use std::collections::BTreeMap;
 
 use model::Action;
-use model::Level::Should;
 use model::history::FrameKind;
 
 use crate::support::stored_bytes::difference;
 use judge::decode::{Encoding, encoding};
 use suite::api::JSON;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, Object, config_map};
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.mixed-media",

@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 
 use http::Method;
-use model::Level::{Extra, Should};
-use model::Resource;
 use serde_json::json;
 
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use model::Level::Extra;
-use model::Resource;
 use model::history::Change;
 use serde_json::{Value, json};
 
 use crate::support::samples;
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
-use suite::{expect, expect_eq, here, scenario, wait};
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.namespace-delete",

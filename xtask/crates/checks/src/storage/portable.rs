@@ -3,16 +3,15 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use model::Level::Extra;
 use model::StoreInfo;
 use serde_json::Value;
 
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, Started};
+use suite::ctx::Started;
 use suite::load::sample;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
+use suite::prelude::*;
 use suite::store::{KeyValue, Store};
-use suite::{expect, here, scenario, wait};
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use http::Method;
-use model::Level::Must;
-use model::{Action, Resource};
+use model::Action;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,10 +13,9 @@ use crate::support::stored_bytes::{difference, envelope_fault, lost};
 use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{Encoding, encoding};
 use suite::api::{PROTOBUF, Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::object::Object;
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.roundtrip",

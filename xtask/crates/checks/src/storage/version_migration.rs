@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::encryption_fixture::{fresh_key, provider};
@@ -11,12 +9,11 @@ use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::keyring::Keyring;
 use suite::object::{DEFINITIONS, MIGRATIONS, NAMESPACES, Object, POD_TEMPLATES};
+use suite::prelude::*;
 use suite::store::KeyValue;
-use suite::{expect, expect_eq, here, scenario, wait};
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.svm",

@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use model::Resource;
 use model::history::{Change, Revision};
 
-use suite::check::CheckError;
-use suite::ctx::Ctx;
 use suite::object::{Object, POD_TEMPLATES};
+use suite::prelude::*;
 use suite::watch::Watch;
 
 /// An event as the checks compare it: type, object name, resource version.

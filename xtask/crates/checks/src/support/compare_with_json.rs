@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::Resource;
 use model::history::{Change, End, Key};
 use serde_json::Value;
 
@@ -17,9 +16,8 @@ use crate::support::page::{sample, with_content};
 use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Content, Form, Sent};
 use judge::decode;
-use suite::check::{CheckError, Verdict};
-use suite::ctx::Ctx;
 use suite::object::CONFIG_MAPS;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
 
 /// One change in the JSON stream and in the store.

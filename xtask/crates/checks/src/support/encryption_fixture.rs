@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use model::Resource;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
@@ -14,11 +13,10 @@ use serde_json::{Value, json};
 use crate::support::stored_bytes::position;
 use judge::decrypt::{self, Provider, Sealed};
 use suite::api::Request;
-use suite::check::{CheckError, Verdict};
-use suite::ctx::Ctx;
 use suite::keyring::Keyring;
 pub(crate) use suite::keyring::{KMS_KEYS, KMS_LABEL};
 use suite::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
+use suite::prelude::*;
 use suite::store::KeyValue;
 
 /// The EncryptionConfiguration.

@@ -1,8 +1,7 @@
 //! Counters and feature gates from an apiserver's `/metrics`.
 
 use suite::api::Request;
-use suite::check::CheckError;
-use suite::ctx::Ctx;
+use suite::prelude::*;
 
 /// All samples of one reading.
 pub(crate) struct Metrics(pub(crate) String);

@@ -3,13 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Resource;
 use serde_json::{Value, json};
 
 use suite::api::query;
-use suite::check::CheckError;
-use suite::ctx::Ctx;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::prelude::*;
 use suite::store::KeyValue;
 
 /// A key and the revision of its last change, which together identify a state of an object in one store.

@@ -5,9 +5,8 @@ use model::StoredResource;
 use serde_json::{Map, Value};
 
 use crate::support::stored_bytes;
-use suite::check::CheckError;
-use suite::ctx::Ctx;
 use suite::object::Object;
+use suite::prelude::*;
 use suite::store::KeyValue;
 
 /// A created object and its value in the store.
