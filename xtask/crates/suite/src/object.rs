@@ -69,6 +69,12 @@ impl Object {
         self.0["metadata"][field].as_str().unwrap_or_default()
     }
 
+    /// The condition of this type in the status, if it is true.
+    pub fn condition(&self, of_type: &str) -> Option<&Value> {
+        let conditions = self.0["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().find(|c| c["type"] == of_type && c["status"] == "True")
+    }
+
     /// `items` of a list.
     pub fn items(&self) -> Vec<Object> {
         self.0["items"].as_array().into_iter().flatten().cloned().map(Object).collect()
@@ -115,6 +121,7 @@ resources! {
     REPLICA_SETS = "apps" "v1" "replicasets" "ReplicaSet" namespaced "replicasets";
     DEPLOYMENTS = "apps" "v1" "deployments" "Deployment" namespaced "deployments";
     INGRESSES = "networking.k8s.io" "v1" "ingresses" "Ingress" namespaced "ingress";
+    ROLES = "rbac.authorization.k8s.io" "v1" "roles" "Role" namespaced "roles";
     LEASES = "coordination.k8s.io" "v1" "leases" "Lease" namespaced "leases";
     AUTOSCALERS = "autoscaling" "v1" "horizontalpodautoscalers" "HorizontalPodAutoscaler" namespaced "horizontalpodautoscalers";
     DEFINITIONS = "apiextensions.k8s.io" "v1" "customresourcedefinitions" "CustomResourceDefinition" cluster "apiextensions.k8s.io/customresourcedefinitions";

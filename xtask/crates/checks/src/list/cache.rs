@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::list::params::{Token, read_token};
 use crate::support::metrics::Metrics;
-use crate::support::page::{fault_of_chain, list, next_query, sample, state_at, with_content};
+use crate::support::page::{exact, fault_of_chain, list, next_query, sample, state_at, with_content};
 use suite::api::{MERGE_PATCH, Request, Response, query};
 use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::prelude::*;
@@ -69,14 +69,11 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
             page.rv
         );
         let stored = state_at(ctx, &custom, page.rv).await?;
-        let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
-        expect!(fault.is_none(), "a consistent list at {at}: {}", fault.unwrap_or_default());
+        let at = page.rv;
+        expect_none!(fault_of_chain(&[page], &stored, None), "a consistent list at {at}");
     }
     let after = Metrics::read(ctx).await?;
-    let grown = |labels: &[(&str, &str)]| {
-        let labels = [of(&custom).as_slice(), labels].concat();
-        after.count(CONSISTENT, &labels).saturating_sub(before.count(CONSISTENT, &labels))
-    };
+    let grown = |labels: &[(&str, &str)]| after.growth(&before, CONSISTENT, &[of(&custom).as_slice(), labels].concat());
     let good = grown(&[("success", "true"), ("fallback", "false")]);
     let (all, fallbacks) = (grown(&[]), grown(&[("fallback", "true")]));
     ctx.count("answered by the cache", good);
@@ -131,10 +128,8 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, CheckError
     let renewed = Metrics::read(ctx).await?;
     let from_store = ask(ctx, custom, &questions).await?;
     let end = Metrics::read(ctx).await?;
-    let grown =
-        |from: &Metrics, to: &Metrics, name| to.count(name, &of(custom)).saturating_sub(from.count(name, &of(custom)));
     let all = questions.len() as u64;
-    let by = |name| (grown(&start, &middle, name), grown(&renewed, &end, name));
+    let by = |name| (middle.growth(&start, name, &of(custom)), end.growth(&renewed, name, &of(custom)));
     let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
     // The server reads the current revision of its store with a list of one object (GetCurrentResourceVersion), which
     // is counted, too: on slow machines one list more than the check's was seen before and after the renewal. The
@@ -170,10 +165,9 @@ fn with_read_token(answer: &Response) -> Vec<u8> {
 /// Lists at every revision of a short history: whole, limited, selected, and the pages after each.
 async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckError> {
     let mut revisions = Vec::new();
+    let spec = json!({"text": "<&>\u{2028}é", "number": 1.5, "large": 9_007_199_254_740_993_u64});
     for name in ["a", "b", "c"] {
-        let object = sample(ctx, resource, name, "0").await?.with("metadata.labels.l", name);
-        let object =
-            object.with("spec", json!({"text": "<&>\u{2028}é", "number": 1.5, "large": 9_007_199_254_740_993_u64}));
+        let object = sample(ctx, resource, name, "0").await?.with("metadata.labels.l", name).with("spec", spec.clone());
         revisions.push(ctx.api.create(resource, &object).await?.rv());
     }
     let b = ctx.api.get(resource, "b").await?;
@@ -182,7 +176,7 @@ async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckE
     revisions.push(ctx.api.create(resource, &sample(ctx, resource, "d", "0").await?).await?.rv());
     let mut questions = Vec::new();
     for rv in revisions {
-        let exact = format!("resourceVersion={rv}&resourceVersionMatch=Exact");
+        let exact = exact(rv);
         questions.extend([exact.clone(), format!("{exact}&limit=1"), format!("{exact}&labelSelector=l%3Db")]);
         let page = list(ctx, resource, &format!("{exact}&limit=1")).await?;
         if !page.token.is_empty() {
@@ -234,7 +228,7 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     }
     let before = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
     ctx.api.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
-    let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+    let exact = exact(last);
     let whole = ctx.api.try_list(&CONFIG_MAPS, &exact).await?;
     let after = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
     expect!(after > before, "{BY_CACHE} of ConfigMaps has not grown by an Exact list");
@@ -255,11 +249,10 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
 }
 
 /// Joins the bodies of several lists of the same list RV: the first one's head, and the items of all.
-fn joined(bodies: &[&[u8]]) -> Option<Vec<u8>> {
+fn joined<'a>(bodies: &[&'a [u8]]) -> Option<Vec<u8>> {
     const ITEMS: &str = "\"items\":[";
-    let texts: Option<Vec<&str>> = bodies.iter().map(|body| std::str::from_utf8(body).ok()).collect();
-    let parts: Option<Vec<(&str, &str)>> = texts?.iter().map(|text| text.split_once(ITEMS)).collect();
-    let parts = parts?;
+    let part = |body: &&'a [u8]| std::str::from_utf8(body).ok()?.split_once(ITEMS);
+    let parts: Vec<(&str, &str)> = bodies.iter().map(part).collect::<Option<_>>()?;
     let (head, _) = parts.first()?;
     let items: Option<Vec<&str>> = parts.iter().map(|(_, rest)| rest.strip_suffix("]}\n")).collect();
     Some(format!("{head}{ITEMS}{}]}}\n", items?.join(",")).into_bytes())
@@ -274,14 +267,9 @@ pub(crate) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
     let near = |bytes: &[u8]| {
         String::from_utf8_lossy(&bytes[at.saturating_sub(20).min(bytes.len())..(at + 20).min(bytes.len())]).into_owned()
     };
-    let sizes = (seen.len(), expected.len());
-    Some(format!(
-        "bodies of {} and {} bytes differ at byte {at}: {:?}, {:?}",
-        sizes.0,
-        sizes.1,
-        near(seen),
-        near(expected)
-    ))
+    let (length, other) = (seen.len(), expected.len());
+    let (here, there) = (near(seen), near(expected));
+    Some(format!("bodies of {length} and {other} bytes differ at byte {at}: {here:?}, {there:?}"))
 }
 
 #[cfg(test)]

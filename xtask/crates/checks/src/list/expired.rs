@@ -1,15 +1,14 @@
 //! Lists at revisions that no longer exist, or not yet: compaction, expired continue tokens, future revisions.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
-use model::Action;
-
 use crate::support::page::{
-    Entry, Page, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show, state_at, with_content,
+    Entry, Page, create_samples, exact, fault_of_chain, fault_of_items, follow, kinds, list, next_query, sample, show,
+    state_at, with_content,
 };
 use crate::support::too_large::{fault_of_too_large, has_waited};
 use suite::api::Response;
+use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -74,13 +73,8 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         let past = make_past(ctx, resource).await?;
         let page = list(ctx, &past.resource, &exact(past.rv)).await?;
-        expect_eq!(
-            show(&page.items),
-            show(&past.state),
-            "{} at {} before the compaction",
-            past.resource.plural,
-            past.rv
-        );
+        let what = format!("{} at {} before the compaction", past.resource.plural, past.rv);
+        expect_eq!(show(&page.items), show(&past.state), "{what}");
         pasts.push(past);
     }
     let compacted = compact(ctx, &pasts[0].resource).await?;
@@ -93,31 +87,22 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
     for Past { resource, rv, .. } in &pasts {
         for too_old in [*rv, compacted - 1] {
             let answer = ctx.api.try_list(resource, &exact(too_old)).await?;
-            if let Some(fault) = fault_of_expired(&answer, LIST_TOO_OLD) {
-                return Err(CheckError::failed(format!(
-                    "list of {} at {too_old}, compacted up to {compacted}: {fault}; the answer was {answer}",
-                    resource.plural
-                )));
-            }
+            let what = format!("list of {} at {too_old}, compacted up to {compacted}", resource.plural);
+            expect_none!(fault_of_expired(&answer, LIST_TOO_OLD), "{what}");
             ctx.count("expired", 1);
         }
         let page = list(ctx, resource, &exact(compacted)).await?;
-        judge_exact(ctx, resource, compacted, &page).await?;
+        expect_eq!(page.rv, compacted, "list RV of {} with Exact at the compacted revision", resource.plural);
+        let fault = fault_of_items(&page.items, &state_at(ctx, resource, compacted).await?);
+        expect_none!(fault, "list of {} with Exact at {compacted}", resource.plural);
     }
     Ok(())
 }
 
-fn exact(rv: u64) -> String {
-    format!("resourceVersion={rv}&resourceVersionMatch=Exact")
-}
-
 /// Creates three objects, notes the state, and makes changes after that revision.
 async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, CheckError> {
-    let mut last = None;
-    for name in ["a", "b", "c"] {
-        last = Some(ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
-    }
-    let object = last.expect("three objects were created");
+    let mut objects = create_samples(ctx, &resource, ["a", "b", "c"]).await?;
+    let object = objects.remove(2);
     let rv = object.rv();
     let state = state_at(ctx, &resource, rv).await?;
     ctx.api.update(&resource, &with_content(object, "1")).await?;
@@ -136,7 +121,7 @@ async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
 
 /// Restarts the apiserver and waits until its caches serve these resources again.
 async fn restart_apiserver<'a>(ctx: &Ctx, resources: impl Iterator<Item = &'a Resource>) -> Verdict {
-    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    ctx.control.restart_with(&[]).await?;
     for resource in resources {
         ctx.api.wait_until_served(resource).await?;
     }
@@ -150,15 +135,13 @@ async fn old_state_or_expired(ctx: &Ctx, past: &Past) -> Verdict {
     let what = format!("list of {} at {rv} right after the compaction", resource.plural);
     let cached = resource.plural != "events";
     if !cached || answer.status != 200 {
-        let fault = fault_of_expired(&answer, LIST_TOO_OLD);
-        expect!(fault.is_none(), "{what}: {}; the answer was {answer}", fault.unwrap_or_default());
+        expect_none!(fault_of_expired(&answer, LIST_TOO_OLD), "{what}");
         ctx.count("expired", 1);
         return Ok(());
     }
     let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix).map_err(CheckError::failed)?;
     expect_eq!(page.rv, *rv, "list RV of the {what}");
-    let fault = fault_of_items(&page.items, state);
-    expect!(fault.is_none(), "{what}: {}", fault.unwrap_or_default());
+    expect_none!(fault_of_items(&page.items, state), "{what}");
     ctx.count("served from a snapshot", 1);
     Ok(())
 }
@@ -173,31 +156,21 @@ async fn future(ctx: &Ctx, resource: &Resource) -> Verdict {
     let cached = resource.plural != "events";
     // The cache may be a little behind the store, which this check does not test.
     let oldest = if cached { 1 } else { before };
-    if let Some(fault) = fault_of_too_large(&answer, n, oldest..=after, cached) {
-        return Err(CheckError::failed(format!(
-            "list of {} with Exact at {n}, which is in the future: {fault}; the answer was {answer}",
-            resource.plural
-        )));
-    }
+    let fault = fault_of_too_large(&answer, n, oldest..=after, cached);
+    expect_none!(fault, "list of {} with Exact at {n}, which is in the future", resource.plural);
     expect!(!cached || has_waited(time), "the cache refused {n} after {time:?}, not after 3 s");
     ctx.count("future revisions", 1);
     Ok(())
 }
 
-async fn judge_exact(ctx: &Ctx, resource: &Resource, rv: u64, page: &Page) -> Verdict {
-    expect_eq!(page.rv, rv, "list RV of {} with Exact at the compacted revision", resource.plural);
-    let stored = state_at(ctx, resource, rv).await?;
-    match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(CheckError::failed(format!("list of {} with Exact at {rv}: {fault}", resource.plural))),
-        None => Ok(()),
-    }
-}
-
+/// The fault of the refusal, with the whole answer.
 fn fault_of_expired(answer: &Response, message: &str) -> Option<String> {
-    if !answer.is(410, "Expired") {
-        return Some("it is not 410 Expired".into());
-    }
-    (answer.message() != message).then(|| format!("the message is {:?}, not {message:?}", answer.message()))
+    let fault = match answer.message() {
+        _ if !answer.is(410, "Expired") => "it is not 410 Expired".to_owned(),
+        seen if seen != message => format!("the message is {seen:?}, not {message:?}"),
+        _ => return None,
+    };
+    Some(format!("{fault}; the answer was {answer}"))
 }
 
 /// The first page of a chain, whose token will expire.
@@ -230,18 +203,13 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
 }
 
 async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, CheckError> {
-    let mut objects = BTreeMap::new();
-    for name in ["a", "b", "c", "d", "e", "f"] {
-        objects.insert(name, ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
-    }
+    let mut objects = create_samples(ctx, &resource, ["a", "b", "c", "d", "e", "f"]).await?;
     let page = list(ctx, &resource, &format!("limit={LIMIT}")).await?;
     expect!(!page.token.is_empty(), "page 1 of {} with limit={LIMIT} has no continue token", resource.plural);
     let state = state_at(ctx, &resource, page.rv).await?;
     ctx.api.delete(&resource, "c").await?;
-    ctx.api.create(&resource, &sample(ctx, &resource, "aa", "0").await?).await?;
-    ctx.api.create(&resource, &sample(ctx, &resource, "cc", "0").await?).await?;
-    let changed = with_content(objects.remove("e").expect("e was created"), "1");
-    let last_change = ctx.api.update(&resource, &changed).await?.rv();
+    create_samples(ctx, &resource, ["aa", "cc"]).await?;
+    let last_change = ctx.api.update(&resource, &with_content(objects.remove(4), "1")).await?.rv();
     Ok(Begun { resource, page, state, last_change })
 }
 
@@ -254,33 +222,26 @@ async fn old_page_or_expired(ctx: &Ctx, begun: &Begun) -> Verdict {
     let second = Page::read(&answer.object()?, &begun.resource, &ctx.profile().prefix).map_err(CheckError::failed)?;
     let mut pages = vec![begun.page.clone()];
     pages.extend(follow(ctx, &begun.resource, LIMIT, second).await?);
-    match fault_of_chain(&pages, &begun.state, Some(LIMIT)) {
-        Some(fault) => Err(CheckError::failed(format!("chain of {} after compaction: {fault}", begun.resource.plural))),
-        None => {
-            ctx.count("served from a snapshot", 1);
-            Ok(())
-        }
-    }
+    let fault = fault_of_chain(&pages, &begun.state, Some(LIMIT));
+    expect_none!(fault, "chain of {} after compaction", begun.resource.plural);
+    ctx.count("served from a snapshot", 1);
+    Ok(())
 }
 
 /// The refusal must carry a token with which the list continues.
 async fn continue_after_expiry(ctx: &Ctx, begun: &Begun, refusal: &Response) -> Verdict {
     let plural = &begun.resource.plural;
-    if let Some(fault) = fault_of_expired(refusal, INCONSISTENT) {
-        return Err(CheckError::failed(format!("expired token of {plural}: {fault}; the answer was {refusal}")));
-    }
-    let status = refusal.json();
-    let token = status["metadata"]["continue"].as_str().unwrap_or_default();
+    expect_none!(fault_of_expired(refusal, INCONSISTENT), "expired token of {plural}");
+    let status = Object(refusal.json());
+    let token = status.meta("continue");
     expect!(!token.is_empty(), "the refusal of the expired token of {plural} has no new token: {refusal}");
     expect!(token != begun.page.token, "the refusal of the expired token of {plural} gives the same token again");
     let page = list(ctx, &begun.resource, &next_query(LIMIT, token)).await?;
     let pages = follow(ctx, &begun.resource, LIMIT, page).await?;
     let now = state_at(ctx, &begun.resource, pages[0].rv).await?;
     ctx.count("tokens replaced", 1);
-    match fault_of_rest(&pages, begun, &now) {
-        Some(fault) => Err(CheckError::failed(format!("list of {plural} from the new token: {fault}"))),
-        None => Ok(()),
-    }
+    expect_none!(fault_of_rest(&pages, begun, &now), "list of {plural} from the new token");
+    Ok(())
 }
 
 /// The pages must be the part of `now` after the first page's last key.
@@ -297,6 +258,7 @@ fn fault_of_rest(pages: &[Page], begun: &Begun, now: &[Entry]) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::page::fixture::{page, state};
     use serde_json::json;
     use suite::object::CONFIG_MAPS;
 
@@ -316,30 +278,25 @@ mod tests {
 
     #[test]
     fn list_continues_after_the_last_key_with_the_current_state() {
-        let entries = |text: &str| -> Vec<Entry> {
-            let words = text.split_whitespace().map(|word| word.split_once('@').unwrap());
-            words.map(|(key, rv)| (format!("/r/{key}"), rv.parse().unwrap())).collect()
-        };
-        let page = |rv, items: &str, token: &str| Page { rv, items: entries(items), token: token.into() };
         let begun = Begun {
             resource: CONFIG_MAPS.clone(),
-            page: page(6, "a@1 b@2", "old"),
-            state: entries("a@1 b@2 c@3 d@4 e@5 f@6"),
+            page: page("6: a@1 b@2 +"),
+            state: state("a@1 b@2 c@3 d@4 e@5 f@6"),
             last_change: 10,
         };
-        let now = entries("a@1 aa@8 b@2 cc@9 d@4 e@10 f@6");
-        let fault = |pages: &[Page]| fault_of_rest(pages, &begun, &now);
-        assert_eq!(fault(&[page(11, "cc@9 d@4", "t"), page(11, "e@10 f@6", "")]), None);
+        let now = state("a@1 aa@8 b@2 cc@9 d@4 e@10 f@6");
+        let fault = |pages: [&str; 2]| fault_of_rest(&pages.map(page), &begun, &now);
+        assert_eq!(fault(["11: cc@9 d@4 +", "11: e@10 f@6"]), None);
         for (name, pages) in [
-            ("the old state", [page(6, "c@3 d@4", "t"), page(6, "e@5 f@6", "")]),
-            ("the old state under a new list RV", [page(11, "c@3 d@4", "t"), page(11, "e@5 f@6", "")]),
-            ("from the start", [page(11, "a@1 aa@8", "t"), page(11, "b@2 cc@9", "t")]),
-            ("one key too early", [page(11, "b@2 cc@9", "t"), page(11, "d@4 e@10", "t")]),
-            ("one key too late", [page(11, "d@4 e@10", "t"), page(11, "f@6", "")]),
-            ("an end too early", [page(11, "cc@9 d@4", "t"), page(11, "e@10", "")]),
-            ("two revisions", [page(11, "cc@9 d@4", "t"), page(12, "e@10 f@6", "")]),
+            ("the old state", ["6: c@3 d@4 +", "6: e@5 f@6"]),
+            ("the old state under a new list RV", ["11: c@3 d@4 +", "11: e@5 f@6"]),
+            ("from the start", ["11: a@1 aa@8 +", "11: b@2 cc@9 +"]),
+            ("one key too early", ["11: b@2 cc@9 +", "11: d@4 e@10 +"]),
+            ("one key too late", ["11: d@4 e@10 +", "11: f@6"]),
+            ("an end too early", ["11: cc@9 d@4 +", "11: e@10"]),
+            ("two revisions", ["11: cc@9 d@4 +", "12: e@10 f@6"]),
         ] {
-            assert!(fault(&pages).is_some(), "{name}");
+            assert!(fault(pages).is_some(), "{name}");
         }
     }
 }

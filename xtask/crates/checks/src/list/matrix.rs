@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::support::list_rules::{
     KINDS, Kept, Limit, Matching, Promise, Question, Selector, State, Version, promise, questions,
 };
-use crate::support::page::{Entry, Page, difference, sample, show, state_at, with_content};
+use crate::support::page::{self, Entry, Page, fault_of_item, sample, show, state_at, with_content};
 use suite::api::{Response, query};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::prelude::*;
@@ -66,7 +65,7 @@ async fn matrix(ctx: &Ctx) -> Verdict {
     }
     let counters = ctx.counters();
     match KINDS.iter().find(|kind| !counters.contains_key(**kind)) {
-        Some(kind) => Err(CheckError::Errored(anyhow::anyhow!("no combination is expected to be {kind}"))),
+        Some(kind) => Err(anyhow::anyhow!("no combination is expected to be {kind}").into()),
         None => Ok(()),
     }
 }
@@ -89,7 +88,7 @@ async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<S
     let mut first_pages = BTreeMap::new();
     for selector in selectors {
         let pairs = [&[("limit", SMALL.to_string())], &selection(*selector)[..]].concat();
-        let page = crate::support::page::list(ctx, resource, &encode(&pairs)).await?;
+        let page = page::list(ctx, resource, &encode(&pairs)).await?;
         expect!(!page.token.is_empty(), "the first page of {} with {pairs:?} has no token", resource.plural);
         first_pages.insert(*selector, page);
     }
@@ -102,8 +101,7 @@ async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<S
     let [then, now] = [state_at(ctx, resource, old).await?, state_at(ctx, resource, current).await?];
     for selector in SELECTORS.into_iter().chain([Selector::Name]) {
         if scene.selected(&then, selector)? == scene.selected(&now, selector)? {
-            let error = anyhow::anyhow!("the changes do not affect the selector {selector:?}");
-            return Err(CheckError::Errored(error));
+            return Err(anyhow::anyhow!("the changes do not affect the selector {selector:?}").into());
         }
     }
     Ok(scene)
@@ -121,14 +119,12 @@ impl Writer<'_> {
     async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, CheckError> {
         let content = self.written.len().to_string();
         let label = if labelled { "yes" } else { "no" };
+        let labelled = |object: Object| object.with("metadata.labels.l", label);
         let object = match self.living.remove(name) {
-            Some(object) => {
-                let object = with_content(object, &content).with("metadata.labels.l", label);
-                self.ctx.api.update(self.resource, &object).await?
-            }
+            Some(object) => self.ctx.api.update(self.resource, &labelled(with_content(object, &content))).await?,
             None => {
-                let object = sample(self.ctx, self.resource, name, &content).await?.with("metadata.labels.l", label);
-                self.ctx.api.create(self.resource, &object).await?
+                let object = sample(self.ctx, self.resource, name, &content).await?;
+                self.ctx.api.create(self.resource, &labelled(object)).await?
             }
         };
         let rv = object.rv();
@@ -170,14 +166,14 @@ fn encode(pairs: &[(&'static str, String)]) -> String {
 impl Scene {
     /// The `resourceVersion` to send.
     fn version(&self, version: Version) -> Option<String> {
-        match version {
-            Version::Unset => None,
-            Version::Zero => Some("0".into()),
-            Version::Old => Some(self.old.to_string()),
-            Version::Current => Some(self.current.to_string()),
-            Version::Future => Some(self.future.to_string()),
-            Version::Garbage => Some("garbage".into()),
-        }
+        Some(match version {
+            Version::Unset => return None,
+            Version::Zero => "0".into(),
+            Version::Old => self.old.to_string(),
+            Version::Current => self.current.to_string(),
+            Version::Future => self.future.to_string(),
+            Version::Garbage => "garbage".into(),
+        })
     }
 
     fn query(&self, question: Question) -> String {
@@ -203,10 +199,8 @@ impl Scene {
     fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, CheckError> {
         let mut selected = Vec::new();
         for entry in stored {
-            let object = self.written.get(entry).ok_or_else(|| {
-                CheckError::Errored(anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1))
-            })?;
-            if is_selected(object, selector) {
+            let missing = || anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1);
+            if is_selected(self.written.get(entry).ok_or_else(missing)?, selector) {
                 selected.push(entry.clone());
             }
         }
@@ -227,10 +221,9 @@ type Answers = Vec<(Question, Response)>;
 async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, CheckError> {
     let asked = stream::iter(questions.to_vec()).map(|question| async move {
         let answer = ctx.api.try_list(&scene.resource, &scene.query(question)).await?;
-        anyhow::Ok((question, answer))
+        Ok((question, answer))
     });
-    let answers: Vec<anyhow::Result<(Question, Response)>> = asked.buffered(at_once.max(1)).collect().await;
-    Ok(answers.into_iter().collect::<anyhow::Result<Answers>>()?)
+    asked.buffered(at_once.max(1)).try_collect().await
 }
 
 async fn judge(
@@ -250,11 +243,8 @@ async fn judge(
     };
     expect!(answer.status == 200, "{}: expected {state:?}, was answered {answer}", what());
     let list = answer.object()?;
-    let page = Page::read(&list, &scene.resource, &ctx.profile().prefix)
-        .map_err(|fault| CheckError::failed(format!("{}: {fault}", what())))?;
-    if let Some(fault) = fault_of_revision(scene, question, state, page.rv) {
-        return Err(CheckError::failed(format!("{}: {fault}", what())));
-    }
+    let page = page::read(ctx, &scene.resource, &list, what())?;
+    expect_none!(fault_of_revision(scene, question, state, page.rv), "{}", what());
     if let std::collections::btree_map::Entry::Vacant(new) = states.entry(page.rv) {
         new.insert(state_at(ctx, &scene.resource, page.rv).await?);
     }
@@ -267,8 +257,8 @@ async fn judge(
     if fault.is_some() && limit == Kept::AtWill {
         fault = fault_of_page(&page, &selected, &rest, None);
     }
-    let fault =
-        fault.or_else(|| list.items().iter().zip(&page.items).find_map(|(item, entry)| content(scene, item, entry)));
+    let mut written = list.items().into_iter().zip(&page.items);
+    let fault = fault.or_else(|| written.find_map(|(item, entry)| fault_of_item(&item, scene.written.get(entry)?)));
     match fault {
         Some(fault) => Err(CheckError::Failed {
             message: format!("{} was answered at revision {}: {fault}", what(), page.rv),
@@ -311,25 +301,16 @@ fn fault_of_page(page: &Page, selected: &[Entry], rest: &[Entry], limit: Option<
     (has && !may).then(|| "the page has a token although no items follow".to_owned())
 }
 
-fn content(scene: &Scene, item: &Object, entry: &Entry) -> Option<String> {
-    let bare = |object: &Object| object.clone().without("kind").without("apiVersion").0;
-    let written = scene.written.get(entry)?;
-    difference(&bare(item), &bare(written)).map(|fault| format!("in {}, {fault}", item.name()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::page::fixture::{page, state};
 
     #[test]
     fn page_holds_the_first_selected_entries() {
-        let entry = |name: &str| -> Entry { (format!("/r/{name}"), 1) };
-        let rest: Vec<Entry> = ["a", "b", "c", "d"].map(entry).into();
-        let selected: Vec<Entry> = ["a", "b", "c"].map(entry).into();
+        let (rest, selected) = (state("a b c d"), state("a b c"));
         let fault = |text: &str, selected: &[Entry], limit: Option<usize>| {
-            let items = text.trim_end_matches('+').split_whitespace().map(entry).collect();
-            let page = Page { rv: 7, items, token: if text.ends_with('+') { "t" } else { "" }.into() };
-            fault_of_page(&page, selected, &rest, limit).is_some()
+            fault_of_page(&page(&format!("7: {text}")), selected, &rest, limit).is_some()
         };
         assert!(!fault("a b c", &selected, None));
         assert!(!fault("a b +", &selected, Some(2)));

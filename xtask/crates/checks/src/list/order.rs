@@ -3,7 +3,9 @@
 use futures::future::try_join_all;
 
 use crate::support::metrics::Metrics;
-use crate::support::page::{Entry, Page, entries, fault_of_items, kinds, sample, show};
+use crate::support::page::{
+    self, Entry, Page, create_samples, entries, exact, fault_of_items, kinds, next_token, sample, show,
+};
 use suite::api::{Request, query};
 use suite::prelude::*;
 
@@ -73,9 +75,8 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
                 sample(place, &resource, name, "0").await?.with(&format!("metadata.labels.{LABEL}"), ctx.name_prefix());
             last = place.api.create(&resource, &object).await?.rv();
         }
-        let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
-        for (limit, query) in [(0, "".to_owned()), (0, "resourceVersion=0".into()), (0, exact), (5, String::new())] {
-            let pages = list_all_namespaces(ctx, &resource, limit, &query).await?;
+        for (limit, query) in [(0, ""), (0, "resourceVersion=0"), (0, &exact(last)), (5, "")] {
+            let pages = list_all_namespaces(ctx, &resource, limit, query).await?;
             let stored = stored_in(ctx, &resource, &namespaces, pages[0].rv).await?;
             let items: Vec<Entry> = pages.iter().flat_map(|page| page.items.iter().cloned()).collect();
             // At 0 a cache may be behind; its items must still be in order.
@@ -107,13 +108,8 @@ async fn list_all_namespaces(
     loop {
         let token = pages.last().map(|page| query(&[("continue", &page.token)])).unwrap_or_default();
         let request = Request::get(resource.path(None)).query(format!("{selector}&{with}&{token}"));
-        let answer = ctx.api.send(&request).await?;
-        let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
-        let page = Page::read(&list, resource, &ctx.profile().prefix)
-            .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
-        let last = page.token.is_empty();
-        pages.push(page);
-        if last {
+        pages.push(page::request(ctx, resource, &request).await?);
+        if next_token(&pages).is_none() {
             return Ok(pages);
         }
         expect!(pages.len() < 20, "{} pages of {} and still a token", pages.len(), resource.plural);
@@ -142,9 +138,7 @@ const CONSISTENCY: &str = "apiserver_storage_consistency_checks_total";
 async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
     let [config_maps, events, custom] = kinds(ctx).await?;
     for resource in [&config_maps, &events, &custom] {
-        for name in ["a", "b"] {
-            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
-        }
+        create_samples(ctx, resource, ["a", "b"]).await?;
     }
     let table = ctx.store.table()?.iter().map(|row| row.resource.clone());
     let mut resources: Vec<Resource> = table.chain([config_maps, events, custom]).collect();
@@ -154,7 +148,7 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
         try_join_all(some.iter().map(|resource| one_cache(ctx, resource))).await?;
     }
     if ctx.counters().get("items").copied().unwrap_or(0) == 0 {
-        return Err(CheckError::Errored(anyhow::anyhow!("all lists were empty")));
+        return Err(anyhow::anyhow!("all lists were empty").into());
     }
     let metrics = Metrics::read(ctx).await?;
     let failures = metrics.count(CONSISTENCY, &[("status", "failure")]);
@@ -165,21 +159,12 @@ async fn cache_equals_etcd(ctx: &Ctx) -> Verdict {
 
 async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let request = Request::get(resource.path(None)).query("resourceVersion=0");
-    let answer = ctx.api.send(&request).await?;
-    let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
-    let prefix = &ctx.profile().prefix;
-    let page =
-        Page::read(&list, resource, prefix).map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
-    let stored = match ctx.store.of(resource).keys(&resource.key_prefix(prefix, None), page.rv.cast_signed()).await {
-        Ok((stored, _)) => entries(&stored),
-        Err(error) if error.is_future() => {
-            return Err(CheckError::failed(format!(
-                "{request} was answered at {}, which the store does not have yet",
-                page.rv
-            )));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let page = page::request(ctx, resource, &request).await?;
+    let prefix = resource.key_prefix(&ctx.profile().prefix, None);
+    let found = ctx.store.of(resource).keys(&prefix, page.rv.cast_signed()).await;
+    let future = found.as_ref().is_err_and(|error| error.is_future());
+    expect!(!future, "{request} was answered at {}, which the store does not have yet", page.rv);
+    let stored = entries(&found?.0);
     ctx.count("resources", 1);
     ctx.count("items", stored.len() as u64);
     match fault_of_items(&page.items, &stored) {
@@ -197,10 +182,9 @@ mod tests {
 
     #[test]
     fn keys_are_not_ordered_by_namespace_and_name() {
-        let mut pairs: Vec<(String, &str)> = ["", SUFFIXES[0], SUFFIXES[1]]
-            .iter()
-            .flat_map(|suffix| NAMES.map(|name| (format!("ns{suffix}"), name)))
-            .collect();
+        let namespaces = ["", SUFFIXES[0], SUFFIXES[1]].map(|suffix| format!("ns{suffix}"));
+        let mut pairs: Vec<(&String, &str)> =
+            namespaces.iter().flat_map(|namespace| NAMES.map(|name| (namespace, name))).collect();
         pairs.sort();
         let keys: Vec<String> = pairs.iter().map(|(namespace, name)| format!("/r/{namespace}/{name}")).collect();
         assert!(!keys.is_sorted(), "with these names the order of pairs equals the order of keys");

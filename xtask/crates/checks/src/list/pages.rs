@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::support::page::{
-    Entry, Page, difference, fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content,
+    self, Entry, Page, create_samples, fault_of_chain, fault_of_item, follow, kinds, list, next_query, next_token,
+    sample, show, state_at, with_content,
 };
 use suite::object::Object;
 use suite::prelude::*;
@@ -52,10 +53,8 @@ const NAMES: [&str; 8] = ["a", "a-b", "a.b", "a0", "a00", "a1", "ab", "b"];
 async fn limit_page(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         // The order of creation differs from that of the keys.
-        let mut last = 0;
-        for name in NAMES.iter().rev() {
-            last = ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?.rv();
-        }
+        let created = create_samples(ctx, &resource, NAMES.into_iter().rev()).await?;
+        let last = created[NAMES.len() - 1].rv();
         for limit in 1..=NAMES.len() + 1 {
             let page = list(ctx, &resource, &format!("limit={limit}")).await?;
             let pages = follow(ctx, &resource, limit, page).await?;
@@ -83,20 +82,16 @@ fn broken(resource: &Resource, how: &str, fault: &str, pages: &[Page], stored: &
 
 async fn continue_snapshot(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        let mut objects = BTreeMap::new();
-        for name in NAMES {
-            let object = ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?;
-            objects.insert(name, object);
-        }
+        let objects = create_samples(ctx, &resource, NAMES).await?;
+        let objects: BTreeMap<&str, Object> = NAMES.into_iter().zip(objects).collect();
         let (pages, items) = read_between_changes(ctx, &resource, &objects).await?;
         expect!(pages.len() > 1, "all {} came in one page with limit={LIMIT}", resource.plural);
         let stored = state_at(ctx, &resource, pages[0].rv).await?;
         if let Some(fault) = fault_of_chain(&pages, &stored, Some(LIMIT)) {
             return Err(broken(&resource, &format!("limit={LIMIT}"), &fault, &pages, &stored));
         }
-        if let Some(fault) = items.iter().find_map(|item| fault_of_content(item, &objects)) {
-            return Err(CheckError::failed(format!("list of {} at {}: {fault}", resource.plural, pages[0].rv)));
-        }
+        let fault = items.iter().find_map(|item| fault_of_content(item, &objects));
+        expect_none!(fault, "list of {} at {}", resource.plural, pages[0].rv);
         let now = state_at(ctx, &resource, ctx.store.of(&resource).revision().await?.cast_unsigned()).await?;
         expect!(now != stored, "the changes between the pages did not change the state");
         ctx.count("pages", pages.len() as u64);
@@ -116,15 +111,10 @@ async fn read_between_changes(
     let mut query = format!("limit={LIMIT}");
     loop {
         let list = ctx.api.list(resource, &query).await?;
-        let page = Page::read(&list, resource, &ctx.profile().prefix)
-            .map_err(|fault| CheckError::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))?;
+        pages.push(page::read(ctx, resource, &list, format!("list of {} with `{query}`", resource.plural))?);
         items.extend(list.items());
-        query = next_query(LIMIT, &page.token);
-        pages.push(page);
-        let token = pages.last().map_or("", |page| &page.token);
-        if token.is_empty() {
-            return Ok((pages, items));
-        }
+        let Some(token) = next_token(&pages) else { return Ok((pages, items)) };
+        query = next_query(LIMIT, &token);
         expect!(pages.len() <= NAMES.len(), "{} pages of {} objects and still a token", pages.len(), NAMES.len());
         make(ctx, resource, objects, CHANGES.get(pages.len() - 1).copied().unwrap_or_default()).await?;
     }
@@ -148,25 +138,20 @@ const CHANGES: [&[Change]; 3] = [
 async fn make(ctx: &Ctx, resource: &Resource, objects: &BTreeMap<&str, Object>, changes: &[Change]) -> Verdict {
     for change in changes {
         match change {
-            Change::Update(name) => {
-                drop(ctx.api.update(resource, &with_content(objects[name].clone(), "changed")).await?);
-            }
-            Change::Delete(name) => drop(ctx.api.delete(resource, name).await?),
-            Change::Create(name) => {
-                drop(ctx.api.create(resource, &sample(ctx, resource, name, "late").await?).await?);
-            }
-        }
+            Change::Update(name) => ctx.api.update(resource, &with_content(objects[name].clone(), "changed")).await?,
+            Change::Delete(name) => ctx.api.delete(resource, name).await?,
+            Change::Create(name) => ctx.api.create(resource, &sample(ctx, resource, name, "late").await?).await?,
+        };
     }
     Ok(())
 }
 
 /// Compares an item of the list with the response to its creation; only type fields may differ.
 fn fault_of_content(item: &Object, objects: &BTreeMap<&str, Object>) -> Option<String> {
-    let Some(created) = objects.get(item.name()) else {
-        return Some(format!("{} was created after the first page", item.name()));
-    };
-    let bare = |object: &Object| object.clone().without("kind").without("apiVersion").0;
-    difference(&bare(item), &bare(created)).map(|fault| format!("in {}, {fault}", item.name()))
+    match objects.get(item.name()) {
+        Some(created) => fault_of_item(item, created),
+        None => Some(format!("{} was created after the first page", item.name())),
+    }
 }
 
 #[cfg(test)]

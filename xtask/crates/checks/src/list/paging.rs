@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::page::{fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content};
+use crate::support::page::{
+    create_samples, fault_of_chain, follow, kinds, list, next_query, sample, show, state_at, with_content,
+};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -42,10 +44,7 @@ pub(super) static CHECKS: &[Check] = &[
 
 async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
-        let mut objects = Vec::new();
-        for name in ["a", "b", "c", "d", "e"] {
-            objects.push(ctx.api.create(&resource, &sample(ctx, &resource, name, "0").await?).await?);
-        }
+        let mut objects = create_samples(ctx, &resource, ["a", "b", "c", "d", "e"]).await?;
         let old = objects[4].rv();
         let stored = state_at(ctx, &resource, old).await?;
         ctx.api.update(&resource, &with_content(objects.swap_remove(1), "1")).await?;
@@ -57,9 +56,8 @@ async fn legacy_limit_rv(ctx: &Ctx) -> Verdict {
             let pages = follow(ctx, &resource, limit, page).await?;
             let what = format!("list of {} with limit={limit}&resourceVersion={old}", resource.plural);
             expect!(pages[0].rv == old, "{what} has the list RV {}", pages[0].rv);
-            if let Some(fault) = fault_of_chain(&pages, &stored, Some(limit)) {
-                return Err(CheckError::failed(format!("{what}: {fault}; the store had {}", show(&stored))));
-            }
+            let fault = fault_of_chain(&pages, &stored, Some(limit));
+            expect_none!(fault.map(|fault| format!("{fault}; the store had {}", show(&stored))), "{what}");
         }
     }
     Ok(())
@@ -77,17 +75,14 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
         }
         for limit in [1, 3, OBJECTS - 1, OBJECTS, OBJECTS + 1] {
             let pages = counted(ctx, &resource, limit, "").await?;
-            if let Some(fault) = fault_of_counts(&pages, Some(OBJECTS)) {
-                return Err(CheckError::failed(format!("list of {} with limit={limit}: {fault}", resource.plural)));
-            }
+            let fault = fault_of_counts(&pages, Some(OBJECTS));
+            expect_none!(fault, "list of {} with limit={limit}", resource.plural);
             ctx.count("counts", pages.len() as u64 - 1);
         }
         for selector in ["labelSelector=some%3Dlabel", "fieldSelector=metadata.name!%3Do0"] {
             let pages = counted(ctx, &resource, 2, selector).await?;
             expect!(pages.len() > 1, "{selector} with limit=2 gave one page of {}", resource.plural);
-            if let Some(fault) = fault_of_counts(&pages, None) {
-                return Err(CheckError::failed(format!("list of {} with {selector}: {fault}", resource.plural)));
-            }
+            expect_none!(fault_of_counts(&pages, None), "list of {} with {selector}", resource.plural);
         }
     }
     Ok(())
@@ -126,9 +121,8 @@ fn fault_of_counts(pages: &[Counted], total: Option<usize>) -> Option<String> {
             _ => Value::Null,
         };
         if *count != expected {
-            return Some(format!(
-                "remainingItemCount of page {number} is {count}, expected {expected} after {seen} items"
-            ));
+            let counted = format!("remainingItemCount of page {number} is {count}");
+            return Some(format!("{counted}, expected {expected} after {seen} items"));
         }
     }
     total.filter(|total| *total != seen).map(|total| format!("{seen} items came, expected {total}"))
@@ -140,11 +134,14 @@ mod tests {
 
     #[test]
     fn counts_are_the_remaining_items() {
-        let pages = |counts: &[(usize, Value)]| counts.to_vec();
         let none = Value::Null;
-        assert_eq!(fault_of_counts(&pages(&[(2, json!(3)), (2, json!(1)), (1, none.clone())]), Some(5)), None);
-        assert_eq!(fault_of_counts(&pages(&[(5, none.clone())]), Some(5)), None);
-        assert_eq!(fault_of_counts(&pages(&[(2, none.clone()), (1, none.clone())]), None), None);
+        for (good, total) in [
+            (&[(2, json!(3)), (2, json!(1)), (1, none.clone())][..], Some(5)),
+            (&[(5, none.clone())], Some(5)),
+            (&[(2, none.clone()), (1, none.clone())], None),
+        ] {
+            assert_eq!(fault_of_counts(good, total), None);
+        }
         for bad in [
             &[(2, json!(2)), (3, none.clone())][..],
             &[(2, none.clone()), (3, none.clone())],
@@ -155,6 +152,6 @@ mod tests {
         ] {
             assert!(fault_of_counts(bad, Some(5)).is_some(), "{bad:?}");
         }
-        assert!(fault_of_counts(&pages(&[(2, json!(3)), (3, none)]), None).is_some());
+        assert!(fault_of_counts(&[(2, json!(3)), (3, none)], None).is_some());
     }
 }

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-use crate::support::page::{Entry, Page, fault_of_items, kinds, list, sample, state_at};
+use crate::support::page::{self, Entry, create_samples, fault_of_items, kinds, list, sample, state_at};
 use suite::api::{Request, Response, query};
 use suite::prelude::*;
 
@@ -98,12 +98,12 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
     for resource in kinds(ctx).await? {
         let rv = ctx.api.create(&resource, &sample(ctx, &resource, "a", "0").await?).await?.rv();
         for (query, field, cause) in OF_LISTS {
-            let answer = ctx.api.try_list(&resource, query).await?;
-            judge_refusal("list", &resource, query, &answer, (field, cause))?;
+            let fault = fault_of_refusal(&ctx.api.try_list(&resource, query).await?, (field, cause));
+            expect_none!(fault, "list of {} with `{query}`", resource.plural);
         }
         for (query, field, cause) in OF_WATCHES {
-            let answer = try_watch(ctx, &resource, query).await?;
-            judge_refusal("watch", &resource, query, &answer, (field, cause))?;
+            let fault = fault_of_refusal(&try_watch(ctx, &resource, query).await?, (field, cause));
+            expect_none!(fault, "watch of {} with `{query}`", resource.plural);
         }
         ctx.count("contradictions", (OF_LISTS.len() + OF_WATCHES.len()) as u64);
         for query in GOOD_LISTS.map(|query| query.replace("{rv}", &rv.to_string())) {
@@ -117,13 +117,6 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
 pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, CheckError> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     Ok(ctx.api.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
-}
-
-fn judge_refusal(verb: &str, resource: &Resource, query: &str, answer: &Response, cause: (&str, &str)) -> Verdict {
-    match fault_of_refusal(answer, cause) {
-        Some(fault) => Err(CheckError::failed(format!("{verb} of {} with `{query}`: {fault}", resource.plural))),
-        None => Ok(()),
-    }
 }
 
 /// A refused parameter: 422 for ListOptions, with the field and at least the beginning of the cause.
@@ -149,9 +142,7 @@ async fn continue_with_rv(ctx: &Ctx) -> Verdict {
     let resources = kinds(ctx).await?;
     let mut tokens = Vec::new();
     for resource in &resources {
-        for name in ["a", "b", "c", "d"] {
-            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
-        }
+        create_samples(ctx, resource, ["a", "b", "c", "d"]).await?;
         let here = list(ctx, resource, "limit=2").await?;
         tokens.push(token_of(&here.token, resource)?);
         let everywhere = Request::get(resource.path(None)).query("limit=1");
@@ -177,8 +168,7 @@ pub(crate) struct Token {
 
 fn token_of(text: &str, resource: &Resource) -> Result<Token, CheckError> {
     expect!(!text.is_empty(), "a page of {} has no continue token although more items follow", resource.plural);
-    read_token(text)
-        .ok_or_else(|| CheckError::Errored(anyhow::anyhow!("the token {text} does not have kube-apiserver's format")))
+    Ok(read_token(text).ok_or_else(|| anyhow::anyhow!("the token {text} does not have kube-apiserver's format"))?)
 }
 
 pub(crate) fn read_token(text: &str) -> Option<Token> {
@@ -238,16 +228,13 @@ async fn stays_inside(ctx: &Ctx, resource: &Resource, token: &Token, with: &str)
         return Ok(());
     }
     expect!(answer.status == 200, "{what} was answered {answer}");
-    let page = Page::read(&answer.object()?, resource, &ctx.profile().prefix)
-        .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
+    let page = page::read(ctx, resource, &answer.object()?, &what)?;
     expect_eq!(page.rv, token.rv.cast_unsigned(), "list RV of a {what}");
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let stored = entries_after(&state_at(ctx, resource, page.rv).await?, &prefix, &token.start);
     ctx.count("tokens taken", 1);
-    match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(CheckError::failed(format!("{what}: {fault}"))),
-        None => Ok(()),
-    }
+    expect_none!(fault_of_items(&page.items, &stored), "{what}");
+    Ok(())
 }
 
 fn entries_after(stored: &[Entry], prefix: &str, start: &str) -> Vec<Entry> {
@@ -289,7 +276,7 @@ mod tests {
 
     #[test]
     fn token_stays_inside_the_collection() {
-        let stored: Vec<Entry> = ["/r/cm/n/a", "/r/cm/n/b", "/r/cm/n/c"].map(|key| (key.to_owned(), 1)).into();
+        let stored = page::fixture::state("cm/n/a cm/n/b cm/n/c");
         let names = |start: &str| entries_after(&stored, "/r/cm/n/", start).len();
         assert_eq!([names("/a\0"), names("b"), names("b\0"), names("n/a\0"), names("z")], [2, 2, 1, 0, 0]);
         let token = URL_SAFE_NO_PAD.encode(r#"{"v":"meta.k8s.io/v1","rv":7,"start":"/a\u0000"}"#);

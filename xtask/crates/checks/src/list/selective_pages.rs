@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use futures::future::try_join_all;
 use serde_json::Value;
 
-use crate::support::page::{Entry, Page, fault_of_items, list, next_query, sample, show, state_at};
+use crate::support::page::{Entry, Page, fault_of_items, list, next_query, next_token, sample, show, state_at};
 use suite::api::query;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::prelude::*;
@@ -43,18 +43,14 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
             let selector = query(&[("labelSelector", &format!("{label}=yes"))]);
             let made = create_objects(ctx, resource, round, &label).await?;
             let selected: BTreeSet<u64> = RARE.iter().map(|number| made[*number].rv()).collect();
-            let pages = pages_between_changes(ctx, resource, limit, &selector, (&made, &label)).await?;
+            let pages = read_pages(ctx, resource, limit, &selector, Some((&made, &label))).await?;
+            expect!(pages.len() > 1, "all selected objects came in one page with limit={limit}");
             judge_selection(ctx, resource, &selector, (limit, &pages), |(_, rv)| selected.contains(rv)).await?;
             ctx.count("pages", pages.len() as u64);
         }
         // By field: all but the first two, so that nearly every page is full at the first attempt.
         let selector = query(&[("fieldSelector", "metadata.name!=r0-00,metadata.name!=r0-01")]);
-        let page = list(ctx, resource, &format!("limit=9&{selector}")).await?;
-        let mut pages = vec![page];
-        while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
-            expect!(pages.len() < CROWD, "{} pages with limit=9 and still a token", pages.len());
-            pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(9, &token))).await?);
-        }
+        let pages = read_pages(ctx, resource, 9, &selector, None).await?;
         let others = |(key, _): &Entry| !key.ends_with("/r0-00") && !key.ends_with("/r0-01");
         judge_selection(ctx, resource, &selector, (9, &pages), others).await?;
     }
@@ -94,19 +90,19 @@ fn labelled(object: Object, label: &str, rare: bool) -> Object {
     object.with(&format!("metadata.labels.{label}"), if rare { "yes" } else { "no" })
 }
 
-/// Reads a chain of pages. After the first page it removes the label of one object, adds it to another and deletes a
-/// third.
-async fn pages_between_changes(
+/// Reads a chain of pages. With `change`, it removes the label of one object after the first page, adds it to another
+/// and deletes a third.
+async fn read_pages(
     ctx: &Ctx,
     resource: &Resource,
     limit: usize,
     selector: &str,
-    (made, label): (&[Object], &str),
+    change: Option<(&[Object], &str)>,
 ) -> Result<Vec<Page>, CheckError> {
     let mut pages = vec![list(ctx, resource, &format!("limit={limit}&{selector}")).await?];
-    while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
+    while let Some(token) = next_token(&pages) {
         expect!(pages.len() < CROWD, "{} pages with limit={limit} and still a token", pages.len());
-        if pages.len() == 1 {
+        if let Some((made, label)) = change.filter(|_| pages.len() == 1) {
             ctx.api.update(resource, &labelled(made[RARE[3]].clone(), label, false)).await?;
             let other = ctx.api.get(resource, "r0-25").await?;
             ctx.api.update(resource, &labelled(other, label, true)).await?;
@@ -114,7 +110,6 @@ async fn pages_between_changes(
         }
         pages.push(list(ctx, resource, &format!("{}&{selector}", next_query(limit, &token))).await?);
     }
-    expect!(pages.len() > 1, "all selected objects came in one page with limit={limit}");
     Ok(pages)
 }
 
@@ -127,19 +122,13 @@ async fn judge_selection(
 ) -> Verdict {
     let stored = state_at(ctx, resource, pages[0].rv).await?;
     let selected: Vec<Entry> = stored.iter().filter(|entry| is_selected(entry)).cloned().collect();
-    if selected.is_empty() || selected.len() == stored.len() {
-        return Err(CheckError::Errored(anyhow::anyhow!(
-            "{selector} selects {} of {} objects",
-            selected.len(),
-            stored.len()
-        )));
+    let (some, all) = (selected.len(), stored.len());
+    if some == 0 || some == all {
+        return Err(anyhow::anyhow!("{selector} selects {some} of {all} objects").into());
     }
-    match fault_of_selection(pages, &selected, &stored, limit) {
-        Some(fault) => {
-            Err(CheckError::failed(format!("list of {} with limit={limit}&{selector}: {fault}", resource.plural)))
-        }
-        None => Ok(()),
-    }
+    let fault = fault_of_selection(pages, &selected, &stored, limit);
+    expect_none!(fault, "list of {} with limit={limit}&{selector}", resource.plural);
+    Ok(())
 }
 
 /// Whether the pages are the subset `selected` of the state `stored`, in key order and full while more items follow.
@@ -152,14 +141,10 @@ fn fault_of_selection(pages: &[Page], selected: &[Entry], stored: &[Entry], limi
         seen += page.items.len();
         let more = !page.token.is_empty();
         if page.items.len() > limit || (more && page.items.len() < limit) {
-            return Some(format!(
-                "page {number} has {} items and {} token",
-                page.items.len(),
-                if more { "a" } else { "no" }
-            ));
+            let token = if more { "a" } else { "no" };
+            return Some(format!("page {number} has {} items and {token} token", page.items.len()));
         }
-        let at_end = page.items.last().is_some() && page.items.last() == stored.last();
-        if more && at_end {
+        if more && page.items.last().is_some_and(|last| Some(last) == stored.last()) {
             return Some(format!("page {number} ends with the last object, but has a token"));
         }
         if !more && seen < selected.len() {
@@ -174,16 +159,12 @@ fn fault_of_selection(pages: &[Page], selected: &[Entry], stored: &[Entry], limi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::page::fixture::{page, state};
 
     #[test]
     fn selection_must_be_full_pages_of_one_state() {
-        let entry = |text: &str| -> Entry { (format!("/r/{text}"), 1) };
-        let stored: Vec<Entry> = ["a", "b", "c", "d", "e"].map(entry).into();
-        let selected: Vec<Entry> = ["b", "c", "d"].map(entry).into();
-        let page = |text: &str| {
-            let items = text.trim_end_matches('+').split_whitespace().map(entry).collect();
-            Page { rv: 7, items, token: if text.ends_with('+') { "t" } else { "" }.into() }
-        };
+        let (stored, selected) = (state("a b c d e"), state("b c d"));
+        let page = |text: &str| page(&format!("7: {text}"));
         let fault = |pages: &[&str]| {
             let pages: Vec<Page> = pages.iter().map(|text| page(text)).collect();
             fault_of_selection(&pages, &selected, &stored, 2)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::page::{self, Entry, Page, fault_of_items, kinds, sample, show, state_at};
+use crate::support::page::{self, Entry, Page, create_samples, fault_of_items, kinds, sample, show, state_at};
 use suite::api::{MERGE_PATCH, Request, query};
 use suite::object::{CORE_EVENTS, Object, PODS, SECRETS};
 use suite::prelude::*;
@@ -110,12 +110,18 @@ async fn select_by_labels(ctx: &Ctx, resource: &Resource, nonce: &str, table: &[
 }
 
 /// The list must be the named objects as they are in the store at the list's revision.
-async fn selects(ctx: &Ctx, resource: &Resource, selector: (&str, &str), names: &[String]) -> Verdict {
+async fn selects(ctx: &Ctx, resource: &Resource, selector: (&str, &str), names: &[impl AsRef<str>]) -> Verdict {
     let page = page::list(ctx, resource, &query(&[selector])).await?;
     judge_selection(ctx, resource, selector.1, &page, names).await
 }
 
-async fn judge_selection(ctx: &Ctx, resource: &Resource, selector: &str, page: &Page, names: &[String]) -> Verdict {
+async fn judge_selection(
+    ctx: &Ctx,
+    resource: &Resource,
+    selector: &str,
+    page: &Page,
+    names: &[impl AsRef<str>],
+) -> Verdict {
     let stored = state_at(ctx, resource, page.rv).await?;
     let matching = named(&stored, names);
     let (found, wanted, at) = (matching.len(), names.len(), page.rv);
@@ -124,27 +130,22 @@ async fn judge_selection(ctx: &Ctx, resource: &Resource, selector: &str, page: &
         "at the list RV {at} the store has {found} of the {wanted} objects that match `{selector}`"
     );
     ctx.count("selected lists", 1);
-    let Some(fault) = fault_of_items(&page.items, &matching) else { return Ok(()) };
-    Err(CheckError::failed(format!(
-        "list of {} with `{selector}`: {fault}; selected were {}, expected {}",
-        resource.plural,
-        show(&page.items),
-        show(&matching)
-    )))
+    let fault = fault_of_items(&page.items, &matching);
+    let shown = format!("selected were {}, expected {}", show(&page.items), show(&matching));
+    expect_none!(fault.map(|fault| format!("{fault}; {shown}")), "list of {} with `{selector}`", resource.plural);
+    Ok(())
 }
 
 /// The entries with these object names.
-fn named(stored: &[Entry], names: &[String]) -> Vec<Entry> {
-    let wanted = |key: &str| names.iter().any(|name| key.rsplit('/').next() == Some(name));
+fn named(stored: &[Entry], names: &[impl AsRef<str>]) -> Vec<Entry> {
+    let wanted = |key: &str| names.iter().any(|name| key.rsplit('/').next() == Some(name.as_ref()));
     stored.iter().filter(|(key, _)| wanted(key)).cloned().collect()
 }
 
 async fn field_selector(ctx: &Ctx) -> Verdict {
     let resources = kinds(ctx).await?;
     for resource in &resources {
-        for name in ["a", "b", "ab"] {
-            ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?;
-        }
+        create_samples(ctx, resource, ["a", "b", "ab"]).await?;
         by_name_and_namespace(ctx, resource).await?;
     }
     let reason = Object::new(&CORE_EVENTS, "other").with("reason", "Other");
@@ -183,16 +184,13 @@ async fn by_name_and_namespace(ctx: &Ctx, resource: &Resource) -> Verdict {
     .await?;
     // Over all namespaces only the selector keeps the objects of other cases out.
     let request = Request::get(resource.path(None)).query(query(&[("fieldSelector", &here)]));
-    let page = Page::read(&ctx.api.send(&request).await?.object()?, resource, &ctx.profile().prefix)
-        .map_err(|fault| CheckError::failed(format!("{request}: {fault}")))?;
-    let names: Vec<String> = all.iter().map(|name| (*name).to_owned()).collect();
-    judge_selection(ctx, resource, &format!("{here} (all namespaces)"), &page, &names).await
+    let page = page::read(ctx, resource, &ctx.api.send(&request).await?.object()?, &request)?;
+    judge_selection(ctx, resource, &format!("{here} (all namespaces)"), &page, all).await
 }
 
 async fn selects_each(ctx: &Ctx, resource: &Resource, table: &[(&str, &[&str])]) -> Verdict {
     for (selector, names) in table {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        selects(ctx, resource, ("fieldSelector", selector), &names).await?;
+        selects(ctx, resource, ("fieldSelector", selector), names).await?;
     }
     Ok(())
 }
@@ -239,9 +237,8 @@ async fn pods_by_node_and_phase(ctx: &Ctx) -> Verdict {
 }
 
 async fn unknown_fields(ctx: &Ctx, [config_maps, events, custom]: &[Resource; 3]) -> Verdict {
-    let default = |field: &str| {
-        format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
-    };
+    let default =
+        |field| format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"");
     let own = |field: &str| format!("field label not supported: {field}");
     for (resource, field, message) in [
         (config_maps, "data.k", default("data.k")),
@@ -273,12 +270,9 @@ mod tests {
 
     #[test]
     fn names_are_compared_in_full() {
-        let stored: Vec<Entry> = ["a", "ab", "b"].map(|name| (format!("/r/n/{name}"), 1)).into();
-        let names = |wanted: &[&str]| -> Vec<Entry> {
-            named(&stored, &wanted.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
-        };
-        assert_eq!(names(&["a"]), [stored[0].clone()]);
-        assert_eq!(names(&["b", "a"]), [stored[0].clone(), stored[2].clone()]);
-        assert_eq!(names(&["c"]), []);
+        let stored = page::fixture::state("a ab b");
+        assert_eq!(named(&stored, &["a"]), [stored[0].clone()]);
+        assert_eq!(named(&stored, &["b", "a"]), [stored[0].clone(), stored[2].clone()]);
+        assert_eq!(named(&stored, &["c"]), []);
     }
 }

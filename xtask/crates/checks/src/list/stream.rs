@@ -35,13 +35,12 @@ async fn range_stream(ctx: &Ctx) -> Verdict {
     for query in ["", "labelSelector=none%21%3Dsuch", "limit=100"] {
         let page = list(ctx, &CORE_EVENTS, query).await?;
         let stored = entries(&ctx.store.list(&CORE_EVENTS, page.rv.cast_signed()).await?);
-        let (at, fault) = (page.rv, fault_of_chain(&[page], &stored, None));
-        expect!(fault.is_none(), "list of Events with `{query}` at {at}: {}", fault.unwrap_or_default());
+        let at = page.rv;
+        expect_none!(fault_of_chain(&[page], &stored, None), "list of Events with `{query}` at {at}");
         ctx.count("items", stored.len() as u64);
     }
     let streamed = [("operation", "listStream"), ("resource", "events")];
-    let grown =
-        Metrics::read(ctx).await?.count(ETCD_CALLS, &streamed).saturating_sub(before.count(ETCD_CALLS, &streamed));
+    let grown = Metrics::read(ctx).await?.growth(&before, ETCD_CALLS, &streamed);
     ctx.count("streams", grown);
     match grown {
         0 => Err(CheckError::Skipped { need: "an etcd with RangeStream (3.7 or later)".into() }),

@@ -3,12 +3,12 @@
 use std::io::Read;
 
 use http::header::{CONTENT_ENCODING, VARY};
-use prost::encoding::encode_varint;
 
 use crate::list::cache::first_difference;
 use crate::support::metrics::Metrics;
-use crate::support::page::{kinds, sample};
-use judge::decode;
+use crate::support::page::{exact, kinds, sample};
+use crate::support::strip_resource_version::bytes;
+use judge::decode::{self, PROTOBUF_MAGIC};
 use suite::api::{JSON, PROTOBUF, Request, Response, Transport};
 use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, Object, config_map};
@@ -67,11 +67,8 @@ async fn gzip(ctx: &Ctx) -> Verdict {
             compare(ctx, transport, &Request::get(path.clone()), above).await?;
         }
     }
-    let mut last = 0;
-    for name in ["one", "two"] {
-        last = ctx.api.create(&CONFIG_MAPS, &padded(name, THRESHOLD / 3)).await?.rv();
-    }
-    let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+    ctx.api.create(&CONFIG_MAPS, &padded("one", THRESHOLD / 3)).await?;
+    let exact = exact(ctx.api.create(&CONFIG_MAPS, &padded("two", THRESHOLD / 3)).await?.rv());
     let list = Request::get(CONFIG_MAPS.path(Some(namespace)));
     for &transport in ctx.api.transports() {
         for media_type in [JSON, PROTOBUF] {
@@ -102,7 +99,7 @@ async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
         let fitting = (pad + size).checked_sub(length).ok_or_else(|| anyhow::anyhow!("the body is too large"))?;
         ctx.api.update(&CONFIG_MAPS, &object.with("data.pad", "x".repeat(fitting))).await?;
     }
-    Err(CheckError::Errored(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed")))
+    Err(anyhow::anyhow!("the body has {length} bytes; resizing it to {size} failed").into())
 }
 
 /// Sends the same request as a client that accepts gzip and as one that does not.
@@ -118,9 +115,8 @@ async fn compare(ctx: &Ctx, transport: Transport, request: &Request, above: bool
             accepted => request.clone().header("accept-encoding", accepted),
         };
         let answer = api.send(&request).await?;
-        if let Some(fault) = fault_of_encoding(&answer, &plain.body, compressed) {
-            return Err(CheckError::failed(format!("{what} with Accept-Encoding `{accepted}`: {fault}")));
-        }
+        let fault = fault_of_encoding(&answer, &plain.body, compressed);
+        expect_none!(fault, "{what} with Accept-Encoding `{accepted}`");
         ctx.count(if compressed { "compressed answers" } else { "plain answers" }, 1);
     }
     Ok(())
@@ -159,7 +155,7 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
             let object = sample(ctx, &resource, name, TEXT).await?.with("metadata.labels.l", name);
             last = ctx.api.create(&resource, &object).await?.rv();
         }
-        let exact = format!("resourceVersion={last}&resourceVersionMatch=Exact");
+        let exact = exact(last);
         for more in ["", "&limit=2", "&labelSelector=l%3Dnone", "&labelSelector=l%3Db&limit=1"] {
             let query = format!("{exact}{more}");
             let list = json_at_once(ctx, &resource, &query, JSON).await?;
@@ -183,9 +179,8 @@ async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'sta
     let list = streamed.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     expect!(pretty.body.len() > streamed.body.len(), "{request}: pretty=true is not longer, {pretty}");
     let at_once = [compact(&pretty.body), b"\n".to_vec()].concat();
-    if let Some(fault) = first_difference(&streamed.body, &at_once) {
-        return Err(CheckError::failed(format!("{request} as {accept}, streamed compared with at once: {fault}")));
-    }
+    let fault = first_difference(&streamed.body, &at_once);
+    expect_none!(fault, "{request} as {accept}, streamed compared with at once");
     ctx.count("JSON lists compared", 1);
     Ok(list)
 }
@@ -217,42 +212,24 @@ async fn protobuf_at_once(ctx: &Ctx, resource: &Resource, query: &str, list: &Ob
     let request = Request::get(resource.path(Some(namespace))).accept(PROTOBUF).query(query);
     let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");
-    let at_once = list_message(resource, list, &items);
-    if let Some(fault) = first_difference(&answer.body, &at_once) {
-        return Err(CheckError::failed(format!("{request} as protobuf, streamed compared with at once: {fault}")));
-    }
+    let fault = first_difference(&answer.body, &list_message(resource, list, &items));
+    expect_none!(fault, "{request} as protobuf, streamed compared with at once");
     ctx.count("protobuf lists compared", 1);
     Ok(())
 }
 
 /// `k8s\0` and a runtime.Unknown with the list (apimachinery pkg/runtime/generated.proto).
 fn list_message(resource: &Resource, list: &Object, items: &[Vec<u8>]) -> Vec<u8> {
-    let mut meta = Vec::new();
-    part(&mut meta, 1, b"");
-    part(&mut meta, 2, list.rv_text().as_bytes());
-    part(&mut meta, 3, list.meta("continue").as_bytes());
+    let mut meta =
+        [bytes(1, b""), bytes(2, list.rv_text().as_bytes()), bytes(3, list.meta("continue").as_bytes())].concat();
     if let Some(remaining) = list.0["metadata"]["remainingItemCount"].as_u64() {
-        meta.push(4 << 3);
-        encode_varint(remaining, &mut meta);
+        prost::encoding::uint64::encode(4, &remaining, &mut meta);
     }
-    let mut raw = Vec::new();
-    part(&mut raw, 1, &meta);
-    items.iter().for_each(|item| part(&mut raw, 2, item));
-    let mut kind = Vec::new();
-    part(&mut kind, 1, resource.api_version().as_bytes());
-    part(&mut kind, 2, format!("{}List", resource.kind).as_bytes());
-    let mut whole = b"k8s\0".to_vec();
-    for (number, bytes) in [(1, &kind[..]), (2, &raw), (3, b""), (4, b"")] {
-        part(&mut whole, number, bytes);
-    }
-    whole
-}
-
-/// A length-delimited field.
-fn part(message: &mut Vec<u8>, number: u8, bytes: &[u8]) {
-    message.push(number << 3 | 2);
-    encode_varint(bytes.len() as u64, message);
-    message.extend_from_slice(bytes);
+    let items = items.iter().map(|item| bytes(2, item));
+    let raw = std::iter::once(bytes(1, &meta)).chain(items).collect::<Vec<_>>().concat();
+    let (version, kind) = (resource.api_version(), format!("{}List", resource.kind));
+    let kind = [bytes(1, version.as_bytes()), bytes(2, kind.as_bytes())].concat();
+    [PROTOBUF_MAGIC, &bytes(1, &kind), &bytes(2, &raw), &bytes(3, b""), &bytes(4, b"")].concat()
 }
 
 #[cfg(test)]
@@ -279,13 +256,11 @@ mod tests {
         assert_eq!((envelope.api_version.as_str(), envelope.kind.as_str()), ("v1", "ConfigMapList"));
         assert_eq!((envelope.order, envelope.content_type), (vec![1, 2, 3, 4], Some(&b""[..])));
         let fields = decode::fields(envelope.raw).unwrap();
-        let sizes: Vec<(u32, usize)> = fields
-            .iter()
-            .map(|field| match field.value {
-                decode::Wire::Bytes(bytes) => (field.number, bytes.len()),
-                _ => (field.number, usize::MAX),
-            })
-            .collect();
+        let size = |field: &decode::Field<'_>| match field.value {
+            decode::Wire::Bytes(bytes) => (field.number, bytes.len()),
+            _ => (field.number, usize::MAX),
+        };
+        let sizes: Vec<(u32, usize)> = fields.iter().map(size).collect();
         assert_eq!(sizes, [(1, 13), (2, 200), (2, 0)]);
     }
 
@@ -303,18 +278,20 @@ mod tests {
             }
             Response { status: 200, headers, body: body.to_vec().into() }
         };
-        let fault = |encoding, vary, body: &[u8], compressed| {
-            fault_of_encoding(&answer(encoding, vary, body), &plain, compressed).is_some()
-        };
-        assert!(!fault("gzip", "Accept-Encoding", &body, true));
-        assert!(!fault("gzip", "Origin, accept-encoding", &body, true));
-        assert!(!fault("", "", &plain, false));
-        assert!(fault("gzip", "", &body, true), "no Vary");
-        assert!(fault("", "Accept-Encoding", &body, true), "no Content-Encoding");
-        assert!(fault("", "", &plain, true), "plain");
-        assert!(fault("gzip", "Accept-Encoding", &plain, true), "not gzip");
-        assert!(fault("gzip", "Accept-Encoding", &body[..20], true), "truncated");
-        assert!(fault("gzip", "Accept-Encoding", &body, false), "not requested");
-        assert!(fault("", "", &plain[1..], false), "another body");
+        for (encoding, vary, body, compressed, expected) in [
+            ("gzip", "Accept-Encoding", &body[..], true, ""),
+            ("gzip", "Origin, accept-encoding", &body, true, ""),
+            ("", "", &plain, false, ""),
+            ("gzip", "", &body, true, "no Vary"),
+            ("", "Accept-Encoding", &body, true, "no Content-Encoding"),
+            ("", "", &plain, true, "plain"),
+            ("gzip", "Accept-Encoding", &plain, true, "not gzip"),
+            ("gzip", "Accept-Encoding", &body[..20], true, "truncated"),
+            ("gzip", "Accept-Encoding", &body, false, "not requested"),
+            ("", "", &plain[1..], false, "another body"),
+        ] {
+            let fault = fault_of_encoding(&answer(encoding, vary, body), &plain, compressed);
+            assert_eq!(fault.is_some(), !expected.is_empty(), "{expected}: {encoding} {vary} {fault:?}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::page::{kinds, revision, sample, with_content};
+use crate::support::page::{exact, kinds, revision, sample, with_content};
 use model::history::FrameKind;
 use suite::object::{CONFIG_MAPS, LEASES, SECRETS};
 use suite::prelude::*;
@@ -64,9 +64,8 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
         let mut begins = Vec::new();
         // A watch can begin no earlier than the cache, which for a custom resource is younger than the namespace.
         let now = ctx.api.list(&resource, "").await?.rv();
-        let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
         let not_older = format!("resourceVersion={namespace_rv}&resourceVersionMatch=NotOlderThan");
-        for query in ["", "limit=3", "resourceVersion=0", &not_older, &exact] {
+        for query in ["", "limit=3", "resourceVersion=0", &not_older, &exact(now)] {
             let list = ctx.api.list(&resource, query).await?;
             let what = format!("empty list of {} with `{query}`", resource.plural);
             expect!(list.items().is_empty(), "{what} has items: {list}");
@@ -87,13 +86,8 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
         for (query, mut watch) in watches {
             let event = watch.next(ctx.limit(20.0)).await?;
             let seen = event.map(|event| (event.frame.kind, event.frame.rv));
-            let expected = Some((FrameKind::Added, first.rv()));
-            expect_eq!(
-                seen,
-                expected,
-                "first event of a watch of {} from an empty list with `{query}`",
-                resource.plural
-            );
+            let what = format!("first event of a watch of {} from an empty list with `{query}`", resource.plural);
+            expect_eq!(seen, Some((FrameKind::Added, first.rv())), "{what}");
             ctx.count("watches from empty lists", 1);
         }
     }
@@ -132,18 +126,14 @@ async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bo
     let mut watch = ctx.api.watch(resource, &WatchOptions::after(start)).await?;
     let mut written = Written::from([(object.rv(), true)]);
     let mut behind = 0;
-    for change in 1.. {
-        object = ctx.api.update(resource, &with_content(object, &change.to_string())).await?;
+    while behind < 3 {
+        object = ctx.api.update(resource, &with_content(object, &written.len().to_string())).await?;
         written.insert(object.rv(), false);
         behind += u64::from(object.rv() > start);
-        if behind == 3 {
-            break;
-        }
     }
     let events = watch.read_to(object.rv(), ctx.event_limit()).await?;
-    if let Some(fault) = fault_of_ahead(&events, &written, start) {
-        return Err(CheckError::failed(format!("watch of {} from {start}, which was ahead: {fault}", resource.plural)));
-    }
+    let fault = fault_of_ahead(&events, &written, start);
+    expect_none!(fault, "watch of {} from {start}, which was ahead", resource.plural);
     let before = written.range(..=start).count() as u64 - 1;
     ctx.count("changes before the start", before);
     ctx.count("changes after the start", behind);
@@ -207,12 +197,8 @@ async fn across_types(ctx: &Ctx) -> Verdict {
     let (stored, _) = ctx.store.of(&CONFIG_MAPS).keys("", 0).await?;
     let mut seen = BTreeMap::new();
     for kv in &stored {
-        if let Some(other) = seen.insert(kv.mod_rev, &kv.key) {
-            return Err(CheckError::failed(format!(
-                "{other} and {} have the same mod_revision {}",
-                kv.key, kv.mod_rev
-            )));
-        }
+        let other = seen.insert(kv.mod_rev, &kv.key).map_or("", String::as_str);
+        expect!(other.is_empty(), "{other} and {} have the same mod_revision {}", kv.key, kv.mod_rev);
     }
     ctx.count("keys", stored.len() as u64);
     Ok(())

@@ -157,8 +157,7 @@ async fn get_not_older(ctx: &Ctx) -> Verdict {
 
 /// GET at an existing revision `n`, compared with the store at `n`. No client changes the object meanwhile.
 async fn read_at(ctx: &Ctx, n: u64, states: &States) -> Verdict {
-    let answer = fresh_get(ctx, n).await?;
-    judge_fresh(ctx, n, &answer, states).await
+    judge_fresh(ctx, n, &fresh_get(ctx, n).await?, states).await
 }
 
 async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> Verdict {
@@ -167,10 +166,8 @@ async fn judge_fresh(ctx: &Ctx, n: u64, answer: &Response, states: &States) -> V
     let key = ctx.store.key(&CONFIG_MAPS, "a").await?;
     let at_n = ctx.store.of(&CONFIG_MAPS).get(&key, n.cast_signed()).await?.map(|kv| kv.mod_rev.cast_unsigned());
     ctx.count("reads", 1);
-    match fault_of_age(n, at_n, read) {
-        Some(fault) => Err(CheckError::failed(format!("GET with resourceVersion={n}: {fault}"))),
-        None => Ok(()),
-    }
+    expect_none!(fault_of_age(n, at_n, read), "GET with resourceVersion={n}");
+    Ok(())
 }
 
 /// Compares the state in the answer with the store's at `n`; None means that the object does not exist.
@@ -206,9 +203,8 @@ async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, CheckError> {
 }
 
 /// A GET at a revision that does not exist when the request is sent, and is written while the server waits for it.
-async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
+async fn read_ahead(ctx: &Ctx, mut object: Object, states: &mut States) -> Verdict {
     const AHEAD: u64 = 20;
-    let mut object = object;
     let mut rounds = ctx.rounds("other clients wrote all revisions up to the requested one within one request");
     loop {
         let ahead = AHEAD * (1 + u64::from(rounds.next()?));
@@ -217,10 +213,8 @@ async fn read_ahead(ctx: &Ctx, object: Object, states: &mut States) -> Verdict {
         let writing = async {
             let sent_before = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned() < n;
             while object.rv() < n {
-                object = ctx
-                    .api
-                    .update(&CONFIG_MAPS, &object.clone().with("data.n", n.to_string() + object.rv_text()))
-                    .await?;
+                let changed = object.clone().with("data.n", n.to_string() + object.rv_text());
+                object = ctx.api.update(&CONFIG_MAPS, &changed).await?;
                 states.insert(object.rv(), object.clone());
             }
             Ok::<bool, CheckError>(sent_before)

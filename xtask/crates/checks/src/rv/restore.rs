@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::support::page::exact;
 use crate::support::watch_raw::{Raw, shown};
-use suite::api::{Request, Response, Transport, query};
+use suite::api::{Request, Response, Transport};
 use suite::load::sample;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
 use suite::prelude::*;
@@ -63,7 +64,7 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
     let store = Store::connect(&spare, ctx.answer_limit()).await?;
     let own = ctx.profile().flags.get(SERVERS).cloned().unwrap_or_default();
     let verdict = async {
-        goes_back(ctx, &store, &before).await?;
+        goes_back(ctx, &before).await?;
         let bump = BUMP.to_string();
         let data = restore(ctx, "on", &["--bump-revision", &bump, "--mark-compacted"]).await?;
         etcd.restart(&[("data-dir", &data)]).await?;
@@ -102,21 +103,17 @@ async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, Chec
     Ok(data)
 }
 
-/// Restarts the apiserver on the restored store; returns the store's revision.
-async fn on_restored(ctx: &Ctx, store: &Store) -> Result<u64, CheckError> {
-    let revision = store.revision().await?.cast_unsigned();
-    ctx.control.restart_with(&[(SERVERS, "{store.spare}")]).await?;
-    Ok(revision)
-}
+/// The flag for the restored store.
+const ON_RESTORED: &[(&str, &str)] = &[(SERVERS, "{store.spare}")];
 
-async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
-    on_restored(ctx, store).await?;
+async fn goes_back(ctx: &Ctx, before: &Before) -> Verdict {
+    ctx.control.restart_with(ON_RESTORED).await?;
     let last = before.last;
     let mut deaf = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, last)).await?;
     let now = before.list(ctx, &CONFIG_MAPS, "").await?.object()?.rv();
     if now >= last {
         let text = format!("resource versions did not go back: {now} after the restore, {last} before it");
-        return Err(CheckError::Errored(anyhow::anyhow!(text)));
+        return Err(anyhow::anyhow!(text).into());
     }
     let mut hears = Raw::send(ctx, Transport::Http2, before.watch(&CONFIG_MAPS, now)).await?;
     let again = before.create(ctx, "again").await?;
@@ -133,15 +130,15 @@ async fn goes_back(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
 }
 
 async fn goes_on(ctx: &Ctx, store: &Store, before: &Before) -> Verdict {
-    let revision = on_restored(ctx, store).await?;
+    let revision = store.revision().await?.cast_unsigned();
+    ctx.control.restart_with(ON_RESTORED).await?;
     let last = before.last;
     expect!(revision > last, "the store is at {revision} after a bump by {BUMP}, and was at {last} before the restore");
     for resource in [&*CONFIG_MAPS, &*CORE_EVENTS] {
         let plural = &resource.plural;
         let watch = ctx.api.send(&before.ended_watch(resource, last)).await?;
         expect!(is_gone(&watch), "a watch of {plural} from {last}, before the restore, was answered {watch}");
-        let exact = query(&[("resourceVersion", &last.to_string()), ("resourceVersionMatch", "Exact")]);
-        let list = before.list(ctx, resource, &exact).await?;
+        let list = before.list(ctx, resource, &exact(last)).await?;
         expect!(list.status == 410, "a list of {plural} at {last}, before the restore, was answered {list}");
         let again = before.list(ctx, resource, "").await?.object()?;
         expect!(again.rv() > last, "a list of {plural} after the restore is at {}, not above {last}", again.rv());
@@ -167,26 +164,25 @@ fn is_gone(answer: &Response) -> bool {
 }
 
 impl Before {
-    fn path(&self, resource: &Resource) -> String {
-        resource.path(Some(&self.namespace))
+    fn get(&self, resource: &Resource) -> Request {
+        Request::get(resource.path(Some(&self.namespace)))
     }
 
     fn watch(&self, resource: &Resource, rv: u64) -> Request {
-        Request::get(self.path(resource)).query(query(&[("watch", "true"), ("resourceVersion", &rv.to_string())]))
+        self.get(resource).query(format!("watch=true&resourceVersion={rv}"))
     }
 
     /// A watch that ends soon if the server does not refuse it.
     fn ended_watch(&self, resource: &Resource, rv: u64) -> Request {
-        let pairs = [("watch", "true"), ("resourceVersion", &rv.to_string()), ("timeoutSeconds", "5")];
-        Request::get(self.path(resource)).query(query(&pairs))
+        self.get(resource).query(format!("watch=true&resourceVersion={rv}&timeoutSeconds=5"))
     }
 
     async fn list(&self, ctx: &Ctx, resource: &Resource, query: &str) -> anyhow::Result<Response> {
-        ctx.api.send(&Request::get(self.path(resource)).query(query)).await
+        ctx.api.send(&self.get(resource).query(query)).await
     }
 
     async fn create(&self, ctx: &Ctx, name: &str) -> anyhow::Result<Object> {
-        let request = Request::new(http::Method::POST, self.path(&CONFIG_MAPS)).json(&config_map(name).0);
-        ctx.api.send(&request).await?.object()
+        let path = CONFIG_MAPS.path(Some(&self.namespace));
+        ctx.api.send(&Request::new(http::Method::POST, path).json(&config_map(name).0)).await?.object()
     }
 }

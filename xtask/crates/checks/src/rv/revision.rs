@@ -66,9 +66,7 @@ async fn equals_modrevision(ctx: &Ctx) -> Verdict {
             let stored = ctx.store.get(&resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), last, "mod_revision of an unchanged object");
             ctx.count("answers", 1);
-            if let Some(fault) = fault_of_version(read.rv_text(), &stored) {
-                return Err(CheckError::failed(format!("{how} {query} of {}: {fault}", resource.plural)));
-            }
+            expect_none!(fault_of_version(read.rv_text(), &stored), "{how} {query} of {}", resource.plural);
         }
     }
     Ok(())
@@ -96,10 +94,8 @@ async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, bef
     let now = stored.mod_rev.cast_unsigned();
     expect!(now > before, "{how} of {} left the key at revision {now}: nothing was written", resource.plural);
     ctx.count("answers", 1);
-    match fault_of_version(answer.rv_text(), &stored) {
-        Some(fault) => Err(CheckError::failed(format!("answer to {how} of {}: {fault}", resource.plural))),
-        None => Ok(now),
-    }
+    expect_none!(fault_of_version(answer.rv_text(), &stored), "answer to {how} of {}", resource.plural);
+    Ok(now)
 }
 
 /// The fault of a resource version, with a guess of what it is instead.
@@ -136,9 +132,7 @@ async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
         let writers = (0..WRITERS).map(|writer| write_often(ctx, &resource, format!("w{writer}")));
         let writes = futures::future::try_join_all(writers).await?.concat();
         ctx.count("writes", writes.len() as u64);
-        if let Some(fault) = fault_of_order(&writes) {
-            return Err(CheckError::failed(format!("writes of {}: {fault}", resource.plural)));
-        }
+        expect_none!(fault_of_order(&writes), "writes of {}", resource.plural);
         for write in &writes {
             in_the_store(ctx, &resource, write).await?;
         }
@@ -219,8 +213,7 @@ mod tests {
 
     #[test]
     fn version_must_be_the_mod_revision_in_plain_decimal() {
-        let stored =
-            KeyValue { key: "/k".into(), value: Vec::new(), create_rev: 40, mod_rev: 42, version: 3, lease: 0 };
+        let stored = KeyValue { key: "/k".into(), create_rev: 40, mod_rev: 42, version: 3, ..KeyValue::default() };
         assert_eq!(fault_of_version("42", &stored), None);
         for (text, guess) in [
             ("", "absent"),
@@ -261,17 +254,14 @@ mod tests {
         // (called, returned, version); all of one object.
         let history = |writes: &[(u64, u64, &str)]| -> Option<String> {
             let at = |millis| begin + Duration::from_millis(millis);
-            let writes: Vec<Write> = writes
-                .iter()
-                .enumerate()
-                .map(|(index, (called, returned, rv))| Write {
-                    called: at(*called),
-                    returned: at(*returned),
-                    name: "a".into(),
-                    nth: i64::try_from(index).unwrap() + 1,
-                    rv: (*rv).into(),
-                })
-                .collect();
+            let write = |(nth, (called, returned, rv)): (i64, &(u64, u64, &str))| Write {
+                called: at(*called),
+                returned: at(*returned),
+                name: "a".into(),
+                nth,
+                rv: (*rv).into(),
+            };
+            let writes: Vec<Write> = (1..).zip(writes).map(write).collect();
             fault_of_order(&writes)
         };
         assert_eq!(history(&[(0, 1, "9"), (2, 3, "10"), (4, 5, "100")]), None);

@@ -11,6 +11,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::storage::layout_table;
+use crate::support::assertions::none_of;
 use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::position;
 use suite::api::{Request, query};
@@ -86,11 +87,7 @@ async fn discovery_hash(ctx: &Ctx) -> Verdict {
     for root in groups {
         hashes.extend(hashes_at(ctx, &root).await?);
     }
-    let faults = hash_faults(rows, &hashes);
-    if !faults.is_empty() {
-        let message = format!("{} of {} resources: {}", faults.len(), hashes.len(), faults[0]);
-        return Err(CheckError::Failed { message, evidence: faults });
-    }
+    none_of(hash_faults(rows, &hashes), hashes.len(), "resources:")?;
     ctx.count("hashes", hashes.values().filter(|hash| !hash.is_empty()).count() as u64);
     let group = format!("{}.example", ctx.name_prefix());
     let things = ctx.api.define(&group, "things", "Thing").await?;
@@ -280,9 +277,9 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
 
 /// The name of the only item of a page, the page's token and its revision.
 async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), CheckError> {
-    let from = if from.is_empty() { Vec::new() } else { vec![("continue", from)] };
-    let pairs: Vec<(&str, &str)> = [("limit", "1")].into_iter().chain(from).collect();
-    let list = ctx.api.send(&Request::get(path).query(query(&pairs))).await?.object()?;
+    let pairs = [("limit", "1"), ("continue", from)];
+    let pairs = if from.is_empty() { &pairs[..1] } else { &pairs };
+    let list = ctx.api.send(&Request::get(path).query(query(pairs))).await?.object()?;
     let name = list.items().first().map(|item| item.name().to_owned());
     let name = name.ok_or_else(|| anyhow!("a list of {path} with limit=1 is empty"))?;
     Ok((name, list.meta("continue").to_owned(), list.rv().cast_signed()))
@@ -311,9 +308,7 @@ mod tests {
 
     #[test]
     fn wrong_missing_or_unexpected_hash_is_a_fault() {
-        let resource = DEPLOYMENTS.clone();
-        let rows =
-            [StoredResource { resource, stored_as: "apps/v1/Deployment".into(), name: "a".into(), stub: "{}".into() }];
+        let rows = [layout_table::tests::row(&DEPLOYMENTS, "apps/v1/Deployment")];
         let seen = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
             pairs.iter().map(|(place, hash)| ((*place).to_owned(), (*hash).to_owned())).collect()
         };

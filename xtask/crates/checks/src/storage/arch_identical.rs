@@ -8,12 +8,13 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use model::GoldenValue;
-use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::storage::layout_table;
 use crate::support::arch_mask::Mask;
+use crate::support::samples;
+use crate::support::stored_bytes::sha256;
 use judge::decode::{Encoding, encoding};
 use suite::api::Response;
 use suite::object::Object;
@@ -94,25 +95,14 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
 
 /// Creates the object and reads its value from the store at the revision of the create.
 async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, CheckError> {
-    let mut object = Object::new(resource, name);
-    for (field, value) in fields.as_object().into_iter().flatten() {
-        match (field.as_str(), value) {
-            ("metadata", Value::Object(metadata)) => {
-                metadata.iter().for_each(|(field, value)| object.0["metadata"][field] = value.clone());
-            }
-            _ => object.0[field] = value.clone(),
-        }
-    }
+    let object = samples::with_fields(Object::new(resource, name), &fields);
     let made = create(ctx, resource, object).await?;
-    let key = ctx.store.key(resource, name).await?;
-    let found = ctx.store.of(resource).get(&key, made.rv().cast_signed()).await?;
-    let value =
-        found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", made.rv())))?;
+    let value = samples::stored_then(ctx, resource, &made).await?;
     let encoding = match encoding(&value.value) {
         Encoding::Protobuf => "protobuf",
         Encoding::Json => "json",
         Encoding::Yaml => "yaml",
-        other => return Err(CheckError::failed(format!("{key} is stored as {other:?}"))),
+        other => return Err(CheckError::failed(format!("{} is stored as {other:?}", value.key))),
     };
     let mask = Mask::of(&made.0, ctx.name_prefix())?;
     Ok(Masked { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
@@ -124,16 +114,16 @@ async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object
         return Ok(ctx.api.create(resource, &object).await?);
     }
     let taken = |answer: &Response| answer.status == 422 && answer.message().contains("already allocated");
-    let mut last = None;
+    let mut last = String::new();
     for _ in 0..ADDRESSES {
         let address = address_of_known_length(&mut ctx.random());
         let answer = ctx.api.try_create(resource, &object.clone().with("spec.clusterIP", address)).await?;
         if !taken(&answer) {
             return Ok(answer.object()?);
         }
-        last = Some(answer);
+        last = answer.to_string();
     }
-    Err(anyhow!("no address was free: {}", last.map(|answer| answer.to_string()).unwrap_or_default()).into())
+    Err(anyhow!("no address was free: {last}").into())
 }
 
 /// An address in the range of Services, 10.96.0.0/16; both random numbers have three digits.
@@ -150,15 +140,9 @@ fn fault(value: &Masked, golden: &[GoldenValue]) -> Option<String> {
     let (length, digest) = (bytes.len(), sha256(bytes));
     let differs = length != row.length || digest != row.sha256;
     differs.then(|| {
-        format!(
-            "{name} as {encoding} has {length} bytes with SHA-256 {digest}, must have {} with {}",
-            row.length, row.sha256
-        )
+        let (right, sha256) = (row.length, &row.sha256);
+        format!("{name} as {encoding} has {length} bytes with SHA-256 {digest}, must have {right} with {sha256}")
     })
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// One file for each value: `values/PROFILE/NAME.ENCODING`.

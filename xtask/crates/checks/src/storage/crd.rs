@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, put_then_deleted};
-use suite::api::{MERGE_PATCH, Request};
+use suite::api::{JSON, MERGE_PATCH, Request, Response};
 use suite::object::{DEFINITIONS, Object};
 use suite::prelude::*;
 
@@ -55,23 +55,34 @@ pub(super) static CHECKS: &[Check] = &[
 /// A namespaced definition `fruits.<group>` with these versions; the resource is that of the first one.
 pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resource, CheckError> {
     let group = format!("{}.example.org", ctx.name_prefix());
-    let definition = Object::new(&DEFINITIONS, &format!("fruits.{group}")).with(
+    define(ctx, &group, ("fruits", "Fruit"), true, versions).await
+}
+
+/// A definition `<plural>.<group>` with these versions; the resource is that of the first one.
+pub(crate) async fn define(
+    ctx: &Ctx,
+    group: &str,
+    (plural, kind): (&str, &str),
+    namespaced: bool,
+    versions: &Value,
+) -> Result<Resource, CheckError> {
+    let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
         "spec",
         json!({
             "group": group,
-            "scope": "Namespaced",
-            "names": {"plural": "fruits", "singular": "fruit", "kind": "Fruit"},
+            "scope": if namespaced { "Namespaced" } else { "Cluster" },
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
             "versions": versions,
         }),
     );
     ctx.api.create(&DEFINITIONS, &definition).await?;
     let resource = Resource {
+        group: group.into(),
         version: versions[0]["name"].as_str().unwrap_or_default().into(),
-        plural: "fruits".into(),
-        kind: "Fruit".into(),
-        namespaced: true,
-        stored_at: format!("{group}/fruits"),
-        group,
+        plural: plural.into(),
+        kind: kind.into(),
+        namespaced,
+        stored_at: format!("{group}/{plural}"),
     };
     ctx.api.wait_until_served(&resource).await?;
     Ok(resource)
@@ -105,15 +116,10 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
 }
 
 /// POST of a text that may not be a valid object.
-async fn post(
-    ctx: &Ctx,
-    resource: &Resource,
-    validation: &str,
-    text: &str,
-) -> Result<suite::api::Response, CheckError> {
+async fn post(ctx: &Ctx, resource: &Resource, validation: &str, text: &str) -> anyhow::Result<Response> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     let query = format!("fieldManager=x&fieldValidation={validation}");
-    Ok(ctx.api.send(&Request::new(Method::POST, path).query(query).body(suite::api::JSON, text)).await?)
+    ctx.api.send(&Request::new(Method::POST, path).query(query).body(JSON, text)).await
 }
 
 async fn refused(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {

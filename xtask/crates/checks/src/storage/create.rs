@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
-use suite::api::{JSON_PATCH, MERGE_PATCH, Request, Response};
+use suite::api::{JSON, JSON_PATCH, MERGE_PATCH, Request, Response};
 use suite::ctx::object_path;
 use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
 use suite::prelude::*;
@@ -117,13 +117,13 @@ async fn size_limits(ctx: &Ctx) -> Verdict {
     // White space after the object: only the body is too large.
     body.resize(LARGEST_BODY + 1, b' ');
     let path = fruits.path(Some(ctx.api.namespace().await?));
-    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).body(suite::api::JSON, body.clone())).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).body(JSON, body.clone())).await?;
     expect!(answer.is(413, "RequestEntityTooLarge"), "a body of 3 MiB and one byte was answered {answer}");
     let message = format!("Request entity too large: limit is {LARGEST_BODY}");
     expect_eq!(answer.message(), message, "message to a body of 3 MiB and one byte");
     expect!(ctx.store.find(&fruits, "huge").await?.is_none(), "an object in a body that is too large is stored");
     body.pop();
-    let answer = ctx.api.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await?;
+    let answer = ctx.api.send(&Request::new(Method::POST, path).body(JSON, body)).await?;
     expect_eq!(answer.status, 201, "a body of 3 MiB was answered {answer}");
     Ok(())
 }
@@ -165,15 +165,11 @@ async fn check_dry_runs(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Obje
     expect!(ctx.store.find(resource, "new").await?.is_none(), "a dry-run POST is stored");
     let end = ctx.api.create(resource, &object("end")).await?;
     only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(CheckError::failed)?;
-    let written =
-        ctx.store.recorder(resource).changes_below(&format!("{}/", parent(&ctx.store.key(resource, "a").await?)));
+    let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
+    let written = ctx.store.recorder(resource).changes_below(&prefix);
     expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);
     expect_eq!(events(ctx, &mut watch, &end).await?, [seen("ADDED", "end", end.rv())], "events after dry runs");
     Ok(())
-}
-
-fn parent(key: &str) -> &str {
-    key.rsplit_once('/').map_or(key, |(parent, _)| parent)
 }
 
 struct DryRun<'a> {

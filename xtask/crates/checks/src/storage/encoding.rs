@@ -4,12 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use model::Action;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::samples;
 use crate::support::stored_bytes::{
-    difference, envelope_fault, json_fault, position, protobuf_fault, versioned_fault, yaml_fault,
+    difference, envelope_fault, json_fault, protobuf_fault, versioned_fault, yaml_fault,
 };
 use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
 use suite::prelude::*;
@@ -103,9 +102,7 @@ pub(super) static CHECKS: &[Check] = &[
 
 async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
     for sample in samples::create(ctx).await? {
-        if let Some(fault) = protobuf_fault(&sample.stored.value) {
-            return Err(sample.failed(&fault));
-        }
+        protobuf_fault(&sample.stored.value).map_err(|fault| sample.failed(&fault))?;
     }
     for stored in of_other_servers(ctx).await? {
         expect!(stored.value.starts_with(b"{"), "{} must be JSON, independent of the flag", stored.key);
@@ -125,33 +122,28 @@ async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], CheckError> {
 
 async fn protobuf_envelope(ctx: &Ctx) -> Verdict {
     for sample in samples::create(ctx).await? {
-        let fault = envelope_fault(&sample.stored.value, &sample.row.stored_as, sample.object.name());
-        if let Some(fault) = fault {
-            return Err(sample.failed(&fault));
-        }
+        envelope_fault(&sample.stored.value, &sample.row.stored_as, sample.object.name())
+            .map_err(|fault| sample.failed(&fault))?;
     }
     Ok(())
 }
 
 async fn media_type_json(ctx: &Ctx) -> Verdict {
-    for sample in samples::create(ctx).await? {
-        let parsed = json_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
-        if sample.is_answered_as_stored() {
-            if let Some(place) = sample.difference(&parsed) {
-                return Err(sample.failed(&format!("differs from the answer to the create: {place}")));
-            }
-            ctx.count("values compared with the answer", 1);
-        }
-    }
-    Ok(())
+    equal_to_answers(ctx, json_fault).await
 }
 
 async fn media_type_yaml(ctx: &Ctx) -> Verdict {
     if ctx.profile().name == "reflagged" {
         return other_media_types_are_refused(ctx).await;
     }
+    equal_to_answers(ctx, yaml_fault).await?;
+    texts_stay_texts(ctx).await
+}
+
+/// Each value must be of the media type, and equal to the answer if that has the stored version.
+async fn equal_to_answers(ctx: &Ctx, parse: fn(&[u8], &str) -> Result<Value, String>) -> Verdict {
     for sample in samples::create(ctx).await? {
-        let parsed = yaml_fault(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
+        let parsed = parse(&sample.stored.value, &sample.row.stored_as).map_err(|fault| sample.failed(&fault))?;
         if sample.is_answered_as_stored() {
             if let Some(place) = sample.difference(&parsed) {
                 return Err(sample.failed(&format!("differs from the answer to the create: {place}")));
@@ -159,73 +151,32 @@ async fn media_type_yaml(ctx: &Ctx) -> Verdict {
             ctx.count("values compared with the answer", 1);
         }
     }
-    texts_stay_texts(ctx).await
+    Ok(())
 }
 
 /// Texts that a careless YAML encoder turns into another type.
-const AMBIGUOUS: &[&str] = &[
-    "",
-    " ",
-    "~",
-    "null",
-    "true",
-    "no",
-    "on",
-    "0x10",
-    "010",
-    "1e3",
-    "1_000",
-    ".inf",
-    "-",
-    "- a",
-    "a: b",
-    "a #b",
-    "#c",
-    "2001-01-01",
-    "12:30:45",
-    "{}",
-    "[",
-    "*a",
-    "&a",
-    "!a",
-    "%a",
-    "@a",
-    "`a",
-    "'",
-    "\"",
-    "\\",
-    "\t",
-    "a\nb\n",
-    "\n",
-    "a\r\nb",
-    "\u{2028}",
-    "\u{feff}",
-    "é",
-    "😀",
-    "=",
-    "<<",
-    "---",
-    "...",
-    "? a",
-    "trailing ",
-    "| ",
-    ">",
+const AMBIGUOUS: &[&[&str]] = &[
+    // Null, booleans, numbers, dates, merges.
+    &["~", "null", "true", "no", "on", "0x10", "010", "1e3", "1_000", ".inf", "2001-01-01", "12:30:45", "=", "<<"],
+    // Syntax.
+    &["-", "- a", "a: b", "a #b", "#c", "{}", "[", "*a", "&a", "!a", "%a", "@a", "`a", "'", "\"", "\\", "| ", ">"],
+    &["---", "...", "? a"],
+    // White space, and characters beyond ASCII.
+    &["", " ", "\t", "a\nb\n", "\n", "a\r\nb", "trailing ", "\u{2028}", "\u{feff}", "é", "😀"],
 ];
 
 async fn texts_stay_texts(ctx: &Ctx) -> Verdict {
-    let data = AMBIGUOUS.iter().enumerate().map(|(index, text)| (format!("k{index}"), json!(text))).collect();
-    let object = config_map("texts").with("data", serde_json::Value::Object(data));
+    let texts = AMBIGUOUS.concat();
+    let data = texts.iter().enumerate().map(|(index, text)| (format!("k{index}"), json!(text))).collect();
+    let object = config_map("texts").with("data", Value::Object(data));
     ctx.api.create(&CONFIG_MAPS, &object).await?;
     let stored = ctx.store.get(&CONFIG_MAPS, "texts").await?;
     let parsed = yaml_fault(&stored.value, "v1/ConfigMap").map_err(CheckError::failed)?;
-    if let Some(place) = difference(&object.0["data"], &parsed["data"]) {
-        return Err(CheckError::failed(format!("the YAML at {}: data.{place}", stored.key)));
-    }
+    let differs = |seen: &Value| difference(&object.0["data"], &seen["data"]).map(|place| format!("data.{place}"));
+    expect_none!(differs(&parsed), "the YAML at {}", stored.key);
     let read = ctx.api.get(&CONFIG_MAPS, "texts").await?;
-    if let Some(place) = difference(&object.0["data"], &read.0["data"]) {
-        return Err(CheckError::failed(format!("a GET of {}: data.{place}", stored.key)));
-    }
-    ctx.count("texts", AMBIGUOUS.len() as u64);
+    expect_none!(differs(&read.0), "a GET of {}", stored.key);
+    ctx.count("texts", texts.len() as u64);
     some_texts_cannot_be_written(ctx).await
 }
 
@@ -257,21 +208,20 @@ async fn other_media_types_are_refused(ctx: &Ctx) -> Verdict {
     const FLAG: &str = "storage-media-type";
     const APISERVER: &str = "kube-apiserver";
     let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
-    let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
     let mut seen = Vec::new();
     for wrong in ["application/xml", "application/cbor"] {
         let before = ctx.control.log(APISERVER)?.len();
-        let started = ctx.control.apply(APISERVER, restart(wrong)).await;
+        let started = ctx.control.restart_with(&[(FLAG, wrong)]).await;
         let log = ctx.control.log(APISERVER)?.get(before..).unwrap_or_default().to_owned();
         seen.push((wrong, started.is_ok(), log));
     }
     // Restart before any verdict: other cases need the server.
-    ctx.control.apply(APISERVER, restart(&usual)).await?;
+    ctx.control.restart_with(&[(FLAG, &usual)]).await?;
     for (wrong, started, log) in seen {
         expect!(!started, "the apiserver started with --{FLAG}={wrong}");
         // klog quotes the error, and with it the quotes in the message.
         let message = format!("err={:?}", refusal_of_media_type(wrong));
-        let found = position(log.as_bytes(), message.as_bytes()).is_some();
+        let found = log.contains(&message);
         expect!(found, "the log of a start with --{FLAG}={wrong} does not say `{message}`, but: {}", last_lines(&log));
         ctx.count("media types refused", 1);
     }
@@ -295,9 +245,7 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
     let mut created = BTreeMap::new();
     for sample in &samples {
         created.insert(sample.stored.key.clone(), sample.stored.mod_rev);
-        if let Some(fault) = versioned_fault(&sample.stored.value) {
-            return Err(sample.failed(&format!("after a create it {fault}")));
-        }
+        versioned_fault(&sample.stored.value).map_err(|fault| sample.failed(&format!("after a create it {fault}")))?;
     }
     // The object keeps the resource version of the answer to its create.
     let set_both =
@@ -305,9 +253,7 @@ async fn no_rv_in_value(ctx: &Ctx) -> Verdict {
     for sample in samples::update(ctx, samples, set_both).await? {
         let key = &sample.stored.key;
         expect!(Some(&sample.stored.mod_rev) > created.get(key), "the update of {key} changed nothing");
-        if let Some(fault) = versioned_fault(&sample.stored.value) {
-            return Err(sample.failed(&format!("after an update it {fault}")));
-        }
+        versioned_fault(&sample.stored.value).map_err(|fault| sample.failed(&format!("after an update it {fault}")))?;
     }
     custom_resources_too(ctx).await
 }
@@ -320,8 +266,5 @@ async fn custom_resources_too(ctx: &Ctx) -> Verdict {
     let stored = ctx.store.get(&things, "a").await?;
     let revisions = (stored.create_rev.cast_unsigned(), stored.mod_rev.cast_unsigned());
     expect_eq!(revisions, (first.rv(), updated.rv()), "revisions of {} after a create and an update", stored.key);
-    match versioned_fault(&stored.value) {
-        Some(fault) => Err(CheckError::failed(format!("the value of {} {fault}", stored.key))),
-        None => Ok(()),
-    }
+    versioned_fault(&stored.value).map_err(|fault| CheckError::failed(format!("the value of {} {fault}", stored.key)))
 }

@@ -3,12 +3,9 @@
 //! The check compares them with the clear value, which it takes from the API's protobuf answer: that equals the stored
 //! form except for the resource version.
 
-use crate::support::encryption_fixture::{Kind, clear, kinds, shown};
+use crate::support::encryption_fixture::{Kind, MARKER, clear, kinds, shown, unversioned};
 use crate::support::stored_bytes::{difference, head, position};
-use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{ENCRYPTED, Encoding, encoding};
-use suite::api::{PROTOBUF, Request};
-use suite::ctx::object_path;
 use suite::object::{LEASES, Object};
 use suite::prelude::*;
 
@@ -32,9 +29,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(encryption_prefix),
 }];
 
-/// In every sample: long enough not to appear in random bytes by chance.
-const MARKER: &str = "archproof-plain-text-marker";
-
 async fn encryption_prefix(ctx: &Ctx) -> Verdict {
     for kind in kinds() {
         encrypted(ctx, &kind).await?;
@@ -48,25 +42,16 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     let name = created.name().to_owned();
     let stored = ctx.store.get(resource, &name).await?;
     let namespace = ctx.api.namespace().await?;
-    let request = Request::get(object_path(resource, namespace, &name)).accept(PROTOBUF);
-    let answer = ctx.api.send(&request).await?;
-    expect_eq!(answer.status, 200, "status of {request} as protobuf");
-    let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
+    let expected = unversioned(ctx, resource, &name).await?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some(), "the clear {} does not carry the marker", resource.kind);
     let hidden = [MARKER, &data_of(&created), created.uid(), namespace, &resource.kind];
-    if let Some(fault) = sealed_fault(&stored.value, kind, expected.len(), &hidden) {
-        return Err(CheckError::failed(format!("the value of {}: {fault}", stored.key)));
-    }
+    expect_none!(sealed_fault(&stored.value, kind, expected.len(), &hidden), "the value of {}", stored.key);
     expect!(clear(ctx, &stored)? == expected, "{} decrypts to other bytes", stored.key);
     ctx.count("values decrypted", 1);
     let read = ctx.api.get(resource, &name).await?;
-    if let Some(place) = difference(&created.0, &read.0) {
-        return Err(CheckError::failed(format!(
-            "a GET of a {} differs from the created object: {place}",
-            resource.kind
-        )));
-    }
+    let place = difference(&created.0, &read.0);
+    expect_none!(place, "a GET of a {} differs from the created object", resource.kind);
     ctx.count("encrypted values", 1);
     Ok(())
 }

@@ -94,17 +94,14 @@ async fn encryption_random(ctx: &Ctx) -> Verdict {
         }
         let (first, last) = (&written[0], &written[2]);
         let equal = equal_leading_blocks(&first.0, &last.0);
+        let (provider, key) = (kind.provider, &first.1.key);
         if equal < LEADING || written[1].0 == first.0 {
-            return Err(CheckError::Errored(anyhow!(
-                "not exercised: the clear values of two writes of {} begin with different bytes",
-                first.1.key
-            )));
+            let what = format!("the clear values of two writes of {key} begin with different bytes");
+            return Err(anyhow!("not exercised: {what}").into());
         }
-        if let Some(at) = first_equal_block(&body(&kind, &first.1.value)?, &body(&kind, &last.1.value)?) {
-            let (provider, key) = (kind.provider, &first.1.key);
-            return Err(CheckError::failed(format!(
-                "{provider:?}: two ciphertexts of {key} have the same block at byte {at}"
-            )));
+        if let Some(at) = first_equal_block(body(&kind, &first.1.value)?, body(&kind, &last.1.value)?) {
+            let what = format!("two ciphertexts of {key} have the same block at byte {at}");
+            return Err(CheckError::failed(format!("{provider:?}: {what}")));
         }
         ctx.count("equal blocks compared", equal as u64);
     }
@@ -117,29 +114,33 @@ fn equal_leading_blocks(one: &[u8], other: &[u8]) -> usize {
     one.chunks_exact(16).zip(other.chunks_exact(16)).take_while(|(a, b)| a == b).count()
 }
 
+/// The bytes after the prefix of an encrypted value.
+fn encrypted(value: &[u8]) -> Result<&[u8], CheckError> {
+    let parts = decrypt::sealed(value).and_then(|parts| parts.ok_or_else(|| "a value is not encrypted".into()));
+    Ok(parts.map_err(CheckError::failed)?.body)
+}
+
 /// The ciphertext of the object, with its nonce.
-fn body(kind: &Kind, value: &[u8]) -> Result<Vec<u8>, CheckError> {
-    let parts = decrypt::sealed(value)
-        .map_err(CheckError::failed)?
-        .ok_or_else(|| CheckError::failed("a value is not encrypted"))?;
-    Ok(match kind.provider {
-        Provider::KmsV2 => decrypt::encrypted_object(parts.body).map_err(CheckError::failed)?.data.to_vec(),
-        _ => parts.body.to_vec(),
-    })
+fn body<'a>(kind: &Kind, value: &'a [u8]) -> Result<&'a [u8], CheckError> {
+    ciphertext(kind, encrypted(value)?)
+}
+
+fn ciphertext<'a>(kind: &Kind, body: &'a [u8]) -> Result<&'a [u8], CheckError> {
+    match kind.provider {
+        Provider::KmsV2 => Ok(decrypt::encrypted_object(body).map_err(CheckError::failed)?.data),
+        _ => Ok(body),
+    }
 }
 
 /// The random bytes at the beginning; with the provider, because their lengths differ.
 fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), CheckError> {
-    let (bytes, length) = match kind.provider {
-        Provider::KmsV2 => {
-            let object = decrypt::encrypted_object(body).map_err(CheckError::failed)?;
-            (object.data, decrypt::INFO + decrypt::GCM_NONCE)
-        }
-        provider => (body, provider.nonce()),
+    let length = match kind.provider {
+        Provider::KmsV2 => decrypt::INFO + decrypt::GCM_NONCE,
+        provider => provider.nonce(),
     };
-    let nonce =
-        bytes.get(..length).ok_or_else(|| CheckError::failed(format!("{:?}: shorter than a nonce", kind.provider)))?;
-    Ok((kind.provider, nonce.to_vec()))
+    let nonce = ciphertext(kind, body)?.get(..length);
+    let short = || CheckError::failed(format!("{:?}: shorter than a nonce", kind.provider));
+    Ok((kind.provider, nonce.ok_or_else(short)?.to_vec()))
 }
 
 /// The position of the first block of 16 bytes that is the same in both.
@@ -237,11 +238,8 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
     let namespace = ctx.api.namespace().await?;
     for resource in resources {
         let beside = ctx.api.try_get(resource, "a", "").await?;
-        expect!(
-            beside.is_success(),
-            "a GET of a readable object next to unreadable ones of {} is answered {beside}",
-            resource.group
-        );
+        let what = format!("a GET of a readable object next to unreadable ones of {}", resource.group);
+        expect!(beside.is_success(), "{what} is answered {beside}");
         // The message names the unreadable key that comes first. A race in etcd may make the answer 200
         // (`storage.etcd-progress`). This check reports that; the request is not recorded, so the judge of lists does
         // not report it again.
@@ -290,13 +288,10 @@ fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, CheckEr
 
 /// The same value with a key ID of the same length that the plugin does not know.
 fn with_another_key_id(value: &[u8]) -> Result<Vec<u8>, CheckError> {
-    let parts = decrypt::sealed(value)
-        .map_err(CheckError::failed)?
-        .ok_or_else(|| CheckError::failed("a value is not encrypted"))?;
-    let id = decrypt::encrypted_object(parts.body).map_err(CheckError::failed)?.key_id;
+    let id = decrypt::encrypted_object(encrypted(value)?).map_err(CheckError::failed)?.key_id;
     // Search with field number and length, to not find the ID by chance in the random bytes before it.
     let field = [&[0x12, u8::try_from(id.len()).unwrap_or_default()], id.as_bytes()].concat();
-    let at = position(value, &field).ok_or_else(|| CheckError::Errored(anyhow!("the key ID is not in the value")))? + 2;
+    let at = position(value, &field).ok_or_else(|| anyhow!("the key ID is not in the value"))? + 2;
     let mut other = value.to_vec();
     other[at..at + id.len()].fill(b'x');
     Ok(other)

@@ -1,14 +1,13 @@
 //! Changes of the EncryptionConfiguration: new and old keys, with and without a restart.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use model::Action;
 use serde_json::{Value, json};
 
 use crate::support::encryption_fixture::{
-    CONFIGURATION, clear, configuration, file, fresh_key, is_loaded, provider, wait_until_loaded, write_file,
+    CONFIGURATION, clear, configuration, file, fresh_key, is_loaded, provider, time_out_is_failure, wait_until_loaded,
+    write_file,
 };
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
@@ -61,7 +60,6 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const APISERVER: &str = "kube-apiserver";
 /// The server's poll interval for the file (controller.go).
 const POLL: Duration = Duration::from_secs(60);
 
@@ -74,14 +72,13 @@ async fn encryption_reload(ctx: &Ctx) -> Verdict {
     // Capital letters are not allowed; programs that read the keys from the file still find all of them.
     let wrong = provider("aesgcm", "wrong", &fresh_key()?);
     entries(&mut broken)?.push(json!({"resources": ["ConfigMaps"], "providers": [wrong]}));
-    write_file(ctx, CONFIGURATION, &serde_json::to_string_pretty(&broken).map_err(anyhow::Error::from)?).await?;
+    write_configuration(ctx, &broken).await?;
     let refused = while_broken(ctx, &before, &failures).await;
     // Replace the broken file even after a failure.
     let name = format!("reload-{}", nonce());
     let mut changed = original.clone();
     put_first(&mut changed, "csistoragecapacities.storage.k8s.io", provider("aesgcm", &name, &fresh_key()?))?;
-    let text = serde_json::to_string_pretty(&changed).map_err(anyhow::Error::from)?;
-    write_file(ctx, CONFIGURATION, &text).await?;
+    let text = write_configuration(ctx, &changed).await?;
     refused?;
     loaded(ctx, &text).await?;
     let after = create_capacity(ctx, "after").await?;
@@ -103,7 +100,7 @@ async fn while_broken(ctx: &Ctx, before: &KeyValue, failures: &str) -> Verdict {
         let now = metric(ctx, FAILURES).await?;
         Ok(if now == failures { Err(format!("`{now}`")) } else { Ok(()) })
     });
-    time_out_is_failure(counted.await)?;
+    counted.await.map_err(time_out_is_failure)?;
     let during = create_capacity(ctx, "during").await?;
     expect_eq!(prefix(&during), prefix(before), "prefix of {} while the file is broken", during.key);
     ctx.api.create(&SECRETS, &Object::new(&SECRETS, "during")).await?;
@@ -121,17 +118,9 @@ async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
     let what = "the changed encryption configuration to be loaded";
     let limit = POLL + ctx.limit(15.0);
     let seen = suite::wait::until(what, limit, Duration::from_millis(500), || async { is_loaded(ctx, text).await });
-    time_out_is_failure(seen.await)?;
+    seen.await.map_err(time_out_is_failure)?;
     ctx.count("files reloaded", 1);
     Ok(())
-}
-
-/// The requirement sets the time limit, so a time-out is a failure.
-fn time_out_is_failure(verdict: Verdict) -> Verdict {
-    verdict.map_err(|error| match error {
-        CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
-        other => other,
-    })
 }
 
 /// The samples of a metric, `NAME{LABEL}` or `NAME`; empty if there are none.
@@ -226,12 +215,8 @@ async fn rewrite(
     let put = ctx.api.update(resource, object).await?;
     let anew = ctx.store.get(resource, object.name()).await?;
     expect!(put.rv() > object.rv(), "a PUT of the old value at {} has not rewritten it", stored.key);
-    expect_eq!(
-        (anew.mod_rev.cast_unsigned(), anew.version),
-        (put.rv(), ctx.store.expected_key_version(resource, stored.version + 1)),
-        "revision of {}",
-        anew.key
-    );
+    let expected = (put.rv(), ctx.store.expected_key_version(resource, stored.version + 1));
+    expect_eq!((anew.mod_rev.cast_unsigned(), anew.version), expected, "revision of {}", anew.key);
     has_prefix(&anew, prefix)?;
     let old = if stored.value.starts_with(b"k8s:enc:") { clear(ctx, stored)? } else { stored.value.clone() };
     expect!(clear(ctx, &anew)? == old, "a PUT of {} that changes nothing has changed its content", anew.key);
@@ -248,10 +233,16 @@ async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     Ok(())
 }
 
-async fn restart_with(ctx: &Ctx, configuration: &Value) -> Verdict {
+/// Writes the configuration where the server reads it; returns its text.
+async fn write_configuration(ctx: &Ctx, configuration: &Value) -> Result<String, CheckError> {
     let text = serde_json::to_string_pretty(configuration).map_err(anyhow::Error::from)?;
     write_file(ctx, CONFIGURATION, &text).await?;
-    ctx.control.apply(APISERVER, Action::Restart { flags: BTreeMap::new() }).await
+    Ok(text)
+}
+
+async fn restart_with(ctx: &Ctx, configuration: &Value) -> Verdict {
+    write_configuration(ctx, configuration).await?;
+    ctx.control.restart_with(&[]).await
 }
 
 fn spec(resource: &Resource) -> Value {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
-use crate::support::encryption_fixture::{KMS_KEYS, KMS_LABEL, Kind, clear, file, kinds, sealed, shown, write_file};
-use crate::support::strip_resource_version::strip_resource_version;
+use crate::support::encryption_fixture::{
+    KMS_KEYS, KMS_LABEL, Kind, MARKER, clear, file, kinds, sealed, shown, time_out_is_failure, unversioned, write_file,
+};
 use judge::decrypt::{EncryptedObject, GCM_NONCE, INFO, SEED, TAG, encrypted_object};
-use suite::api::{PROTOBUF, Request};
-use suite::ctx::object_path;
+use suite::api::Request;
 use suite::object::Object;
 use suite::prelude::*;
 use suite::store::KeyValue;
@@ -36,7 +36,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(kmsv2_envelope),
 }];
 
-const MARKER: &str = "archproof-plain-text-marker";
 /// The limits in envelope.go, 1 kB and 32 kB.
 const LARGEST: usize = 1024;
 const LARGEST_ANNOTATIONS: usize = 32 * 1024;
@@ -86,11 +85,8 @@ async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Result
         let seen = || format!("resource version {}; the plugins' health is {health}", put.rv());
         Ok(if put.rv() > object.rv() { Ok(put) } else { Err(seen()) })
     });
-    rewritten.await.map_err(|error| match error {
-        // The requirement is that the server uses the new key, so a time-out is a failure.
-        CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
-        other => other,
-    })
+    // The requirement is that the server uses the new key.
+    rewritten.await.map_err(time_out_is_failure)
 }
 
 /// Checks the envelope and its content.
@@ -99,15 +95,9 @@ async fn envelope(ctx: &Ctx, kind: &Kind, object: &Object, stored: &KeyValue, ke
     expect_eq!(parts.provider.prefix(parts.name), kind.prefix(), "prefix of {}", stored.key);
     let envelope =
         encrypted_object(parts.body).map_err(|fault| CheckError::failed(format!("{}: {fault}", stored.key)))?;
-    let namespace = ctx.api.namespace().await?;
-    let request = Request::get(object_path(kind.resource, namespace, object.name())).accept(PROTOBUF);
-    let answer = ctx.api.send(&request).await?;
-    expect_eq!(answer.status, 200, "status of {request} as protobuf");
-    let expected = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
-    if let Some(fault) = fault_of_envelope(&envelope, key_id, expected.len()) {
-        return Err(CheckError::failed(format!("the envelope at {}: {fault}", stored.key)));
-    }
-    let hidden = shown(parts.body, &[MARKER, object.uid(), namespace]);
+    let expected = unversioned(ctx, kind.resource, object.name()).await?;
+    expect_none!(fault_of_envelope(&envelope, key_id, expected.len()), "the envelope at {}", stored.key);
+    let hidden = shown(parts.body, &[MARKER, object.uid(), ctx.api.namespace().await?]);
     expect!(hidden.is_none(), "{} shows `{}` in the clear", stored.key, hidden.unwrap_or_default());
     expect!(clear(ctx, stored)? == expected, "{} decrypts to other bytes than the API returns", stored.key);
     ctx.count("envelopes opened", 1);

@@ -1,10 +1,6 @@
 //! Every codec with every cipher: the decrypted value must be the codec's bytes.
 
-use std::collections::BTreeMap;
-
-use model::Action;
-
-use crate::support::encryption_fixture::{Kind, clear, custom, kinds, sealed, shown};
+use crate::support::encryption_fixture::{Kind, MARKER, clear, custom, kinds, sealed, shown};
 use crate::support::stored_bytes::{difference, json_fault, position, protobuf_fault, yaml_fault};
 use crate::support::strip_resource_version::strip_resource_version;
 use suite::api::{JSON, PROTOBUF, Request};
@@ -33,7 +29,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(codec_matrix),
 }];
 
-const MARKER: &str = "archproof-plain-text-marker";
 const YAML: &str = "application/yaml";
 const FLAG: &str = "storage-media-type";
 
@@ -44,7 +39,7 @@ async fn codec_matrix(ctx: &Ctx) -> Verdict {
     let verdict = other_codecs(ctx, &mut created).await;
     // Also after a failure: other cases use the profile.
     let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
-    let restored = restart(ctx, &usual).await;
+    let restored = ctx.control.restart_with(&[(FLAG, &usual)]).await;
     verdict.and(restored)?;
     for (resource, object) in &created {
         read_back(ctx, resource, object).await?;
@@ -54,15 +49,10 @@ async fn codec_matrix(ctx: &Ctx) -> Verdict {
 
 async fn other_codecs(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
     for media_type in [JSON, YAML] {
-        restart(ctx, media_type).await?;
+        ctx.control.restart_with(&[(FLAG, media_type)]).await?;
         of_codec(ctx, media_type, created).await?;
     }
     Ok(())
-}
-
-async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
-    let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
-    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
 }
 
 /// Creates an object for each provider on a server that stores in this media type.
@@ -101,24 +91,21 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     }
     let stored_as = format!("{}/{}", resource.api_version(), resource.kind);
     let wrong = |fault: String| CheckError::failed(format!("{} decrypts to a value that {fault}", stored.key));
-    match media_type {
-        PROTOBUF => protobuf_fault(&seen).map_or(Ok(()), |fault| Err(wrong(fault)))?,
-        JSON => drop(json_fault(&seen, &stored_as).map_err(wrong)?),
-        _ => drop(yaml_fault(&seen, &stored_as).map_err(wrong)?),
-    }
+    let parsed = match media_type {
+        PROTOBUF => protobuf_fault(&seen),
+        JSON => json_fault(&seen, &stored_as).map(drop),
+        _ => yaml_fault(&seen, &stored_as).map(drop),
+    };
+    parsed.map_err(wrong)?;
     let request = Request::get(object_path(resource, namespace, object.name())).accept(media_type);
     let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as {media_type}");
     let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some() || is_secret(resource), "{request} shows no marker");
-    expect!(
-        seen == expected,
-        "{} decrypts to `{}`, but the API returns `{}`",
-        stored.key,
-        String::from_utf8_lossy(&seen),
-        String::from_utf8_lossy(&expected)
-    );
+    let text = String::from_utf8_lossy;
+    let (key, seen_text, right) = (&stored.key, text(&seen), text(&expected));
+    expect!(seen == expected, "{key} decrypts to `{seen_text}`, but the API returns `{right}`");
     read_back(ctx, resource, object).await?;
     ctx.count("cells of the matrix", 1);
     Ok(())
@@ -143,12 +130,8 @@ fn unversioned(answer: &[u8], media_type: &str, rv: &str) -> Result<Vec<u8>, Str
 async fn read_back(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
     let read = ctx.api.try_get(resource, object.name(), "").await?;
     expect!(read.is_success(), "{} `{}` is answered {read}", resource.kind, object.name());
-    if let Some(place) = difference(&object.0, &read.object()?.0) {
-        let (kind, name) = (&resource.kind, object.name());
-        return Err(CheckError::failed(format!(
-            "a GET of the {kind} `{name}` differs from the created object: {place}"
-        )));
-    }
+    let place = difference(&object.0, &read.object()?.0);
+    expect_none!(place, "a GET of the {} `{}` differs from the created object", resource.kind, object.name());
     Ok(())
 }
 
@@ -161,10 +144,8 @@ mod tests {
         let json = br#"{"metadata":{"name":"a","resourceVersion":"7","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         let bare = br#"{"metadata":{"name":"a","uid":"u"},"data":{"resourceVersion":"8"}}"#;
         assert_eq!(unversioned(json, JSON, "7").unwrap(), bare);
-        assert_eq!(
-            unversioned(b"metadata:\n  resourceVersion: \"7\"\n  uid: u\n", YAML, "7").unwrap(),
-            b"metadata:\n  uid: u\n"
-        );
+        let yaml = b"metadata:\n  resourceVersion: \"7\"\n  uid: u\n";
+        assert_eq!(unversioned(yaml, YAML, "7").unwrap(), b"metadata:\n  uid: u\n");
         assert!(unversioned(b"metadata: {}\n", YAML, "7").is_err());
     }
 }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use model::Action;
 use model::history::{Change, Revision};
 use serde_json::Value;
 
+use crate::storage::leases::event;
 use crate::support::etcd_requests::{Logged, logged};
-use suite::api::{Request, query};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use crate::support::page::exact;
+use suite::api::{MERGE_PATCH, Request, query};
+use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
 use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::WatchOptions;
@@ -64,11 +65,11 @@ async fn compaction_retention(ctx: &Ctx) -> Verdict {
     // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
     let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
     let before = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
-    let flags = |value: String| BTreeMap::from([("etcd-compaction-interval".to_owned(), value)]);
-    ctx.control.apply("kube-apiserver", Action::Restart { flags: flags(format!("{}s", interval.as_secs())) }).await?;
+    let flag = "etcd-compaction-interval";
+    ctx.control.restart_with(&[(flag, &format!("{}s", interval.as_secs()))]).await?;
     let verdict = compactions(ctx, interval, before).await;
     // Also after a failure: other checks use the profile.
-    let restored = ctx.control.apply("kube-apiserver", Action::Restart { flags: flags(String::new()) }).await;
+    let restored = ctx.control.restart_with(&[(flag, "")]).await;
     verdict.and(restored)
 }
 
@@ -77,7 +78,7 @@ async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {
     let limit = interval * 5 + ctx.wait_limit();
     let seen = until("two compactions", limit, Duration::from_millis(100), || async {
         // Without a write in each interval there is nothing to compact.
-        ctx.api.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?;
+        ctx.api.try_patch(&CONFIG_MAPS, "a", MERGE_PATCH, &next_value(ctx), "").await?;
         let writes = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION);
         // A slow server compacts before it has answered the first write.
         let ours = |write: &&Revision| revision(write).is_ok_and(|rev| rev.cast_unsigned() > created);
@@ -135,10 +136,8 @@ fn text(write: &Revision) -> String {
 fn revision(write: &Revision) -> Result<i64, String> {
     let text = text(write);
     let canonical = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    text.parse()
-        .ok()
-        .filter(|_| canonical)
-        .ok_or_else(|| format!("{COMPACTION} holds {text:?}, not a decimal revision"))
+    let number = text.parse().ok().filter(|_| canonical);
+    number.ok_or_else(|| format!("{COMPACTION} holds {text:?}, not a decimal revision"))
 }
 
 /// Revisions before `kept` are gone, in the store at once and in the API soon; later ones are available.
@@ -152,7 +151,7 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
         }
     });
     gone.await?;
-    let expired = exactly(kept - 1);
+    let expired = exact((kept - 1).cast_unsigned());
     until("the refusal of a list at a compacted revision", ctx.limit(20.0), Duration::from_millis(200), || async {
         let answer = ctx.api.try_list(&CONFIG_MAPS, &expired).await?;
         Ok(if answer.is(410, "Expired") { Ok(()) } else { Err(answer.to_string()) })
@@ -165,9 +164,8 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
 /// the refusal.
 async fn retained(ctx: &Ctx) -> Verdict {
     until("a list at a revision that is kept", ctx.wait_limit(), Duration::from_millis(10), || async {
-        let written =
-            ctx.api.try_patch(&CONFIG_MAPS, "a", suite::api::MERGE_PATCH, &next_value(ctx), "").await?.object()?;
-        let answer = ctx.api.try_list(&CONFIG_MAPS, &exactly(written.rv().cast_signed())).await?;
+        let written = ctx.api.try_patch(&CONFIG_MAPS, "a", MERGE_PATCH, &next_value(ctx), "").await?.object()?;
+        let answer = ctx.api.try_list(&CONFIG_MAPS, &exact(written.rv())).await?;
         if answer.is_success() {
             expect_eq!(answer.object()?.rv(), written.rv(), "resourceVersion of a list at exactly the newest revision");
             return Ok(Ok(()));
@@ -178,11 +176,6 @@ async fn retained(ctx: &Ctx) -> Verdict {
         Ok(Err(format!("compacted to {compacted} meanwhile")))
     })
     .await
-}
-
-/// The query of a list at exactly this revision.
-fn exactly(rv: i64) -> String {
-    query(&[("resourceVersion", &rv.to_string()), ("resourceVersionMatch", "Exact")])
 }
 
 /// etcd's logger samples: it writes at most a hundred lines of one kind in a second, and every hundredth of the others.
@@ -251,9 +244,7 @@ async fn workload(ctx: &Ctx) -> Verdict {
     ctx.api.try_update(&CONFIG_MAPS, &created.with("data.k", "x")).await?;
     ctx.api.get(&CONFIG_MAPS, "a").await?;
     for name in ["a", "b", "c"] {
-        let namespace = ctx.api.namespace().await?;
-        let event = Object::new(&CORE_EVENTS, name).with("involvedObject.namespace", namespace).with("reason", "Test");
-        ctx.api.create(&CORE_EVENTS, &event).await?;
+        ctx.api.create(&CORE_EVENTS, &event(&CORE_EVENTS, ctx.api.namespace().await?, name)).await?;
     }
     let first = ctx.api.list(&CORE_EVENTS, "limit=2").await?;
     let rest = query(&[("limit", "2"), ("continue", first.meta("continue"))]);
@@ -280,8 +271,7 @@ fn log_contains_workload(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Ve
         "a LIST of events in a namespace must read {events} to {end}, but etcd received {ranges:?}"
     );
     // The second page begins after the last key of the first, at the first page's revision.
-    let second = pages.iter().find(|page| page.content.contains("revision:"));
-    let Some(second) = second else {
+    let Some(second) = pages.iter().find(|page| page.content.contains("revision:")) else {
         return Err(CheckError::failed(format!("no page of events was read at a revision: {ranges:?}")));
     };
     let behind = format!("{events}b\\000");

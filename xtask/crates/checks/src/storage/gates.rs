@@ -146,10 +146,7 @@ async fn unreadable(ctx: &Ctx, fruits: &Resource, key: &str) -> Verdict {
     let get = ctx.api.try_get(fruits, "bad", "").await?;
     expect!(get.is(404, "NotFound"), "a GET after the unsafe DELETE was answered {get}");
     let list = ctx.api.list(fruits, "").await?.items();
-    expect_eq!(
-        list.iter().map(Object::name).collect::<Vec<&str>>(),
-        ["good"],
-        "names in a LIST after the unsafe DELETE"
-    );
+    let names: Vec<&str> = list.iter().map(Object::name).collect();
+    expect_eq!(names, ["good"], "names in a LIST after the unsafe DELETE");
     Ok(())
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::storage::layout::all_stored;
+use crate::storage::leases::event;
+use crate::support::assertions::none_of;
 use crate::support::lease_use::Times;
-use suite::object::{CORE_EVENTS, Object};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::store::KeyValue;
 use suite::wait::{pause, until};
@@ -78,10 +80,7 @@ async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
     for (kind, count) in &kinds {
         ctx.count(kind, *count);
     }
-    if let Some(first) = strays.first() {
-        let message = format!("{} of {} keys are not known, first {first}", strays.len(), stored.len());
-        return Err(CheckError::Failed { message, evidence: strays });
-    }
+    none_of(strays, stored.len(), "keys are not known, first")?;
     let is_whole = ["objects", MASTER_LEASE, RANGE].iter().all(|kind| kinds.contains_key(kind));
     let mut looked_up = 0;
     for (store, kv) in &stored {
@@ -186,10 +185,7 @@ impl<'a> ExpectedKeys<'a> {
 async fn event_update_ttl(ctx: &Ctx) -> Verdict {
     let times = Times::of(&ctx.profile().flags)?;
     let window = Duration::from_secs(times.window().unsigned_abs());
-    let event = Object::new(&CORE_EVENTS, "a")
-        .with("involvedObject.namespace", ctx.api.namespace().await?)
-        .with("reason", "Test")
-        .with("count", 1);
+    let event = event(&CORE_EVENTS, ctx.api.namespace().await?, "a").with("count", 1);
     ctx.api.create(&CORE_EVENTS, &event).await?;
     let mut before = ctx.store.get(&CORE_EVENTS, "a").await?;
     for round in 2..=3 {
@@ -224,12 +220,8 @@ mod tests {
 
     #[test]
     fn keys_have_a_kind_or_are_unknown() {
-        let kv = |key: &str| {
-            let kv = KeyValue { key: key.into(), value: vec![], create_rev: 1, mod_rev: 1, version: 1, lease: 0 };
-            ("main".to_owned(), kv)
-        };
-        let definition = kv("/r/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org");
-        let stored = [definition];
+        let key = "/r/apiextensions.k8s.io/customresourcedefinitions/fruits.example.org".to_owned();
+        let stored = [("main".to_owned(), KeyValue { key, ..KeyValue::default() })];
         let expected_keys = ExpectedKeys::of(&[&CONFIG_MAPS, &DEFINITIONS, &NODES, &SERVICES], "/r/", &stored);
         for (key, kind) in [
             ("compact_rev_key", Some(COMPACTION)),

@@ -201,11 +201,8 @@ mod tests {
     use super::*;
     use suite::object::{DEFINITIONS, INGRESSES, NODES, SERVICES};
 
-    fn kv(key: &str, value: &[u8]) -> KeyValue {
-        KeyValue { key: key.into(), value: value.into(), create_rev: 7, mod_rev: 7, version: 1, lease: 0 }
-    }
-
     fn stored(entries: &[(&str, &[u8])]) -> Vec<(String, KeyValue)> {
+        let kv = |key: &str, value: &[u8]| KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() };
         entries.iter().map(|(key, value)| ("main".to_owned(), kv(key, value))).collect()
     }
 
@@ -249,7 +246,7 @@ mod tests {
 
     #[test]
     fn new_key_must_have_one_version_at_the_answers_revision() {
-        let good = kv("/k", b"");
+        let good = KeyValue { create_rev: 7, mod_rev: 7, version: 1, ..KeyValue::default() };
         assert_eq!(check_created_once(&good, 7), Ok(()));
         for (bad, rv) in [
             (good.clone(), 8),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::storage::crd::{define, version};
 use crate::storage::layout::{all_stored, sole_key};
 use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
@@ -61,24 +62,19 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
     let namespace = ctx.api.namespace().await?;
     let group = group_of(ctx);
     let fruits = ctx.api.define(&group, "fruits", "Fruit").await?;
-    let baskets = define_in_cluster(ctx, &group, "baskets", "Basket").await?;
+    let baskets = define(ctx, &group, ("baskets", "Basket"), false, &json!([version("v1", true)])).await?;
     let apple = ctx.api.create(&fruits, &Object::new(&fruits, "apple")).await?;
     let basket = ctx.api.create(&baskets, &Object::new(&baskets, "big")).await?;
-    let definitions = "apiextensions.k8s.io/customresourcedefinitions";
     let api_service = api_service(ctx, &format!("v1.{group}")).await?;
-    let expected = [
+    let mut expected = vec![
         (apple, format!("{prefix}/{group}/fruits/{namespace}/apple")),
         (basket, format!("{prefix}/{group}/baskets/big")),
-        (
-            ctx.api.get(&DEFINITIONS, &format!("fruits.{group}")).await?,
-            format!("{prefix}/{definitions}/fruits.{group}"),
-        ),
-        (
-            ctx.api.get(&DEFINITIONS, &format!("baskets.{group}")).await?,
-            format!("{prefix}/{definitions}/baskets.{group}"),
-        ),
         (api_service, format!("{prefix}/apiregistration.k8s.io/apiservices/v1.{group}")),
     ];
+    for name in ["fruits", "baskets"].map(|plural| format!("{plural}.{group}")) {
+        let key = format!("{prefix}/apiextensions.k8s.io/customresourcedefinitions/{name}");
+        expected.push((ctx.api.get(&DEFINITIONS, &name).await?, key));
+    }
     let stored = all_stored(ctx).await?;
     for (object, key) in &expected {
         sole_key(&stored, object, key).map_err(CheckError::failed)?;
@@ -90,31 +86,6 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
 /// A group that no other case defines.
 fn group_of(ctx: &Ctx) -> String {
     format!("{}.example.org", ctx.name_prefix())
-}
-
-async fn define_in_cluster(ctx: &Ctx, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
-    let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
-        "spec",
-        json!({
-            "group": group,
-            "scope": "Cluster",
-            "names": {"plural": plural, "kind": kind},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }}}],
-        }),
-    );
-    ctx.api.create(&DEFINITIONS, &definition).await?;
-    let resource = Resource {
-        group: group.into(),
-        version: "v1".into(),
-        plural: plural.into(),
-        kind: kind.into(),
-        namespaced: false,
-        stored_at: format!("{group}/{plural}"),
-    };
-    ctx.api.wait_until_served(&resource).await?;
-    Ok(resource)
 }
 
 /// The APIService that the server creates for a definition's group by itself, a moment later.
@@ -133,10 +104,8 @@ async fn cr_always_json(ctx: &Ctx) -> Verdict {
     let apple = ctx.api.create(&fruits, &Object::new(&fruits, "apple").with("spec", content.clone())).await?;
     custom_value(ctx, &fruits, "apple", &content).await?;
 
-    let yaml = format!(
-        "apiVersion: {}\nkind: Fruit\nmetadata:\n  name: pear\nspec:\n  sweet: no idea\n",
-        fruits.api_version()
-    );
+    let version = fruits.api_version();
+    let yaml = format!("apiVersion: {version}\nkind: Fruit\nmetadata:\n  name: pear\nspec:\n  sweet: no idea\n");
     let path = fruits.path(Some(ctx.api.namespace().await?));
     let answer = ctx.api.send(&Request::new(Method::POST, path).body(YAML, yaml)).await?;
     expect_eq!(answer.status, 201, "status of a POST in YAML, answered {answer}");

@@ -1,12 +1,11 @@
 //! The effect of `--etcd-prefix` and `--etcd-servers-overrides` on the place of keys.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, anyhow};
-use model::Action;
 use serde_json::json;
 
 use crate::storage::layout::all_stored;
+use crate::storage::leases::event;
+use crate::support::assertions::none_of;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
 use suite::prelude::*;
 use suite::store::Store;
@@ -91,25 +90,19 @@ async fn same_keys(ctx: &Ctx, prefix: &str, spelled: &[String]) -> Verdict {
 }
 
 async fn set_prefix(ctx: &Ctx, flag: &str) -> Verdict {
-    let flags = BTreeMap::from([("etcd-prefix".to_owned(), flag.to_owned())]);
-    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
+    ctx.control.restart_with(&[("etcd-prefix", flag)]).await
 }
 
 async fn no_strays(ctx: &Ctx, prefix: &str) -> Verdict {
     let stored = all_stored(ctx).await?;
     let keys: Vec<&str> = stored.iter().map(|(_, kv)| kv.key.as_str()).collect();
     ctx.count("keys looked at", keys.len() as u64);
-    none_but(&keys, &format!("{prefix}/"))
+    let root = format!("{prefix}/");
+    let strays = strays(&keys, &root).into_iter().map(str::to_owned).collect();
+    none_of(strays, keys.len(), &format!("keys are not below {root}, first"))
 }
 
-/// Fails unless all keys are below `root`, which ends with a slash.
-fn none_but(keys: &[&str], root: &str) -> Verdict {
-    let strays = strays(keys, root);
-    let Some(first) = strays.first() else { return Ok(()) };
-    let message = format!("{} of {} keys are not below {root}, first {first}", strays.len(), keys.len());
-    Err(CheckError::Failed { message, evidence: strays.into_iter().map(str::to_owned).collect() })
-}
-
+/// The keys that are not below `root`, which ends with a slash.
 fn strays<'a>(keys: &[&'a str], root: &str) -> Vec<&'a str> {
     let stray = |key: &&str| key.strip_prefix(root).is_none_or(|rest| rest.is_empty() || rest.starts_with('/'));
     keys.iter().copied().filter(|key| *key != COMPACTION && stray(key)).collect()
@@ -125,12 +118,12 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
     let stored = all_stored(ctx).await?;
     for (key, rv, in_events) in &made {
         let (right, wrong) = if *in_events { (events, main) } else { (main, events) };
-        let found = stored.iter().find(|(store, kv)| store == right && kv.key == *key);
-        let Some((_, kv)) = found else {
+        let find = |name| stored.iter().find(|(store, kv)| store == name && kv.key == *key);
+        let Some((_, kv)) = find(right) else {
             return Err(CheckError::failed(format!("the store `{right}` has no key {key}")));
         };
         expect_eq!(kv.mod_rev.cast_unsigned(), *rv, "mod_revision of {key} in `{right}` and its resourceVersion");
-        expect!(!stored.iter().any(|(store, kv)| store == wrong && kv.key == *key), "`{wrong}` has the key {key} too");
+        expect!(find(wrong).is_none(), "`{wrong}` has the key {key} too");
     }
     let keys: Vec<(&str, &str)> = stored.iter().map(|(store, kv)| (store.as_str(), kv.key.as_str())).collect();
     let wrong = missorted(&keys, events, &format!("{}/events/", ctx.profile().prefix));
@@ -142,19 +135,10 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
 /// Creates objects; returns key, resource version, and whether the key must be in the store of the events.
 async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, CheckError> {
     let namespace = ctx.api.namespace().await?;
-    let core = Object::new(&CORE_EVENTS, "core").with("involvedObject.namespace", namespace).with("reason", "Seen");
-    let newer = Object::new(&EVENTS, "newer")
-        .with("regarding.namespace", namespace)
-        .with("eventTime", "2024-01-01T00:00:00.000000Z")
-        .with("action", "Look")
-        .with("reason", "Seen")
-        .with("type", "Normal")
-        .with("reportingController", "archproof.example/layout")
-        .with("reportingInstance", "layout");
     let mut made = Vec::new();
     for (resource, object, in_events) in [
-        (&CORE_EVENTS, core, true),
-        (&EVENTS, newer, true),
+        (&CORE_EVENTS, event(&CORE_EVENTS, namespace, "core"), true),
+        (&EVENTS, event(&EVENTS, namespace, "newer"), true),
         (&CONFIG_MAPS, config_map("a"), false),
         (&LEASES, Object::new(&LEASES, "a"), false),
     ] {
@@ -204,12 +188,9 @@ async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: 
     if before <= elsewhere && others <= after {
         return Ok(false);
     }
-    expect!(
-        (before..=after).contains(&rv),
-        "a list of {} has resourceVersion {rv}; its store was at {before} before and {after} after, the other one at \
-         {others} to {elsewhere}",
-        resource.plural
-    );
+    let bounds = format!("at {before} before and {after} after, the other one at {others} to {elsewhere}");
+    let within = (before..=after).contains(&rv);
+    expect!(within, "a list of {} has resourceVersion {rv}; its store was {bounds}", resource.plural);
     Ok(true)
 }
 
@@ -239,9 +220,9 @@ mod tests {
         ] {
             let keys = [good[0], bad, good[2]];
             assert_eq!(strays(&keys, root), [bad]);
-            assert!(matches!(none_but(&keys, root), Err(CheckError::Failed { .. })));
         }
     }
+
     #[test]
     fn key_in_the_wrong_store_is_found() {
         let good = [

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::anyhow;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use model::StoredResource;
@@ -16,7 +16,9 @@ use crate::storage::layout_table;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, config_map};
+use suite::object::{
+    CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, SERVICE_ACCOUNTS, config_map,
+};
 use suite::prelude::*;
 use suite::store::KeyValue;
 
@@ -42,12 +44,11 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(sweep),
 }];
 
-const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Concurrent requests.
 const AT_ONCE: usize = 8;
 
 async fn sweep(ctx: &Ctx) -> Verdict {
-    let served = served(ctx).await?;
+    let served = layout_table::served(ctx).await?;
     let rows = ctx.store.table()?;
     none_of(&table_faults(rows, &served.persisted), "The table and discovery do not agree")?;
     let made = create_all(ctx, rows).await?;
@@ -56,63 +57,6 @@ async fn sweep(ctx: &Ctx) -> Verdict {
     own_key_for_a_custom_namesake(ctx).await?;
     remove_all(ctx, &made).await?;
     virtual_resources(ctx, &served.created_only).await
-}
-
-/// The resources in discovery, as `GROUP/VERSION/PLURAL` or `GROUP/VERSION/PLURAL/SUBRESOURCE`.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Served {
-    /// Resources that can be created and listed.
-    persisted: BTreeSet<String>,
-    /// Resources that can only be created.
-    created_only: BTreeSet<String>,
-}
-
-async fn served(ctx: &Ctx) -> anyhow::Result<Served> {
-    let mut all = Served::default();
-    for path in ["/api", "/apis"] {
-        let answer = ctx.api.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
-        let found = read_discovery(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
-        if found.persisted.is_empty() {
-            bail!("discovery at {path} names no resource: {answer}");
-        }
-        all.persisted.extend(found.persisted);
-        all.created_only.extend(found.created_only);
-    }
-    Ok(all)
-}
-
-/// Reads an APIGroupDiscoveryList.
-fn read_discovery(discovery: &Value) -> Served {
-    let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut found = Served::default();
-    for group in list(discovery, "items") {
-        let name = text(&group["metadata"]["name"]);
-        // The groups of CustomResourceDefinitions are in no table.
-        if name.contains('.') && !name.ends_with(".k8s.io") {
-            continue;
-        }
-        for version in list(&group, "versions") {
-            for resource in list(&version, "resources") {
-                let place = format!("{name}/{}/{}", text(&version["version"]), text(&resource["resource"]));
-                found.note(place.clone(), &list(&resource, "verbs"));
-                for sub in list(&resource, "subresources") {
-                    found.note(format!("{place}/{}", text(&sub["subresource"])), &list(&sub, "verbs"));
-                }
-            }
-        }
-    }
-    found
-}
-
-impl Served {
-    fn note(&mut self, place: String, verbs: &[Value]) {
-        if verbs == [json!("create")] {
-            self.created_only.insert(place);
-        } else if ["create", "list"].iter().all(|verb| verbs.contains(&json!(verb))) {
-            self.persisted.insert(place);
-        }
-    }
 }
 
 /// The differences between table and discovery, and rows that would share a key without being one kind.
@@ -250,110 +194,73 @@ async fn remove_finalizers(ctx: &Ctx, resource: &Resource, deleted: &Object) -> 
     Ok(())
 }
 
-/// A POST of a resource that can only be created: its place in discovery, its path with {ns}, and the body without its
-/// type.
+/// A POST of a resource that can only be created.
 struct Virtual {
+    /// In discovery.
     place: &'static str,
-    path: &'static str,
+    /// With {ns} for the namespace.
+    path: String,
     kind: &'static str,
-    version: &'static str,
-    body: &'static str,
+    body: Value,
 }
 
-const ATTRIBUTES: &str =
-    r#"{"spec": {"user": "somebody", "resourceAttributes": {"namespace": "{ns}", "verb": "get", "resource": "pods"}}}"#;
-
 /// The check creates the Pods `one` and `two` and the service account `account` before.
-const VIRTUAL: &[Virtual] = &[
-    Virtual {
-        place: "/v1/bindings",
-        path: "/api/v1/namespaces/{ns}/bindings",
-        kind: "Binding",
-        version: "v1",
-        body: r#"{"metadata": {"name": "one"}, "target": {"kind": "Node", "name": "none"}}"#,
-    },
-    Virtual {
-        place: "/v1/pods/binding",
-        path: "/api/v1/namespaces/{ns}/pods/two/binding",
-        kind: "Binding",
-        version: "v1",
-        body: r#"{"metadata": {"name": "two"}, "target": {"kind": "Node", "name": "none"}}"#,
-    },
-    Virtual {
-        place: "/v1/pods/eviction",
-        path: "/api/v1/namespaces/{ns}/pods/two/eviction",
-        kind: "Eviction",
-        version: "policy/v1",
-        body: r#"{"metadata": {"name": "two"}, "deleteOptions": {"gracePeriodSeconds": 0}}"#,
-    },
-    Virtual {
-        place: "/v1/serviceaccounts/token",
-        path: "/api/v1/namespaces/{ns}/serviceaccounts/account/token",
-        kind: "TokenRequest",
-        version: "authentication.k8s.io/v1",
-        body: r#"{"spec": {"audiences": ["nobody"]}}"#,
-    },
-    Virtual {
-        place: "authentication.k8s.io/v1/selfsubjectreviews",
-        path: "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-        kind: "SelfSubjectReview",
-        version: "authentication.k8s.io/v1",
-        body: "{}",
-    },
-    Virtual {
-        place: "authentication.k8s.io/v1/tokenreviews",
-        path: "/apis/authentication.k8s.io/v1/tokenreviews",
-        kind: "TokenReview",
-        version: "authentication.k8s.io/v1",
-        body: r#"{"spec": {"token": "nobody's"}}"#,
-    },
-    Virtual {
-        place: "authorization.k8s.io/v1/localsubjectaccessreviews",
-        path: "/apis/authorization.k8s.io/v1/namespaces/{ns}/localsubjectaccessreviews",
-        kind: "LocalSubjectAccessReview",
-        version: "authorization.k8s.io/v1",
-        body: ATTRIBUTES,
-    },
-    Virtual {
-        place: "authorization.k8s.io/v1/selfsubjectaccessreviews",
-        path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-        kind: "SelfSubjectAccessReview",
-        version: "authorization.k8s.io/v1",
-        body: r#"{"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}"#,
-    },
-    Virtual {
-        place: "authorization.k8s.io/v1/selfsubjectrulesreviews",
-        path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-        kind: "SelfSubjectRulesReview",
-        version: "authorization.k8s.io/v1",
-        body: r#"{"spec": {"namespace": "{ns}"}}"#,
-    },
-    Virtual {
-        place: "authorization.k8s.io/v1/subjectaccessreviews",
-        path: "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-        kind: "SubjectAccessReview",
-        version: "authorization.k8s.io/v1",
-        body: ATTRIBUTES,
-    },
-];
+fn virtual_posts(namespace: &str) -> Vec<Virtual> {
+    let post = |place, path, (version, kind): (&str, &'static str), body| {
+        let body = Object(body).with("apiVersion", version).with("kind", kind).0;
+        Virtual { place, path, kind, body }
+    };
+    let core = |place, path, kind, body| post(place, format!("/api/v1/namespaces/{{ns}}/{path}"), kind, body);
+    let review = |place: &'static str, kind, body| {
+        let (version, plural) = place.rsplit_once('/').unwrap_or_default();
+        let scope = if plural.starts_with("local") { "namespaces/{ns}/" } else { "" };
+        post(place, format!("/apis/{version}/{scope}{plural}"), (version, kind), body)
+    };
+    let binding = |name: &str| json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "none"}});
+    let eviction = json!({"metadata": {"name": "two"}, "deleteOptions": {"gracePeriodSeconds": 0}});
+    let audiences = json!({"spec": {"audiences": ["nobody"]}});
+    let pods = json!({"namespace": namespace, "verb": "get", "resource": "pods"});
+    let attributes = json!({"spec": {"user": "somebody", "resourceAttributes": pods}});
+    let path = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    vec![
+        core("/v1/bindings", "bindings", ("v1", "Binding"), binding("one")),
+        core("/v1/pods/binding", "pods/two/binding", ("v1", "Binding"), binding("two")),
+        core("/v1/pods/eviction", "pods/two/eviction", ("policy/v1", "Eviction"), eviction),
+        core(
+            "/v1/serviceaccounts/token",
+            "serviceaccounts/account/token",
+            ("authentication.k8s.io/v1", "TokenRequest"),
+            audiences,
+        ),
+        review("authentication.k8s.io/v1/selfsubjectreviews", "SelfSubjectReview", json!({})),
+        review("authentication.k8s.io/v1/tokenreviews", "TokenReview", json!({"spec": {"token": "nobody's"}})),
+        review("authorization.k8s.io/v1/localsubjectaccessreviews", "LocalSubjectAccessReview", attributes.clone()),
+        review("authorization.k8s.io/v1/selfsubjectaccessreviews", "SelfSubjectAccessReview", path),
+        review(
+            "authorization.k8s.io/v1/selfsubjectrulesreviews",
+            "SelfSubjectRulesReview",
+            json!({"spec": {"namespace": namespace}}),
+        ),
+        review("authorization.k8s.io/v1/subjectaccessreviews", "SubjectAccessReview", attributes),
+    ]
+}
 
 async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
-    let known: BTreeSet<&str> = VIRTUAL.iter().map(|row| row.place).collect();
-    let strange: Vec<&String> = served.iter().filter(|place| !known.contains(place.as_str())).collect();
+    let namespace = ctx.api.namespace().await?;
+    let posts = virtual_posts(namespace);
+    let strange: Vec<&String> = served.iter().filter(|place| !posts.iter().any(|row| row.place == **place)).collect();
     if !strange.is_empty() {
         return Err(anyhow!("served only for creation, but not exercised here: {strange:?}").into());
     }
-    let namespace = ctx.api.namespace().await?;
-    let accounts = &layout_table::row(ctx, "", "serviceaccounts")?.resource;
-    ctx.api.create(accounts, &Object::new(accounts, "account")).await?;
+    ctx.api.create(&SERVICE_ACCOUNTS, &Object::new(&SERVICE_ACCOUNTS, "account")).await?;
     for pod in ["one", "two"] {
-        ctx.api
-            .create(&PODS, &Object::new(&PODS, pod).with("spec.containers", json!([{"name": "c", "image": "none"}])))
-            .await?;
+        let containers = json!([{"name": "c", "image": "none"}]);
+        ctx.api.create(&PODS, &Object::new(&PODS, pod).with("spec.containers", containers)).await?;
     }
     let (before, _) = ctx.store.of(&PODS).keys("", 0).await?;
-    for row in VIRTUAL.iter().filter(|row| served.contains(row.place)) {
-        let answer = post(ctx, row, namespace).await?;
+    for row in posts.iter().filter(|row| served.contains(row.place)) {
+        let request = Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&row.body);
+        let answer = ctx.api.send(&request).await?;
         let what = format!("a POST of a {}", row.kind);
         none_of(&left_by(row, &all_stored(ctx).await?, &before, namespace), &what)?;
         expect_eq!(answer.status, 201, "status of a POST to {}, answered {answer}", row.path);
@@ -364,13 +271,6 @@ async fn virtual_resources(ctx: &Ctx, served: &BTreeSet<String>) -> Verdict {
     expect_eq!(bound.0["spec"]["nodeName"], json!("none"), "node of the pod that was bound");
     expect_eq!(ctx.api.try_get(&PODS, "two", "").await?.status, 404, "status of a GET of the pod that was evicted");
     Ok(())
-}
-
-async fn post(ctx: &Ctx, row: &Virtual, namespace: &str) -> anyhow::Result<suite::api::Response> {
-    let mut body: Value = serde_json::from_str(&row.body.replace("{ns}", namespace))?;
-    body["apiVersion"] = row.version.into();
-    body["kind"] = row.kind.into();
-    ctx.api.send(&Request::new(Method::POST, row.path.replace("{ns}", namespace)).json(&body)).await
 }
 
 /// Keys that hold such a kind, and new keys in the case's namespace.
@@ -391,31 +291,11 @@ fn none_of(faults: &[String], what: &str) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::layout_table::tests::row;
     use suite::object::DEPLOYMENTS;
 
-    fn row(resource: &Resource, stored_as: &str) -> StoredResource {
-        StoredResource { resource: resource.clone(), stored_as: stored_as.into(), name: "a".into(), stub: "{}".into() }
-    }
-
     fn kv(key: &str, value: &str) -> KeyValue {
-        KeyValue { key: key.into(), value: value.into(), create_rev: 1, mod_rev: 1, version: 1, lease: 0 }
-    }
-
-    #[test]
-    fn discovery_is_split_into_persisted_and_created_only() {
-        let seen = read_discovery(&json!({"items": [
-            {"metadata": {}, "versions": [{"version": "v1", "resources": [
-                {"resource": "pods", "verbs": ["create", "list"], "subresources": [
-                    {"subresource": "binding", "verbs": ["create"]}, {"subresource": "exec", "verbs": ["create", "get"]},
-                ]},
-                {"resource": "componentstatuses", "verbs": ["get", "list"]},
-            ]}]},
-            {"metadata": {"name": "example.org"}, "versions": [{"version": "v1", "resources": [
-                {"resource": "fruits", "verbs": ["create", "list"]},
-            ]}]},
-        ]}));
-        assert_eq!(seen.persisted, BTreeSet::from(["/v1/pods".to_owned()]));
-        assert_eq!(seen.created_only, BTreeSet::from(["/v1/pods/binding".to_owned()]));
+        KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() }
     }
 
     #[test]
@@ -457,8 +337,8 @@ mod tests {
     #[test]
     fn keys_left_by_a_virtual_resource_are_found() {
         let before = [kv("/registry/pods/n/one", "")];
-        let left =
-            |key: &str, value: &str| left_by(&VIRTUAL[0], &[(String::new(), kv(key, value))], &before, "n").len();
+        let binding = &virtual_posts("n")[0];
+        let left = |key: &str, value: &str| left_by(binding, &[(String::new(), kv(key, value))], &before, "n").len();
         assert_eq!(left("/registry/pods/n/one", "{}"), 0);
         assert_eq!(left("/registry/pods/other/two", "{}"), 0);
         assert_eq!(left("/registry/pods/n/two", "{}"), 1);

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use model::StoredResource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{all_stored, sole_key};
+use crate::support::assertions::none_of;
+use crate::support::samples;
 use judge::decode;
 use suite::api::Request;
 use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS, Object};
@@ -57,23 +59,14 @@ const AGGREGATED_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;
 
 /// The row of a resource, in its first version.
 pub(crate) fn row<'a>(ctx: &'a Ctx, group: &str, plural: &str) -> anyhow::Result<&'a StoredResource> {
-    ctx.env
-        .table
-        .rows
-        .iter()
-        .find(|row| row.resource.group == group && row.resource.plural == plural)
-        .with_context(|| format!("the release's table has no row for `{group}/{plural}`"))
+    let found = ctx.env.table.rows.iter().find(|row| row.resource.group == group && row.resource.plural == plural);
+    found.with_context(|| format!("the release's table has no row for `{group}/{plural}`"))
 }
 
 /// The row's stub in the case's namespace, under a name that no other case uses, and without effect on other cases.
 pub(crate) async fn own_stub(ctx: &Ctx, row: &StoredResource) -> anyhow::Result<Object> {
-    let text = row.stub.replace("{namespace}", ctx.api.namespace().await?);
-    let stub: Value = serde_json::from_str(&text)
-        .with_context(|| format!("the stub of {} in the release's table is not JSON", row.resource.plural))?;
-    let mut object = Object::new(&row.resource, &format!("{}-{}", ctx.name_prefix(), row.name));
-    for (field, value) in stub.as_object().into_iter().flatten() {
-        object.0[field] = value.clone();
-    }
+    let name = format!("{}-{}", ctx.name_prefix(), row.name);
+    let object = samples::from_stub(row, &name, ctx.api.namespace().await?)?;
     let address = documentation_address(&mut ctx.random());
     Ok(without_side_effects(object, ctx.name_prefix(), &address))
 }
@@ -121,7 +114,7 @@ async fn special_prefixes(ctx: &Ctx) -> Verdict {
     ctx.count("resources", placed.len() as u64);
     let stored = all_stored(ctx).await?;
     let faults = placed.iter().filter_map(|(key, made)| sole_key(&stored, made, key).err()).collect();
-    none_of(faults, placed.len(), "resources are at another key")
+    none_of(faults, placed.len(), "resources are at another key:")
 }
 
 /// The separate servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
@@ -143,11 +136,9 @@ fn prefix_by_rule(resource: &Resource) -> String {
 
 async fn storage_version(ctx: &Ctx) -> Verdict {
     let rows = ctx.store.table()?;
-    let unknown = unknown_to(rows, &served(ctx).await?);
+    let unknown = unknown_to(rows, &served(ctx).await?.persisted);
     if !unknown.is_empty() {
-        return Err(
-            anyhow::anyhow!("the release's table has no rows for served resources: {}", unknown.join(", ")).into()
-        );
+        return Err(anyhow!("the release's table has no rows for served resources: {}", unknown.join(", ")).into());
     }
     let mut faults = Vec::new();
     for row in rows {
@@ -160,7 +151,7 @@ async fn storage_version(ctx: &Ctx) -> Verdict {
         let asked = format!("{}/{}", row.resource.api_version(), row.resource.kind);
         ctx.count("resources stored in another version than asked for", u64::from(asked != row.stored_as));
     }
-    none_of(faults, rows.len(), "resources are stored in another version than the table's")?;
+    none_of(faults, rows.len(), "resources are stored in another version than the table's:")?;
     update_in_another_version(ctx).await
 }
 
@@ -174,13 +165,10 @@ async fn update_in_another_version(ctx: &Ctx) -> Verdict {
         let updated = ctx.api.update(&AUTOSCALERS, &read.with("spec.maxReplicas", 3)).await?;
         let stored = ctx.store.get(&AUTOSCALERS, &name).await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), updated.rv(), "revision of {} after its update", stored.key);
-        suite::expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 made no new revision");
-        expect_eq!(
-            decode::stored_kind(&stored.value),
-            Ok(row.stored_as.clone()),
-            "the stored kind of {} after an update through autoscaling/v1",
-            stored.key
-        );
+        expect!(updated.rv() > read_at, "an update of {name} through autoscaling/v1 made no new revision");
+        let kind = decode::stored_kind(&stored.value);
+        let what = format!("the stored kind of {} after an update through autoscaling/v1", stored.key);
+        expect_eq!(kind, Ok(row.stored_as.clone()), "{what}");
     }
     Ok(())
 }
@@ -200,50 +188,62 @@ fn version_fault(row: &StoredResource, answer: &Object, stored: Option<&[u8]>) -
     }
 }
 
-fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
-    if faults.is_empty() {
-        return Ok(());
-    }
-    let message = format!("{} of {of} {what}: {}", faults.len(), faults[0]);
-    Err(CheckError::Failed { message, evidence: faults })
+/// The resources in discovery, as `GROUP/VERSION/PLURAL` or `GROUP/VERSION/PLURAL/SUBRESOURCE`.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    /// Resources that can be created and listed.
+    pub(crate) persisted: BTreeSet<String>,
+    /// Resources that can only be created.
+    pub(crate) created_only: BTreeSet<String>,
 }
 
-/// `GROUP/VERSION/PLURAL` of the resources in the server's own groups that can be created and listed: these are
-/// persisted.
-async fn served(ctx: &Ctx) -> anyhow::Result<BTreeSet<String>> {
-    let mut all = BTreeSet::new();
+/// The resources in the server's own groups.
+pub(crate) async fn served(ctx: &Ctx) -> anyhow::Result<Served> {
+    let mut all = Served::default();
     for path in ["/api", "/apis"] {
         let answer = ctx.api.send(&Request::get(path).accept(AGGREGATED_DISCOVERY)).await?;
-        let found = persisted(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
-        if found.is_empty() {
+        let found = read_discovery(&answer.object().with_context(|| format!("discovery at {path}"))?.0);
+        if found.persisted.is_empty() {
             bail!("discovery at {path} names no resource: {answer}");
         }
-        all.extend(found);
+        all.persisted.extend(found.persisted);
+        all.created_only.extend(found.created_only);
     }
     Ok(all)
 }
 
 /// Reads an APIGroupDiscoveryList.
-fn persisted(discovery: &Value) -> BTreeSet<String> {
+fn read_discovery(discovery: &Value) -> Served {
     let list = |value: &Value, field: &str| value[field].as_array().cloned().unwrap_or_default();
-    let mut found = BTreeSet::new();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut found = Served::default();
     for group in list(discovery, "items") {
-        let name = group["metadata"]["name"].as_str().unwrap_or_default();
+        let name = text(&group["metadata"]["name"]);
         // The groups of CustomResourceDefinitions are in no table.
         if name.contains('.') && !name.ends_with(".k8s.io") {
             continue;
         }
         for version in list(&group, "versions") {
             for resource in list(&version, "resources") {
-                let verbs = list(&resource, "verbs");
-                if ["create", "list"].iter().all(|verb| verbs.contains(&json!(verb))) {
-                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                    found.insert(format!("{name}/{}/{}", text(&version["version"]), text(&resource["resource"])));
+                let place = format!("{name}/{}/{}", text(&version["version"]), text(&resource["resource"]));
+                found.note(place.clone(), &list(&resource, "verbs"));
+                for sub in list(&resource, "subresources") {
+                    found.note(format!("{place}/{}", text(&sub["subresource"])), &list(&sub, "verbs"));
                 }
             }
         }
     }
     found
+}
+
+impl Served {
+    fn note(&mut self, place: String, verbs: &[Value]) {
+        if verbs == [json!("create")] {
+            self.created_only.insert(place);
+        } else if ["create", "list"].iter().all(|verb| verbs.contains(&json!(verb))) {
+            self.persisted.insert(place);
+        }
+    }
 }
 
 fn unknown_to(rows: &[StoredResource], served: &BTreeSet<String>) -> Vec<String> {
@@ -253,13 +253,12 @@ fn unknown_to(rows: &[StoredResource], served: &BTreeSet<String>) -> Vec<String>
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use suite::object::{CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, EVENTS, INGRESSES, NODES, SERVICES};
+    use suite::object::{CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, EVENTS, INGRESSES, NODES, PODS, SERVICES};
 
-    fn table_row(resource: &Resource, stored_as: &str) -> StoredResource {
-        let resource = resource.clone();
-        StoredResource { resource, stored_as: stored_as.into(), name: "a".into(), stub: "{}".into() }
+    pub(crate) fn row(resource: &Resource, stored_as: &str) -> StoredResource {
+        StoredResource { resource: resource.clone(), stored_as: stored_as.into(), name: "a".into(), stub: "{}".into() }
     }
 
     #[test]
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn wrong_stored_version_is_a_fault() {
-        let row = table_row(&AUTOSCALERS, "autoscaling/v2/HorizontalPodAutoscaler");
+        let row = row(&AUTOSCALERS, "autoscaling/v2/HorizontalPodAutoscaler");
         let asked = Object::new(&AUTOSCALERS, "a");
         let good: &[u8] = br#"{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler"}"#;
         assert_eq!(row.resource.api_version(), "autoscaling/v1");
@@ -302,11 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn served_resource_that_the_table_lacks_is_named() {
-        let discovery = json!({"items": [
+    fn discovery_is_split_and_what_the_table_lacks_is_named() {
+        let seen = read_discovery(&json!({"items": [
             {"metadata": {}, "versions": [{"version": "v1", "resources": [
                 {"resource": "events", "verbs": ["create", "get", "list"]},
                 {"resource": "bindings", "verbs": ["create"]},
+                {"resource": "pods", "verbs": ["create", "list"], "subresources": [
+                    {"subresource": "binding", "verbs": ["create"]}, {"subresource": "exec", "verbs": ["create", "get"]},
+                ]},
                 {"resource": "componentstatuses", "verbs": ["get", "list"]},
             ]}]},
             {"metadata": {"name": "new.k8s.io"}, "versions": [{"version": "v1", "resources": [
@@ -315,9 +317,13 @@ mod tests {
             {"metadata": {"name": "example.org"}, "versions": [{"version": "v1", "resources": [
                 {"resource": "fruits", "verbs": ["list", "create"]},
             ]}]},
-        ]});
-        let unknown = unknown_to(&[table_row(&CORE_EVENTS, "v1/Event")], &persisted(&discovery));
-        assert_eq!(unknown, ["new.k8s.io/v1/things"]);
+        ]}));
+        let persisted: Vec<&str> = seen.persisted.iter().map(String::as_str).collect();
+        assert_eq!(persisted, ["/v1/events", "/v1/pods", "new.k8s.io/v1/things"]);
+        let created_only: Vec<&str> = seen.created_only.iter().map(String::as_str).collect();
+        assert_eq!(created_only, ["/v1/bindings", "/v1/pods/binding"]);
+        let rows = [row(&CORE_EVENTS, "v1/Event"), row(&PODS, "v1/Pod")];
+        assert_eq!(unknown_to(&rows, &seen.persisted), ["new.k8s.io/v1/things"]);
     }
 
     #[test]

@@ -53,14 +53,9 @@ async fn lease_after_election(ctx: &Ctx) -> Verdict {
         age = took * 2;
     };
     ctx.count("elections", 1);
-    expect!(
-        after.ttl > before.ttl && after.ttl <= after.granted,
-        "the lease had {} of {} s left before the election and {} of {} s after it",
-        before.ttl,
-        before.granted,
-        after.ttl,
-        after.granted
-    );
+    let left = [&before, &after].map(|lease| format!("{} of {} s", lease.ttl, lease.granted));
+    let extended = after.ttl > before.ttl && after.ttl <= after.granted;
+    expect!(extended, "the lease had {} left before the election and {} after it", left[0], left[1]);
     let again = ctx.store.get(&CORE_EVENTS, "a").await?;
     expect!(again == stored, "the Event was {stored:?} before the election and is {again:?} after it");
     expect!(after.keys.contains(&stored.key), "the lease no longer holds {}", stored.key);

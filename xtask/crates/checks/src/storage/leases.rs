@@ -97,7 +97,8 @@ async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckE
     Ok(lease)
 }
 
-fn event(resource: &Resource, namespace: &str, name: &str) -> Object {
+/// An event of either group.
+pub(crate) fn event(resource: &Resource, namespace: &str, name: &str) -> Object {
     let event = Object::new(resource, name).with("reason", "Test");
     if resource.group.is_empty() {
         return event.with("involvedObject.namespace", namespace);
@@ -188,9 +189,7 @@ async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
         writes.extend(fill(ctx, begin, first..=first + MOST).await?);
         let changes = recorded(ctx, writes.len()).await?;
         let leases = leases_of(ctx, begin, &writes, &changes).await?;
-        if let Some(fault) = reuse_fault(&leases, times) {
-            return Err(CheckError::failed(fault));
-        }
+        reuse_fault(&leases, times).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))?;
         if leases.iter().any(|lease| lease.writes == MOST) {
             ctx.count("events", writes.len() as u64);
             ctx.count("leases", leases.len() as u64);

@@ -1,9 +1,6 @@
 //! Values of several media types in one store: what a server reads after a restart with another flag, and when it
 //! encodes a value again.
 
-use std::collections::BTreeMap;
-
-use model::Action;
 use model::history::FrameKind;
 
 use crate::support::stored_bytes::difference;
@@ -43,7 +40,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
     }
     let verdict = as_json(ctx, &mut objects).await;
     // Also after a failure: other checks use the profile.
-    let restored = restart(ctx, &usual).await;
+    let restored = ctx.control.restart_with(&[(FLAG, &usual)]).await;
     verdict.and(restored)?;
     all_are_read(ctx, &objects).await?;
     for (object, before) in &objects {
@@ -54,7 +51,7 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
 
 /// Uses JSON as the server's media type.
 async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
-    restart(ctx, JSON).await?;
+    ctx.control.restart_with(&[(FLAG, JSON)]).await?;
     objects.push((ctx.api.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
     all_are_read(ctx, objects).await?;
     let put = put_twice(ctx, &objects[0].0, Encoding::Protobuf, Encoding::Json).await?;
@@ -77,11 +74,6 @@ async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) 
     Ok(put)
 }
 
-async fn restart(ctx: &Ctx, media_type: &str) -> Verdict {
-    let flags = BTreeMap::from([(FLAG.to_owned(), media_type.to_owned())]);
-    ctx.control.apply("kube-apiserver", Action::Restart { flags }).await
-}
-
 /// Reads every object in each way; the store must not change.
 async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
     let listed = ctx.api.list(&CONFIG_MAPS, "").await?.items();
@@ -91,20 +83,16 @@ async fn all_are_read(ctx: &Ctx, objects: &[(Object, Encoding)]) -> Verdict {
     let mut watched = Vec::new();
     while watched.len() < objects.len() {
         let Some(event) = watch.next(ctx.limit(10.0)).await? else { break };
-        expect!(event.frame.kind == FrameKind::Added, "a watch from the start begins with {:?}", event.frame);
-        expect!(
-            event.frame.rv <= last,
-            "a watch from the start shows a revision after the last write: {:?}",
-            event.frame
-        );
+        let frame = &event.frame;
+        expect!(frame.kind == FrameKind::Added, "a watch from the start begins with {frame:?}");
+        expect!(frame.rv <= last, "a watch from the start shows a revision after the last write: {frame:?}");
         watched.push(event.object);
     }
     for (object, encoding) in objects {
         let name = object.name();
         same(object, &ctx.api.get(&CONFIG_MAPS, name).await?, "GET")?;
         for (what, seen) in [("LIST", &listed), ("WATCH", &watched)] {
-            let found = seen.iter().find(|seen| seen.name() == name);
-            let Some(found) = found else {
+            let Some(found) = seen.iter().find(|seen| seen.name() == name) else {
                 return Err(CheckError::failed(format!("a {what} lacks `{name}` ({encoding:?})")));
             };
             // The items of a list have no type fields.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use suite::api::{Request, Response};
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
+use suite::object::{CONFIG_MAPS, NAMESPACES, Object, ROLES, config_map};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -85,38 +85,26 @@ fn is_generated(name: &str, prefix: &str) -> Result<(), String> {
     Err(format!("`{name}` does not end with {SUFFIX} characters of {ALPHABET}"))
 }
 
-fn roles() -> Resource {
-    Resource {
-        group: "rbac.authorization.k8s.io".into(),
-        version: "v1".into(),
-        plural: "roles".into(),
-        kind: "Role".into(),
-        namespaced: true,
-        stored_at: "roles".into(),
-    }
-}
-
 async fn case_and_paths(ctx: &Ctx) -> Verdict {
-    let roles = roles();
     let longest = "n".repeat(253);
     let names = ["a.b", "a-b", "ab", "A.b", "a:b", "A:b", "a b", "é", "a..b", "...", longest.as_str()];
     for name in names {
-        let answer = ctx.api.try_create(&roles, &Object::new(&roles, name)).await?;
+        let answer = ctx.api.try_create(&ROLES, &Object::new(&ROLES, name)).await?;
         expect_eq!(answer.status, 201, "a Role named `{name}` was answered {answer}");
-        let stored = ctx.store.get(&roles, name).await?;
+        let stored = ctx.store.get(&ROLES, name).await?;
         let seen = (stored.version, stored.mod_rev.cast_unsigned());
-        let expected = (ctx.store.expected_key_version(&roles, 1), answer.object()?.rv());
+        let expected = (ctx.store.expected_key_version(&ROLES, 1), answer.object()?.rv());
         expect_eq!(seen, expected, "version and mod_revision at the key of `{name}`");
         ctx.count("names", 1);
     }
-    let keys = ctx.store.list(&roles, 0).await?;
+    let keys = ctx.store.list(&ROLES, 0).await?;
     expect_eq!(keys.len(), names.len(), "keys of {} Roles", names.len());
     ctx.api.create(&CONFIG_MAPS, &config_map(&longest)).await?;
     for (resource, name) in [
-        (&roles, "."),
-        (&roles, ".."),
-        (&roles, "a/b"),
-        (&roles, "a%b"),
+        (&*ROLES, "."),
+        (&*ROLES, ".."),
+        (&*ROLES, "a/b"),
+        (&*ROLES, "a%b"),
         (&*CONFIG_MAPS, "A"),
         (&*CONFIG_MAPS, ".."),
         (&*CONFIG_MAPS, &format!("{longest}n")),

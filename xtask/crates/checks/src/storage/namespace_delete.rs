@@ -97,10 +97,9 @@ async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
     until(ctx, what, || async {
         let seen = ctx.api.send(&Request::get(path.clone())).await?;
         expect_eq!(seen.status, 200, "a GET of the namespace while a finalizer holds up {held:?}");
-        let status = &seen.json()["status"];
-        let conditions = status["conditions"].as_array().into_iter().flatten();
-        let mut remaining = conditions.filter(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True");
-        Ok(if remaining.next().is_some() { Ok(()) } else { Err(status.to_string()) })
+        let seen = Object(seen.json());
+        let remaining = seen.condition("NamespaceFinalizersRemaining");
+        Ok(if remaining.is_some() { Ok(()) } else { Err(seen.0["status"].to_string()) })
     })
     .await?;
     let seen = ctx.api.get(&NAMESPACES, &deleted.name).await?;
@@ -125,24 +124,19 @@ async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict 
     let own = NAMESPACES.key(&ctx.profile().prefix, "", &deleted.name);
     let what = "the removal of the namespace's key";
     let end = until(ctx, what, || async {
-        let last = recorder.changes_of(&own).into_iter().next_back();
+        let last = recorder.changes_of(&own).pop();
         let gone = last.filter(|last| last.kind == Change::Delete).map(|last| last.rev);
         Ok(gone.ok_or_else(|| "it is still there".to_owned()))
     })
     .await?;
     let then = remaining_keys(ctx, &deleted.name, end).await?;
-    expect!(
-        then.is_empty(),
-        "when the namespace's key was removed, at revision {end}, the store still had {}",
-        then.join(", ")
-    );
+    let then = then.join(", ");
+    expect!(then.is_empty(), "when the namespace's key was removed, at revision {end}, the store still had {then}");
     let now = remaining_keys(ctx, &deleted.name, 0).await?;
     expect!(now.is_empty(), "after the namespace's key was removed the store got {}", now.join(", "));
     for key in &deleted.keys {
-        let last = recorder.changes_of(key).into_iter().next_back();
-        let Some(last) = last else {
-            return Err(CheckError::Errored(anyhow::anyhow!("no change of {key} was recorded")));
-        };
+        let last = recorder.changes_of(key).pop();
+        let last = last.ok_or_else(|| anyhow::anyhow!("no change of {key} was recorded"))?;
         let in_time = last.kind == Change::Delete && last.rev < end;
         expect!(in_time, "the last change of {key} is {:?}@{}, the namespace's is at {end}", last.kind, last.rev);
     }

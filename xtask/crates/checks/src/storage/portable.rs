@@ -194,12 +194,7 @@ struct RestoredEtcd {
 }
 
 impl RestoredEtcd {
-    async fn restored(
-        ctx: &Ctx,
-        from: &Store,
-        into: &StoreInfo,
-        tool: &'static str,
-    ) -> Result<RestoredEtcd, CheckError> {
+    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Self, CheckError> {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
         ctx.control.put_file("carried.db", snapshot).await?;
@@ -222,7 +217,7 @@ impl RestoredEtcd {
 fn revision(output: &str) -> Result<i64, CheckError> {
     let status = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let revision = status.filter_map(|status| status["revision"].as_i64()).next();
-    revision.ok_or_else(|| CheckError::Errored(anyhow!("`etcdutl snapshot status` printed no revision: {output}")))
+    Ok(revision.ok_or_else(|| anyhow!("`etcdutl snapshot status` printed no revision: {output}"))?)
 }
 
 async fn content(store: &Store, revision: i64) -> Result<Content, CheckError> {
@@ -232,10 +227,8 @@ async fn content(store: &Store, revision: i64) -> Result<Content, CheckError> {
 
 fn same(ctx: &Ctx, from: &Content, to: &Content, how: &str) -> Verdict {
     ctx.count("keys compared", from.keys.len() as u64);
-    match difference(from, to) {
-        None => Ok(()),
-        Some(difference) => Err(CheckError::failed(format!("{how}, at revision {}: {difference}", from.revision))),
-    }
+    expect_none!(difference(from, to), "{how}, at revision {}", from.revision);
+    Ok(())
 }
 
 fn difference(from: &Content, to: &Content) -> Option<String> {

@@ -1,11 +1,9 @@
 //! Objects that set as many fields as possible: written, read back in every view, and read again after a restart.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use http::Method;
-use model::Action;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -117,22 +115,23 @@ async fn write_one(
 
 async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     let Written { resource, created, .. } = written;
+    let kind = &resource.kind;
     // The store answers a GET without resourceVersion, the watch cache one with a number (apiserver
     // pkg/storage/cacher/delegator.go).
     for query in [String::new(), format!("resourceVersion={}", created.rv())] {
         let read = ctx.api.try_get(resource, NAME, &query).await?.object()?;
         let place = difference(&created.0, &read.0);
-        fail_on(place, || format!("a GET of a {} with `{query}` differs from the created object", resource.kind))?;
+        expect_none!(place, "a GET of a {kind} with `{query}` differs from the created object");
     }
     if let Some(stored_as) = &written.stored_as {
         protobuf_view(ctx, written, stored_as).await?;
     }
     let metadata = view(ctx, written, METADATA, "").await?.json();
-    fail_on(metadata_fault(&metadata, created), || format!("the metadata view of a {}", resource.kind))?;
+    expect_none!(metadata_fault(&metadata, created), "the metadata view of a {kind}");
     let table = view(ctx, written, TABLE, "").await?.json();
-    fail_on(table_fault(&table, created, false), || format!("the Table view of a {}", resource.kind))?;
+    expect_none!(table_fault(&table, created, false), "the Table view of a {kind}");
     let table = view(ctx, written, TABLE, "includeObject=Object").await?.json();
-    fail_on(table_fault(&table, created, true), || format!("the Table view with objects of a {}", resource.kind))?;
+    expect_none!(table_fault(&table, created, true), "the Table view with objects of a {kind}");
     ctx.count("views", 5 + 2 * u64::from(written.stored_as.is_some()));
     Ok(())
 }
@@ -150,7 +149,7 @@ async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -
 async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;
-    fail_on(envelope_fault(&answer.body, stored_as, NAME), || format!("the protobuf view of a {}", resource.kind))?;
+    expect_none!(envelope_fault(&answer.body, stored_as, NAME).err(), "the protobuf view of a {}", resource.kind);
     let stored = ctx.store.get(resource, NAME).await?;
     if encoding(&stored.value) == Encoding::Protobuf {
         let bare = strip_resource_version(&answer.body).map_err(CheckError::failed)?;
@@ -161,12 +160,8 @@ async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict
     let back = Request::new(Method::PUT, path).body(PROTOBUF, answer.body.to_vec());
     let updated = ctx.api.send(&back).await?.object()?;
     let place = difference(&created.0, &updated.0);
-    fail_on(place, || format!("an update of a {} with its own protobuf is not a no-op", resource.kind))
-}
-
-/// Passes without a fault, else fails with `what` and the fault.
-fn fail_on(fault: Option<String>, what: impl FnOnce() -> String) -> Verdict {
-    fault.map_or(Ok(()), |fault| Err(CheckError::failed(format!("{}: {fault}", what()))))
+    expect_none!(place, "an update of a {} with its own protobuf is not a no-op", resource.kind);
+    Ok(())
 }
 
 /// The first fault in a PartialObjectMetadata of `object`.
@@ -201,25 +196,21 @@ fn table_fault(view: &Value, object: &Object, whole: bool) -> Option<String> {
 
 /// Restarts the apiserver with its present flags, and waits until it serves the objects again.
 async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
-    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    ctx.control.restart_with(&[]).await?;
     for object in written {
         let path = object_path(&object.resource, ctx.api.namespace().await?, NAME);
-        suite::wait::until(
-            &format!("{path} after the restart"),
-            ctx.wait_limit(),
-            Duration::from_millis(50),
-            || async {
-                match ctx.api.send(&Request::get(path.clone())).await {
-                    Ok(answer) if answer.status == 404 && object.stored_as.is_some() => {
-                        Err(CheckError::failed(format!("{path} is gone after a restart")))
-                    }
-                    Ok(answer) if answer.is_success() => Ok(Ok(())),
-                    Ok(answer) => Ok(Err(answer.to_string())),
-                    // The connection is from before the restart.
-                    Err(error) => Ok(Err(format!("{error:#}"))),
+        let what = format!("{path} after the restart");
+        suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(50), || async {
+            match ctx.api.send(&Request::get(path.clone())).await {
+                Ok(answer) if answer.status == 404 && object.stored_as.is_some() => {
+                    Err(CheckError::failed(format!("{path} is gone after a restart")))
                 }
-            },
-        )
+                Ok(answer) if answer.is_success() => Ok(Ok(())),
+                Ok(answer) => Ok(Err(answer.to_string())),
+                // The connection is from before the restart.
+                Err(error) => Ok(Err(format!("{error:#}"))),
+            }
+        })
         .await?;
     }
     ctx.count("restarts", 1);
@@ -266,7 +257,8 @@ mod tests {
     fn table_is_rejected_for_each_deviation() {
         let object = Object(json!({"kind": "X", "metadata": {"name": "a", "uid": "u"}, "spec": 1}));
         let metadata = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "u"}});
-        let table = |cells: Value, object: &Value| json!({"kind": "Table", "columnDefinitions": [{"format": "name"}, {}], "rows": [{"cells": cells, "object": object}]});
+        let columns = json!([{"format": "name"}, {}]);
+        let table = |cells: Value, object: &Value| json!({"kind": "Table", "columnDefinitions": columns, "rows": [{"cells": cells, "object": object}]});
         assert_eq!(table_fault(&table(json!(["a", 1]), &metadata), &object, false), None);
         assert_eq!(table_fault(&table(json!(["a", 1]), &object.0), &object, true), None);
         let other = json!({"kind": "PartialObjectMetadata", "metadata": {"name": "a", "uid": "v"}});

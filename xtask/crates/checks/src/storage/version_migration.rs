@@ -126,7 +126,7 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     let succeeded = wait::until("the migration to succeed", limit, POLL_INTERVAL, || async {
         let migration = ctx.api.get(&MIGRATIONS, &name).await?;
         fail_if_failed(&migration)?;
-        Ok(if has(&migration, "Succeeded") { Ok(()) } else { Err(migration.0["status"].to_string()) })
+        Ok(if migration.condition("Succeeded").is_some() { Ok(()) } else { Err(migration.0["status"].to_string()) })
     });
     succeeded.await?;
     ctx.count("migrations", 1);
@@ -160,21 +160,15 @@ async fn dated(
 /// What the controller says of a resource that the garbage collector does not watch yet (kubernetes pkg/controller/
 /// storageversionmigrator/storageversionmigrator.go).
 fn too_early(migration: &Object) -> Option<String> {
-    let conditions = migration.0["status"]["conditions"].as_array();
-    let failed = conditions.into_iter().flatten().find(|c| c["type"] == "Failed" && c["status"] == "True")?;
+    let failed = migration.condition("Failed")?;
     let message = failed["message"].as_str()?;
     message.contains("resource does not exist in GC").then(|| message.to_owned())
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-fn has(migration: &Object, condition: &str) -> bool {
-    let conditions = migration.0["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|c| c["type"] == condition && c["status"] == "True")
-}
-
 fn fail_if_failed(migration: &Object) -> Verdict {
-    expect!(!has(migration, "Failed"), "the migration has failed: {}", migration.0["status"]);
+    expect!(migration.condition("Failed").is_none(), "the migration has failed: {}", migration.0["status"]);
     Ok(())
 }
 
@@ -188,9 +182,7 @@ async fn rewritten(ctx: &Ctx, before: &Stored, fault: impl Fn(&KeyValue, &KeyVal
         expect!(new.mod_rev > old.mod_rev, "{} was not rewritten, although the migration has succeeded", old.key);
         let version = ctx.store.expected_key_version(&before.resource, old.version + 1);
         expect_eq!(new.version, version, "version of {} after the migration", old.key);
-        if let Some(fault) = fault(old, new) {
-            return Err(CheckError::failed(format!("{} after the migration: {fault}", old.key)));
-        }
+        expect_none!(fault(old, new), "{} after the migration", old.key);
         ctx.count("values rewritten", 1);
     }
     Ok(())

@@ -93,17 +93,10 @@ fn stored_time(seconds: i64) -> Vec<u8> {
     [&[1 << 3][..], &varint(seconds.cast_unsigned()), &[2 << 3, 0]].concat()
 }
 
-fn varint(mut number: u64) -> Vec<u8> {
+fn varint(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    loop {
-        let low = (number & 0x7f) as u8;
-        number >>= 7;
-        if number == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
+    prost::encoding::encode_varint(number, &mut bytes);
+    bytes
 }
 
 #[cfg(test)]

@@ -76,6 +76,13 @@ pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(),
     Err(format!("expected puts at {revisions:?} and nothing else, the store has: {}", words(changes)))
 }
 
+/// Fails the check if there are faults, with all of them as evidence: `2 of 9 keys are not known, first /a`.
+pub(crate) fn none_of(faults: Vec<String>, of: usize, what: &str) -> Verdict {
+    let Some(first) = faults.first() else { return Ok(()) };
+    let message = format!("{} of {of} {what} {first}", faults.len());
+    Err(CheckError::Failed { message, evidence: faults })
+}
+
 /// A PodTemplate with one container `c`: it has a generation, and its DELETE returns the object.
 pub(crate) fn pod_template(name: &str) -> Object {
     let containers = serde_json::json!([{"name": "c", "image": "example.org/c:1"}]);
@@ -114,6 +121,17 @@ mod tests {
             assert!(put_then_deleted(&bad, 2).is_err(), "{}", words(&bad));
         }
         assert_eq!(words(&[put(1), delete(3)]), "put@1, delete@3");
+    }
+
+    #[test]
+    fn every_fault_is_evidence() {
+        assert!(none_of(Vec::new(), 9, "").is_ok());
+        let faults = vec!["/a".to_owned(), "/b".to_owned()];
+        let Err(CheckError::Failed { message, evidence }) = none_of(faults.clone(), 9, "keys are not known, first")
+        else {
+            panic!("two faults are a failure")
+        };
+        assert_eq!((message.as_str(), evidence), ("2 of 9 keys are not known, first /a", faults));
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn write(value: &Value, bytes: &mut Vec<u8>) {
                 bytes.extend(number.as_f64().unwrap_or_default().to_be_bytes());
             }
         },
-        Value::String(text) => write_text(text, bytes),
+        Value::String(value) => bytes.extend(text(value)),
         Value::Array(items) => {
             write_head(4, items.len() as u64, bytes);
             items.iter().for_each(|item| write(item, bytes));
@@ -89,13 +89,9 @@ fn write(value: &Value, bytes: &mut Vec<u8>) {
 
 fn text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write_text(text, &mut bytes);
-    bytes
-}
-
-fn write_text(text: &str, bytes: &mut Vec<u8>) {
-    write_head(2, text.len() as u64, bytes);
+    write_head(2, text.len() as u64, &mut bytes);
     bytes.extend(text.as_bytes());
+    bytes
 }
 
 fn write_head(major: u8, argument: u64, bytes: &mut Vec<u8>) {

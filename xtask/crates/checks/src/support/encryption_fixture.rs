@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
 
-use crate::support::stored_bytes::position;
+use crate::support::stored_bytes::{position, sha256};
+use crate::support::strip_resource_version::strip_resource_version;
 use judge::decrypt::{self, Provider, Sealed};
-use suite::api::Request;
+use suite::api::{PROTOBUF, Request};
+use suite::ctx::object_path;
 use suite::keyring::Keyring;
 pub(crate) use suite::keyring::{KMS_KEYS, KMS_LABEL};
 use suite::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
 use suite::prelude::*;
 use suite::store::KeyValue;
 
+/// In every sample: long enough not to appear in random bytes by chance.
+pub(crate) const MARKER: &str = "archproof-plain-text-marker";
 /// The EncryptionConfiguration.
 pub(crate) const CONFIGURATION: &str = "encryption.yaml";
 
@@ -92,16 +95,12 @@ pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
 
 /// Whether the server has loaded `text` as its configuration: its metrics contain the digest of the loaded one.
 pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, CheckError> {
-    let hash = digest::digest(&digest::SHA256, text.as_bytes());
-    let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = sha256(text.as_bytes());
     let answer = ctx.api.send(&Request::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&answer.body);
     let info = text.lines().find(|line| line.starts_with("apiserver_encryption_config_controller_last_config_info{"));
-    let Some(info) = info else {
-        return Err(CheckError::Errored(anyhow!(
-            "the metrics do not contain the digest of the loaded encryption configuration: {answer}"
-        )));
-    };
+    let lacks = || anyhow!("the metrics do not contain the digest of the loaded encryption configuration: {answer}");
+    let info = info.ok_or_else(lacks)?;
     Ok(if info.contains(&hash) { Ok(()) } else { Err(info.to_owned()) })
 }
 
@@ -138,6 +137,22 @@ pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, CheckError>
     sealed(stored)?;
     let ring = Keyring::of(ctx.profile()).map_err(|fault| CheckError::Errored(anyhow!(fault)))?;
     ring.open(&stored.value, &stored.key).map_err(|fault| wrong(stored, &fault))
+}
+
+/// The object's protobuf form without its resource version, from a GET: the bytes that a value decrypts to.
+pub(crate) async fn unversioned(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<u8>, CheckError> {
+    let request = Request::get(object_path(resource, ctx.api.namespace().await?, name)).accept(PROTOBUF);
+    let answer = ctx.api.send(&request).await?;
+    expect_eq!(answer.status, 200, "status of {request} as protobuf");
+    strip_resource_version(&answer.body).map_err(CheckError::failed)
+}
+
+/// If the requirement sets the time limit, a time-out is a failure.
+pub(crate) fn time_out_is_failure(error: CheckError) -> CheckError {
+    match error {
+        CheckError::TimedOut { what } => CheckError::failed(format!("timed out waiting for {what}")),
+        other => other,
+    }
 }
 
 fn wrong(stored: &KeyValue, fault: &str) -> CheckError {

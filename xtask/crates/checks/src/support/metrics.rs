@@ -34,6 +34,11 @@ impl Metrics {
         format!("{:.0}", self.sum(name, labels).unwrap_or(0.0)).parse().unwrap_or_default()
     }
 
+    /// How much the counter has grown since `before`.
+    pub(crate) fn growth(&self, before: &Metrics, name: &str, labels: &[(&str, &str)]) -> u64 {
+        self.count(name, labels).saturating_sub(before.count(name, labels))
+    }
+
     /// Whether a feature gate is on; None if the server does not know it.
     pub(crate) fn gate(&self, name: &str) -> Option<bool> {
         self.sum("kubernetes_feature_enabled", &[("name", name)]).map(|value| value > 0.0)

@@ -2,10 +2,11 @@
 //! comparisons. The list and rv checks share this module; it holds no check.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use serde_json::{Value, json};
 
-use suite::api::query;
+use suite::api::{Request, query};
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
 use suite::prelude::*;
 use suite::store::KeyValue;
@@ -42,6 +43,11 @@ impl Page {
         }
         Ok(Page { rv, items, token: list.meta("continue").to_owned() })
     }
+}
+
+/// Like [`Page::read`]; a malformed list fails the check, and `what` names it.
+pub(crate) fn read(ctx: &Ctx, resource: &Resource, list: &Object, what: impl Display) -> Result<Page, CheckError> {
+    Page::read(list, resource, &ctx.profile().prefix).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))
 }
 
 /// A resource version as a number. Rejects zero and leading zeros: no live resource version has them.
@@ -132,25 +138,37 @@ pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<
 /// A LIST that must be answered 200 with a well-formed list.
 pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Page, CheckError> {
     let answer = ctx.api.try_list(resource, query).await?;
-    if answer.status != 200 {
-        return Err(CheckError::failed(format!("a list of {} with `{query}` was answered {answer}", resource.plural)));
-    }
+    expect!(answer.status == 200, "a list of {} with `{query}` was answered {answer}", resource.plural);
     let list = answer.object().map_err(|error| CheckError::failed(format!("{error:#}")))?;
-    Page::read(&list, resource, &ctx.profile().prefix)
-        .map_err(|fault| CheckError::failed(format!("list of {} with `{query}`: {fault}", resource.plural)))
+    read(ctx, resource, &list, format_args!("list of {} with `{query}`", resource.plural))
+}
+
+/// The answer to any LIST; a refused or malformed one fails the check.
+pub(crate) async fn request(ctx: &Ctx, resource: &Resource, request: &Request) -> Result<Page, CheckError> {
+    let answer = ctx.api.send(request).await?;
+    let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
+    read(ctx, resource, &list, request)
+}
+
+/// The query of a list at exactly this revision.
+pub(crate) fn exact(rv: u64) -> String {
+    format!("resourceVersion={rv}&resourceVersionMatch=Exact")
 }
 
 /// Follows the tokens from `page` to the last page and returns all pages, `page` first.
 pub(crate) async fn follow(ctx: &Ctx, resource: &Resource, limit: usize, page: Page) -> Result<Vec<Page>, CheckError> {
     let mut pages = vec![page];
-    while let Some(token) = pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty()) {
-        if pages.len() == MOST_PAGES {
-            return Err(CheckError::failed(format!("{} pages with limit={limit} and still a token", pages.len())));
-        }
+    while let Some(token) = next_token(&pages) {
+        expect!(pages.len() < MOST_PAGES, "{} pages with limit={limit} and still a token", pages.len());
         pages.push(list(ctx, resource, &next_query(limit, &token)).await?);
     }
     ctx.count("pages", pages.len() as u64);
     Ok(pages)
+}
+
+/// The token of the last page, if it has one.
+pub(crate) fn next_token(pages: &[Page]) -> Option<String> {
+    pages.last().map(|page| page.token.clone()).filter(|token| !token.is_empty())
 }
 
 /// The query for the page after the one that gave `token`.
@@ -175,26 +193,52 @@ pub(crate) async fn sample(ctx: &Ctx, resource: &Resource, name: &str, v: &str) 
     Ok(object.with("involvedObject", regarding))
 }
 
+/// Creates a [`sample`] of each name, one after the other.
+pub(crate) async fn create_samples(
+    ctx: &Ctx,
+    resource: &Resource,
+    names: impl IntoIterator<Item = &str>,
+) -> anyhow::Result<Vec<Object>> {
+    let mut objects = Vec::new();
+    for name in names {
+        objects.push(ctx.api.create(resource, &sample(ctx, resource, name, "0").await?).await?);
+    }
+    Ok(objects)
+}
+
+/// The difference of a list's item from the response to its write; a list's items have no type fields.
+pub(crate) fn fault_of_item(item: &Object, written: &Object) -> Option<String> {
+    let bare = |object: &Object| object.clone().without("kind").without("apiVersion").0;
+    difference(&bare(item), &bare(written)).map(|fault| format!("in {}, {fault}", item.name()))
+}
+
 /// The object with other content: an annotation, which every kind has.
 pub(crate) fn with_content(object: Object, v: &str) -> Object {
     object.with("metadata.annotations.v", v)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod fixture {
     use super::*;
 
-    fn state(text: &str) -> Vec<Entry> {
-        let words = text.split_whitespace().map(|word| word.split_once('@').unwrap());
+    /// `a@3 b` are the keys /r/a at revision 3 and /r/b at 1.
+    pub(crate) fn state(text: &str) -> Vec<Entry> {
+        let words = text.split_whitespace().map(|word| word.split_once('@').unwrap_or((word, "1")));
         words.map(|(key, rv)| (format!("/r/{key}"), rv.parse().unwrap())).collect()
     }
 
     /// `7: a@3 b@4 +` is a page at revision 7 with two items and a token.
-    fn page(text: &str) -> Page {
+    pub(crate) fn page(text: &str) -> Page {
         let (rv, items) = text.split_once(':').unwrap();
         let token = if items.ends_with('+') { "t" } else { "" };
         Page { rv: rv.parse().unwrap(), items: state(items.trim_end_matches('+')), token: token.into() }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixture::{page, state};
+    use super::*;
 
     #[test]
     fn items_are_compared_by_key_and_revision() {

@@ -1,8 +1,9 @@
 //! One object of each stored resource, made from the release's table. The callers decide about the stored bytes.
 
+use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 use model::StoredResource;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::support::stored_bytes;
 use suite::object::Object;
@@ -77,24 +78,33 @@ impl Sample<'_> {
 async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, CheckError> {
     let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.name_prefix(), row.name) };
     let object = ctx.api.create(&row.resource, &object(row, &name, ctx.api.namespace().await?)?).await?;
-    let stored = stored_then(ctx, row, &object).await?;
+    let stored = stored_then(ctx, &row.resource, &object).await?;
     Ok(Sample { row, object, stored })
 }
 
-/// The object from the row's stub.
+/// The object from the row's stub, with a label: the server writes no managedFields if no field is set.
 pub(crate) fn object(row: &StoredResource, name: &str, namespace: &str) -> anyhow::Result<Object> {
-    let mut object = Object::new(&row.resource, name);
-    let stub = row.stub.replace("{namespace}", namespace);
-    let fields: Map<String, Value> =
-        serde_json::from_str(&stub).map_err(|error| anyhow::anyhow!("the stub of {}: {error}", row.name))?;
-    for (field, value) in fields {
-        object = match field.as_str() {
-            "metadata" => Object(merged(object.0, value)),
-            _ => object.with(&field, value),
-        };
+    Ok(from_stub(row, name, namespace)?.with("metadata.labels.sample", "yes"))
+}
+
+/// The object from the row's stub.
+pub(crate) fn from_stub(row: &StoredResource, name: &str, namespace: &str) -> anyhow::Result<Object> {
+    let stub = serde_json::from_str(&row.stub.replace("{namespace}", namespace))
+        .with_context(|| format!("the stub of {} in the release's table is not JSON", row.resource.plural))?;
+    Ok(with_fields(Object::new(&row.resource, name), &stub))
+}
+
+/// The object with these fields; those of its metadata are added to the name.
+pub(crate) fn with_fields(mut object: Object, fields: &Value) -> Object {
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        match (field.as_str(), value) {
+            ("metadata", Value::Object(metadata)) => {
+                metadata.iter().for_each(|(field, value)| object.0["metadata"][field] = value.clone());
+            }
+            _ => object.0[field] = value.clone(),
+        }
     }
-    // The server writes no managedFields if no field is set.
-    Ok(object.with("metadata.labels.sample", "yes"))
+    object
 }
 
 async fn update_one<'a>(
@@ -107,7 +117,7 @@ async fn update_one<'a>(
         let answer = ctx.api.try_update(&row.resource, &change(object.clone())).await?;
         if !answer.is(409, "Conflict") {
             let object = answer.object()?;
-            let stored = stored_then(ctx, row, &object).await?;
+            let stored = stored_then(ctx, &row.resource, &object).await?;
             return Ok(Sample { row, object, stored });
         }
         object = ctx.api.get(&row.resource, object.name()).await?;
@@ -116,16 +126,8 @@ async fn update_one<'a>(
 }
 
 /// The value that the request wrote: the apiserver's own controllers write to a few resources as well.
-async fn stored_then(ctx: &Ctx, row: &StoredResource, object: &Object) -> Result<KeyValue, CheckError> {
-    let key = ctx.store.key(&row.resource, object.name()).await?;
-    let found = ctx.store.of(&row.resource).get(&key, object.rv().cast_signed()).await?;
+pub(crate) async fn stored_then(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<KeyValue, CheckError> {
+    let key = ctx.store.key(resource, object.name()).await?;
+    let found = ctx.store.of(resource).get(&key, object.rv().cast_signed()).await?;
     found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", object.rv())))
-}
-
-/// Adds the stub's metadata to the name.
-fn merged(mut object: Value, metadata: Value) -> Value {
-    if let (Some(into), Value::Object(fields)) = (object["metadata"].as_object_mut(), metadata) {
-        into.extend(fields);
-    }
-    object
 }

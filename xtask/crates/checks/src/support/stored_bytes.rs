@@ -2,43 +2,40 @@
 //!
 //! Each `*_fault` says what is wrong, or nothing. Layouts are explained in [`judge::decode`].
 
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
 
 use judge::decode::{self, Encoding, Field, Wire, encoding, envelope, object_meta};
 
 /// The value must be protobuf behind the four magic bytes.
-pub(crate) fn protobuf_fault(value: &[u8]) -> Option<String> {
-    let seen = encoding(value);
-    (seen != Encoding::Protobuf).then(|| format!("begins with {}, which is {seen:?}, not 6b 38 73 00", head(value)))
+pub(crate) fn protobuf_fault(value: &[u8]) -> Result<(), String> {
+    match encoding(value) {
+        Encoding::Protobuf => Ok(()),
+        seen => Err(format!("begins with {}, which is {seen:?}, not 6b 38 73 00", head(value))),
+    }
 }
 
 /// The envelope must hold the given TypeMeta (`apps/v1/Deployment`), the object with this name, two empty fields and
 /// nothing else.
-pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Option<String> {
-    let seen = match envelope(value) {
-        Ok(seen) => seen,
-        Err(error) => return Some(error),
-    };
+pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Result<(), String> {
+    let seen = envelope(value)?;
     if seen.order != [1, 2, 3, 4] {
-        return Some(format!("the envelope has the fields {:?}, not 1, 2, 3, 4", seen.order));
+        return Err(format!("the envelope has the fields {:?}, not 1, 2, 3, 4", seen.order));
     }
     let kind = format!("{}/{}", seen.api_version, seen.kind);
     if kind != stored_as {
-        return Some(format!("the envelope says {kind}, not {stored_as}"));
+        return Err(format!("the envelope says {kind}, not {stored_as}"));
     }
     if seen.content_encoding != Some(b"") || seen.content_type != Some(b"") {
-        return Some("contentEncoding and contentType are not both empty".into());
+        return Err("contentEncoding and contentType are not both empty".into());
     }
     if !value.ends_with(b"\x1a\x00\x22\x00") {
-        return Some(format!("ends with {}, not 1a 00 22 00", tail(value)));
+        return Err(format!("ends with {}, not 1a 00 22 00", tail(value)));
     }
-    let meta = match meta_fields(seen.raw) {
-        Ok(meta) => meta,
-        Err(error) => return Some(error),
-    };
-    let seen = decode::field(&meta, object_meta::NAME).unwrap_or_default();
-    (seen != name.as_bytes())
-        .then(|| format!("the object in the envelope is named {:?}", String::from_utf8_lossy(seen)))
+    match decode::field(&meta_fields(seen.raw)?, object_meta::NAME).unwrap_or_default() {
+        seen if seen == name.as_bytes() => Ok(()),
+        seen => Err(format!("the object in the envelope is named {:?}", String::from_utf8_lossy(seen))),
+    }
 }
 
 /// Returns the object if the value is one compact JSON object of the kind `stored_as` without a resource version,
@@ -66,12 +63,12 @@ pub(crate) fn yaml_fault(value: &[u8], stored_as: &str) -> Result<Value, String>
 }
 
 /// The metadata must have managedFields, and no value in a field that only a response may carry.
-pub(crate) fn versioned_fault(value: &[u8]) -> Option<String> {
+pub(crate) fn versioned_fault(value: &[u8]) -> Result<(), String> {
     match encoding(value) {
-        Encoding::Protobuf => protobuf_versioned_fault(value).unwrap_or_else(Some),
-        Encoding::Json => text_versioned_fault(serde_json::from_slice(value).map_err(|error| error.to_string())),
-        Encoding::Yaml => text_versioned_fault(serde_yaml::from_slice(value).map_err(|error| error.to_string())),
-        other => Some(format!("is {other:?}: its metadata cannot be read")),
+        Encoding::Protobuf => protobuf_versioned_fault(value),
+        Encoding::Json => text_versioned_fault(&serde_json::from_slice(value).map_err(|error| error.to_string())?),
+        Encoding::Yaml => text_versioned_fault(&serde_yaml::from_slice(value).map_err(|error| error.to_string())?),
+        other => Err(format!("is {other:?}: its metadata cannot be read")),
     }
 }
 
@@ -93,6 +90,11 @@ pub(crate) fn position(value: &[u8], needle: &[u8]) -> Option<usize> {
 /// The first bytes as hexadecimal.
 pub(crate) fn head(value: &[u8]) -> String {
     hex(&value[..value.len().min(8)])
+}
+
+/// The SHA-256 in hexadecimal.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn tail(value: &[u8]) -> String {
@@ -119,31 +121,31 @@ fn typed(object: Value, stored_as: &str) -> Result<Value, String> {
     Ok(object)
 }
 
-fn protobuf_versioned_fault(value: &[u8]) -> Result<Option<String>, String> {
-    let envelope = envelope(value)?;
-    let meta = meta_fields(envelope.raw)?;
+fn protobuf_versioned_fault(value: &[u8]) -> Result<(), String> {
+    let meta = meta_fields(envelope(value)?.raw)?;
     for (number, name) in [(object_meta::RESOURCE_VERSION, "resourceVersion"), (object_meta::SELF_LINK, "selfLink")] {
         let found: Vec<&Wire<'_>> = meta.iter().filter(|f| f.number == number).map(|f| &f.value).collect();
         if found != [&Wire::Bytes(b"")] {
-            return Ok(Some(format!("{name} (field {number} of ObjectMeta) is {found:?}, not once and empty")));
+            return Err(format!("{name} (field {number} of ObjectMeta) is {found:?}, not once and empty"));
         }
     }
-    let managed = decode::field(&meta, object_meta::MANAGED_FIELDS).unwrap_or_default();
-    Ok(managed.is_empty().then(|| "has no managedFields (field 17 of ObjectMeta)".into()))
+    match decode::field(&meta, object_meta::MANAGED_FIELDS) {
+        None | Some([]) => Err("has no managedFields (field 17 of ObjectMeta)".into()),
+        Some(_) => Ok(()),
+    }
 }
 
-fn text_versioned_fault(parsed: Result<Value, String>) -> Option<String> {
-    let metadata = match parsed {
-        Ok(mut object) => object["metadata"].take(),
-        Err(error) => return Some(error),
-    };
+fn text_versioned_fault(object: &Value) -> Result<(), String> {
+    let metadata = &object["metadata"];
     for name in ["resourceVersion", "selfLink"] {
         if let Some(value) = metadata.get(name) {
-            return Some(format!("has metadata.{name} {value}"));
+            return Err(format!("has metadata.{name} {value}"));
         }
     }
-    let managed = metadata["managedFields"].as_array().map_or(0, Vec::len);
-    (managed == 0).then(|| "has no metadata.managedFields".into())
+    match metadata["managedFields"].as_array().map_or(0, Vec::len) {
+        0 => Err("has no metadata.managedFields".into()),
+        _ => Ok(()),
+    }
 }
 
 /// The fields of an object's ObjectMeta, its first field.
@@ -198,7 +200,8 @@ fn within(step: &str, rest: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::support::strip_resource_version::tests::{END, bytes, value};
+    use crate::support::strip_resource_version::bytes;
+    use crate::support::strip_resource_version::tests::{END, value};
     use judge::decode::PROTOBUF_MAGIC;
     use serde_json::json;
 
@@ -206,7 +209,7 @@ mod tests {
     fn every_deviation_of_an_envelope_is_a_fault() {
         let good = value(b"", b"", b"m", END);
         let fault = |value: &[u8]| envelope_fault(value, "v1/ConfigMap", "a");
-        assert_eq!(fault(&good), None);
+        assert_eq!(fault(&good), Ok(()));
         let other_type = [bytes(3, b""), bytes(4, b"text/plain")].concat();
         let swapped = [bytes(4, b""), bytes(3, b"")].concat();
         for (bad, word) in [
@@ -220,18 +223,18 @@ mod tests {
             (value(b"", b"", b"m", b"\x1a\x00\x22\x80\x00"), "ends with"),
             ([PROTOBUF_MAGIC, &bytes(1, b""), &bytes(2, b""), END].concat(), "says /"),
         ] {
-            let fault = fault(&bad).unwrap_or_default();
+            let fault = fault(&bad).unwrap_err();
             assert!(fault.contains(word), "{word}: {fault}");
         }
-        assert!(envelope_fault(&good, "v2/ConfigMap", "a").is_some());
-        assert!(envelope_fault(&good, "v1/ConfigMap", "b").is_some());
+        assert!(envelope_fault(&good, "v2/ConfigMap", "a").is_err());
+        assert!(envelope_fault(&good, "v1/ConfigMap", "b").is_err());
     }
 
     #[test]
     fn protobuf_requires_the_magic_bytes() {
-        assert_eq!(protobuf_fault(b"k8s\0\x0a"), None);
+        assert_eq!(protobuf_fault(b"k8s\0\x0a"), Ok(()));
         for bad in [&b""[..], b"k8s", b"k8s:enc:aescbc:v1:k:", b"{}", b"\x0ak8s\0"] {
-            assert!(protobuf_fault(bad).is_some(), "{bad:?}");
+            assert!(protobuf_fault(bad).is_err(), "{bad:?}");
         }
     }
 
@@ -275,9 +278,9 @@ mod tests {
 
     #[test]
     fn stored_resource_version_or_self_link_is_found_in_every_encoding() {
-        assert_eq!(versioned_fault(&value(b"", b"", b"m", END)), None);
-        assert_eq!(versioned_fault(br#"{"metadata":{"managedFields":[{}]}}"#), None);
-        assert_eq!(versioned_fault(b"metadata:\n  managedFields:\n  - manager: m\n"), None);
+        assert_eq!(versioned_fault(&value(b"", b"", b"m", END)), Ok(()));
+        assert_eq!(versioned_fault(br#"{"metadata":{"managedFields":[{}]}}"#), Ok(()));
+        assert_eq!(versioned_fault(b"metadata:\n  managedFields:\n  - manager: m\n"), Ok(()));
         for (bad, word) in [
             (value(b"", b"7", b"m", END), "resourceVersion"),
             (value(b"/api", b"", b"m", END), "selfLink"),
@@ -289,13 +292,13 @@ mod tests {
             (b"k8s:enc:aescbc:v1:k:x".to_vec(), "Encrypted"),
             (b"k8s\0\x0a".to_vec(), "protobuf"),
         ] {
-            let fault = versioned_fault(&bad).unwrap_or_default();
+            let fault = versioned_fault(&bad).unwrap_err();
             assert!(fault.contains(word), "{word}: {fault}");
         }
         // Absent is not empty: the generated marshaler always writes both fields.
         let absent = [bytes(1, &[bytes(1, b"a"), bytes(17, b"m")].concat())].concat();
         let absent = [PROTOBUF_MAGIC, &bytes(1, b""), &bytes(2, &absent), END].concat();
-        assert!(versioned_fault(&absent).is_some_and(|fault| fault.contains("[]")));
+        assert!(versioned_fault(&absent).is_err_and(|fault| fault.contains("[]")));
     }
 
     #[test]

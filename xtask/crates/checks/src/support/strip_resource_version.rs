@@ -3,65 +3,48 @@
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use judge::decode::{self, Field, PROTOBUF_MAGIC, Wire, object_meta};
+use judge::decode::{self, PROTOBUF_MAGIC, Wire, object_meta};
 
 /// The protobuf value of a response with an empty resource version: the value that the store must hold for the object.
 pub(crate) fn strip_resource_version(value: &[u8]) -> Result<Vec<u8>, String> {
+    // The object in runtime.Unknown, its ObjectMeta, and the field there.
+    const PATH: [u32; 3] = [2, 1, object_meta::RESOURCE_VERSION];
     let unknown = value.strip_prefix(PROTOBUF_MAGIC).ok_or("the value does not begin with k8s\\0")?;
-    let mut stripped = PROTOBUF_MAGIC.to_vec();
-    for field in decode::fields(unknown)? {
-        let object = match field {
-            Field { number: 2, value: Wire::Bytes(object) } => Some(strip_object(object)?),
-            _ => None,
-        };
-        write(&mut stripped, &field, object.as_deref());
-    }
-    Ok(stripped)
+    Ok([PROTOBUF_MAGIC, &emptied(unknown, &PATH)?].concat())
 }
 
-fn strip_object(object: &[u8]) -> Result<Vec<u8>, String> {
-    let mut stripped = Vec::with_capacity(object.len());
-    for (index, field) in decode::fields(object)?.iter().enumerate() {
-        let meta = match field {
-            Field { number: 1, value: Wire::Bytes(meta) } if index == 0 => Some(strip_meta(meta)?),
-            _ => None,
-        };
-        write(&mut stripped, field, meta.as_deref());
+/// The message with an empty field at this path of field numbers.
+fn emptied(message: &[u8], path: &[u32]) -> Result<Vec<u8>, String> {
+    let [number, rest @ ..] = path else { return Ok(Vec::new()) };
+    let mut out = Vec::with_capacity(message.len());
+    for field in decode::fields(message)? {
+        match field.value {
+            Wire::Varint(value) => {
+                encode_key(field.number, WireType::Varint, &mut out);
+                encode_varint(value, &mut out);
+            }
+            Wire::Fixed64(value) => {
+                encode_key(field.number, WireType::SixtyFourBit, &mut out);
+                out.extend(value);
+            }
+            Wire::Fixed32(value) => {
+                encode_key(field.number, WireType::ThirtyTwoBit, &mut out);
+                out.extend(value);
+            }
+            Wire::Bytes(value) if field.number == *number => out.extend(bytes(field.number, &emptied(value, rest)?)),
+            Wire::Bytes(value) => out.extend(bytes(field.number, value)),
+        }
     }
-    Ok(stripped)
+    Ok(out)
 }
 
-fn strip_meta(meta: &[u8]) -> Result<Vec<u8>, String> {
-    let mut stripped = Vec::with_capacity(meta.len());
-    for field in decode::fields(meta)? {
-        let emptied = (field.number == object_meta::RESOURCE_VERSION).then_some([].as_slice());
-        write(&mut stripped, &field, emptied);
-    }
-    Ok(stripped)
-}
-
-/// Writes a field, with the bytes of `replaced` if it is given.
-fn write(out: &mut Vec<u8>, field: &Field<'_>, replaced: Option<&[u8]>) {
-    match (&field.value, replaced) {
-        (Wire::Varint(number), _) => {
-            encode_key(field.number, WireType::Varint, out);
-            encode_varint(*number, out);
-        }
-        (Wire::Fixed64(bytes), _) => {
-            encode_key(field.number, WireType::SixtyFourBit, out);
-            out.extend(bytes);
-        }
-        (Wire::Fixed32(bytes), _) => {
-            encode_key(field.number, WireType::ThirtyTwoBit, out);
-            out.extend(bytes);
-        }
-        (Wire::Bytes(bytes), replaced) => {
-            let bytes = replaced.unwrap_or(bytes);
-            encode_key(field.number, WireType::LengthDelimited, out);
-            encode_varint(bytes.len() as u64, out);
-            out.extend(bytes);
-        }
-    }
+/// A length-delimited field.
+pub(crate) fn bytes(number: u32, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len() + 8);
+    encode_key(number, WireType::LengthDelimited, &mut out);
+    encode_varint(value.len() as u64, &mut out);
+    out.extend(value);
+    out
 }
 
 #[cfg(test)]
@@ -70,12 +53,6 @@ pub(crate) mod tests {
 
     /// Fields 3 and 4 of the envelope, both empty.
     pub(crate) const END: &[u8] = b"\x1a\x00\x22\x00";
-
-    pub(crate) fn bytes(number: u32, bytes: &[u8]) -> Vec<u8> {
-        let mut out = Vec::new();
-        write(&mut out, &Field { number, value: Wire::Bytes(bytes) }, None);
-        out
-    }
 
     /// A ConfigMap `a` with the given fields 4, 6 and 17 of its metadata, in an envelope of the given fields.
     pub(crate) fn value(self_link: &[u8], rv: &[u8], managed: &[u8], rest: &[u8]) -> Vec<u8> {

@@ -256,7 +256,8 @@ fn code_protobuf(value: &[u8]) -> Option<u64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::support::strip_resource_version::tests::{END, bytes, value};
+    use crate::support::strip_resource_version::bytes;
+    use crate::support::strip_resource_version::tests::{END, value};
 
     /// A whole frame with an event of this type.
     fn frame(word: &str, object: &[u8]) -> Vec<u8> {

@@ -31,7 +31,7 @@ pub struct Store {
 }
 
 /// A key with its value at some revision, from a Range.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyValue {
     pub key: String,
     pub value: Vec<u8>,
