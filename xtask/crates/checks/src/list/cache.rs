@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::list::params::{Token, read_token};
+use crate::support::assertions::no_fault;
 use crate::support::metrics::Metrics;
 use crate::support::page::{exact, fault_of_chain, list, next_query, sample, state_at, with_content};
 use suite::api::{MERGE_PATCH, Request, Response, query};
@@ -62,14 +63,10 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
     for number in 0..LISTS {
         other = ctx.api.update(&CONFIG_MAPS, &with_content(other, &number.to_string())).await?;
         let page = list(ctx, &custom, "").await?;
-        let acknowledged = other.rv();
-        expect!(
-            page.rv >= acknowledged,
-            "a list without resourceVersion has the list RV {}, but {acknowledged} was acknowledged before",
-            page.rv
-        );
-        let stored = state_at(ctx, &custom, page.rv).await?;
-        let at = page.rv;
+        let (at, acknowledged) = (page.rv, other.rv());
+        let what = format!("a list without resourceVersion has the list RV {at}");
+        expect!(at >= acknowledged, "{what}, but {acknowledged} was acknowledged before");
+        let stored = state_at(ctx, &custom, at).await?;
         expect_none!(fault_of_chain(&[page], &stored, None), "a consistent list at {at}");
     }
     let after = Metrics::read(ctx).await?;
@@ -109,17 +106,13 @@ async fn exact_from_cache(ctx: &Ctx) -> Verdict {
 /// Compares the answers to the same requests before and after the cache loses its snapshots.
 async fn custom_snapshots(ctx: &Ctx) -> Verdict {
     let mut rounds = ctx.rounds("not all lists came from the cache, and again from the store");
-    loop {
-        let round = rounds.next()?;
-        let custom = own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
-        if same_from_both(ctx, &custom).await? {
-            return Ok(());
-        }
-    }
+    while !same_from_both(ctx, rounds.next()?).await? {}
+    Ok(())
 }
 
 /// False if the cache or the store did not answer all lists that it had to.
-async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, CheckError> {
+async fn same_from_both(ctx: &Ctx, round: u32) -> Result<bool, CheckError> {
+    let custom = &own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
     let questions = questions(ctx, custom).await?;
     let start = Metrics::read(ctx).await?;
     let from_cache = ask(ctx, custom, &questions).await?;
@@ -138,12 +131,10 @@ async fn same_from_both(ctx: &Ctx, custom: &Resource) -> Result<bool, CheckError
         return Ok(false);
     }
     for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {
-        if let Some(fault) = first_difference(&with_read_token(cache), &with_read_token(store)) {
-            return Err(CheckError::Failed {
-                message: format!("list of {} with `{query}`: {fault}", custom.plural),
-                evidence: vec![format!("from a snapshot: {cache}"), format!("from the store: {store}")],
-            });
-        }
+        let fault = first_difference(&with_read_token(cache), &with_read_token(store));
+        no_fault(fault, format_args!("list of {} with `{query}`", custom.plural), || {
+            vec![format!("from a snapshot: {cache}"), format!("from the store: {store}")]
+        })?;
         ctx.count("bytes compared", cache.body.len() as u64);
     }
     Ok(true)
@@ -239,11 +230,10 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     let bodies: Vec<&[u8]> = single.iter().map(|answer| &answer.body[..]).collect();
     let joined = joined(&bodies)
         .ok_or_else(|| CheckError::failed(format!("a list of one name is not a list: {}", single[0])))?;
-    if let Some(fault) = first_difference(&whole.body, &joined) {
+    no_fault(first_difference(&whole.body, &joined), format_args!("list of ConfigMaps with `{exact}`"), || {
         let stored = format!("from the store: {}", String::from_utf8_lossy(&joined));
-        let message = format!("list of ConfigMaps with `{exact}`: {fault}");
-        return Err(CheckError::Failed { message, evidence: vec![format!("from a snapshot: {whole}"), stored] });
-    }
+        vec![format!("from a snapshot: {whole}"), stored]
+    })?;
     ctx.count("bytes compared", joined.len() as u64);
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
 
+use crate::support::assertions::no_fault;
 use crate::support::list_rules::{
     KINDS, Kept, Limit, Matching, Promise, Question, Selector, State, Version, promise, questions,
 };
@@ -259,13 +260,9 @@ async fn judge(
     }
     let mut written = list.items().into_iter().zip(&page.items);
     let fault = fault.or_else(|| written.find_map(|(item, entry)| fault_of_item(&item, scene.written.get(entry)?)));
-    match fault {
-        Some(fault) => Err(CheckError::Failed {
-            message: format!("{} was answered at revision {}: {fault}", what(), page.rv),
-            evidence: vec![format!("list: {}", show(&page.items)), format!("expected: {}", show(&selected))],
-        }),
-        None => Ok(()),
-    }
+    no_fault(fault, format_args!("{} was answered at revision {}", what(), page.rv), || {
+        vec![format!("list: {}", show(&page.items)), format!("expected: {}", show(&selected))]
+    })
 }
 
 fn fault_of_revision(scene: &Scene, question: Question, state: State, at: u64) -> Option<String> {

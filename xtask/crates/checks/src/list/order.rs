@@ -2,6 +2,7 @@
 
 use futures::future::try_join_all;
 
+use crate::support::assertions::no_fault;
 use crate::support::metrics::Metrics;
 use crate::support::page::{
     self, Entry, Page, create_samples, entries, exact, fault_of_items, kinds, next_token, sample, show,
@@ -82,13 +83,8 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
             // At 0 a cache may be behind; its items must still be in order.
             let complete = query != "resourceVersion=0" || stored.len() == NAMES.len() * 3;
             expect!(complete || pages[0].rv < last, "the store has only {} of them at {}", stored.len(), pages[0].rv);
-            expect!(
-                items == stored,
-                "list of {} over all namespaces with limit={limit}&{query}: {}, the store has {}",
-                resource.plural,
-                show_keys(&items),
-                show_keys(&stored)
-            );
+            let what = format!("list of {} over all namespaces with limit={limit}&{query}", resource.plural);
+            expect!(items == stored, "{what}: {}, the store has {}", show_keys(&items), show_keys(&stored));
             ctx.count("items", items.len() as u64);
         }
     }
@@ -167,13 +163,10 @@ async fn one_cache(ctx: &Ctx, resource: &Resource) -> Verdict {
     let stored = entries(&found?.0);
     ctx.count("resources", 1);
     ctx.count("items", stored.len() as u64);
-    match fault_of_items(&page.items, &stored) {
-        Some(fault) => Err(CheckError::Failed {
-            message: format!("{request} was answered at {}: {fault}", page.rv),
-            evidence: vec![format!("list: {}", show(&page.items)), format!("store: {}", show(&stored))],
-        }),
-        None => Ok(()),
-    }
+    let what = format!("{request} was answered at {}", page.rv);
+    no_fault(fault_of_items(&page.items, &stored), what, || {
+        vec![format!("list: {}", show(&page.items)), format!("store: {}", show(&stored))]
+    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::assertions::no_fault;
 use crate::support::page::{
     self, Entry, Page, create_samples, fault_of_chain, fault_of_item, follow, kinds, list, next_query, next_token,
     sample, show, state_at, with_content,
@@ -61,23 +62,21 @@ async fn limit_page(ctx: &Ctx) -> Verdict {
             let (at, plural) = (pages[0].rv, &resource.plural);
             expect!(at >= last, "list of {plural}: its list RV is {at}, the last write was acknowledged at {last}");
             let stored = state_at(ctx, &resource, at).await?;
-            if let Some(fault) = fault_of_chain(&pages, &stored, Some(limit)) {
-                return Err(broken(&resource, &format!("limit={limit}"), &fault, &pages, &stored));
-            }
+            judge_chain(&resource, limit, &pages, &stored)?;
         }
     }
     Ok(())
 }
 
-fn broken(resource: &Resource, how: &str, fault: &str, pages: &[Page], stored: &[Entry]) -> CheckError {
-    let evidence = pages.iter().enumerate().map(|(index, page)| {
+fn judge_chain(resource: &Resource, limit: usize, pages: &[Page], stored: &[Entry]) -> Verdict {
+    let page = |(number, page): (usize, &Page)| {
         let token = if page.token.is_empty() { "no token" } else { "a token" };
-        format!("page {} at {}: {}, {token}", index + 1, page.rv, show(&page.items))
-    });
-    CheckError::Failed {
-        message: format!("list of {} with {how}: {fault}", resource.plural),
-        evidence: evidence.chain([format!("the store: {}", show(stored))]).collect(),
-    }
+        format!("page {number} at {}: {}, {token}", page.rv, show(&page.items))
+    };
+    let what = format!("list of {} with limit={limit}", resource.plural);
+    no_fault(fault_of_chain(pages, stored, Some(limit)), what, || {
+        (1..).zip(pages).map(page).chain([format!("the store: {}", show(stored))]).collect()
+    })
 }
 
 async fn continue_snapshot(ctx: &Ctx) -> Verdict {
@@ -87,9 +86,7 @@ async fn continue_snapshot(ctx: &Ctx) -> Verdict {
         let (pages, items) = read_between_changes(ctx, &resource, &objects).await?;
         expect!(pages.len() > 1, "all {} came in one page with limit={LIMIT}", resource.plural);
         let stored = state_at(ctx, &resource, pages[0].rv).await?;
-        if let Some(fault) = fault_of_chain(&pages, &stored, Some(LIMIT)) {
-            return Err(broken(&resource, &format!("limit={LIMIT}"), &fault, &pages, &stored));
-        }
+        judge_chain(&resource, LIMIT, &pages, &stored)?;
         let fault = items.iter().find_map(|item| fault_of_content(item, &objects));
         expect_none!(fault, "list of {} at {}", resource.plural, pages[0].rv);
         let now = state_at(ctx, &resource, ctx.store.of(&resource).revision().await?.cast_unsigned()).await?;

@@ -125,10 +125,8 @@ async fn judge_selection(
     let stored = state_at(ctx, resource, page.rv).await?;
     let matching = named(&stored, names);
     let (found, wanted, at) = (matching.len(), names.len(), page.rv);
-    expect!(
-        found == wanted,
-        "at the list RV {at} the store has {found} of the {wanted} objects that match `{selector}`"
-    );
+    let what = format!("at the list RV {at} the store has {found} of the {wanted} objects");
+    expect!(found == wanted, "{what} that match `{selector}`");
     ctx.count("selected lists", 1);
     let fault = fault_of_items(&page.items, &matching);
     let shown = format!("selected were {}, expected {}", show(&page.items), show(&matching));

@@ -72,10 +72,8 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
             let rv = revision(list.rv_text()).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
             let newest = ctx.store.of(&resource).revision().await?.cast_unsigned();
             expect!(rv <= newest, "{what} has the list RV {rv}, the store is at {newest}");
-            expect!(
-                query == "resourceVersion=0" || rv >= namespace_rv,
-                "{what} has the list RV {rv}, but {namespace_rv} was acknowledged before"
-            );
+            let new = query == "resourceVersion=0" || rv >= namespace_rv;
+            expect!(new, "{what} has the list RV {rv}, but {namespace_rv} was acknowledged before");
             begins.push((query.to_owned(), rv));
         }
         let mut watches = Vec::new();
@@ -111,12 +109,8 @@ type Written = BTreeMap<u64, bool>;
 
 async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
     let mut rounds = ctx.rounds(format!("no change of {} was between the watch and its start", resource.plural));
-    loop {
-        let round = rounds.next()?;
-        if near_future_of(ctx, resource, round).await? {
-            return Ok(());
-        }
-    }
+    while !near_future_of(ctx, resource, rounds.next()?).await? {}
+    Ok(())
 }
 
 /// False if other clients wrote all revisions up to the start before the first change.

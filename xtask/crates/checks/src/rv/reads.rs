@@ -71,7 +71,7 @@ async fn get_zero_any(ctx: &Ctx) -> Verdict {
     }
     ctx.count("states seen", seen.len() as u64);
     if seen.is_empty() {
-        return Err(CheckError::Errored(anyhow::anyhow!("no GET with resourceVersion=0 returned the object")));
+        return Err(anyhow::anyhow!("no GET with resourceVersion=0 returned the object").into());
     }
     Ok(())
 }

@@ -48,9 +48,7 @@ async fn too_large(ctx: &Ctx, resource: &Resource) -> Verdict {
     for (how, (time, answer)) in [("GET", get), ("LIST NotOlderThan", not_older), ("LIST", legacy)] {
         let answer = answer?;
         let what = format!("{how} of {} at {n}", resource.plural);
-        if let Some(fault) = fault_of_too_large(&answer, n, known..=newest, cached) {
-            return Err(CheckError::failed(format!("{what}: {fault}; the answer was {answer}")));
-        }
+        expect_none!(fault_of_too_large(&answer, n, known..=newest, cached), "{what}");
         if cached {
             let limit = WAIT + ctx.limit(10.0);
             expect!(has_waited(time), "{what} was answered after {time:?}, not after 3 s");

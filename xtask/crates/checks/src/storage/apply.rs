@@ -37,7 +37,11 @@ async fn managed_fields_ssa(ctx: &Ctx) -> Verdict {
 }
 
 async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
-    let step = |manager: &'static str, data: Value, force: bool| apply(ctx, resource, manager, data, force);
+    let step = |manager: &'static str, data: Value, force: bool| async move {
+        let body = Object::new(resource, "a").with("data", data).0;
+        let query = format!("fieldManager={manager}&force={force}");
+        ctx.api.try_patch(resource, "a", APPLY_PATCH, &body, &query).await
+    };
     let good = |answer: Response, what: &str| -> Result<Object, CheckError> {
         expect!(answer.is_success(), "{what} was answered {answer}");
         ctx.count("applies", 1);
@@ -65,18 +69,6 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions).map_err(CheckError::failed)
 }
 
-async fn apply(
-    ctx: &Ctx,
-    resource: &Resource,
-    manager: &str,
-    data: Value,
-    force: bool,
-) -> Result<Response, CheckError> {
-    let body = Object::new(resource, "a").with("data", data).0;
-    let query = format!("fieldManager={manager}&force={force}");
-    Ok(ctx.api.try_patch(resource, "a", APPLY_PATCH, &body, &query).await?)
-}
-
 /// Exactly these managers must own `data.<field>`.
 fn owned(object: &Object, field: &str, expected: &[&str]) -> Verdict {
     let entries = object.0["metadata"]["managedFields"].as_array().into_iter().flatten();
@@ -89,11 +81,8 @@ fn owned(object: &Object, field: &str, expected: &[&str]) -> Verdict {
 
 fn conflicts(answer: &Response) -> Verdict {
     expect!(answer.is(409, "Conflict"), "an apply of another manager's field was answered {answer}");
-    expect_eq!(
-        answer.message(),
-        "Apply failed with 1 conflict: conflict with \"a\": .data.k",
-        "message of the conflict"
-    );
+    let conflict = "Apply failed with 1 conflict: conflict with \"a\": .data.k";
+    expect_eq!(answer.message(), conflict, "message of the conflict");
     let cause = json!([{"reason": "FieldManagerConflict", "message": "conflict with \"a\"", "field": ".data.k"}]);
     expect_eq!(answer.json()["details"]["causes"], cause, "causes of the conflict");
     Ok(())

@@ -266,10 +266,8 @@ fn log_contains_workload(ctx: &Ctx, namespace: &str, requests: &[&Logged]) -> Ve
         requests.iter().filter(|r| r.range().is_some_and(|(from, _)| from.starts_with(&events))).collect();
     let end = format!("{}0", events.trim_end_matches('/'));
     let ranges: Vec<(&str, &str)> = pages.iter().filter_map(|page| page.range()).collect();
-    expect!(
-        ranges.contains(&(events.as_str(), end.as_str())),
-        "a LIST of events in a namespace must read {events} to {end}, but etcd received {ranges:?}"
-    );
+    let whole = ranges.contains(&(events.as_str(), end.as_str()));
+    expect!(whole, "a LIST of events in a namespace must read {events} to {end}, but etcd received {ranges:?}");
     // The second page begins after the last key of the first, at the first page's revision.
     let Some(second) = pages.iter().find(|page| page.content.contains("revision:")) else {
         return Err(CheckError::failed(format!("no page of events was read at a revision: {ranges:?}")));

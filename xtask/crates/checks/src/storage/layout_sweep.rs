@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use model::StoredResource;
 use serde_json::{Value, json};
 
 use crate::storage::layout::{all_stored, sole_key};
 use crate::storage::layout_table;
+use crate::support::samples::all;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
 use suite::ctx::object_path;
@@ -55,7 +55,7 @@ async fn sweep(ctx: &Ctx) -> Verdict {
     check_keys(ctx, &made).await?;
     one_object_through_both_views(ctx).await?;
     own_key_for_a_custom_namesake(ctx).await?;
-    remove_all(ctx, &made).await?;
+    all(AT_ONCE, made.iter().map(|made| remove(ctx, made))).await?;
     virtual_resources(ctx, &served.created_only).await
 }
 
@@ -82,8 +82,7 @@ struct CreatedRow<'a> {
 }
 
 async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<CreatedRow<'a>>, CheckError> {
-    let tasks: Vec<_> = rows.iter().map(|row| Box::pin(create_one(ctx, row))).collect();
-    let made: Vec<CreatedRow<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
+    let made = all(AT_ONCE, rows.iter().map(|row| create_one(ctx, row))).await?;
     ctx.count("resources", made.len() as u64);
     Ok(made)
 }
@@ -145,11 +144,6 @@ async fn own_key_for_a_custom_namesake(ctx: &Ctx) -> Verdict {
     let stored = all_stored(ctx).await?;
     sole_key(&stored, &built_in, &ctx.store.key(&CONFIG_MAPS, "namesake").await?).map_err(CheckError::failed)?;
     sole_key(&stored, &namesake, &ctx.store.key(&custom, "namesake").await?).map_err(CheckError::failed)
-}
-
-async fn remove_all(ctx: &Ctx, made: &[CreatedRow<'_>]) -> Verdict {
-    let tasks: Vec<_> = made.iter().map(|made| Box::pin(remove(ctx, made))).collect();
-    stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
 }
 
 async fn remove(ctx: &Ctx, made: &CreatedRow<'_>) -> Verdict {

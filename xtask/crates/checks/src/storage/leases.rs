@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use futures::{StreamExt, TryStreamExt, stream};
 use model::history::{Change, FrameKind, Revision};
 use serde_json::json;
 
 use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
+use crate::support::samples::all;
 use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
 use suite::prelude::*;
 use suite::wait::{pause, until};
@@ -212,17 +212,14 @@ async fn fill(
     numbers: std::ops::RangeInclusive<usize>,
 ) -> Result<BTreeMap<String, Write>, CheckError> {
     let namespace = ctx.api.namespace().await?;
-    let tasks = numbers.map(|number| {
-        Box::pin(async move {
-            let name = format!("event-{number}");
-            let called = begin.elapsed().as_secs_f64();
-            ctx.api.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
-            let returned = begin.elapsed().as_secs_f64();
-            Ok::<_, CheckError>((ctx.store.key(&EVENTS, &name).await?, Write { called, returned }))
-        })
+    let tasks = numbers.map(|number| async move {
+        let name = format!("event-{number}");
+        let called = begin.elapsed().as_secs_f64();
+        ctx.api.create(&EVENTS, &event(&EVENTS, namespace, &name)).await?;
+        let returned = begin.elapsed().as_secs_f64();
+        Ok((ctx.store.key(&EVENTS, &name).await?, Write { called, returned }))
     });
-    let tasks: Vec<_> = tasks.collect();
-    stream::iter(tasks).buffer_unordered(WRITERS).try_collect().await
+    Ok(all(WRITERS, tasks).await?.into_iter().collect())
 }
 
 /// All writes of events so far, once the `expected` ones of this case are recorded.

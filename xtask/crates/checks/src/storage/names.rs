@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::json;
 
-use suite::api::{Request, Response};
+use suite::api::Request;
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, NAMESPACES, Object, ROLES, config_map};
+use suite::object::{CONFIG_MAPS, Object, ROLES, config_map};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -122,23 +122,20 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
 
 /// A namespace whose name begins with the name of this case's namespace.
 async fn neighbours(ctx: &Ctx) -> Verdict {
-    let own = ctx.api.namespace().await?;
-    let other = format!("{own}-a");
-    ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
-    let inside = CONFIG_MAPS.path(Some(&other));
-    let answer = ctx.api.send(&Request::new(Method::POST, inside.clone()).json(&config_map("b").0)).await?;
-    let verdict = strangers(ctx, &other, &answer).await;
-    // The clean-up covers only the case's own namespace.
-    ctx.api.send(&Request::new(Method::DELETE, inside)).await?;
+    let other = ctx.second_namespace("-a").await?;
+    let verdict = strangers(ctx, &other).await;
+    // The clean-up of this case removes the namespace, but not the objects in it.
+    other.api.clean_up().await?;
     verdict
 }
 
-async fn strangers(ctx: &Ctx, other: &str, created: &Response) -> Verdict {
+async fn strangers(ctx: &Ctx, other: &Ctx) -> Verdict {
     let own = ctx.api.namespace().await?;
-    expect_eq!(created.status, 201, "a ConfigMap in {other} was answered {created}");
+    let created = other.api.try_create(&CONFIG_MAPS, &config_map("b")).await?;
+    expect_eq!(created.status, 201, "a ConfigMap in {} was answered {created}", other.api.namespace().await?);
     let mine = ctx.api.create(&CONFIG_MAPS, &config_map("a-b")).await?;
-    let key = |namespace: &str, name: &str| CONFIG_MAPS.key(&ctx.profile().prefix, namespace, name);
-    for (key, object) in [(key(own, "a-b"), &mine), (key(other, "b"), &created.object()?)] {
+    for (place, object) in [(ctx, &mine), (other, &created.object()?)] {
+        let key = place.store.key(&CONFIG_MAPS, object.name()).await?;
         let stored = ctx.store.of(&CONFIG_MAPS).get(&key, 0).await?;
         expect_eq!(stored.map(|kv| kv.mod_rev.cast_unsigned()), Some(object.rv()), "mod_revision at {key}");
     }

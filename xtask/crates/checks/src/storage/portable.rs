@@ -250,13 +250,9 @@ mod tests {
 
     #[test]
     fn difference_finds_lost_and_changed_keys() {
-        let kv = |key: &str, mod_rev| KeyValue {
-            key: key.into(),
-            value: vec![1],
-            create_rev: 2,
-            mod_rev,
-            version: 1,
-            lease: 7,
+        let kv = |key: &str, mod_rev| {
+            let value = vec![1];
+            KeyValue { key: key.into(), value, mod_rev, lease: 7, ..KeyValue::default() }
         };
         let whole = || Content { revision: 9, keys: vec![kv("/a", 3), kv("/b", 9)], hash: (5, 1) };
         assert_eq!(difference(&whole(), &whole()), None);

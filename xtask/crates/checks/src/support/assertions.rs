@@ -1,6 +1,7 @@
 //! Evidence for the concurrency-control checks: the raw changes of a key and the events of a watch, both complete up to
 //! a given revision. This file states no requirement.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use model::history::{Change, Revision};
@@ -74,6 +75,12 @@ pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(),
         return Ok(());
     }
     Err(format!("expected puts at {revisions:?} and nothing else, the store has: {}", words(changes)))
+}
+
+/// Fails the check if there is a fault, with more lines of evidence.
+pub(crate) fn no_fault(fault: Option<String>, what: impl Display, evidence: impl FnOnce() -> Vec<String>) -> Verdict {
+    let Some(fault) = fault else { return Ok(()) };
+    Err(CheckError::Failed { message: format!("{what}: {fault}"), evidence: evidence() })
 }
 
 /// Fails the check if there are faults, with all of them as evidence: `2 of 9 keys are not known, first /a`.

@@ -3,8 +3,7 @@
 
 use serde_json::Value;
 
-/// Self-described CBOR, tag 55799.
-pub(crate) const TAG: &[u8] = &[0xd9, 0xd9, 0xf7];
+pub(crate) use judge::decode::CBOR as TAG;
 
 /// Succeeds if the document is one tagged item whose maps all have their keys in byte order, without duplicates.
 pub(crate) fn sorted(document: &[u8]) -> Result<(), String> {

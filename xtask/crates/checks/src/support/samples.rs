@@ -35,9 +35,7 @@ const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresour
 pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, CheckError> {
     let rows = ctx.store.table()?.iter();
     let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
-    // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
-    let tasks: Vec<_> = rows.map(|row| Box::pin(create_one(ctx, row))).collect();
-    let samples: Vec<Sample<'_>> = stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await?;
+    let samples = all(AT_ONCE, rows.map(|row| create_one(ctx, row))).await?;
     ctx.count("resources", samples.len() as u64);
     Ok(samples)
 }
@@ -48,8 +46,17 @@ pub(crate) async fn update<'a>(
     samples: Vec<Sample<'a>>,
     change: fn(Object) -> Object,
 ) -> Result<Vec<Sample<'a>>, CheckError> {
-    let tasks: Vec<_> = samples.into_iter().map(|sample| Box::pin(update_one(ctx, sample, change))).collect();
-    stream::iter(tasks).buffer_unordered(AT_ONCE).try_collect().await
+    all(AT_ONCE, samples.into_iter().map(|sample| update_one(ctx, sample, change))).await
+}
+
+/// Runs the tasks, so many at once.
+pub(crate) async fn all<T>(
+    at_once: usize,
+    tasks: impl Iterator<Item = impl Future<Output = Result<T, CheckError>>>,
+) -> Result<Vec<T>, CheckError> {
+    // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
+    let tasks: Vec<_> = tasks.map(Box::pin).collect();
+    stream::iter(tasks).buffer_unordered(at_once).try_collect().await
 }
 
 impl Sample<'_> {

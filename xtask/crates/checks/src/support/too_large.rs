@@ -18,34 +18,43 @@ pub(crate) fn has_waited(time: Duration) -> bool {
     time + CLOCK_ERROR >= WAIT
 }
 
-/// The fault of the refusal of version `n`, when the type's revision is in `current`.
+/// The fault of the refusal of version `n`, when the type's revision is in `current`; with the whole answer.
 pub(crate) fn fault_of_too_large(
     answer: &Response,
     n: u64,
     current: std::ops::RangeInclusive<u64>,
     cached: bool,
 ) -> Option<String> {
+    let fault = wrong_refusal(answer, n, &current, cached).err()?;
+    Some(format!("{fault}; the answer was {answer}"))
+}
+
+fn wrong_refusal(
+    answer: &Response,
+    n: u64,
+    current: &std::ops::RangeInclusive<u64>,
+    cached: bool,
+) -> Result<(), String> {
     if !answer.is(504, "Timeout") {
-        return Some("expected 504 Timeout".into());
+        return Err("expected 504 Timeout".into());
     }
     let (status, message) = (answer.json(), answer.message());
     let head = format!("Timeout: Too large resource version: {n}, current: ");
-    match message.strip_prefix(&head).map(revision) {
-        None => return Some(format!("the message does not begin with {head:?}")),
-        Some(Err(fault)) => return Some(format!("`current` in the message: {fault}")),
-        Some(Ok(at)) if !current.contains(&at) => {
-            return Some(format!("`current` is {at}, the store was at {current:?}"));
-        }
-        Some(Ok(_)) => {}
+    let at = message.strip_prefix(&head).ok_or_else(|| format!("the message does not begin with {head:?}"))?;
+    let at = revision(at).map_err(|fault| format!("`current` in the message: {fault}"))?;
+    if !current.contains(&at) {
+        return Err(format!("`current` is {at}, the store was at {current:?}"));
     }
     let cause = &status["details"]["causes"][0];
     if cause["reason"] != "ResourceVersionTooLarge" || cause["message"] != "Too large resource version" {
-        return Some(format!("details.causes[0] is {cause}"));
+        return Err(format!("details.causes[0] is {cause}"));
     }
     let (seconds, header) = (&status["details"]["retryAfterSeconds"], answer.header("retry-after"));
     let (expected, text) = if cached { (Value::from(1), "1") } else { (Value::Null, "") };
-    (*seconds != expected || header != text)
-        .then(|| format!("retryAfterSeconds is {seconds} and Retry-After {header:?}, expected {expected} and {text:?}"))
+    if *seconds == expected && header == text {
+        return Ok(());
+    }
+    Err(format!("retryAfterSeconds is {seconds} and Retry-After {header:?}, expected {expected} and {text:?}"))
 }
 
 #[cfg(test)]
