@@ -7,7 +7,7 @@ use crate::support::assertions::no_fault;
 use crate::support::metrics::Metrics;
 use crate::support::page::{exact, fault_of_chain, list, next_query, sample, state_at, with_content};
 use suite::api::{MERGE_PATCH, Request, Response, query};
-use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::object::DEFINITIONS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -8,7 +8,6 @@ use crate::support::page::{
 };
 use crate::support::too_large::{fault_of_too_large, has_waited};
 use suite::api::Response;
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -10,7 +10,7 @@ use crate::support::list_rules::{
 };
 use crate::support::page::{self, Entry, Page, fault_of_item, sample, show, state_at, with_content};
 use suite::api::{Response, query};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {

@@ -7,7 +7,6 @@ use crate::support::page::{
     self, Entry, Page, create_samples, fault_of_chain, fault_of_item, follow, kinds, list, next_query, next_token,
     sample, show, state_at, with_content,
 };
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, btree_map};
 use tokio::sync::watch;
 
 use crate::support::page::{self, Entry, Page, fault_of_chain, follow, kinds, sample, state_at, with_content};
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::page::{Entry, Page, fault_of_items, list, next_query, next_token, sample, show, state_at};
 use suite::api::query;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -41,7 +41,10 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
         for (round, limit) in [1, 2, 3].into_iter().enumerate() {
             let label = format!("rare{round}");
             let selector = query(&[("labelSelector", &format!("{label}=yes"))]);
-            let made = create_objects(ctx, resource, round, &label).await?;
+            let made = match round {
+                0 => create_objects(ctx, resource, &label).await?,
+                _ => relabel(ctx, resource, &label).await?,
+            };
             let selected: BTreeSet<u64> = RARE.iter().map(|number| made[*number].rv()).collect();
             let pages = read_pages(ctx, resource, limit, &selector, Some((&made, &label))).await?;
             expect!(pages.len() > 1, "all selected objects came in one page with limit={limit}");
@@ -57,11 +60,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn create_objects(ctx: &Ctx, resource: &Resource, round: usize, label: &str) -> Result<Vec<Object>, CheckError> {
-    if round > 0 {
-        // The objects of the first round with a new label.
-        return relabel(ctx, resource, label).await;
-    }
+async fn create_objects(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, CheckError> {
     let made = (0..CROWD).map(|number| async move {
         let object = sample(ctx, resource, &format!("r0-{number:02}"), "0").await?;
         ctx.api.create(resource, &labelled(object, label, RARE.contains(&number))).await

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::page::{self, Entry, Page, create_samples, fault_of_items, kinds, sample, show, state_at};
 use suite::api::{MERGE_PATCH, Request, query};
-use suite::object::{CORE_EVENTS, Object, PODS, SECRETS};
+use suite::object::{CORE_EVENTS, PODS, SECRETS};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -11,7 +11,6 @@ use crate::support::strip_resource_version::bytes;
 use judge::decode::{self, PROTOBUF_MAGIC};
 use suite::api::{JSON, PROTOBUF, Request, Response, Transport};
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, Object, config_map};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

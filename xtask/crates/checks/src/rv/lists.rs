@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::support::page::{exact, kinds, revision, sample, with_content};
 use model::history::FrameKind;
-use suite::object::{CONFIG_MAPS, LEASES, SECRETS};
+use suite::object::{LEASES, SECRETS};
 use suite::prelude::*;
 use suite::watch::{Event, WatchOptions};
 

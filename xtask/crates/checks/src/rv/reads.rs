@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::support::page::{difference, revision};
 use crate::support::too_large::has_waited;
 use suite::api::Response;
-use suite::object::{CONFIG_MAPS, Object, SECRETS, config_map};
+use suite::object::SECRETS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

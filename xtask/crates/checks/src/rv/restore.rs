@@ -10,7 +10,7 @@ use crate::support::page::exact;
 use crate::support::watch_raw::{Raw, shown};
 use suite::api::{Request, Response, Transport};
 use suite::load::sample;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::store::Store;
 

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::support::page::{kinds, sample, with_content};
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH};
-use suite::object::{CONFIG_MAPS, Object};
 use suite::prelude::*;
 use suite::store::KeyValue;
 
@@ -60,7 +59,9 @@ async fn equals_modrevision(ctx: &Ctx) -> Verdict {
             last = compare(ctx, &resource, media_type, &answer, last).await?;
         }
         for (how, query) in [("GET from the store", String::new()), ("GET", format!("resourceVersion={last}"))] {
-            let now = another_write(ctx, &resource).await?;
+            // Advances the store's revision.
+            let name = format!("other-{}", ctx.random().u32(..));
+            let now = ctx.api.create(&resource, &sample(ctx, &resource, &name, "0").await?).await?.rv();
             expect!(now != last, "a write of another object has the resource version {now} of this one");
             let read = ctx.api.try_get(&resource, "a", &query).await?.object()?;
             let stored = ctx.store.get(&resource, "a").await?;
@@ -80,12 +81,6 @@ fn patches(resource: &Resource) -> [(&'static str, &'static str, Value); 3] {
         (JSON_PATCH, "", json!([{"op": "replace", "path": "/metadata/annotations/v", "value": "3"}])),
         (APPLY_PATCH, "fieldManager=archproof-apply&force=true", applied.0),
     ]
-}
-
-/// Changes another object in the same store, which advances the store's revision; returns that revision.
-async fn another_write(ctx: &Ctx, resource: &Resource) -> anyhow::Result<u64> {
-    let name = format!("other-{}", ctx.random().u32(..));
-    Ok(ctx.api.create(resource, &sample(ctx, resource, &name, "0").await?).await?.rv())
 }
 
 /// Compares an answer with the object's key; returns the key's mod_revision, which must be greater than `before`.

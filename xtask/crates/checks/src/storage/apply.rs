@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, only_put_at};
 use suite::api::{APPLY_PATCH, Response};
-use suite::object::{CONFIG_MAPS, Object};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {

@@ -15,7 +15,7 @@ use crate::support::assertions::none_of;
 use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::position;
 use suite::api::{Request, query};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -17,7 +17,6 @@ use crate::support::samples;
 use crate::support::stored_bytes::sha256;
 use judge::decode::{Encoding, encoding};
 use suite::api::Response;
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {

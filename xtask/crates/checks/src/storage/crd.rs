@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, put_then_deleted};
 use suite::api::{JSON, MERGE_PATCH, Request, Response};
-use suite::object::{DEFINITIONS, Object};
+use suite::object::DEFINITIONS;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
 use suite::api::{JSON, JSON_PATCH, MERGE_PATCH, Request, Response};
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::object::POD_TEMPLATES;
 use suite::prelude::*;
 use suite::watch::WatchOptions;
 

@@ -10,7 +10,7 @@ use crate::support::samples;
 use crate::support::stored_bytes::{
     difference, envelope_fault, json_fault, protobuf_fault, versioned_fault, yaml_fault,
 };
-use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::object::{API_SERVICES, DEFINITIONS};
 use suite::prelude::*;
 use suite::store::KeyValue;
 
@@ -219,25 +219,21 @@ async fn other_media_types_are_refused(ctx: &Ctx) -> Verdict {
     ctx.control.restart_with(&[(FLAG, &usual)]).await?;
     for (wrong, started, log) in seen {
         expect!(!started, "the apiserver started with --{FLAG}={wrong}");
+        let refusal = format!(
+            "--storage-media-type \"{wrong}\" invalid, allowed values: application/json, \
+             application/vnd.kubernetes.protobuf, application/yaml"
+        );
         // klog quotes the error, and with it the quotes in the message.
-        let message = format!("err={:?}", refusal_of_media_type(wrong));
-        let found = log.contains(&message);
-        expect!(found, "the log of a start with --{FLAG}={wrong} does not say `{message}`, but: {}", last_lines(&log));
+        let message = format!("err={refusal:?}");
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(5)..].join("\n");
+        expect!(
+            log.contains(&message),
+            "the log of a start with --{FLAG}={wrong} does not say `{message}`, but: {end}"
+        );
         ctx.count("media types refused", 1);
     }
     Ok(())
-}
-
-fn refusal_of_media_type(value: &str) -> String {
-    format!(
-        "--storage-media-type \"{value}\" invalid, allowed values: application/json, \
-         application/vnd.kubernetes.protobuf, application/yaml"
-    )
-}
-
-fn last_lines(log: &str) -> String {
-    let lines: Vec<&str> = log.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join("\n")
 }
 
 async fn no_rv_in_value(ctx: &Ctx) -> Verdict {

@@ -6,7 +6,7 @@
 use crate::support::encryption_fixture::{Kind, MARKER, clear, kinds, shown, unversioned};
 use crate::support::stored_bytes::{difference, head, position};
 use judge::decode::{ENCRYPTED, Encoding, encoding};
-use suite::object::{LEASES, Object};
+use suite::object::LEASES;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -45,7 +45,9 @@ async fn encrypted(ctx: &Ctx, kind: &Kind) -> Verdict {
     let expected = unversioned(ctx, resource, &name).await?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
     expect!(position(&expected, MARKER.as_bytes()).is_some(), "the clear {} does not carry the marker", resource.kind);
-    let hidden = [MARKER, &data_of(&created), created.uid(), namespace, &resource.kind];
+    // A Secret has its marker in base64.
+    let data = created.0["data"]["k"].as_str().unwrap_or(MARKER);
+    let hidden = [MARKER, data, created.uid(), namespace, &resource.kind];
     expect_none!(sealed_fault(&stored.value, kind, expected.len(), &hidden), "the value of {}", stored.key);
     expect!(clear(ctx, &stored)? == expected, "{} decrypts to other bytes", stored.key);
     ctx.count("values decrypted", 1);
@@ -63,11 +65,6 @@ async fn in_the_clear(ctx: &Ctx) -> Verdict {
     expect_eq!(encoding(&stored.value), Encoding::Protobuf, "encoding of {}, which has no cipher", stored.key);
     expect!(position(&stored.value, MARKER.as_bytes()).is_some(), "{} does not show the marker", stored.key);
     Ok(())
-}
-
-/// The text in `data` as in the object's JSON: a Secret has its marker in base64.
-fn data_of(object: &Object) -> String {
-    object.0["data"]["k"].as_str().unwrap_or(MARKER).to_owned()
 }
 
 /// The fault of an encrypted value whose clear form has `clear` bytes.

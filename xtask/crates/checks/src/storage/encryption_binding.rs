@@ -12,7 +12,6 @@ use crate::support::stored_bytes::position;
 use crate::support::watch_cache_sync::{wait_until_caught_up, wait_until_deleted};
 use judge::decrypt::{self, Provider};
 use suite::api::{Request, Response};
-use suite::object::{CONFIG_MAPS, Object};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -9,7 +9,6 @@ use crate::support::encryption_fixture::{
 };
 use judge::decrypt::{EncryptedObject, GCM_NONCE, INFO, SEED, TAG, encrypted_object};
 use suite::api::Request;
-use suite::object::Object;
 use suite::prelude::*;
 use suite::store::KeyValue;
 
@@ -48,9 +47,10 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
         objects.push((object, ctx.store.get(kind.resource, name).await?));
     }
     let keys = file(ctx, KMS_KEYS)?;
-    let current = current(&keys)?;
+    let current = keys.lines().find_map(|line| line.strip_prefix("current "));
+    let current = current.ok_or_else(|| anyhow!("the plugin's file names no current key"))?;
     for (object, stored) in &objects {
-        envelope(ctx, &kind, object, stored, &current).await?;
+        envelope(ctx, &kind, object, stored, current).await?;
     }
     let [(turned, old), (left, _)] = &objects[..] else { unreachable!("there are two objects") };
     let again = ctx.api.update(kind.resource, turned).await?;
@@ -67,11 +67,6 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
     expect_eq!(read, *left, "the object that is still under the key {current}");
     ctx.count("key IDs", 2);
     Ok(())
-}
-
-fn current(keys: &str) -> Result<String, CheckError> {
-    let id = keys.lines().find_map(|line| line.strip_prefix("current "));
-    Ok(id.ok_or_else(|| anyhow!("the plugin's file names no current key"))?.to_owned())
 }
 
 /// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.

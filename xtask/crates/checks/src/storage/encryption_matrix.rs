@@ -5,7 +5,6 @@ use crate::support::stored_bytes::{difference, json_fault, position, protobuf_fa
 use crate::support::strip_resource_version::strip_resource_version;
 use suite::api::{JSON, PROTOBUF, Request};
 use suite::ctx::object_path;
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -36,21 +35,20 @@ async fn codec_matrix(ctx: &Ctx) -> Verdict {
     let mut created = Vec::new();
     of_codec(ctx, PROTOBUF, &mut created).await?;
     custom_resources(ctx, &mut created).await?;
-    let verdict = other_codecs(ctx, &mut created).await;
+    let verdict = async {
+        for media_type in [JSON, YAML] {
+            ctx.control.restart_with(&[(FLAG, media_type)]).await?;
+            of_codec(ctx, media_type, &mut created).await?;
+        }
+        Ok(())
+    };
+    let verdict = verdict.await;
     // Also after a failure: other cases use the profile.
     let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
     let restored = ctx.control.restart_with(&[(FLAG, &usual)]).await;
     verdict.and(restored)?;
     for (resource, object) in &created {
         read_back(ctx, resource, object).await?;
-    }
-    Ok(())
-}
-
-async fn other_codecs(ctx: &Ctx, created: &mut Vec<(Resource, Object)>) -> Verdict {
-    for media_type in [JSON, YAML] {
-        ctx.control.restart_with(&[(FLAG, media_type)]).await?;
-        of_codec(ctx, media_type, created).await?;
     }
     Ok(())
 }
@@ -102,18 +100,15 @@ async fn cell(ctx: &Ctx, resource: &Resource, object: &Object, kind: &Kind, medi
     expect_eq!(answer.status, 200, "status of {request} as {media_type}");
     let expected = unversioned(&answer.body, media_type, object.rv_text()).map_err(CheckError::failed)?;
     // If the answer did not contain the marker, a search for it in the value would prove nothing.
-    expect!(position(&expected, MARKER.as_bytes()).is_some() || is_secret(resource), "{request} shows no marker");
+    // Formats in which bytes are text have a Secret's data in base64.
+    let shows = position(&expected, MARKER.as_bytes()).is_some() || resource.kind == "Secret";
+    expect!(shows, "{request} shows no marker");
     let text = String::from_utf8_lossy;
     let (key, seen_text, right) = (&stored.key, text(&seen), text(&expected));
     expect!(seen == expected, "{key} decrypts to `{seen_text}`, but the API returns `{right}`");
     read_back(ctx, resource, object).await?;
     ctx.count("cells of the matrix", 1);
     Ok(())
-}
-
-/// Formats in which bytes are text have a Secret's data in base64.
-fn is_secret(resource: &Resource) -> bool {
-    resource.kind == "Secret"
 }
 
 /// The stored form of an object with this answer: everything except the resource version.

@@ -11,7 +11,7 @@ use crate::storage::leases::event;
 use crate::support::etcd_requests::{Logged, logged};
 use crate::support::page::exact;
 use suite::api::{MERGE_PATCH, Request, query};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::WatchOptions;

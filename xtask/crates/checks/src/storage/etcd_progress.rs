@@ -1,6 +1,5 @@
 //! The progress notifications of etcd: a LIST from the watch cache depends on them.
 
-use suite::object::{CONFIG_MAPS, config_map};
 use suite::prelude::*;
 use suite::store::{EVERY_WATCH, WatchMessage};
 

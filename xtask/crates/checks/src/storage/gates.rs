@@ -9,7 +9,6 @@ use crate::support::metrics::Metrics;
 use crate::support::watch_cache_sync::wait_until_caught_up;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 
 use crate::storage::layout_table;
 use judge::decode;
-use suite::object::{CONFIG_MAPS, LEASES, Object, config_map};
+use suite::object::LEASES;
 use suite::prelude::*;
 use suite::store::KeyValue;
 
@@ -144,7 +144,9 @@ async fn create_twice(ctx: &Ctx, resource: &Resource, object: &Object, refusal: 
     expect!(again.is(409, "AlreadyExists"), "the second POST of a name was answered {again}");
     expect_eq!(again.message(), refusal, "message of the refusal");
     let after = ctx.store.get(resource, "a").await?;
-    expect!(after == first, "the refused POST changed {}: {}", first.key, revisions(&first, &after));
+    let of = |kv: &KeyValue| format!("version {} at {} with {} bytes", kv.version, kv.mod_rev, kv.value.len());
+    let (key, before, now) = (&first.key, of(&first), of(&after));
+    expect!(after == first, "the refused POST changed {key}: {before}, afterwards {now}");
     Ok(())
 }
 
@@ -187,11 +189,6 @@ fn check_created_once(kv: &KeyValue, rv: u64) -> Result<(), String> {
          create_revision {}, mod_revision {}",
         kv.key, kv.version, kv.create_rev, kv.mod_rev
     ))
-}
-
-fn revisions(before: &KeyValue, after: &KeyValue) -> String {
-    let of = |kv: &KeyValue| format!("version {} at {} with {} bytes", kv.version, kv.mod_rev, kv.value.len());
-    format!("{}, afterwards {}", of(before), of(after))
 }
 
 #[cfg(test)]

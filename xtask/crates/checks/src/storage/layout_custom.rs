@@ -10,7 +10,7 @@ use crate::storage::layout::{all_stored, sole_key};
 use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
 use suite::api::Request;
-use suite::object::{API_SERVICES, CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::object::{API_SERVICES, DEFINITIONS};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::storage::layout::all_stored;
 use crate::storage::leases::event;
 use crate::support::assertions::none_of;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, Object, SERVICES, config_map};
+use suite::object::{CORE_EVENTS, EVENTS, LEASES, SERVICES};
 use suite::prelude::*;
 use suite::store::Store;
 

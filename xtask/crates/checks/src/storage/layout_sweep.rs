@@ -16,9 +16,7 @@ use crate::support::samples::all;
 use judge::decode;
 use suite::api::{MERGE_PATCH, Request};
 use suite::ctx::object_path;
-use suite::object::{
-    CONFIG_MAPS, CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, Object, PODS, SERVICE_ACCOUNTS, config_map,
-};
+use suite::object::{CORE_EVENTS, DEFINITIONS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS};
 use suite::prelude::*;
 use suite::store::KeyValue;
 

@@ -12,7 +12,7 @@ use crate::support::assertions::none_of;
 use crate::support::samples;
 use judge::decode;
 use suite::api::Request;
-use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS, Object};
+use suite::object::{API_SERVICES, AUTOSCALERS, DEFINITIONS};
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
@@ -86,7 +86,10 @@ fn without_side_effects(object: Object, name_prefix: &str, address: &str) -> Obj
         }
         "IPAddress" => object.with("metadata.name", address),
         // Services here have only IPv4 addresses, so none is taken from a range of the other family.
-        "ServiceCIDR" => object.with("spec.cidrs", json!([format!("{}::/64", network_of(address))])),
+        "ServiceCIDR" => {
+            let network = address.split(':').take(4).collect::<Vec<&str>>().join(":");
+            object.with("spec.cidrs", json!([format!("{network}::/64")]))
+        }
         _ => object,
     }
 }
@@ -97,15 +100,12 @@ fn documentation_address(random: &mut fastrand::Rng) -> String {
     format!("2001:db8:{}", groups.join(":"))
 }
 
-/// The first 64 bits of a full address.
-fn network_of(address: &str) -> String {
-    address.split(':').take(4).collect::<Vec<&str>>().join(":")
-}
-
 async fn special_prefixes(ctx: &Ctx) -> Verdict {
     let prefix = &ctx.profile().prefix;
     let namespace = ctx.api.namespace().await?;
     let mut placed = Vec::new();
+    // The separate servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
+    let has_own_server = |resource: &Resource| [&DEFINITIONS, &API_SERVICES].iter().any(|o| o.group == resource.group);
     for row in ctx.store.table()?.iter().filter(|row| !has_own_server(&row.resource)) {
         let made = ctx.api.create(&row.resource, &own_stub(ctx, row).await?).await?;
         let by_rule = Resource { stored_at: prefix_by_rule(&row.resource), ..row.resource.clone() };
@@ -115,11 +115,6 @@ async fn special_prefixes(ctx: &Ctx) -> Verdict {
     let stored = all_stored(ctx).await?;
     let faults = placed.iter().filter_map(|(key, made)| sole_key(&stored, made, key).err()).collect();
     none_of(faults, placed.len(), "resources are at another key:")
-}
-
-/// The separate servers of CustomResourceDefinitions and of APIServices choose their keys themselves.
-fn has_own_server(resource: &Resource) -> bool {
-    [&DEFINITIONS, &API_SERVICES].iter().any(|own| own.group == resource.group)
 }
 
 /// The requirement: five historic prefixes, and the plural of everything else.

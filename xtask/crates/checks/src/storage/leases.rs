@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::lease_use::{Lease, MOST, Times, reuse_fault};
 use crate::support::samples::all;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, NAMESPACES, Object, POD_TEMPLATES, config_map};
+use suite::object::{CORE_EVENTS, EVENTS, LEASES, NAMESPACES, POD_TEMPLATES};
 use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::WatchOptions;

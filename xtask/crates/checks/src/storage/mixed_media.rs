@@ -6,7 +6,6 @@ use model::history::FrameKind;
 use crate::support::stored_bytes::difference;
 use judge::decode::{Encoding, encoding};
 use suite::api::JSON;
-use suite::object::{CONFIG_MAPS, Object, config_map};
 use suite::prelude::*;
 use suite::watch::WatchOptions;
 

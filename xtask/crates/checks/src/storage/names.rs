@@ -7,7 +7,7 @@ use serde_json::json;
 
 use suite::api::Request;
 use suite::ctx::object_path;
-use suite::object::{CONFIG_MAPS, Object, ROLES, config_map};
+use suite::object::ROLES;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::samples;
 use suite::api::{MERGE_PATCH, Request};
-use suite::object::{CONFIG_MAPS, NAMESPACES, Object, config_map};
+use suite::object::NAMESPACES;
 use suite::prelude::*;
 use suite::wait;
 
@@ -94,7 +94,7 @@ async fn removed(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict {
         deleted.held.iter().map(|(of, name)| of.key(&ctx.profile().prefix, &deleted.name, name)).collect();
     // By then the controller has seen the remaining objects and has decided.
     let what = "the namespace to report that finalizers remain";
-    until(ctx, what, || async {
+    wait::until(what, limit(ctx), POLL_INTERVAL, || async {
         let seen = ctx.api.send(&Request::get(path.clone())).await?;
         expect_eq!(seen.status, 200, "a GET of the namespace while a finalizer holds up {held:?}");
         let seen = Object(seen.json());
@@ -123,7 +123,7 @@ async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict 
     let recorder = ctx.store.recorder(&NAMESPACES);
     let own = NAMESPACES.key(&ctx.profile().prefix, "", &deleted.name);
     let what = "the removal of the namespace's key";
-    let end = until(ctx, what, || async {
+    let end = wait::until(what, limit(ctx), POLL_INTERVAL, || async {
         let last = recorder.changes_of(&own).pop();
         let gone = last.filter(|last| last.kind == Change::Delete).map(|last| last.rev);
         Ok(gone.ok_or_else(|| "it is still there".to_owned()))
@@ -153,9 +153,6 @@ async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec
 }
 
 /// The controller starts five seconds after the DELETE, and looks again after eight seconds if finalizers remain.
-async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, CheckError>
-where
-    F: Future<Output = Result<Result<T, String>, CheckError>>,
-{
-    wait::until(what, Duration::from_secs(30) + ctx.limit(10.0), POLL_INTERVAL, look).await
+fn limit(ctx: &Ctx) -> Duration {
+    Duration::from_secs(30) + ctx.limit(10.0)
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use suite::ctx::Started;
 use suite::load::sample;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::store::{KeyValue, Store};
 use suite::wait;
@@ -74,13 +74,13 @@ async fn portable_data(ctx: &Ctx) -> Verdict {
     write(ctx).await?;
     let from = ctx.store.of(&CONFIG_MAPS);
     let there = RestoredEtcd::restored(ctx, from, &native, "native/etcdutl").await?;
-    let carried = there.content().await?;
+    let carried = content(&there.store, there.revision).await?;
     same(ctx, &content(from, there.revision).await?, &carried, "restored on this machine")?;
     update(ctx, &there.store, &carried).await?;
     let back = RestoredEtcd::restored(ctx, &there.store, &spare, "etcdutl").await?;
     let changed = content(&there.store, back.revision).await?;
     expect!(changed != carried, "an update on the other machine changed nothing");
-    same(ctx, &changed, &back.content().await?, "restored on the original machine")?;
+    same(ctx, &changed, &content(&back.store, back.revision).await?, "restored on the original machine")?;
     let (there, back) = (there.etcd.stop().await, back.etcd.stop().await);
     there.and(back)
 }
@@ -206,10 +206,6 @@ impl RestoredEtcd {
         let etcd = ctx.control.start(&format!("etcd-{}", into.name), &[("data-dir", &data)]).await?;
         let store = Store::connect(into, ctx.answer_limit()).await?;
         Ok(RestoredEtcd { etcd, store, revision })
-    }
-
-    async fn content(&self) -> Result<Content, CheckError> {
-        content(&self.store, self.revision).await
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use http::Method;
+use model::StoredResource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,7 +13,6 @@ use crate::support::strip_resource_version::strip_resource_version;
 use judge::decode::{Encoding, encoding};
 use suite::api::{PROTOBUF, Request, Response};
 use suite::ctx::object_path;
-use suite::object::Object;
 use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
@@ -76,7 +76,10 @@ async fn roundtrip(ctx: &Ctx) -> Verdict {
 }
 
 async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, CheckError> {
-    let (resource, stored_as) = in_stored_version(ctx, &manifest.resource)?;
+    let mut rows = ctx.env.table.rows.iter().filter(|row| row.resource.plural == manifest.resource);
+    let row = rows.find(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
+    let lacks = || anyhow!("the table of stored resources lacks the stored version of {}", manifest.resource);
+    let StoredResource { resource, stored_as, .. } = row.ok_or_else(lacks)?.clone();
     let mut object = Object(manifest.object).with("metadata.name", NAME);
     object = object.with("apiVersion", resource.api_version()).with("kind", resource.kind.clone());
     write_one(ctx, resource, object, Some(stored_as)).await
@@ -219,15 +222,6 @@ async fn restart(ctx: &Ctx, written: &[Written]) -> Verdict {
 
 fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
     serde_yaml::from_str(&MANIFESTS.replace("{namespace}", namespace)).context("maximal.yaml is invalid")
-}
-
-/// The resource in its stored version, with that version's kind.
-fn in_stored_version(ctx: &Ctx, plural: &str) -> anyhow::Result<(Resource, String)> {
-    let rows = ctx.env.table.rows.iter().filter(|row| row.resource.plural == plural);
-    let mut rows = rows.filter(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
-    let row =
-        rows.next().ok_or_else(|| anyhow!("the table of stored resources lacks the stored version of {plural}"))?;
-    Ok((row.resource.clone(), row.stored_as.clone()))
 }
 
 /// Values that are neither maps nor lists.

@@ -10,7 +10,7 @@ use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
 use suite::api::Request;
 use suite::keyring::Keyring;
-use suite::object::{DEFINITIONS, MIGRATIONS, NAMESPACES, Object, POD_TEMPLATES};
+use suite::object::{DEFINITIONS, MIGRATIONS, NAMESPACES, POD_TEMPLATES};
 use suite::prelude::*;
 use suite::store::KeyValue;
 use suite::wait;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use model::history::{Change, Revision};
 
-use suite::object::{Object, POD_TEMPLATES};
+use suite::object::POD_TEMPLATES;
 use suite::prelude::*;
 use suite::watch::Watch;
 

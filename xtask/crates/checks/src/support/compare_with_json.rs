@@ -16,7 +16,6 @@ use crate::support::page::{sample, with_content};
 use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Content, Form, Sent};
 use judge::decode;
-use suite::object::CONFIG_MAPS;
 use suite::prelude::*;
 use suite::watch::WatchOptions;
 

@@ -16,7 +16,7 @@ use suite::api::{PROTOBUF, Request};
 use suite::ctx::object_path;
 use suite::keyring::Keyring;
 pub(crate) use suite::keyring::{KMS_KEYS, KMS_LABEL};
-use suite::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, Object, POD_TEMPLATES, SECRETS, config_map};
+use suite::object::{CONTROLLER_REVISIONS, POD_TEMPLATES, SECRETS};
 use suite::prelude::*;
 use suite::store::KeyValue;
 

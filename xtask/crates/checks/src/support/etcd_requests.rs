@@ -67,13 +67,10 @@ fn plain(content: &str) -> String {
 impl Logged {
     /// The text of each `key:`, with escapes as logged.
     pub(crate) fn keys(&self) -> Vec<&str> {
-        let mut parts = self.content.split(" key:\"").flat_map(|part| part.split("<key:\"")).collect::<Vec<&str>>();
-        match parts.first_mut() {
-            Some(first) if first.starts_with("key:\"") => *first = &first["key:\"".len()..],
-            Some(_) => drop(parts.remove(0)),
-            None => {}
-        }
-        parts.into_iter().filter_map(|part| part.split('"').next()).collect()
+        let (word, content) = ("key:\"", &self.content);
+        let begins = |at: &usize| matches!(content[..*at].chars().next_back(), None | Some(' ' | '<'));
+        let places = content.match_indices(word).map(|(at, _)| at).filter(begins);
+        places.filter_map(|at| content[at + word.len()..].split('"').next()).collect()
     }
 
     /// The first key and the end of a range.

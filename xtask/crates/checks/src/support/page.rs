@@ -7,7 +7,7 @@ use std::fmt::Display;
 use serde_json::{Value, json};
 
 use suite::api::{Request, query};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object};
+use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 use suite::store::KeyValue;
 

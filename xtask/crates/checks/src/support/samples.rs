@@ -6,7 +6,6 @@ use model::StoredResource;
 use serde_json::Value;
 
 use crate::support::stored_bytes;
-use suite::object::Object;
 use suite::prelude::*;
 use suite::store::KeyValue;
 
