@@ -7,8 +7,8 @@ use crate::api::overload;
 /// The error of a store without an endpoint, and the need of a check that is skipped because of it.
 pub(crate) const ABSENT: &str = "the raw store (--store-endpoint)";
 
-/// `Ok` is a pass.
-pub type Verdict = Result<(), CheckError>;
+/// The result of a check, for which `Ok` is a pass, or of a step of it.
+pub type Verdict<T = ()> = Result<T, CheckError>;
 
 /// Why a check ended without a pass.
 #[derive(Debug)]

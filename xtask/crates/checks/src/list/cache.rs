@@ -86,7 +86,7 @@ async fn consistent_from_cache(ctx: &Ctx) -> Verdict {
 }
 
 /// A custom resource that only this case uses: the server's counters for it count only requests of this case.
-async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Result<Resource, CheckError> {
+async fn own_kind(ctx: &Ctx, plural: &str, kind: &str) -> Verdict<Resource> {
     ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), plural, kind).await
 }
 
@@ -111,7 +111,7 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
 }
 
 /// False if the cache or the store did not answer all lists that it had to.
-async fn same_from_both(ctx: &Ctx, round: u32) -> Result<bool, CheckError> {
+async fn same_from_both(ctx: &Ctx, round: u32) -> Verdict<bool> {
     let custom = &own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
     let questions = questions(ctx, custom).await?;
     let start = Metrics::read(ctx).await?;
@@ -140,8 +140,7 @@ async fn same_from_both(ctx: &Ctx, round: u32) -> Result<bool, CheckError> {
     Ok(true)
 }
 
-/// The body with the decoded continue token: the cache writes the key with a leading slash, the store without; the
-/// server accepts both.
+/// The body with the decoded continue token: the cache writes the key with a leading slash, the store without one.
 fn with_read_token(answer: &Response) -> Vec<u8> {
     let text = String::from_utf8_lossy(&answer.body);
     let list = Object(answer.json());
@@ -154,7 +153,7 @@ fn with_read_token(answer: &Response) -> Vec<u8> {
 }
 
 /// Lists at every revision of a short history: whole, limited, selected, and the pages after each.
-async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckError> {
+async fn questions(ctx: &Ctx, resource: &Resource) -> Verdict<Vec<String>> {
     let mut revisions = Vec::new();
     let spec = json!({"text": "<&>\u{2028}é", "number": 1.5, "large": 9_007_199_254_740_993_u64});
     for name in ["a", "b", "c"] {
@@ -179,7 +178,7 @@ async fn questions(ctx: &Ctx, resource: &Resource) -> Result<Vec<String>, CheckE
     Ok(questions)
 }
 
-async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Result<Vec<Response>, CheckError> {
+async fn ask(ctx: &Ctx, resource: &Resource, questions: &[String]) -> Verdict<Vec<Response>> {
     let mut answers = Vec::new();
     for query in questions {
         let answer = ctx.api.try_list(resource, query).await?;

@@ -99,7 +99,7 @@ async fn exact_410(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates three objects, notes the state, and makes changes after that revision.
-async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, CheckError> {
+async fn make_past(ctx: &Ctx, resource: Resource) -> Verdict<Past> {
     let mut objects = create_samples(ctx, &resource, ["a", "b", "c"]).await?;
     let object = objects.remove(2);
     let rv = object.rv();
@@ -111,7 +111,7 @@ async fn make_past(ctx: &Ctx, resource: Resource) -> Result<Past, CheckError> {
 }
 
 /// Compacts everything but the present state; returns the compacted revision, which can still be read.
-async fn compact(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
+async fn compact(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     let revision = ctx.store.of(resource).revision().await?;
     ctx.store.compact(resource, revision).await?;
     ctx.count("compactions", 1);
@@ -201,7 +201,7 @@ async fn continue_expired(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn begin_chain(ctx: &Ctx, resource: Resource) -> Result<Begun, CheckError> {
+async fn begin_chain(ctx: &Ctx, resource: Resource) -> Verdict<Begun> {
     let mut objects = create_samples(ctx, &resource, ["a", "b", "c", "d", "e", "f"]).await?;
     let page = list(ctx, &resource, &format!("limit={LIMIT}")).await?;
     expect!(!page.token.is_empty(), "page 1 of {} with limit={LIMIT} has no continue token", resource.plural);

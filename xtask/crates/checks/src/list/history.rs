@@ -1,9 +1,7 @@
 //! Checks that judges decide: all recorded lists, compared with the recorded history of the store.
+//! They run on the profile whose flags every other profile starts from.
 
 use suite::prelude::*;
-
-/// Every judged history is that of the flags every other profile starts from.
-const PROFILES: &[&str] = &["default"];
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -16,7 +14,7 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "The judge compares every recorded Exact list with the recorded changes replayed to n.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=Exact'; \
                   etcdctl get --prefix /registry/configmaps/NS/ --rev=n -w json",
-        profiles: PROFILES,
+        profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: Run::Judge,
     },
@@ -31,7 +29,7 @@ pub(super) static CHECKS: &[Check] = &[
                    revision that the answer names.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?resourceVersion=n&resourceVersionMatch=NotOlderThan' \
                   | jq .metadata.resourceVersion (n or more)",
-        profiles: PROFILES,
+        profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: Run::Judge,
     },

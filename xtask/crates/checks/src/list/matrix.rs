@@ -74,9 +74,8 @@ async fn matrix(ctx: &Ctx) -> Verdict {
 /// The selectors whose lists have a second page.
 const SELECTORS: [Selector; 3] = [Selector::None, Selector::Label, Selector::Field];
 
-/// Creates objects. After the old revision, and again after the first pages, it changes, deletes and creates objects
-/// and adds or removes labels.
-async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Result<Scene, CheckError> {
+/// Creates objects; after the old revision and again after the first pages, it changes objects and their labels.
+async fn set(ctx: &Ctx, resource: &Resource, selectors: &[Selector]) -> Verdict<Scene> {
     let mut writer = Writer { ctx, resource, written: BTreeMap::new(), living: BTreeMap::new() };
     for (number, name) in ["a", "b", "c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
         writer.put(name, number % 2 == 0).await?;
@@ -117,7 +116,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Creates or changes an object; returns its resource version.
-    async fn put(&mut self, name: &'static str, labelled: bool) -> Result<u64, CheckError> {
+    async fn put(&mut self, name: &'static str, labelled: bool) -> Verdict<u64> {
         let content = self.written.len().to_string();
         let label = if labelled { "yes" } else { "no" };
         let labelled = |object: Object| object.with("metadata.labels.l", label);
@@ -197,7 +196,7 @@ impl Scene {
     }
 
     /// The entries that the selector matches.
-    fn selected(&self, stored: &[Entry], selector: Selector) -> Result<Vec<Entry>, CheckError> {
+    fn selected(&self, stored: &[Entry], selector: Selector) -> Verdict<Vec<Entry>> {
         let mut selected = Vec::new();
         for entry in stored {
             let missing = || anyhow::anyhow!("{}@{} was not written by this check", entry.0, entry.1);
@@ -219,7 +218,7 @@ fn limit_of(limit: Limit) -> Option<usize> {
 
 type Answers = Vec<(Question, Response)>;
 
-async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Result<Answers, CheckError> {
+async fn ask(ctx: &Ctx, scene: &Scene, questions: &[Question], at_once: usize) -> Verdict<Answers> {
     let asked = stream::iter(questions.to_vec()).map(|question| async move {
         let answer = ctx.api.try_list(&scene.resource, &scene.query(question)).await?;
         Ok((question, answer))

@@ -92,12 +92,7 @@ async fn order_in(ctx: &Ctx, others: &[Ctx; 2]) -> Verdict {
 }
 
 /// All pages of the objects with this case's label; a limit of 0 means no limit.
-async fn list_all_namespaces(
-    ctx: &Ctx,
-    resource: &Resource,
-    limit: usize,
-    with: &str,
-) -> Result<Vec<Page>, CheckError> {
+async fn list_all_namespaces(ctx: &Ctx, resource: &Resource, limit: usize, with: &str) -> Verdict<Vec<Page>> {
     let selector =
         query(&[("labelSelector", &format!("{LABEL}={}", ctx.name_prefix())), ("limit", &limit.to_string())]);
     let mut pages: Vec<Page> = Vec::new();
@@ -113,7 +108,7 @@ async fn list_all_namespaces(
 }
 
 /// The keys of these namespaces in the order of the store.
-async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Result<Vec<Entry>, CheckError> {
+async fn stored_in(ctx: &Ctx, resource: &Resource, namespaces: &[&str], rv: u64) -> Verdict<Vec<Entry>> {
     let prefix = &ctx.profile().prefix;
     let all = ctx.store.of(resource).keys(&resource.key_prefix(prefix, None), rv.cast_signed()).await?.0;
     let ours: Vec<String> = namespaces.iter().map(|name| resource.key_prefix(prefix, Some(name))).collect();

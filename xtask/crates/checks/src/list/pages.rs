@@ -102,7 +102,7 @@ async fn read_between_changes(
     ctx: &Ctx,
     resource: &Resource,
     objects: &BTreeMap<&str, Object>,
-) -> Result<(Vec<Page>, Vec<Object>), CheckError> {
+) -> Verdict<(Vec<Page>, Vec<Object>)> {
     let (mut pages, mut items) = (Vec::new(), Vec::new());
     let mut query = format!("limit={LIMIT}");
     loop {

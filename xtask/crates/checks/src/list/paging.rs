@@ -1,5 +1,4 @@
-//! Pages: the number of remaining objects, and a limit at an old resource version. `list_rare` covers selectors in
-//! pages.
+//! Pages: the number of remaining objects, and a limit at an old version. `selective_pages` covers selectors in pages.
 
 use serde_json::{Value, json};
 
@@ -89,7 +88,7 @@ async fn remaining_item_count(ctx: &Ctx) -> Verdict {
 }
 
 /// Reads a chain of pages. Creates or deletes an object after each page, which must not be counted.
-async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Result<Vec<Counted>, CheckError> {
+async fn counted(ctx: &Ctx, resource: &Resource, limit: usize, selector: &str) -> Verdict<Vec<Counted>> {
     let (mut pages, mut query, mut late) = (Vec::new(), format!("limit={limit}"), false);
     loop {
         let page = ctx.api.list(resource, &format!("{query}&{selector}")).await?;

@@ -114,7 +114,7 @@ async fn params_validation(ctx: &Ctx) -> Verdict {
 }
 
 /// A watch that must be refused. If it is not, it ends after a second.
-pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Response, CheckError> {
+pub(crate) async fn try_watch(ctx: &Ctx, resource: &Resource, query: &str) -> Verdict<Response> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     Ok(ctx.api.send(&Request::get(path).query(format!("watch=true&timeoutSeconds=1&{query}"))).await?)
 }
@@ -166,7 +166,7 @@ pub(crate) struct Token {
     pub(crate) start: String,
 }
 
-fn token_of(text: &str, resource: &Resource) -> Result<Token, CheckError> {
+fn token_of(text: &str, resource: &Resource) -> Verdict<Token> {
     expect!(!text.is_empty(), "a page of {} has no continue token although more items follow", resource.plural);
     Ok(read_token(text).ok_or_else(|| anyhow::anyhow!("the token {text} does not have kube-apiserver's format"))?)
 }

@@ -81,11 +81,7 @@ async fn write_many_objects(ctx: &Ctx, resource: &Resource, signal: watch::Sende
 }
 
 /// Lists in three ways while the writer runs, at most once for each write, and once more after its end.
-async fn read_zero(
-    ctx: &Ctx,
-    resource: &Resource,
-    mut writes: watch::Receiver<usize>,
-) -> Result<Vec<Chain>, CheckError> {
+async fn read_zero(ctx: &Ctx, resource: &Resource, mut writes: watch::Receiver<usize>) -> Verdict<Vec<Chain>> {
     const LIMIT: usize = 2;
     let mut chains = Vec::new();
     loop {

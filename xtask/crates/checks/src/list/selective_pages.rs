@@ -31,8 +31,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(selector_pages),
 }];
 
-/// The number of objects, and the indexes of the selected ones: the last objects are not selected, so that the server
-/// must search past the last match.
+/// The number of objects, and the indexes of the selected ones: the server must search past the last match.
 const CROWD: usize = 40;
 const RARE: [usize; 5] = [3, 4, 21, 33, 37];
 
@@ -60,7 +59,7 @@ async fn selector_pages(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn create_objects(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, CheckError> {
+async fn create_objects(ctx: &Ctx, resource: &Resource, label: &str) -> Verdict<Vec<Object>> {
     let made = (0..CROWD).map(|number| async move {
         let object = sample(ctx, resource, &format!("r0-{number:02}"), "0").await?;
         ctx.api.create(resource, &labelled(object, label, RARE.contains(&number))).await
@@ -69,7 +68,7 @@ async fn create_objects(ctx: &Ctx, resource: &Resource, label: &str) -> Result<V
 }
 
 /// Creates the rare objects again with another label, also the one that the previous round deleted.
-async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Result<Vec<Object>, CheckError> {
+async fn relabel(ctx: &Ctx, resource: &Resource, label: &str) -> Verdict<Vec<Object>> {
     let mut made = Vec::new();
     for number in 0..CROWD {
         let name = format!("r0-{number:02}");
@@ -89,15 +88,14 @@ fn labelled(object: Object, label: &str, rare: bool) -> Object {
     object.with(&format!("metadata.labels.{label}"), if rare { "yes" } else { "no" })
 }
 
-/// Reads a chain of pages. With `change`, it removes the label of one object after the first page, adds it to another
-/// and deletes a third.
+/// Reads a chain of pages; with `change`, one object loses the label after the first page, one gets it, one is deleted.
 async fn read_pages(
     ctx: &Ctx,
     resource: &Resource,
     limit: usize,
     selector: &str,
     change: Option<(&[Object], &str)>,
-) -> Result<Vec<Page>, CheckError> {
+) -> Verdict<Vec<Page>> {
     let mut pages = vec![list(ctx, resource, &format!("limit={limit}&{selector}")).await?];
     while let Some(token) = next_token(&pages) {
         expect!(pages.len() < CROWD, "{} pages with limit={limit} and still a token", pages.len());

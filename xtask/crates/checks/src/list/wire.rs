@@ -83,8 +83,7 @@ fn padded(name: &str, size: usize) -> Object {
     config_map(name).with("data.pad", "x".repeat(size))
 }
 
-/// Changes the ConfigMap until a GET of it has a body of `size` bytes: a longer resource version may require another
-/// attempt.
+/// Changes the ConfigMap until a GET has a body of `size` bytes: a longer resource version may require another attempt.
 async fn resize(ctx: &Ctx, name: &str, size: usize) -> Verdict {
     let mut length = 0;
     for _ in 0..4 {
@@ -170,7 +169,7 @@ async fn streaming_encoding(ctx: &Ctx) -> Verdict {
 }
 
 /// The list must equal the pretty one without white space.
-async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Result<Object, CheckError> {
+async fn json_at_once(ctx: &Ctx, resource: &Resource, query: &str, accept: &'static str) -> Verdict<Object> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     let request = Request::get(path).accept(accept).query(query);
     let streamed = ctx.api.send(&request).await?;

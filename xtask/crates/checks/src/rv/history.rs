@@ -1,9 +1,7 @@
-//! Checks that judges decide: resource versions in all recorded answers, compared with the recorded history of the store.
+//! Checks that judges decide: resource versions in all recorded answers, compared with the store's recorded history.
+//! They run on the profile whose flags every other profile starts from.
 
 use suite::prelude::*;
-
-/// Every judged history is that of the flags every other profile starts from.
-const PROFILES: &[&str] = &["default"];
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -18,7 +16,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "kubectl get --raw /api/v1/namespaces/NS/configmaps | jq '.metadata.resourceVersion, \
                   (.items[].metadata | [.name,.resourceVersion])'; etcdctl get --prefix /registry/configmaps/NS/ --rev=R \
                   -w json (same names, mod_revision equal)",
-        profiles: PROFILES,
+        profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: Run::Judge,
     },
@@ -33,7 +31,7 @@ pub(super) static CHECKS: &[Check] = &[
                    answers to earlier writes of the key limit how old it may be.",
         by_hand: "kubectl annotate configmap a x=1 -o jsonpath='{.metadata.resourceVersion}'; kubectl get --raw \
                   /api/v1/namespaces/NS/configmaps/a (never an older resourceVersion)",
-        profiles: PROFILES,
+        profiles: &["default"],
         requires: Requires::AnyCluster(&[Requirement::RawStore]),
         run: Run::Judge,
     },

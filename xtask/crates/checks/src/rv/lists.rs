@@ -92,8 +92,7 @@ async fn list_empty_prefix(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// How far ahead the watches begin. Other checks write to the same store, so it passes the start sooner than with the
-/// check's writes alone.
+/// How far ahead the watches begin. Other checks write to the same store too, so it soon passes the start.
 const AHEAD: u64 = 60;
 
 async fn future_watch(ctx: &Ctx) -> Verdict {
@@ -114,7 +113,7 @@ async fn near_future(ctx: &Ctx, resource: &Resource) -> Verdict {
 }
 
 /// False if other clients wrote all revisions up to the start before the first change.
-async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Result<bool, CheckError> {
+async fn near_future_of(ctx: &Ctx, resource: &Resource, round: u32) -> Verdict<bool> {
     let mut object = ctx.api.create(resource, &sample(ctx, resource, &format!("a{round}"), "0").await?).await?;
     let start = ctx.store.of(resource).revision().await?.cast_unsigned() + AHEAD * (1 + u64::from(round));
     let mut watch = ctx.api.watch(resource, &WatchOptions::after(start)).await?;

@@ -1,4 +1,4 @@
-//! The promise of a GET at a resource version: any state at 0, none older at n. `rv_too_large` covers the far future.
+//! The promise of a GET at a resource version: any state at 0, none older at n. `too_large` covers the far future.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -187,7 +187,7 @@ fn fault_of_age(n: u64, at_n: Option<u64>, read: Option<u64>) -> Option<String> 
 }
 
 /// GET at `n`, repeated while the cache is too late for it. A server that does not wait fails the check.
-async fn fresh_get(ctx: &Ctx, n: u64) -> Result<Response, CheckError> {
+async fn fresh_get(ctx: &Ctx, n: u64) -> Verdict<Response> {
     let (begin, limit) = (Instant::now(), ctx.limit(20.0));
     loop {
         let asked = Instant::now();

@@ -77,7 +77,7 @@ async fn snapshot_restore(ctx: &Ctx) -> Verdict {
 }
 
 /// Takes a snapshot and writes objects after it.
-async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, CheckError> {
+async fn snapshot_and_writes(ctx: &Ctx) -> Verdict<Before> {
     let namespace = ctx.api.namespace().await?.to_owned();
     let mut kept = ctx.api.create(&CONFIG_MAPS, &config_map("kept")).await?;
     ctx.api.create(&CORE_EVENTS, &sample(&namespace, &CORE_EVENTS, "kept", "a")).await?;
@@ -93,7 +93,7 @@ async fn snapshot_and_writes(ctx: &Ctx) -> Result<Before, CheckError> {
 }
 
 /// Restores the snapshot into a new folder, and returns the flag for it.
-async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Result<String, CheckError> {
+async fn restore(ctx: &Ctx, name: &str, options: &[&str]) -> Verdict<String> {
     // A case may be repeated on the same cluster, and etcdutl refuses a folder that is not empty.
     let data = format!("{{run}}/{name}-{:08x}", fastrand::u32(..));
     let file = format!("{{run}}/{SNAPSHOT}");

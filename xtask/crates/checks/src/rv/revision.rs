@@ -1,4 +1,4 @@
-//! A resource version is the store's revision of the object's last change, and a number that orders writes. `rv_reads`
+//! A resource version is the store's revision of the object's last change, and a number that orders writes. `reads`
 //! covers reads at a resource version.
 
 use std::cmp::Ordering;
@@ -84,7 +84,7 @@ fn patches(resource: &Resource) -> [(&'static str, &'static str, Value); 3] {
 }
 
 /// Compares an answer with the object's key; returns the key's mod_revision, which must be greater than `before`.
-async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Result<u64, CheckError> {
+async fn compare(ctx: &Ctx, resource: &Resource, how: &str, answer: &Object, before: u64) -> Verdict<u64> {
     let stored = ctx.store.get(resource, "a").await?;
     let now = stored.mod_rev.cast_unsigned();
     expect!(now > before, "{how} of {} left the key at revision {now}: nothing was written", resource.plural);
@@ -136,7 +136,7 @@ async fn monotonic_comparable(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an object and changes it several times.
-async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Result<Vec<Write>, CheckError> {
+async fn write_often(ctx: &Ctx, resource: &Resource, name: String) -> Verdict<Vec<Write>> {
     const WRITES: i64 = 15;
     let mut writes = Vec::new();
     let mut object = Object::new(resource, &name);

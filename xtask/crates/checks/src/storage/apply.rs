@@ -41,7 +41,7 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
         let query = format!("fieldManager={manager}&force={force}");
         ctx.api.try_patch(resource, "a", APPLY_PATCH, &body, &query).await
     };
-    let good = |answer: Response, what: &str| -> Result<Object, CheckError> {
+    let good = |answer: Response, what: &str| -> Verdict<Object> {
         expect!(answer.is_success(), "{what} was answered {answer}");
         ctx.count("applies", 1);
         Ok(answer.object()?)

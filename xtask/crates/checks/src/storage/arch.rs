@@ -276,7 +276,7 @@ async fn one_token(ctx: &Ctx, path: &str, from: &str, keys: [&str; 2]) -> Verdic
 }
 
 /// The name of the only item of a page, the page's token and its revision.
-async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Result<(String, String, i64), CheckError> {
+async fn first_item(ctx: &Ctx, path: &str, from: &str) -> Verdict<(String, String, i64)> {
     let pairs = [("limit", "1"), ("continue", from)];
     let pairs = if from.is_empty() { &pairs[..1] } else { &pairs };
     let list = ctx.api.send(&Request::get(path).query(query(pairs))).await?.object()?;

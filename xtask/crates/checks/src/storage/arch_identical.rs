@@ -93,7 +93,7 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates the object and reads its value from the store at the revision of the create.
-async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Result<Masked, CheckError> {
+async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Verdict<Masked> {
     let object = samples::with_fields(Object::new(resource, name), &fields);
     let made = create(ctx, resource, object).await?;
     let value = samples::stored_then(ctx, resource, &made).await?;
@@ -108,7 +108,7 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Re
 }
 
 /// Requests an address of known length for a Service: otherwise the length of the value would depend on the address.
-async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Result<Object, CheckError> {
+async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Verdict<Object> {
     if object.0["kind"] != "Service" {
         return Ok(ctx.api.create(resource, &object).await?);
     }

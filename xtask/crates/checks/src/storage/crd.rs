@@ -53,7 +53,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A namespaced definition `fruits.<group>` with these versions; the resource is that of the first one.
-pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Result<Resource, CheckError> {
+pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Verdict<Resource> {
     let group = format!("{}.example.org", ctx.name_prefix());
     define(ctx, &group, ("fruits", "Fruit"), true, versions).await
 }
@@ -65,7 +65,7 @@ pub(crate) async fn define(
     (plural, kind): (&str, &str),
     namespaced: bool,
     versions: &Value,
-) -> Result<Resource, CheckError> {
+) -> Verdict<Resource> {
     let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
         "spec",
         json!({
@@ -235,7 +235,7 @@ async fn stored_as(ctx: &Ctx, resource: &Resource, name: &str, stored: &Resource
     Ok(())
 }
 
-async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Result<String, CheckError> {
+async fn stored_version(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<String> {
     let value: Value = serde_json::from_slice(&ctx.store.get(resource, name).await?.value)
         .map_err(|error| CheckError::failed(format!("the stored `{name}` is not JSON: {error}")))?;
     Ok(value["apiVersion"].as_str().unwrap_or_default().to_owned())

@@ -1,5 +1,4 @@
-//! Creation: metadata that the client may not choose, size limits, and dry runs of every write. `objects_names` covers
-//! names.
+//! Creation: metadata that the client may not choose, size limits, and dry runs of every write. `names` covers names.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -179,7 +178,7 @@ struct DryRun<'a> {
 
 impl DryRun<'_> {
     /// Sends a dry run; `name` is empty for the collection.
-    async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Result<Response, CheckError> {
+    async fn ask(&self, method: Method, name: &str, body: Option<&Value>, status: u16) -> Verdict<Response> {
         let namespace = self.ctx.api.namespace().await?;
         let path = match name {
             "" => self.resource.path(Some(namespace)),
@@ -195,7 +194,7 @@ impl DryRun<'_> {
         Ok(answer)
     }
 
-    async fn patch(&self, media_type: &'static str, patch: &Value) -> Result<Object, CheckError> {
+    async fn patch(&self, media_type: &'static str, patch: &Value) -> Verdict<Object> {
         let answer = self.ctx.api.try_patch(self.resource, "a", media_type, patch, "dryRun=All").await?;
         expect_eq!(answer.status, 200, "a dry-run PATCH was answered {answer}");
         self.ctx.count("rehearsals", 1);

@@ -111,7 +111,7 @@ async fn media_type_protobuf(ctx: &Ctx) -> Verdict {
 }
 
 /// A CustomResourceDefinition and an APIService, which the extension server and the aggregator store.
-async fn of_other_servers(ctx: &Ctx) -> Result<[KeyValue; 2], CheckError> {
+async fn of_other_servers(ctx: &Ctx) -> Verdict<[KeyValue; 2]> {
     let group = format!("{}.archproof.example", ctx.name_prefix());
     ctx.api.define(&group, "things", "Thing").await?;
     let definition = ctx.store.get(&DEFINITIONS, &format!("things.{group}")).await?;

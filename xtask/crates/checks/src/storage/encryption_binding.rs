@@ -114,17 +114,17 @@ fn equal_leading_blocks(one: &[u8], other: &[u8]) -> usize {
 }
 
 /// The bytes after the prefix of an encrypted value.
-fn encrypted(value: &[u8]) -> Result<&[u8], CheckError> {
+fn encrypted(value: &[u8]) -> Verdict<&[u8]> {
     let parts = decrypt::sealed(value).and_then(|parts| parts.ok_or_else(|| "a value is not encrypted".into()));
     Ok(parts.map_err(CheckError::failed)?.body)
 }
 
 /// The ciphertext of the object, with its nonce.
-fn body<'a>(kind: &Kind, value: &'a [u8]) -> Result<&'a [u8], CheckError> {
+fn body<'a>(kind: &Kind, value: &'a [u8]) -> Verdict<&'a [u8]> {
     ciphertext(kind, encrypted(value)?)
 }
 
-fn ciphertext<'a>(kind: &Kind, body: &'a [u8]) -> Result<&'a [u8], CheckError> {
+fn ciphertext<'a>(kind: &Kind, body: &'a [u8]) -> Verdict<&'a [u8]> {
     match kind.provider {
         Provider::KmsV2 => Ok(decrypt::encrypted_object(body).map_err(CheckError::failed)?.data),
         _ => Ok(body),
@@ -132,7 +132,7 @@ fn ciphertext<'a>(kind: &Kind, body: &'a [u8]) -> Result<&'a [u8], CheckError> {
 }
 
 /// The random bytes at the beginning; with the provider, because their lengths differ.
-fn nonce(kind: &Kind, body: &[u8]) -> Result<(Provider, Vec<u8>), CheckError> {
+fn nonce(kind: &Kind, body: &[u8]) -> Verdict<(Provider, Vec<u8>)> {
     let length = match kind.provider {
         Provider::KmsV2 => decrypt::INFO + decrypt::GCM_NONCE,
         provider => provider.nonce(),
@@ -240,8 +240,7 @@ async fn all_refused(ctx: &Ctx, values: &[Unreadable<'_>], resources: &[Resource
         let what = format!("a GET of a readable object next to unreadable ones of {}", resource.group);
         expect!(beside.is_success(), "{what} is answered {beside}");
         // The message names the unreadable key that comes first. A race in etcd may make the answer 200
-        // (`storage.etcd-progress`). This check reports that; the request is not recorded, so the judge of lists does
-        // not report it again.
+        // (`storage.etcd-progress`). This check reports that; the judge of lists does not see the unrecorded request.
         let list = ctx.api.send(&Request::get(resource.path(Some(namespace)))).await?;
         let reported = list.is(500, "InternalError") && list.message().contains("unable to transform key");
         expect!(reported, "a LIST of {} with values that cannot be read is answered {list}", resource.group);
@@ -257,7 +256,7 @@ async fn unreadable<'a>(
     cbc: &Kind,
     gcm: &Kind,
     [of_gcm, of_kms, in_the_clear]: &'a [Resource; 3],
-) -> Result<Vec<Unreadable<'a>>, CheckError> {
+) -> Verdict<Vec<Unreadable<'a>>> {
     let of_cbc = ctx.store.get(cbc.resource, "a").await?.value;
     let stored = ctx.store.get(of_gcm, "a").await?;
     let renamed = [gcm.provider.prefix("another").as_bytes(), sealed(&stored)?.body].concat();
@@ -275,7 +274,7 @@ async fn unreadable<'a>(
 }
 
 /// Encrypts the bytes for this key in the store with AES-GCM and a key that no provider has.
-fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, CheckError> {
+fn sealed_with_another_key(clear: &[u8], place: &str) -> Verdict<Vec<u8>> {
     let key = UnboundKey::new(&AES_256_GCM, &[0x5a; 32]).map_err(|_| anyhow!("failed to make an AES-256 key"))?;
     let nonce = [0x17; NONCE_LEN];
     let mut bytes = clear.to_vec();
@@ -286,7 +285,7 @@ fn sealed_with_another_key(clear: &[u8], place: &str) -> Result<Vec<u8>, CheckEr
 }
 
 /// The same value with a key ID of the same length that the plugin does not know.
-fn with_another_key_id(value: &[u8]) -> Result<Vec<u8>, CheckError> {
+fn with_another_key_id(value: &[u8]) -> Verdict<Vec<u8>> {
     let id = decrypt::encrypted_object(encrypted(value)?).map_err(CheckError::failed)?.key_id;
     // Search with field number and length, to not find the ID by chance in the random bytes before it.
     let field = [&[0x12, u8::try_from(id.len()).unwrap_or_default()], id.as_bytes()].concat();

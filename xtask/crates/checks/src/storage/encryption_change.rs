@@ -124,7 +124,7 @@ async fn loaded(ctx: &Ctx, text: &str) -> Verdict {
 }
 
 /// The samples of a metric, `NAME{LABEL}` or `NAME`; empty if there are none.
-async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
+async fn metric(ctx: &Ctx, name: &str) -> Verdict<String> {
     let answer = ctx.api.send(&Request::get("/metrics")).await?;
     expect_eq!(answer.status, 200, "status of the metrics");
     let (family, label) = name.trim_end_matches('}').split_once('{').unwrap_or((name, ""));
@@ -133,7 +133,7 @@ async fn metric(ctx: &Ctx, name: &str) -> Result<String, CheckError> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-async fn create_capacity(ctx: &Ctx, name: &str) -> Result<KeyValue, CheckError> {
+async fn create_capacity(ctx: &Ctx, name: &str) -> Verdict<KeyValue> {
     let object = Object::new(&STORAGE_CAPACITIES, name).with("storageClassName", "any");
     ctx.api.create(&STORAGE_CAPACITIES, &object).await?;
     ctx.store.get(&STORAGE_CAPACITIES, name).await
@@ -143,8 +143,7 @@ async fn encryption_rotate(ctx: &Ctx) -> Verdict {
     wait_until_loaded(ctx).await?;
     let original = file(ctx, CONFIGURATION)?;
     let verdict = rotated(ctx).await;
-    // Delete the values that only the new keys can decrypt before removing those. The server reloads the file by
-    // itself.
+    // Delete the values that only the new keys can decrypt before removing those; the server reloads the file itself.
     for (resource, _) in samples() {
         for name in NAMES {
             ctx.api.try_delete(resource, name, &Value::Null).await?;
@@ -202,13 +201,7 @@ async fn rotated(ctx: &Ctx) -> Verdict {
 }
 
 /// Sends a PUT of the unchanged object twice. Returns the object after the first one.
-async fn rewrite(
-    ctx: &Ctx,
-    resource: &Resource,
-    object: &Object,
-    stored: &KeyValue,
-    prefix: &str,
-) -> Result<Object, CheckError> {
+async fn rewrite(ctx: &Ctx, resource: &Resource, object: &Object, stored: &KeyValue, prefix: &str) -> Verdict<Object> {
     same(ctx, resource, object).await?;
     let listed = ctx.api.list(resource, "").await?;
     expect!(listed.items().iter().any(|item| item.uid() == object.uid()), "a list lacks {}", stored.key);
@@ -236,7 +229,7 @@ async fn same(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
 }
 
 /// Writes the configuration where the server reads it; returns its text.
-async fn write_configuration(ctx: &Ctx, configuration: &Value) -> Result<String, CheckError> {
+async fn write_configuration(ctx: &Ctx, configuration: &Value) -> Verdict<String> {
     let text = serde_json::to_string_pretty(configuration).map_err(anyhow::Error::from)?;
     write_file(ctx, CONFIGURATION, &text).await?;
     Ok(text)

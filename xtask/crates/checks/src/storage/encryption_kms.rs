@@ -70,7 +70,7 @@ async fn kmsv2_envelope(ctx: &Ctx) -> Verdict {
 }
 
 /// Requests the plugin's health and PUTs the unchanged object, until that makes a revision.
-async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Result<Object, CheckError> {
+async fn wait_until_rewritten(ctx: &Ctx, kind: &Kind, object: &Object) -> Verdict<Object> {
     // The server asks the plugin once a minute by itself, and at most every 20 s when its health is requested.
     let limit = Duration::from_secs(70) + ctx.limit(10.0);
     let what = "a PUT to rewrite an object under the plugin's new key";

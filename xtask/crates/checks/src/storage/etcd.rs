@@ -101,8 +101,7 @@ fn next_value(ctx: &Ctx) -> Value {
     serde_json::json!({"data": {"n": ctx.random().u64(..).to_string()}})
 }
 
-/// Each write of the key holds the revision of the previous write and increments the version; those after `before` are
-/// an interval apart.
+/// Each write of the key holds the revision of the previous one; those after `before` are an interval apart.
 fn chain(writes: &[Revision], before: usize, interval: Duration) -> Result<(), String> {
     if writes.first().is_some_and(|first| &*first.value != b"0") {
         return Err(format!("the first value of {COMPACTION} is {:?}, not 0", text(&writes[0])));
@@ -160,8 +159,7 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
     retained(ctx).await
 }
 
-/// A list at a new revision. On a slow machine the next compaction may come first, but then it must be the reason for
-/// the refusal.
+/// A list at a new revision. On a slow machine the next compaction may come first; then it must explain the refusal.
 async fn retained(ctx: &Ctx) -> Verdict {
     until("a list at a revision that is kept", ctx.wait_limit(), Duration::from_millis(10), || async {
         let written = ctx.api.try_patch(&CONFIG_MAPS, "a", MERGE_PATCH, &next_value(ctx), "").await?.object()?;
@@ -214,7 +212,7 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
 }
 
 /// Counts the requests of each shape; one without a known shape fails the check.
-fn known_shapes(requests: &[&Logged]) -> Result<BTreeMap<&'static str, u64>, CheckError> {
+fn known_shapes(requests: &[&Logged]) -> Verdict<BTreeMap<&'static str, u64>> {
     let mut seen = BTreeMap::new();
     let mut strange = Vec::new();
     for request in requests {

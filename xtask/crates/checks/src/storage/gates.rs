@@ -1,5 +1,4 @@
-//! Custom resources as CBOR, and objects that cannot be decoded. Both are behind feature gates, which `short-events`
-//! turns on.
+//! Custom resources as CBOR, and objects that cannot be decoded: feature gates that `short-events` turns on.
 
 use serde_json::{Value, json};
 

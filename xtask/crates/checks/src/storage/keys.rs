@@ -65,7 +65,7 @@ async fn other_keys(ctx: &Ctx) -> Verdict {
 }
 
 /// Looks at every key. False if the store had none of a kind, or if the leases ended before they were looked up.
-async fn all_kinds(ctx: &Ctx, prefix: &str) -> Result<bool, CheckError> {
+async fn all_kinds(ctx: &Ctx, prefix: &str) -> Verdict<bool> {
     let stored = all_stored(ctx).await?;
     let expected_keys =
         ExpectedKeys::of(&ctx.store.table()?.iter().map(|r| &r.resource).collect::<Vec<_>>(), prefix, &stored);
@@ -116,12 +116,11 @@ async fn check_master_leases(ctx: &Ctx, prefix: &str) -> Verdict {
 const MASTER_LEASE: &str = "leases of servers";
 const RANGE: &str = "allocation ranges";
 const COMPACTION: &str = "compaction keys";
-/// Seconds within which a dead server's lease must expire; the server asks for 15 (controlplane
-/// DefaultEndpointReconcilerTTL).
+/// Seconds within which a dead server's lease must expire; it asks for 15 (controlplane DefaultEndpointReconcilerTTL).
 const LONGEST_MASTER_LEASE: i64 = 60;
 
 /// False if key or lease ended before they were looked up.
-async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Result<bool, CheckError> {
+async fn master_lease(ctx: &Ctx, store: &str, kv: &KeyValue) -> Verdict<bool> {
     expect!(kv.lease != 0, "{} has no lease: it would outlive its server", kv.key);
     let Some((store, _)) = ctx.env.stores.get(store) else { return Ok(false) };
     // The server writes the key every few seconds, each time with a new lease.

@@ -89,7 +89,7 @@ fn group_of(ctx: &Ctx) -> String {
 }
 
 /// The APIService that the server creates for a definition's group by itself, a moment later.
-async fn api_service(ctx: &Ctx, name: &str) -> Result<Object, CheckError> {
+async fn api_service(ctx: &Ctx, name: &str) -> Verdict<Object> {
     let what = format!("the APIService {name}");
     suite::wait::until(&what, ctx.wait_limit(), Duration::from_millis(50), || async {
         let answer = ctx.api.try_get(&API_SERVICES, name, "").await?;

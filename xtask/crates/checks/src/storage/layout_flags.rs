@@ -133,7 +133,7 @@ async fn etcd_servers_overrides(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates objects; returns key, resource version, and whether the key must be in the store of the events.
-async fn make_some(ctx: &Ctx) -> Result<Vec<(String, u64, bool)>, CheckError> {
+async fn make_some(ctx: &Ctx) -> Verdict<Vec<(String, u64, bool)>> {
     let namespace = ctx.api.namespace().await?;
     let mut made = Vec::new();
     for (resource, object, in_events) in [
@@ -179,7 +179,7 @@ async fn list_revisions(ctx: &Ctx) -> Verdict {
 }
 
 /// False if the other store was at one of the revisions that the list may have.
-async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Result<bool, CheckError> {
+async fn has_own_revision(ctx: &Ctx, resource: &Resource, store: &Store, other: &Store) -> Verdict<bool> {
     let others = revision(other).await?;
     let before = revision(store).await?;
     let rv = ctx.api.list(resource, "").await?.rv();

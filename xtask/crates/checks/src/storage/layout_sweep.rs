@@ -1,6 +1,5 @@
 //! One sweep over everything that the server serves: the check creates, finds, decodes and removes every persisted
-//! resource, and resources that are not persisted must leave nothing behind. The release's table defines the right keys
-//! and versions.
+//! resource, and other resources must leave nothing behind. The release's table defines the right keys and versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -79,13 +78,13 @@ struct CreatedRow<'a> {
     key: String,
 }
 
-async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Result<Vec<CreatedRow<'a>>, CheckError> {
+async fn create_all<'a>(ctx: &'a Ctx, rows: &'a [StoredResource]) -> Verdict<Vec<CreatedRow<'a>>> {
     let made = all(AT_ONCE, rows.iter().map(|row| create_one(ctx, row))).await?;
     ctx.count("resources", made.len() as u64);
     Ok(made)
 }
 
-async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<CreatedRow<'a>, CheckError> {
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Verdict<CreatedRow<'a>> {
     let stub = layout_table::own_stub(ctx, row).await?;
     let answer = ctx.api.try_create(&row.resource, &stub).await?;
     expect_eq!(answer.status, 201, "status of a create of {}, answered {answer}", row.resource.plural);
@@ -119,8 +118,7 @@ fn place_fault(made: &CreatedRow<'_>, stored: &[(String, KeyValue)]) -> Option<S
     }
 }
 
-/// Two groups serve Events, which are one kind: an Event that is created through one group must be visible in the
-/// other.
+/// Two groups serve Events, which are one kind: an Event created through one group must be visible in the other.
 async fn one_object_through_both_views(ctx: &Ctx) -> Verdict {
     for (group, other) in [("", &*EVENTS), ("events.k8s.io", &*CORE_EVENTS)] {
         let row = layout_table::row(ctx, group, "events")?;

@@ -89,7 +89,7 @@ async fn event_lease(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an event and returns its key's lease, which must exist.
-async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
+async fn write(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<i64> {
     ctx.api.create(resource, &event(resource, ctx.api.namespace().await?, name)).await?;
     let lease = ctx.store.get(resource, name).await?.lease;
     expect!(lease != 0, "the key of the event `{name}` has no lease");
@@ -180,8 +180,7 @@ async fn the_window_ends(ctx: &Ctx, times: &Times) -> Verdict {
 async fn leases_fill(ctx: &Ctx, times: &Times) -> Verdict {
     let begin = Instant::now();
     let mut writes = BTreeMap::new();
-    // A slow machine that runs other checks as well may not fill the first lease within the window, but fills a later
-    // one.
+    // A slow machine that runs other checks may not fill the first lease within the window, but fills a later one.
     let mut rounds = ctx.rounds(format!("no lease served {MOST} writes within its window"));
     loop {
         rounds.next()?;
@@ -206,11 +205,7 @@ struct Write {
 }
 
 /// Creates events concurrently; returns the writes by key.
-async fn fill(
-    ctx: &Ctx,
-    begin: Instant,
-    numbers: std::ops::RangeInclusive<usize>,
-) -> Result<BTreeMap<String, Write>, CheckError> {
+async fn fill(ctx: &Ctx, begin: Instant, numbers: std::ops::RangeInclusive<usize>) -> Verdict<BTreeMap<String, Write>> {
     let namespace = ctx.api.namespace().await?;
     let tasks = numbers.map(|number| async move {
         let name = format!("event-{number}");
@@ -223,7 +218,7 @@ async fn fill(
 }
 
 /// All writes of events so far, once the `expected` ones of this case are recorded.
-async fn recorded(ctx: &Ctx, expected: usize) -> Result<Vec<Revision>, CheckError> {
+async fn recorded(ctx: &Ctx, expected: usize) -> Verdict<Vec<Revision>> {
     let all = EVENTS.key_prefix(&ctx.profile().prefix, None);
     let own = EVENTS.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     until("the events in the store's history", ctx.wait_limit(), Duration::from_millis(100), || async {
@@ -241,7 +236,7 @@ async fn leases_of(
     begin: Instant,
     writes: &BTreeMap<String, Write>,
     changes: &[Revision],
-) -> Result<Vec<Lease>, CheckError> {
+) -> Verdict<Vec<Lease>> {
     let mut uses: BTreeMap<i64, Vec<Write>> = BTreeMap::new();
     for change in changes {
         if let Some(write) = writes.get(&*change.key) {

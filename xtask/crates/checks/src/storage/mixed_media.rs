@@ -1,5 +1,4 @@
-//! Values of several media types in one store: what a server reads after a restart with another flag, and when it
-//! encodes a value again.
+//! Values of several media types in one store: how a restarted server reads them, and when it encodes a value again.
 
 use model::history::FrameKind;
 
@@ -60,7 +59,7 @@ async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
 
 /// Writes an unchanged object twice. The first PUT makes a new revision if the media type differs from that of the
 /// stored bytes, the second PUT none. Returns the object after the first PUT.
-async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Result<Object, CheckError> {
+async fn put_twice(ctx: &Ctx, object: &Object, before: Encoding, now: Encoding) -> Verdict<Object> {
     let name = object.name();
     let put = ctx.api.update(&CONFIG_MAPS, object).await?;
     let anew = put.rv() > object.rv();

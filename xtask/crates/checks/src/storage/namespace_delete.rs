@@ -61,7 +61,7 @@ async fn namespace_delete(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates a namespace with an object of every resource.
-async fn filled(ctx: &Ctx, fruits: &Resource) -> Result<DeletedNamespace, CheckError> {
+async fn filled(ctx: &Ctx, fruits: &Resource) -> Verdict<DeletedNamespace> {
     let name = format!("{}-doomed", ctx.name_prefix());
     ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &name)).await?;
     let mut objects = vec![
@@ -145,7 +145,7 @@ async fn before_the_namespace(ctx: &Ctx, deleted: &DeletedNamespace) -> Verdict 
 }
 
 /// The keys in a namespace, at a revision (0: now), in their order.
-async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Result<Vec<String>, CheckError> {
+async fn remaining_keys(ctx: &Ctx, namespace: &str, revision: i64) -> Verdict<Vec<String>> {
     let below = format!("{}/", ctx.profile().prefix);
     let (keys, _) = ctx.store.of(&NAMESPACES).keys(&below, revision).await?;
     let part = format!("/{namespace}/");

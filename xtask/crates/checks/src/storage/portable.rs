@@ -150,7 +150,7 @@ async fn compare_members(ctx: &Ctx, stores: &[Store; 2]) -> Verdict {
 }
 
 /// Makes one change to one of the member's few keys; returns the revision.
-async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Result<i64, CheckError> {
+async fn change(ctx: &Ctx, store: &Store, member: usize, n: usize) -> Verdict<i64> {
     let key = format!("/registry/mixed/{member}-{}", n % 7);
     match store.get(&key, 0).await? {
         Some(kv) if n.is_multiple_of(5) => {
@@ -194,7 +194,7 @@ struct RestoredEtcd {
 }
 
 impl RestoredEtcd {
-    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Result<Self, CheckError> {
+    async fn restored(ctx: &Ctx, from: &Store, into: &StoreInfo, tool: &'static str) -> Verdict<Self> {
         let snapshot = from.snapshot().await?;
         ctx.count("bytes of snapshots", snapshot.len() as u64);
         ctx.control.put_file("carried.db", snapshot).await?;
@@ -210,13 +210,13 @@ impl RestoredEtcd {
 }
 
 /// The revision in the output of `etcdutl snapshot status`, which may contain log lines as well.
-fn revision(output: &str) -> Result<i64, CheckError> {
+fn revision(output: &str) -> Verdict<i64> {
     let status = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let revision = status.filter_map(|status| status["revision"].as_i64()).next();
     Ok(revision.ok_or_else(|| anyhow!("`etcdutl snapshot status` printed no revision: {output}"))?)
 }
 
-async fn content(store: &Store, revision: i64) -> Result<Content, CheckError> {
+async fn content(store: &Store, revision: i64) -> Verdict<Content> {
     let (keys, _) = store.list("", revision).await?;
     Ok(Content { revision, keys, hash: store.hash(revision).await? })
 }

@@ -75,7 +75,7 @@ async fn roundtrip(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, CheckError> {
+async fn write(ctx: &Ctx, manifest: Manifest) -> Verdict<Written> {
     let mut rows = ctx.env.table.rows.iter().filter(|row| row.resource.plural == manifest.resource);
     let row = rows.find(|r| r.stored_as == format!("{}/{}", r.resource.api_version(), r.resource.kind));
     let lacks = || anyhow!("the table of stored resources lacks the stored version of {}", manifest.resource);
@@ -86,7 +86,7 @@ async fn write(ctx: &Ctx, manifest: Manifest) -> Result<Written, CheckError> {
 }
 
 /// Numbers, strings and shapes that an encoding of unstructured content can get wrong.
-async fn write_custom(ctx: &Ctx) -> Result<Written, CheckError> {
+async fn write_custom(ctx: &Ctx) -> Verdict<Written> {
     let things = ctx.api.define(&format!("{}.archproof.example", ctx.name_prefix()), "things", "Thing").await?;
     let object = Object::new(&things, NAME).with(
         "spec",
@@ -102,12 +102,7 @@ async fn write_custom(ctx: &Ctx) -> Result<Written, CheckError> {
     write_one(ctx, things, object, None).await
 }
 
-async fn write_one(
-    ctx: &Ctx,
-    resource: Resource,
-    object: Object,
-    stored_as: Option<String>,
-) -> Result<Written, CheckError> {
+async fn write_one(ctx: &Ctx, resource: Resource, object: Object, stored_as: Option<String>) -> Verdict<Written> {
     let created = ctx.api.create(&resource, &object).await?;
     if let Some(place) = lost(&object.0, &created.0) {
         return Err(CheckError::failed(format!("the create of a {} lost {place}", resource.kind)));
@@ -139,7 +134,7 @@ async fn read_all_views(ctx: &Ctx, written: &Written) -> Verdict {
     Ok(())
 }
 
-async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Result<Response, CheckError> {
+async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -> Verdict<Response> {
     let path = object_path(&written.resource, ctx.api.namespace().await?, NAME);
     let request = Request::get(path).query(query).accept(accept);
     let answer = ctx.api.send(&request).await?;
@@ -147,8 +142,7 @@ async fn view(ctx: &Ctx, written: &Written, accept: &'static str, query: &str) -
     Ok(answer)
 }
 
-/// The protobuf answer must be the stored value and mean the same as the JSON answer: an update with it changes
-/// nothing.
+/// The protobuf answer must be the stored value, and equal the JSON answer: an update with it changes nothing.
 async fn protobuf_view(ctx: &Ctx, written: &Written, stored_as: &str) -> Verdict {
     let Written { resource, created, .. } = written;
     let answer = view(ctx, written, PROTOBUF, "").await?;

@@ -110,8 +110,7 @@ const LATER: &str = "later";
 /// Creates a migration and waits until it has succeeded.
 ///
 /// The controller migrates the objects that the garbage collector's watch has delivered, once that watch is as new as
-/// the migration. A change of the resource brings it up to date at once; without a change the next bookmark does, after
-/// up to a minute.
+/// the migration: at once after a change of the resource, otherwise with the next bookmark, after up to a minute.
 async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     let limit = Duration::from_secs(90) + ctx.wait_limit();
     let mut number = 0;
@@ -133,14 +132,8 @@ async fn succeed(ctx: &Ctx, resource: &Resource, later: &Object) -> Verdict {
     Ok(())
 }
 
-/// Creates a migration and returns its name once it has a resource version; the inner error if the garbage collector was
-/// not ready for it.
-async fn dated(
-    ctx: &Ctx,
-    resource: &Resource,
-    number: u32,
-    limit: Duration,
-) -> Result<Result<String, String>, CheckError> {
+/// Creates a migration; returns its name once it has a version, or the reason if the garbage collector was not ready.
+async fn dated(ctx: &Ctx, resource: &Resource, number: u32, limit: Duration) -> Verdict<Result<String, String>> {
     let name = format!("{}-{}-{number}", ctx.name_prefix(), resource.plural);
     let what = json!({"resource": {"group": resource.group, "resource": resource.plural}});
     ctx.api.create(&MIGRATIONS, &Object::new(&MIGRATIONS, &name).with("spec", what)).await?;
@@ -213,7 +206,7 @@ fn is_second_version(old: &KeyValue, new: &KeyValue) -> Option<String> {
 }
 
 /// Creates custom resources that are stored as v1, then makes v2 the storage version.
-async fn custom_resources(ctx: &Ctx) -> Result<Stored, CheckError> {
+async fn custom_resources(ctx: &Ctx) -> Verdict<Stored> {
     let resource = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     for name in ["a", "b"] {
         ctx.api.create(&resource, &Object::new(&resource, name).with("spec.colour", name)).await?;
@@ -249,7 +242,7 @@ async fn only_the_second_version(ctx: &Ctx, resource: &Resource) -> Verdict {
 }
 
 /// All stored values of a resource, of all namespaces.
-async fn stored(ctx: &Ctx, resource: &Resource) -> Result<Stored, CheckError> {
+async fn stored(ctx: &Ctx, resource: &Resource) -> Verdict<Stored> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, None);
     let (values, _) = ctx.store.of(resource).list(&prefix, 0).await?;
     Ok(Stored { resource: resource.clone(), values })

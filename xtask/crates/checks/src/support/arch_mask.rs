@@ -9,8 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 const UID: &str = "00000000-0000-4000-8000-000000000000";
-/// The time that replaces all times. Its seconds take five bytes as a varint, like those of all dates from 2004 to
-/// 3058.
+/// The time that replaces all times. As for all dates from 2004 to 3058, its seconds take five bytes as a varint.
 const TIME: &str = "2024-01-01T00:00:00Z";
 const TIME_SECONDS: i64 = 1_704_067_200;
 /// The node port that replaces all others. Ports 30000 to 32767 take three bytes as a varint and five digits.

@@ -13,14 +13,8 @@ use suite::watch::Watch;
 /// An event as the checks compare it: type, object name, resource version.
 pub(crate) type Seen = (String, String, u64);
 
-/// The raw changes of the key of `name`, complete up to the write that returned `until`, an object of the same
-/// resource.
-pub(crate) async fn changes(
-    ctx: &Ctx,
-    resource: &Resource,
-    name: &str,
-    until: &Object,
-) -> Result<Vec<Revision>, CheckError> {
+/// The raw changes of the key of `name`, complete up to the write of the resource that returned `until`.
+pub(crate) async fn changes(ctx: &Ctx, resource: &Resource, name: &str, until: &Object) -> Verdict<Vec<Revision>> {
     let last_key = ctx.store.key(resource, until.name()).await?;
     let last_rev = until.rv().cast_signed();
     let what = format!("revision {last_rev} of {last_key} in the raw history");
@@ -37,7 +31,7 @@ pub(crate) async fn changes(
 }
 
 /// All events of the watch up to the write that returned `until`. The watch must deliver that write, too.
-pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Result<Vec<Seen>, CheckError> {
+pub(crate) async fn events(ctx: &Ctx, watch: &mut Watch, until: &Object) -> Verdict<Vec<Seen>> {
     let events = watch.read_to(until.rv(), ctx.event_limit()).await?;
     ctx.count("events", events.len() as u64);
     Ok(events.iter().map(|e| seen(e.word(), e.object.name(), e.frame.rv)).collect())

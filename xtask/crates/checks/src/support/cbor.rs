@@ -37,8 +37,7 @@ fn item(bytes: &[u8]) -> Result<&[u8], String> {
     }
 }
 
-/// Returns the major type, the argument and the bytes after them. Only definite lengths are allowed, as in sorted
-/// encodings.
+/// The major type, the argument and the bytes after them. Only definite lengths are allowed, as in sorted encodings.
 fn head(bytes: &[u8]) -> Result<(u8, u64, &[u8]), String> {
     let (first, rest) = bytes.split_first().ok_or("it is cut off")?;
     let size = match first & 0x1f {

@@ -28,8 +28,7 @@ pub(crate) struct Reference {
     pub(crate) stored: Arc<[u8]>,
 }
 
-/// Returns the difference of an event of another form from its reference; the number is the event's position in the
-/// stream.
+/// The difference of an event of another form from its reference; the number is the event's position in the stream.
 pub(crate) type Same = fn(Form, usize, &Reference, &Sent) -> Option<String>;
 
 /// Few objects, so that each is created, changed and deleted many times.
@@ -98,7 +97,7 @@ async fn reference_events(
     begin: u64,
     events: &[ExpectedEvent],
     objects: Vec<Value>,
-) -> Result<Vec<Reference>, CheckError> {
+) -> Verdict<Vec<Reference>> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let mut values: BTreeMap<Key, Arc<[u8]>> = BTreeMap::new();
     let mut stored = Vec::new();
@@ -117,7 +116,7 @@ async fn reference_events(
 }
 
 /// Makes a create, a change, a deletion, and one last object; returns the last revision.
-async fn write_lifecycle(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
+async fn write_lifecycle(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     let created = ctx.api.create(resource, &sample(ctx, resource, "a", "1").await?).await?;
     ctx.api.create(resource, &sample(ctx, resource, "ab", "1").await?).await?;
     ctx.api.update(resource, &with_content(created, "2")).await?;

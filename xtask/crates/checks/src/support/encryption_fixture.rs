@@ -94,7 +94,7 @@ pub(crate) fn provider(kind: &str, name: &str, key: &str) -> Value {
 }
 
 /// Whether the server has loaded `text` as its configuration: its metrics contain the digest of the loaded one.
-pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Result<Result<(), String>, CheckError> {
+pub(crate) async fn is_loaded(ctx: &Ctx, text: &str) -> Verdict<Result<(), String>> {
     let hash = sha256(text.as_bytes());
     let answer = ctx.api.send(&Request::get("/metrics")).await?;
     let text = String::from_utf8_lossy(&answer.body);
@@ -114,9 +114,8 @@ pub(crate) async fn wait_until_loaded(ctx: &Ctx) -> Verdict {
 
 /// A custom resource of a group that has the kind's provider. A value that cannot be read stops the server's cache of
 /// its resource for half a minute, even after the value is gone: the cache requests the same event again (client-go
-/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources that no other case
-/// uses.
-pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Result<Resource, CheckError> {
+/// tools/cache/reflector.go, "Retrying watch after internal error"). So such values go to resources of one case alone.
+pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> Verdict<Resource> {
     let group = match kind.provider {
         Provider::AesCbc => "aescbc",
         Provider::AesGcm => "aesgcm",
@@ -127,20 +126,20 @@ pub(crate) async fn custom(ctx: &Ctx, kind: &Kind, plural: &str, name: &str) -> 
 }
 
 /// The parts of the encrypted value; the check fails if it is not encrypted.
-pub(crate) fn sealed(stored: &KeyValue) -> Result<Sealed<'_>, CheckError> {
+pub(crate) fn sealed(stored: &KeyValue) -> Verdict<Sealed<'_>> {
     let parts = decrypt::sealed(&stored.value).map_err(|fault| wrong(stored, &fault))?;
     parts.ok_or_else(|| wrong(stored, "is not encrypted"))
 }
 
 /// The plaintext, decrypted with the keys of the profile's files.
-pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Result<Vec<u8>, CheckError> {
+pub(crate) fn clear(ctx: &Ctx, stored: &KeyValue) -> Verdict<Vec<u8>> {
     sealed(stored)?;
     let ring = Keyring::of(ctx.profile()).map_err(|fault| CheckError::Errored(anyhow!(fault)))?;
     ring.open(&stored.value, &stored.key).map_err(|fault| wrong(stored, &fault))
 }
 
 /// The object's protobuf form without its resource version, from a GET: the bytes that a value decrypts to.
-pub(crate) async fn unversioned(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<u8>, CheckError> {
+pub(crate) async fn unversioned(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<Vec<u8>> {
     let request = Request::get(object_path(resource, ctx.api.namespace().await?, name)).accept(PROTOBUF);
     let answer = ctx.api.send(&request).await?;
     expect_eq!(answer.status, 200, "status of {request} as protobuf");

@@ -1,5 +1,4 @@
-//! Requests as etcd logs them with `--log-level=debug`, and the shapes that an apiserver may use. This file contains no
-//! check.
+//! Requests as etcd logs them with `--log-level=debug`, and the shapes that an apiserver may use.
 
 use serde_json::Value;
 

@@ -1,6 +1,5 @@
 //! The documented answer to every combination of the list parameters. Pure: the check `list.matrix` sends the requests.
-//! Rules: kubernetes.io API concepts, "Semantics for get and list"; KEP-2523 (resourceVersionMatch); KEP-365
-//! (continue).
+//! Rules: kubernetes.io API concepts, "Semantics for get and list"; KEP-2523 (match); KEP-365 (continue).
 
 /// A list's parameters, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

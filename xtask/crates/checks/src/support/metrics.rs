@@ -45,7 +45,7 @@ impl Metrics {
     }
 
     /// Skips the check unless the feature gate is on.
-    pub(crate) fn require_gate(&self, name: &str) -> Result<(), CheckError> {
+    pub(crate) fn require_gate(&self, name: &str) -> Verdict {
         let state = match self.gate(name) {
             Some(true) => return Ok(()),
             Some(false) => "is off",

@@ -46,7 +46,7 @@ impl Page {
 }
 
 /// Like [`Page::read`]; a malformed list fails the check, and `what` names it.
-pub(crate) fn read(ctx: &Ctx, resource: &Resource, list: &Object, what: impl Display) -> Result<Page, CheckError> {
+pub(crate) fn read(ctx: &Ctx, resource: &Resource, list: &Object, what: impl Display) -> Verdict<Page> {
     Page::read(list, resource, &ctx.profile().prefix).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn show(entries: &[Entry]) -> String {
 
 /// The state of the resource in the case's namespace at revision `rv`, in key order. A revision that the store does not
 /// have yet fails the check: the server invented it.
-pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<Vec<Entry>, CheckError> {
+pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Verdict<Vec<Entry>> {
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     match ctx.store.of(resource).list(&prefix, rv.cast_signed()).await {
         Ok((stored, _)) => Ok(entries(&stored)),
@@ -136,7 +136,7 @@ pub(crate) async fn state_at(ctx: &Ctx, resource: &Resource, rv: u64) -> Result<
 }
 
 /// A LIST that must be answered 200 with a well-formed list.
-pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Page, CheckError> {
+pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Verdict<Page> {
     let answer = ctx.api.try_list(resource, query).await?;
     expect!(answer.status == 200, "a list of {} with `{query}` was answered {answer}", resource.plural);
     let list = answer.object().map_err(|error| CheckError::failed(format!("{error:#}")))?;
@@ -144,7 +144,7 @@ pub(crate) async fn list(ctx: &Ctx, resource: &Resource, query: &str) -> Result<
 }
 
 /// The answer to any LIST; a refused or malformed one fails the check.
-pub(crate) async fn request(ctx: &Ctx, resource: &Resource, request: &Request) -> Result<Page, CheckError> {
+pub(crate) async fn request(ctx: &Ctx, resource: &Resource, request: &Request) -> Verdict<Page> {
     let answer = ctx.api.send(request).await?;
     let list = answer.object().map_err(|error| CheckError::failed(format!("{request}: {error:#}")))?;
     read(ctx, resource, &list, request)
@@ -156,7 +156,7 @@ pub(crate) fn exact(rv: u64) -> String {
 }
 
 /// Follows the tokens from `page` to the last page and returns all pages, `page` first.
-pub(crate) async fn follow(ctx: &Ctx, resource: &Resource, limit: usize, page: Page) -> Result<Vec<Page>, CheckError> {
+pub(crate) async fn follow(ctx: &Ctx, resource: &Resource, limit: usize, page: Page) -> Verdict<Vec<Page>> {
     let mut pages = vec![page];
     while let Some(token) = next_token(&pages) {
         expect!(pages.len() < MOST_PAGES, "{} pages with limit={limit} and still a token", pages.len());
@@ -178,7 +178,7 @@ pub(crate) fn next_query(limit: usize, token: &str) -> String {
 
 /// The three ways in which lists are served: a built-in resource from the watch cache, Events straight from the store
 /// (their cache is off in kube-apiserver, pkg/kubeapiserver/default_storage_factory_builder.go), and a custom resource.
-pub(crate) async fn kinds(ctx: &Ctx) -> Result<[Resource; 3], CheckError> {
+pub(crate) async fn kinds(ctx: &Ctx) -> Verdict<[Resource; 3]> {
     let custom = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     Ok([CONFIG_MAPS.clone(), CORE_EVENTS.clone(), custom])
 }

@@ -31,7 +31,7 @@ const DEFAULTED_BY_READING: &[(&str, &str)] = &[("persistentvolumeclaims", "stat
 const NAMED_BY_CONTENT: &[&str] = &["ipaddresses", "servicecidrs", "customresourcedefinitions", "apiservices"];
 
 /// Creates the samples in the case's namespace; a cluster-scoped one gets the case's prefix in its name.
-pub(crate) async fn create(ctx: &Ctx) -> Result<Vec<Sample<'_>>, CheckError> {
+pub(crate) async fn create(ctx: &Ctx) -> Verdict<Vec<Sample<'_>>> {
     let rows = ctx.store.table()?.iter();
     let rows = rows.filter(|row| !NAMED_BY_CONTENT.contains(&row.resource.plural.as_str()));
     let samples = all(AT_ONCE, rows.map(|row| create_one(ctx, row))).await?;
@@ -44,15 +44,15 @@ pub(crate) async fn update<'a>(
     ctx: &'a Ctx,
     samples: Vec<Sample<'a>>,
     change: fn(Object) -> Object,
-) -> Result<Vec<Sample<'a>>, CheckError> {
+) -> Verdict<Vec<Sample<'a>>> {
     all(AT_ONCE, samples.into_iter().map(|sample| update_one(ctx, sample, change))).await
 }
 
 /// Runs the tasks, so many at once.
 pub(crate) async fn all<T>(
     at_once: usize,
-    tasks: impl Iterator<Item = impl Future<Output = Result<T, CheckError>>>,
-) -> Result<Vec<T>, CheckError> {
+    tasks: impl Iterator<Item = impl Future<Output = Verdict<T>>>,
+) -> Verdict<Vec<T>> {
     // Boxed: the compiler otherwise fails to see that the stream of closures is Send.
     let tasks: Vec<_> = tasks.map(Box::pin).collect();
     stream::iter(tasks).buffer_unordered(at_once).try_collect().await
@@ -81,7 +81,7 @@ impl Sample<'_> {
     }
 }
 
-async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Result<Sample<'a>, CheckError> {
+async fn create_one<'a>(ctx: &'a Ctx, row: &'a StoredResource) -> Verdict<Sample<'a>> {
     let name = if row.resource.namespaced { row.name.clone() } else { format!("{}-{}", ctx.name_prefix(), row.name) };
     let object = ctx.api.create(&row.resource, &object(row, &name, ctx.api.namespace().await?)?).await?;
     let stored = stored_then(ctx, &row.resource, &object).await?;
@@ -113,11 +113,7 @@ pub(crate) fn with_fields(mut object: Object, fields: &Value) -> Object {
     object
 }
 
-async fn update_one<'a>(
-    ctx: &'a Ctx,
-    sample: Sample<'a>,
-    change: fn(Object) -> Object,
-) -> Result<Sample<'a>, CheckError> {
+async fn update_one<'a>(ctx: &'a Ctx, sample: Sample<'a>, change: fn(Object) -> Object) -> Verdict<Sample<'a>> {
     let Sample { row, mut object, .. } = sample;
     for _ in 0..ATTEMPTS {
         let answer = ctx.api.try_update(&row.resource, &change(object.clone())).await?;
@@ -132,7 +128,7 @@ async fn update_one<'a>(
 }
 
 /// The value that the request wrote: the apiserver's own controllers write to a few resources as well.
-pub(crate) async fn stored_then(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<KeyValue, CheckError> {
+pub(crate) async fn stored_then(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict<KeyValue> {
     let key = ctx.store.key(resource, object.name()).await?;
     let found = ctx.store.of(resource).get(&key, object.rv().cast_signed()).await?;
     found.ok_or_else(|| CheckError::failed(format!("the store had no key {key} at revision {}", object.rv())))

@@ -15,8 +15,7 @@ pub(crate) fn protobuf_fault(value: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The envelope must hold the given TypeMeta (`apps/v1/Deployment`), the object with this name, two empty fields and
-/// nothing else.
+/// The envelope must hold only the given TypeMeta (`apps/v1/Deployment`), the object with this name, two empty fields.
 pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Result<(), String> {
     let seen = envelope(value)?;
     if seen.order != [1, 2, 3, 4] {
@@ -38,8 +37,7 @@ pub(crate) fn envelope_fault(value: &[u8], stored_as: &str, name: &str) -> Resul
     }
 }
 
-/// Returns the object if the value is one compact JSON object of the kind `stored_as` without a resource version,
-/// followed by a newline.
+/// Returns the object if the value is compact JSON of the kind `stored_as` without a resource version, and a newline.
 pub(crate) fn json_fault(value: &[u8], stored_as: &str) -> Result<Value, String> {
     if !value.starts_with(b"{") {
         return Err(format!("begins with {}, not with a brace", head(value)));

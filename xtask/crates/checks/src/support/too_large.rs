@@ -1,5 +1,4 @@
-//! The refusal of a resource version that the store has not reached: its content, and the time before it. It holds no
-//! check.
+//! The refusal of a resource version that the store has not reached: its content, and the time before it.
 
 use std::time::Duration;
 
