@@ -15,7 +15,7 @@ use std::time::Instant;
 use model::{Cluster, External, GoldenValue, NodeInfo, ProfileInfo, Resource, StorageTable};
 use tokio::sync::OnceCell;
 
-pub use api::{CaseApi, object_path};
+pub use api::{CaseApi, crd_version, object_path};
 pub use control::{CaseControl, Paused, Started};
 pub use store::CaseStore;
 pub use time::CASE_LIMIT;

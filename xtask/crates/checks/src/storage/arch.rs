@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD, engine::general_purpose::URL_SAFE_NO_PAD};
-use http::Method;
 use model::StoredResource;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
@@ -14,7 +13,7 @@ use crate::storage::layout_table;
 use crate::support::assertions::none_of;
 use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::position;
-use suite::api::{Request, query};
+use suite::api::{JSON, Request, Response, query};
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
 
@@ -189,12 +188,12 @@ async fn cr_numbers(ctx: &Ctx) -> Verdict {
 }
 
 /// Sends the body as text, because a `Value` would round the numbers.
-async fn post_text(ctx: &Ctx, things: &Resource, name: &str, numbers: &str) -> anyhow::Result<suite::api::Response> {
-    let (version, path) = (things.api_version(), things.path(Some(ctx.api.namespace().await?)));
+async fn post_text(ctx: &Ctx, things: &Resource, name: &str, numbers: &str) -> anyhow::Result<Response> {
+    let version = things.api_version();
     let body = format!(
         r#"{{"apiVersion":"{version}","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{{"n":[{numbers}]}}}}"#
     );
-    ctx.api.send(&Request::new(Method::POST, path).body(suite::api::JSON, body)).await
+    ctx.api.send(&ctx.api.unrecorded_post(things).await?.body(JSON, body)).await
 }
 
 async fn numbers_in(ctx: &Ctx, things: &Resource, after: &str, expected: &[&str]) -> Verdict {

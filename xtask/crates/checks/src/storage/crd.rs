@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::Method;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, put_then_deleted};
 use suite::api::{JSON, MERGE_PATCH, Request, Response};
+pub(crate) use suite::ctx::crd_version as version;
 use suite::object::DEFINITIONS;
 use suite::prelude::*;
 
@@ -55,43 +55,9 @@ pub(super) static CHECKS: &[Check] = &[
 /// A namespaced definition `fruits.<group>` with these versions; the resource is that of the first one.
 pub(crate) async fn define_versions(ctx: &Ctx, versions: &Value) -> Verdict<Resource> {
     let group = format!("{}.example.org", ctx.name_prefix());
-    define(ctx, &group, ("fruits", "Fruit"), true, versions).await
-}
-
-/// A definition `<plural>.<group>` with these versions; the resource is that of the first one.
-pub(crate) async fn define(
-    ctx: &Ctx,
-    group: &str,
-    (plural, kind): (&str, &str),
-    namespaced: bool,
-    versions: &Value,
-) -> Verdict<Resource> {
-    let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
-        "spec",
-        json!({
-            "group": group,
-            "scope": if namespaced { "Namespaced" } else { "Cluster" },
-            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-            "versions": versions,
-        }),
-    );
-    ctx.api.create(&DEFINITIONS, &definition).await?;
-    let resource = Resource {
-        group: group.into(),
-        version: versions[0]["name"].as_str().unwrap_or_default().into(),
-        plural: plural.into(),
-        kind: kind.into(),
-        namespaced,
-        stored_at: format!("{group}/{plural}"),
-    };
+    let resource = ctx.api.define_versions(&group, ("fruits", "Fruit"), true, versions).await?;
     ctx.api.wait_until_served(&resource).await?;
     Ok(resource)
-}
-
-/// A served version that keeps unknown fields.
-pub(crate) fn version(name: &str, storage: bool) -> Value {
-    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    json!({"name": name, "served": true, "storage": storage, "schema": schema})
 }
 
 async fn crd_strict(ctx: &Ctx) -> Verdict {
@@ -117,9 +83,8 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
 
 /// POST of a text that may not be a valid object.
 async fn post(ctx: &Ctx, resource: &Resource, validation: &str, text: &str) -> anyhow::Result<Response> {
-    let path = resource.path(Some(ctx.api.namespace().await?));
     let query = format!("fieldManager=x&fieldValidation={validation}");
-    ctx.api.send(&Request::new(Method::POST, path).query(query).body(JSON, text)).await
+    ctx.api.send(&ctx.api.unrecorded_post(resource).await?.query(query).body(JSON, text)).await
 }
 
 async fn refused(ctx: &Ctx, fruits: &Resource, apple: &Object) -> Verdict {

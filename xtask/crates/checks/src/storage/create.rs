@@ -90,9 +90,8 @@ async fn write_metadata(ctx: &Ctx) -> Verdict {
         expect_eq!(meta["generation"], json!(1), "generation of a new object");
         expect_eq!(object.namespace(), ctx.api.namespace().await?, "namespace of a new object");
     }
-    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let elsewhere = config_map("c").with("metadata.namespace", "default");
-    let answer = ctx.api.send(&Request::new(Method::POST, path).json(&elsewhere.0)).await?;
+    let answer = ctx.api.send(&ctx.api.unrecorded_post(&CONFIG_MAPS).await?.json(&elsewhere.0)).await?;
     expect!(answer.is(400, "BadRequest"), "a POST of an object of another namespace was answered {answer}");
     Ok(())
 }
@@ -115,14 +114,14 @@ async fn size_limits(ctx: &Ctx) -> Verdict {
     let mut body = Object::new(&fruits, "huge").with("data.text", "").to_string().into_bytes();
     // White space after the object: only the body is too large.
     body.resize(LARGEST_BODY + 1, b' ');
-    let path = fruits.path(Some(ctx.api.namespace().await?));
-    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).body(JSON, body.clone())).await?;
+    let post = ctx.api.unrecorded_post(&fruits).await?;
+    let answer = ctx.api.send(&post.clone().body(JSON, body.clone())).await?;
     expect!(answer.is(413, "RequestEntityTooLarge"), "a body of 3 MiB and one byte was answered {answer}");
     let message = format!("Request entity too large: limit is {LARGEST_BODY}");
     expect_eq!(answer.message(), message, "message to a body of 3 MiB and one byte");
     expect!(ctx.store.find(&fruits, "huge").await?.is_none(), "an object in a body that is too large is stored");
     body.pop();
-    let answer = ctx.api.send(&Request::new(Method::POST, path).body(JSON, body)).await?;
+    let answer = ctx.api.send(&post.body(JSON, body)).await?;
     expect_eq!(answer.status, 201, "a body of 3 MiB was answered {answer}");
     Ok(())
 }

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use http::Method;
 use serde_json::{Value, json};
 
-use crate::storage::crd::{define, version};
 use crate::storage::layout::{all_stored, sole_key};
 use crate::support::metrics::Metrics;
 use judge::decode::{self, Encoding};
-use suite::api::Request;
+use suite::ctx::crd_version;
 use suite::object::{API_SERVICES, DEFINITIONS};
 use suite::prelude::*;
 
@@ -62,7 +60,9 @@ async fn cr_key(ctx: &Ctx) -> Verdict {
     let namespace = ctx.api.namespace().await?;
     let group = group_of(ctx);
     let fruits = ctx.api.define(&group, "fruits", "Fruit").await?;
-    let baskets = define(ctx, &group, ("baskets", "Basket"), false, &json!([version("v1", true)])).await?;
+    let baskets =
+        ctx.api.define_versions(&group, ("baskets", "Basket"), false, &json!([crd_version("v1", true)])).await?;
+    ctx.api.wait_until_served(&baskets).await?;
     let apple = ctx.api.create(&fruits, &Object::new(&fruits, "apple")).await?;
     let basket = ctx.api.create(&baskets, &Object::new(&baskets, "big")).await?;
     let api_service = api_service(ctx, &format!("v1.{group}")).await?;
@@ -106,8 +106,7 @@ async fn cr_always_json(ctx: &Ctx) -> Verdict {
 
     let version = fruits.api_version();
     let yaml = format!("apiVersion: {version}\nkind: Fruit\nmetadata:\n  name: pear\nspec:\n  sweet: no idea\n");
-    let path = fruits.path(Some(ctx.api.namespace().await?));
-    let answer = ctx.api.send(&Request::new(Method::POST, path).body(YAML, yaml)).await?;
+    let answer = ctx.api.send(&ctx.api.unrecorded_post(&fruits).await?.body(YAML, yaml)).await?;
     expect_eq!(answer.status, 201, "status of a POST in YAML, answered {answer}");
     custom_value(ctx, &fruits, "pear", &json!({"sweet": "no idea"})).await?;
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use http::Method;
 use serde_json::json;
 
 use suite::api::Request;
@@ -52,13 +51,12 @@ const SUFFIX: usize = 5;
 const LONGEST_PREFIX: usize = 58;
 
 async fn generate_name(ctx: &Ctx) -> Verdict {
-    let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
-    let generated = |prefix: &str| json!({"metadata": {"generateName": prefix}});
+    let post = ctx.api.unrecorded_post(&CONFIG_MAPS).await?;
+    let generated = |prefix: &str| post.clone().json(&json!({"metadata": {"generateName": prefix}}));
     // Marks the collection for the clean-up.
     ctx.api.create(&CONFIG_MAPS, &config_map("first")).await?;
-    let requests = (0..40).map(|_| Request::new(Method::POST, path.clone()).json(&generated("many-")));
-    let requests: Vec<Request> = requests.collect();
-    let answers = futures::future::try_join_all(requests.iter().map(|request| ctx.api.send(request))).await?;
+    let request = generated("many-");
+    let answers = futures::future::try_join_all((0..40).map(|_| ctx.api.send(&request))).await?;
     let mut names = BTreeSet::new();
     for answer in &answers {
         let object = answer.object()?;
@@ -67,10 +65,10 @@ async fn generate_name(ctx: &Ctx) -> Verdict {
         expect!(names.insert(object.name().to_owned()), "the name {} was generated twice", object.name());
     }
     let long = "l".repeat(70);
-    let answer = ctx.api.send(&Request::new(Method::POST, path.clone()).json(&generated(&long))).await?;
+    let answer = ctx.api.send(&generated(&long)).await?;
     is_generated(answer.object()?.name(), &long[..LONGEST_PREFIX]).map_err(CheckError::failed)?;
     let named = json!({"metadata": {"name": "mine", "generateName": "many-"}});
-    let answer = ctx.api.send(&Request::new(Method::POST, path).json(&named)).await?;
+    let answer = ctx.api.send(&post.json(&named)).await?;
     let named = answer.object()?;
     expect_eq!(named.name(), "mine", "name of an object with name and generateName");
     ctx.count("generated names", names.len() as u64 + 1);
@@ -109,8 +107,8 @@ async fn case_and_paths(ctx: &Ctx) -> Verdict {
         (&*CONFIG_MAPS, ".."),
         (&*CONFIG_MAPS, &format!("{longest}n")),
     ] {
-        let path = resource.path(Some(ctx.api.namespace().await?));
-        let answer = ctx.api.send(&Request::new(Method::POST, path).json(&Object::new(resource, name).0)).await?;
+        let post = ctx.api.unrecorded_post(resource).await?;
+        let answer = ctx.api.send(&post.json(&Object::new(resource, name).0)).await?;
         expect!(answer.is(422, "Invalid"), "a {} named `{name}` was answered {answer}", resource.kind);
         ctx.count("refused names", 1);
     }

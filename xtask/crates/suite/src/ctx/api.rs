@@ -14,6 +14,8 @@ use model::Resource;
 use model::history::Verb;
 use serde_json::{Value, json};
 
+pub use custom_resources::crd_version;
+
 use super::{CaseState, Created, lock};
 use crate::api::{Api, MERGE_PATCH, Request, Response, Transport, overload};
 use crate::error::Forbidden;
@@ -178,6 +180,11 @@ impl CaseApi {
         let namespace = self.namespace_of(resource).await?;
         let request = Request::get(resource.path(Some(&namespace))).query(query);
         self.send_recorded(Verb::List, resource, (&namespace, ""), request, false).await
+    }
+
+    /// A POST to the resource's collection in the case's namespace, for [`CaseApi::send`].
+    pub async fn unrecorded_post(&self, resource: &Resource) -> anyhow::Result<Request> {
+        Ok(Request::new(Method::POST, resource.path(Some(self.namespace().await?))))
     }
 
     /// A raw request that is not recorded, for requests that do not fit into a history.

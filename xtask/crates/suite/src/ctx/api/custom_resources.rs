@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use model::Resource;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::CaseApi;
 use crate::api::Request;
 use crate::error::CheckError;
 use crate::object::{DEFINITIONS, Object};
+
+/// A served version of a CRD that keeps unknown fields.
+pub fn crd_version(name: &str, storage: bool) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({"name": name, "served": true, "storage": storage, "schema": schema})
+}
 
 impl CaseApi {
     /// Creates a namespaced CRD `<plural>.<group>` with one version v1 that keeps unknown fields, and waits until the
@@ -21,25 +27,34 @@ impl CaseApi {
 
     /// Like [`CaseApi::define`], but sends no request for the resource, so the server has no storage for it yet.
     pub async fn define_unrequested(&self, group: &str, plural: &str, kind: &str) -> Result<Resource, CheckError> {
-        let name = format!("{plural}.{group}");
-        let definition = Object::new(&DEFINITIONS, &name).with(
+        self.define_versions(group, (plural, kind), true, &json!([crd_version("v1", true)])).await
+    }
+
+    /// Creates a CRD `<plural>.<group>` with these versions, and sends no request for the resource, which is that of the
+    /// first version.
+    pub async fn define_versions(
+        &self,
+        group: &str,
+        (plural, kind): (&str, &str),
+        namespaced: bool,
+        versions: &Value,
+    ) -> Result<Resource, CheckError> {
+        let definition = Object::new(&DEFINITIONS, &format!("{plural}.{group}")).with(
             "spec",
             json!({
                 "group": group,
-                "scope": "Namespaced",
+                "scope": if namespaced { "Namespaced" } else { "Cluster" },
                 "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind},
-                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
-                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-                }}}],
+                "versions": versions,
             }),
         );
         self.create(&DEFINITIONS, &definition).await?;
         Ok(Resource {
             group: group.into(),
-            version: "v1".into(),
+            version: versions[0]["name"].as_str().unwrap_or_default().into(),
             plural: plural.into(),
             kind: kind.into(),
-            namespaced: true,
+            namespaced,
             stored_at: format!("{group}/{plural}"),
         })
     }
