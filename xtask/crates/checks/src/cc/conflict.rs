@@ -3,19 +3,16 @@
 
 use std::time::Duration;
 
-use model::Level::Must;
-use model::Resource;
 use model::history::Revision;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen, words};
+use crate::support::verdict::within;
 use judge::decode;
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::object::POD_TEMPLATES;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -78,11 +75,8 @@ async fn update_conflict(ctx: &Ctx) -> Verdict {
     let second = ctx.api.update(&CONFIG_MAPS, &first.clone().with("data.k", "2")).await?;
     let answer = ctx.api.try_update(&CONFIG_MAPS, &first.with("data.k", "3")).await?;
     expect!(answer.is(409, "Conflict"), "a stale PUT was answered {answer}");
-    expect_eq!(
-        answer.message(),
-        format!("Operation cannot be fulfilled on configmaps \"a\": {STALE}"),
-        "message of the refusal"
-    );
+    let message = format!("Operation cannot be fulfilled on configmaps \"a\": {STALE}");
+    expect_eq!(answer.message(), message, "message of the refusal");
     let stored = ctx.store.get(&CONFIG_MAPS, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), second.rv(), "mod_revision after the refused PUT");
     Ok(())
@@ -94,50 +88,40 @@ const INCREMENTS: u64 = 10;
 async fn no_lost_update(ctx: &Ctx) -> Verdict {
     let first = ctx.api.create(&CONFIG_MAPS, &config_map("counter").with("metadata.labels.n", "0")).await?;
     let clients = (0..CLIENTS).map(|_| increment(ctx, first.clone()));
-    let done: Vec<Increments> = futures::future::try_join_all(clients).await?;
-    let conflicts: u64 = done.iter().map(|client| client.conflicts).sum();
+    let done = futures::future::try_join_all(clients).await?;
+    let conflicts: u64 = done.iter().map(|(_, conflicts)| conflicts).sum();
     ctx.count("conflicts", conflicts);
-    expect!(
-        conflicts >= CLIENTS - 1,
-        "{CLIENTS} clients sent a PUT from the same read, but only {conflicts} PUTs were refused"
-    );
+    let enough = conflicts >= CLIENTS - 1;
+    expect!(enough, "{CLIENTS} clients sent a PUT from the same read, but only {conflicts} PUTs were refused");
 
     let last = ctx.api.get(&CONFIG_MAPS, "counter").await?;
     expect_eq!(count_of(&last), Some(CLIENTS * INCREMENTS), "the counter after {CLIENTS} times {INCREMENTS}");
     let changes = changes(ctx, &CONFIG_MAPS, "counter", &last).await?;
     let counts: Vec<Option<u64>> = changes.iter().map(stored_count).collect();
-    counted_up(&counts, CLIENTS * INCREMENTS).map_err(CheckError::failed)?;
+    counted_up(&counts, CLIENTS * INCREMENTS)?;
     let mut revisions = vec![first.rv()];
-    revisions.extend(done.iter().flat_map(|client| &client.revisions));
+    revisions.extend(done.iter().flat_map(|(revisions, _)| revisions));
     revisions.sort_unstable();
-    only_put_at(&changes, &revisions)
-        .map_err(|fault| CheckError::failed(format!("the acknowledged PUTs are not the revisions: {fault}")))?;
-    Ok(())
+    only_put_at(&changes, &revisions).map_err(within("the acknowledged PUTs are not the revisions"))
 }
 
-struct Increments {
-    /// The resource versions of the PUTs that succeeded.
-    revisions: Vec<u64>,
-    conflicts: u64,
-}
-
-/// One client: adds one until enough PUTs have succeeded.
-async fn increment(ctx: &Ctx, mut read: Object) -> Result<Increments, CheckError> {
-    let mut done = Increments { revisions: Vec::new(), conflicts: 0 };
-    while (done.revisions.len() as u64) < INCREMENTS {
+/// One client: adds one until enough PUTs have succeeded. Returns their resource versions and the number of conflicts.
+async fn increment(ctx: &Ctx, mut read: Object) -> Verdict<(Vec<u64>, u64)> {
+    let (mut revisions, mut conflicts) = (Vec::new(), 0);
+    while (revisions.len() as u64) < INCREMENTS {
         let count = count_of(&read).ok_or_else(|| CheckError::failed(format!("a read without a count: {read}")))?;
         let next = read.with("metadata.labels.n", (count + 1).to_string());
         let answer = ctx.api.try_update(&CONFIG_MAPS, &next).await?;
         if answer.is_success() {
             read = answer.object()?;
-            done.revisions.push(read.rv());
+            revisions.push(read.rv());
         } else {
             expect!(answer.is(409, "Conflict"), "a PUT was answered {answer}");
-            done.conflicts += 1;
+            conflicts += 1;
             read = ctx.api.get(&CONFIG_MAPS, "counter").await?;
         }
     }
-    Ok(done)
+    Ok((revisions, conflicts))
 }
 
 fn count_of(object: &Object) -> Option<u64> {
@@ -149,17 +133,13 @@ fn stored_count(change: &Revision) -> Option<u64> {
 }
 
 /// The counts are 0, 1, 2 ... `last`.
-fn counted_up(counts: &[Option<u64>], last: u64) -> Result<(), String> {
+fn counted_up(counts: &[Option<u64>], last: u64) -> Verdict {
     for (seen, expected) in counts.iter().zip(0..) {
-        if *seen != Some(expected) {
-            return Err(format!("write {expected} of the key stored the count {seen:?}"));
-        }
+        expect!(*seen == Some(expected), "write {expected} of the key stored the count {seen:?}");
     }
     let writes = counts.len() as u64;
-    if writes == last + 1 {
-        return Ok(());
-    }
-    Err(format!("the key was written {writes} times, not {}", last + 1))
+    expect!(writes == last + 1, "the key was written {writes} times, not {}", last + 1);
+    Ok(())
 }
 
 /// Timestamps in managedFields are whole seconds: the second of two writes must fall into a later second.
@@ -205,7 +185,7 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     let changed = ctx.api.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
     let changes = changes(ctx, resource, "a", &changed).await?;
     only_put_at(&changes, &[created.rv(), applied.rv(), changed.rv()])
-        .map_err(|fault| CheckError::failed(format!("a write that changes nothing was stored: {fault}")))?;
+        .map_err(within("a write that changes nothing was stored"))?;
     let events = events(ctx, &mut watch, &changed).await?;
     expect_eq!(events, [seen("MODIFIED", "a", changed.rv())], "events after {}", words(&changes[..2]));
     Ok(())
@@ -258,12 +238,9 @@ fn puts(read: &Object, time: &Value, built_in: bool) -> Vec<(&'static str, Objec
 /// The patches that change nothing.
 fn patches(built_in: bool) -> Vec<(&'static str, &'static str, Value)> {
     let data = json!({"data": {"k": "v"}});
+    let json = json!([{"op": "replace", "path": "/data/k", "value": "v"}]);
     let mut patches = vec![
-        (
-            "a JSON patch with the present value",
-            JSON_PATCH,
-            json!([{"op": "replace", "path": "/data/k", "value": "v"}]),
-        ),
+        ("a JSON patch with the present value", JSON_PATCH, json),
         ("a merge patch with the present value", MERGE_PATCH, data.clone()),
         ("an empty merge patch", MERGE_PATCH, json!({})),
     ];
@@ -286,7 +263,7 @@ mod tests {
     #[test]
     fn counter_must_count_every_write_once() {
         let counts = |values: &[u64]| values.iter().copied().map(Some).collect::<Vec<_>>();
-        assert_eq!(counted_up(&counts(&[0, 1, 2, 3]), 3), Ok(()));
+        counted_up(&counts(&[0, 1, 2, 3]), 3).unwrap();
         for (bad, word) in [
             (counts(&[0, 1, 1, 2]), "a lost update"),
             (counts(&[0, 2, 1, 3]), "disorder"),

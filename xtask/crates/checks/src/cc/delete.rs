@@ -3,17 +3,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use model::Level::Must;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, only_put_at, pod_template, put_then_deleted, seen};
 use judge::decode;
 use suite::api::{MERGE_PATCH, Response, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, POD_TEMPLATES, config_map};
+use suite::object::{DEPLOYMENTS, POD_TEMPLATES};
+use suite::prelude::*;
 use suite::watch::{Watch, WatchOptions};
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -81,7 +78,7 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     let all = changes(ctx, &CONFIG_MAPS, "a", &again).await?;
     let (last, removal) =
         all.split_last().ok_or_else(|| CheckError::failed("the raw history has no change of the key"))?;
-    put_then_deleted(removal, 1).map_err(CheckError::failed)?;
+    put_then_deleted(removal, 1)?;
     expect_eq!(last.rev.cast_unsigned(), again.rv(), "the last change of the key");
     let deleted = removal[1].rev.cast_unsigned();
     for (what, watch) in &mut watches {
@@ -95,7 +92,7 @@ async fn one_delete_one_event(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch)>, CheckError> {
+async fn matching_watches(ctx: &Ctx, rv: u64) -> Verdict<Vec<(&'static str, Watch)>> {
     let after = || WatchOptions::after(rv);
     let mut watches = Vec::new();
     let usual = ctx.api.transport();
@@ -105,10 +102,9 @@ async fn matching_watches(ctx: &Ctx, rv: u64) -> Result<Vec<(&'static str, Watch
         ("by label", usual, after().labels("app=yes")),
         ("by name", usual, after().fields("metadata.name=a")),
     ] {
-        match ctx.api.try_watch(transport, &CONFIG_MAPS, &options).await? {
-            Ok(watch) => watches.push((what, watch)),
-            Err(refusal) => return Err(CheckError::failed(format!("a watch {what} was refused: {refusal}"))),
-        }
+        let watch = ctx.api.try_watch(transport, &CONFIG_MAPS, &options).await?;
+        let refused = |refusal| CheckError::failed(format!("a watch {what} was refused: {refusal}"));
+        watches.push((what, watch.map_err(refused)?));
     }
     Ok(watches)
 }
@@ -136,7 +132,7 @@ async fn one_of_many_deletes(ctx: &Ctx) -> Verdict {
     }
     let last = ctx.api.create(&CONFIG_MAPS, &config_map("once-end")).await?;
     for name in &names {
-        put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1).map_err(CheckError::failed)?;
+        put_then_deleted(&changes(ctx, &CONFIG_MAPS, name, &last).await?, 1)?;
     }
     Ok(())
 }
@@ -154,7 +150,7 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
 
     let last = ctx.api.create(&POD_TEMPLATES, &pod_template(&format!("after-{round}"))).await?;
     let changes = changes(ctx, &POD_TEMPLATES, &name, &last).await?;
-    put_then_deleted(&changes, changes.len().saturating_sub(1)).map_err(CheckError::failed)?;
+    put_then_deleted(&changes, changes.len().saturating_sub(1))?;
     let [.., put, delete] = &changes[..] else {
         return Err(CheckError::failed(format!("the raw history of {name} has fewer than two changes")));
     };
@@ -162,16 +158,13 @@ async fn updates_against_delete(ctx: &Ctx, round: u64) -> Verdict {
     let answered = deleted.0["metadata"]["labels"]["n"].as_str().map(str::to_owned);
     expect_eq!(answered, stored, "label n in the answer to DELETE, and in the content it removed");
     expect_eq!(deleted.rv(), delete.rev.cast_unsigned(), "resourceVersion in the answer to DELETE");
-    expect_eq!(
-        acknowledged.load(Ordering::Relaxed),
-        put.rev.cast_unsigned(),
-        "the last acknowledged update of {name}, and the last in the store"
-    );
+    let (acknowledged, stored) = (acknowledged.into_inner(), put.rev.cast_unsigned());
+    expect_eq!(acknowledged, stored, "the last acknowledged update of {name}, and the last in the store");
     Ok(())
 }
 
 /// Returns the number of updates that succeeded.
-async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Result<u64, CheckError> {
+async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> Verdict<u64> {
     for n in 1.. {
         let patch = json!({"metadata": {"labels": {"n": n.to_string()}}});
         let answer = ctx.api.try_patch(&POD_TEMPLATES, name, MERGE_PATCH, &patch, "").await?;
@@ -185,7 +178,7 @@ async fn update_until_gone(ctx: &Ctx, name: &str, acknowledged: &AtomicU64) -> R
 }
 
 /// Reads first, more often in each round, so that the DELETE meets the updates at different moments.
-async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Result<Object, CheckError> {
+async fn delete_after_updates(ctx: &Ctx, name: &str, reads: u64) -> Verdict<Object> {
     for _ in 0..=reads {
         ctx.api.get(&POD_TEMPLATES, name).await?;
     }
@@ -205,25 +198,26 @@ async fn delete_preconditions(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object: &Object) -> Verdict {
+async fn preconditions(ctx: &Ctx, resource: &Resource, kind: &str, object: &Object) -> Verdict {
     let earlier = ctx.api.create(resource, object).await?;
     ctx.api.delete(resource, "a").await?;
     let created = ctx.api.create(resource, object).await?;
     let current = ctx.api.update(resource, &created.clone().with("metadata.labels.x", "y")).await?;
     let (uid, rv) = (current.uid(), current.rv_text());
+    let (wrong, stale) = (earlier.uid(), created.rv_text());
+    let refusal = |what: &str, given: &str, own: &str, why: &str| {
+        format!(
+            "the {what} in the precondition ({given}) does not match the {what} in record ({own}). The object might \
+             have been {why}"
+        )
+    };
+    let wrong_uid = refusal("UID", wrong, uid, "deleted and then recreated");
+    let stale_rv = refusal("ResourceVersion", stale, rv, "modified");
     for (what, preconditions, refusal) in [
-        ("the uid of an earlier object of that name", json!({"uid": earlier.uid()}), uid_refusal(earlier.uid(), uid)),
-        ("a stale resourceVersion", json!({"resourceVersion": created.rv_text()}), rv_refusal(created.rv_text(), rv)),
-        (
-            "the right uid and a stale resourceVersion",
-            json!({"uid": uid, "resourceVersion": created.rv_text()}),
-            rv_refusal(created.rv_text(), rv),
-        ),
-        (
-            "a wrong uid and the right resourceVersion",
-            json!({"uid": earlier.uid(), "resourceVersion": rv}),
-            uid_refusal(earlier.uid(), uid),
-        ),
+        ("the uid of an earlier object of that name", json!({"uid": wrong}), &wrong_uid),
+        ("a stale resourceVersion", json!({"resourceVersion": stale}), &stale_rv),
+        ("the right uid and a stale resourceVersion", json!({"uid": uid, "resourceVersion": stale}), &stale_rv),
+        ("a wrong uid and the right resourceVersion", json!({"uid": wrong, "resourceVersion": rv}), &wrong_uid),
     ] {
         let answer = ctx.api.try_delete(resource, "a", &json!({"preconditions": preconditions})).await?;
         expect!(answer.is(409, "Conflict"), "DELETE of a {kind} with {what} was answered {answer}");
@@ -241,21 +235,21 @@ async fn preconditions(ctx: &Ctx, resource: &model::Resource, kind: &str, object
     let all = changes(ctx, resource, "a", &last).await?;
     // The first two changes belong to the earlier object, the last one creates the newest object.
     let ours = all.get(2..all.len() - 1).unwrap_or_default();
-    put_then_deleted(ours, 2).map_err(CheckError::failed)
+    put_then_deleted(ours, 2)
 }
 
-fn uid_refusal(given: &str, uid: &str) -> String {
-    format!(
-        "the UID in the precondition ({given}) does not match the UID in record ({uid}). The object might have been \
-         deleted and then recreated"
-    )
-}
-
-fn rv_refusal(given: &str, rv: &str) -> String {
-    format!(
-        "the ResourceVersion in the precondition ({given}) does not match the ResourceVersion in record ({rv}). The \
-         object might have been modified"
-    )
+/// Sends two requests at once, either one first.
+pub(super) async fn send_both<A, B>(
+    in_order: bool,
+    one: impl Future<Output = A>,
+    other: impl Future<Output = B>,
+) -> (A, B) {
+    // The first future of `join!` sends its request first.
+    if in_order {
+        return futures::join!(one, other);
+    }
+    let (answer, first) = futures::join!(other, one);
+    (first, answer)
 }
 
 /// Both requests name the same version: the second one must be refused.
@@ -264,14 +258,9 @@ async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict
     let created = ctx.api.create(&CONFIG_MAPS, &config_map(&name)).await?;
     let other = created.clone().with("data.k", "w");
     let condition = json!({"preconditions": {"resourceVersion": created.rv_text()}});
-    // The first future of `join!` sends its request first.
-    let (updated, deleted) = if round.is_multiple_of(2) {
-        futures::join!(ctx.api.try_update(&CONFIG_MAPS, &other), ctx.api.try_delete(&CONFIG_MAPS, &name, &condition))
-    } else {
-        let delete = ctx.api.try_delete(&CONFIG_MAPS, &name, &condition);
-        let (deleted, updated) = futures::join!(delete, ctx.api.try_update(&CONFIG_MAPS, &other));
-        (updated, deleted)
-    };
+    let update = ctx.api.try_update(&CONFIG_MAPS, &other);
+    let delete = ctx.api.try_delete(&CONFIG_MAPS, &name, &condition);
+    let (updated, deleted) = send_both(round.is_multiple_of(2), update, delete).await;
     let (updated, deleted) = (updated?, deleted?);
     let last = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("{name}-end"))).await?;
     let changes = changes(ctx, &CONFIG_MAPS, &name, &last).await?;
@@ -279,13 +268,13 @@ async fn update_against_delete_of_same_version(ctx: &Ctx, round: u64) -> Verdict
         (true, false) => {
             expect!(deleted.is(409, "Conflict"), "DELETE of a version that an update replaced: {deleted}");
             ctx.count("races won by the update", 1);
-            only_put_at(&changes, &[created.rv(), updated.object()?.rv()]).map_err(CheckError::failed)
+            only_put_at(&changes, &[created.rv(), updated.object()?.rv()])
         }
         (false, true) => {
             let refused = updated.is(404, "NotFound") || updated.is(409, "Conflict");
             expect!(refused, "an update of a version that DELETE removed: {updated}");
             ctx.count("races won by the delete", 1);
-            put_then_deleted(&changes, 1).map_err(CheckError::failed)
+            put_then_deleted(&changes, 1)
         }
         _ => Err(CheckError::failed(format!(
             "an update and a DELETE of the same version: exactly one must win, but the update was answered {updated}, \

@@ -1,18 +1,15 @@
 //! Deletion in two phases: finalizers, and the finalizers that the propagation policy of a DELETE adds.
 //! The checks cover only kube-apiserver: they need no garbage collector, and a running one does no harm.
 
-use model::Level::Must;
-use model::Resource;
 use model::history::{Change, Revision};
 use serde_json::{Value, json};
 
 use crate::support::assertions::{Seen, changes, events, pod_template, put_then_deleted, seen, words};
+use crate::support::verdict::within;
 use suite::api::MERGE_PATCH;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::object::POD_TEMPLATES;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -70,7 +67,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
     let mut watch = ctx.api.watch(resource, &WatchOptions::after(created.rv())).await?;
 
     let marked = ctx.api.delete(resource, "a").await?;
-    marked_for_deletion(&created, &marked).map_err(CheckError::failed)?;
+    marked_for_deletion(&created, &marked)?;
     expect_eq!(stored_rv(ctx, resource).await?, marked.rv(), "mod_revision after DELETE");
     let again = ctx.api.delete(resource, "a").await?;
     expect!(again == marked, "a second DELETE was answered {again}, the first {marked}");
@@ -90,7 +87,7 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
 
     let end = ctx.api.create(resource, &after).await?;
     let changes = changes(ctx, resource, "a", &end).await?;
-    put_then_deleted(&changes, 3).map_err(CheckError::failed)?;
+    put_then_deleted(&changes, 3)?;
     let expected = [
         seen("MODIFIED", "a", marked.rv()),
         seen("MODIFIED", "a", one_left.rv()),
@@ -101,12 +98,12 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
     Ok(())
 }
 
-async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
+async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     Ok(ctx.store.get(resource, "a").await?.mod_rev.cast_unsigned())
 }
 
 /// The object in the answer to DELETE must be the old one with the marks of a deletion.
-fn marked_for_deletion(before: &Object, after: &Object) -> Result<(), String> {
+fn marked_for_deletion(before: &Object, after: &Object) -> Verdict {
     let (was, is) = (&before.0["metadata"], &after.0["metadata"]);
     let generation = was["generation"].as_u64().map_or(Value::Null, |generation| json!(generation + 1));
     for (field, expected) in [
@@ -116,17 +113,12 @@ fn marked_for_deletion(before: &Object, after: &Object) -> Result<(), String> {
         ("uid", was["uid"].clone()),
         ("name", was["name"].clone()),
     ] {
-        if is[field] != expected {
-            return Err(format!("after DELETE metadata.{field} is {}, not {expected}", is[field]));
-        }
+        expect!(is[field] == expected, "after DELETE metadata.{field} is {}, not {expected}", is[field]);
     }
     let time = is["deletionTimestamp"].as_str().unwrap_or_default();
-    if time.is_empty() {
-        return Err(format!("after DELETE the object has no metadata.deletionTimestamp: {after}"));
-    }
-    if after.rv() <= before.rv() {
-        return Err(format!("DELETE was answered with resourceVersion {}, not above {}", after.rv(), before.rv()));
-    }
+    expect!(!time.is_empty(), "after DELETE the object has no metadata.deletionTimestamp: {after}");
+    let (rv, old) = (after.rv(), before.rv());
+    expect!(rv > old, "DELETE was answered with resourceVersion {rv}, not above {old}");
     Ok(())
 }
 
@@ -144,8 +136,8 @@ async fn removal_races(ctx: &Ctx) -> Verdict {
         let name = format!("race-{race}");
         let changes = changes(ctx, &POD_TEMPLATES, &name, &end).await?;
         // Created, then written once, either to mark the object or to remove its finalizer; the other write deleted it.
-        put_then_deleted(&changes, 2).map_err(|fault| CheckError::failed(format!("{name}: {fault}")))?;
-        deleted_once(&events, &name, changes[2].rev.cast_unsigned()).map_err(CheckError::failed)?;
+        put_then_deleted(&changes, 2).map_err(within(&name))?;
+        deleted_once(&events, &name, changes[2].rev.cast_unsigned())?;
     }
     ctx.count("races", RACES as u64);
     Ok(())
@@ -175,14 +167,13 @@ async fn removal_race(ctx: &Ctx, race: usize) -> Verdict {
 }
 
 /// The watch must send exactly one DELETED of `name`, at the revision of the delete, and no later event of it.
-fn deleted_once(events: &[Seen], name: &str, rv: u64) -> Result<(), String> {
+fn deleted_once(events: &[Seen], name: &str, rv: u64) -> Verdict {
     let of_name: Vec<&Seen> = events.iter().filter(|event| event.1 == name).collect();
     let deleted = of_name.iter().filter(|event| event.0 == "DELETED").count();
     let ends = of_name.last().is_some_and(|event| event.0 == "DELETED" && event.2 == rv);
-    if deleted == 1 && ends {
-        return Ok(());
-    }
-    Err(format!("the last event of {name} must be its only DELETED, at {rv}, but the watch sent {of_name:?}"))
+    let right = deleted == 1 && ends;
+    expect!(right, "the last event of {name} must be its only DELETED, at {rv}, but the watch sent {of_name:?}");
+    Ok(())
 }
 
 async fn propagation(ctx: &Ctx) -> Verdict {
@@ -194,7 +185,7 @@ async fn propagation(ctx: &Ctx) -> Verdict {
 }
 
 /// An owner and a ConfigMap that it owns.
-async fn family(ctx: &Ctx, owner: &str) -> Result<(Object, Object), CheckError> {
+async fn family(ctx: &Ctx, owner: &str) -> Verdict<(Object, Object)> {
     let owner = ctx.api.create(&CONFIG_MAPS, &config_map(owner)).await?;
     let reference = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": owner.name(), "uid": owner.uid(), "blockOwnerDeletion": true,
@@ -208,8 +199,7 @@ async fn held(ctx: &Ctx, policy: &str, finalizer: &str) -> Verdict {
     let (owner, _) = family(ctx, &policy.to_lowercase()).await?;
     let answered = delete_with(ctx, owner.name(), policy).await?;
     let expected = owner.clone().with("metadata.finalizers", json!([finalizer]));
-    marked_for_deletion(&expected, &answered)
-        .map_err(|fault| CheckError::failed(format!("propagationPolicy {policy}: {fault}")))?;
+    marked_for_deletion(&expected, &answered).map_err(within(format!("propagationPolicy {policy}")))?;
     let changes = changes(ctx, &CONFIG_MAPS, owner.name(), &answered).await?;
     let kept = changes.get(1).is_some_and(|second| second.kind == Change::Put);
     expect!(kept, "propagationPolicy {policy} must mark the owner, the store has: {}", words(&changes));
@@ -238,12 +228,12 @@ async fn background(ctx: &Ctx) -> Verdict {
     expect!(ctx.store.find(&CONFIG_MAPS, owner.name()).await?.is_none(), "Background did not remove the key at once");
     let end = ctx.api.create(&CONFIG_MAPS, &config_map("background-end")).await?;
     let of_owner = changes(ctx, &CONFIG_MAPS, owner.name(), &end).await?;
-    put_then_deleted(&of_owner, 1).map_err(CheckError::failed)?;
+    put_then_deleted(&of_owner, 1)?;
     let of_child = changes(ctx, &CONFIG_MAPS, child.name(), &end).await?;
-    untouched_until(&of_child, of_owner[1].rev).map_err(CheckError::failed)
+    untouched_until(&of_child, of_owner[1].rev)
 }
 
-async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, CheckError> {
+async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Verdict<Object> {
     let answer = ctx.api.try_delete(&CONFIG_MAPS, name, &json!({"propagationPolicy": policy})).await?;
     expect_eq!(answer.status, 200, "DELETE with propagationPolicy {policy} was answered {answer}");
     ctx.count("deletes with a policy", 1);
@@ -252,12 +242,11 @@ async fn delete_with(ctx: &Ctx, name: &str, policy: &str) -> Result<Object, Chec
 
 /// Until `removal`, the revision at which its owner was removed, a dependent must have its creation and no other
 /// change.
-fn untouched_until(dependent: &[Revision], removal: i64) -> Result<(), String> {
+fn untouched_until(dependent: &[Revision], removal: i64) -> Verdict {
     let before: Vec<Revision> = dependent.iter().filter(|change| change.rev <= removal).cloned().collect();
-    match &before[..] {
-        [created] if created.kind == Change::Put => Ok(()),
-        _ => Err(format!("before its owner was removed at {removal}, the dependent had: {}", words(&before))),
-    }
+    let only_created = matches!(&before[..], [created] if created.kind == Change::Put);
+    expect!(only_created, "before its owner was removed at {removal}, the dependent had: {}", words(&before));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -282,9 +271,9 @@ mod tests {
 
     #[test]
     fn marked_object_differs_only_by_the_marks() {
-        assert_eq!(marked_for_deletion(&held_object(), &marked_object()), Ok(()));
+        marked_for_deletion(&held_object(), &marked_object()).unwrap();
         let no_generation = |object: Object| object.without("metadata.generation");
-        assert_eq!(marked_for_deletion(&no_generation(held_object()), &no_generation(marked_object())), Ok(()));
+        marked_for_deletion(&no_generation(held_object()), &no_generation(marked_object())).unwrap();
         for (what, bad) in [
             ("unmarked", held_object()),
             ("no time", marked_object().without("metadata.deletionTimestamp")),
@@ -307,7 +296,7 @@ mod tests {
     fn only_deleted_event_must_be_the_last() {
         let (modified, deleted) = (seen("MODIFIED", "a", 6), seen("DELETED", "a", 7));
         let foreign = seen("DELETED", "b", 9);
-        assert_eq!(deleted_once(&[modified.clone(), deleted.clone(), foreign.clone()], "a", 7), Ok(()));
+        deleted_once(&[modified.clone(), deleted.clone(), foreign.clone()], "a", 7).unwrap();
         for (what, bad) in [
             ("none", vec![modified.clone(), foreign]),
             ("two", vec![modified.clone(), deleted.clone(), seen("DELETED", "a", 8)]),
@@ -323,8 +312,8 @@ mod tests {
     #[test]
     fn dependent_must_not_change_before_its_owner_is_removed() {
         let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
-        assert_eq!(untouched_until(&[put(2)], 5), Ok(()));
-        assert_eq!(untouched_until(&[put(2), delete(6)], 5), Ok(()));
+        untouched_until(&[put(2)], 5).unwrap();
+        untouched_until(&[put(2), delete(6)], 5).unwrap();
         for bad in [vec![], vec![put(2), delete(4)], vec![put(2), put(3)], vec![put(6)]] {
             assert!(untouched_until(&bad, 5).is_err(), "{}", words(&bad));
         }

@@ -1,15 +1,13 @@
 //! Graceful deletion: the effect of a grace period on a Pod's key. No kubelet runs: the Pod is bound to a node that
 //! does not exist, so only the check's requests change it.
 
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::assertions::{changes, events, put_then_deleted, seen};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{Object, PODS};
+use crate::support::verdict::within;
+use suite::object::PODS;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cc.grace-period",
@@ -56,7 +54,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     ] {
         let answer = delete(ctx, asked).await?;
         let what = format!("DELETE with a grace period of {asked:?} seconds");
-        is_marked(&created, &answer, period).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
+        is_marked(&created, &answer, period).map_err(within(&what))?;
         expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
         let stored = ctx.store.get(&PODS, "a").await?;
         expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after {what}");
@@ -69,7 +67,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     expect!(ctx.store.find(&PODS, "a").await?.is_none(), "the key is still there after DELETE without grace");
     let end = ctx.api.create(&PODS, &pod("end")).await?;
     let history = changes(ctx, &PODS, "a", &end).await?;
-    put_then_deleted(&history, written.len() + 1).map_err(CheckError::failed)?;
+    put_then_deleted(&history, written.len() + 1)?;
     let revisions: Vec<u64> = history.iter().map(|change| change.rev.cast_unsigned()).collect();
     let (puts, ends) = revisions.split_at(written.len());
     expect_eq!(puts, written, "the writes of the Pod in the raw history");
@@ -83,7 +81,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
     unbound(ctx).await
 }
 
-async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, CheckError> {
+async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Verdict<Object> {
     let options = seconds.map_or(Value::Null, |seconds| json!({"gracePeriodSeconds": seconds}));
     let answer = ctx.api.try_delete(&PODS, "a", &options).await?;
     expect_eq!(answer.status, 200, "DELETE with {options} was answered {answer}");
@@ -95,8 +93,7 @@ async fn delete(ctx: &Ctx, seconds: Option<u64>) -> Result<Object, CheckError> {
 async fn own_period(ctx: &Ctx) -> Verdict {
     let created = ctx.api.create(&PODS, &pod("a").with("spec.nodeName", "no-such-node")).await?;
     let answer = delete(ctx, None).await?;
-    is_marked(&created, &answer, 1000)
-        .map_err(|fault| CheckError::failed(format!("DELETE without a period: {fault}")))?;
+    is_marked(&created, &answer, 1000).map_err(within("DELETE without a period"))?;
     delete(ctx, Some(0)).await?;
     Ok(())
 }
@@ -110,23 +107,22 @@ async fn unbound(ctx: &Ctx) -> Verdict {
 }
 
 /// The Pod must be marked with this period. Both times are from the server's clock.
-fn is_marked(created: &Object, marked: &Object, period: i64) -> Result<(), String> {
+fn is_marked(created: &Object, marked: &Object, period: i64) -> Verdict {
     let meta = &marked.0["metadata"];
     for (field, expected) in [
         ("deletionGracePeriodSeconds", json!(period)),
         ("generation", json!(created.0["metadata"]["generation"].as_i64().unwrap_or_default() + 1)),
         ("uid", json!(created.uid())),
     ] {
-        if meta[field] != expected {
-            return Err(format!("metadata.{field} is {}, not {expected}", meta[field]));
-        }
+        expect!(meta[field] == expected, "metadata.{field} is {}, not {expected}", meta[field]);
     }
-    let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| format!("`{text}` is not a time: {error}"));
+    let time = |text: &str| {
+        let time = text.parse::<jiff::Timestamp>();
+        time.map_err(|error| CheckError::failed(format!("`{text}` is not a time: {error}")))
+    };
     let ahead =
         time(marked.meta("deletionTimestamp"))?.as_second() - time(created.meta("creationTimestamp"))?.as_second();
-    if ahead < period {
-        return Err(format!("deletionTimestamp is {ahead} s after the creation, with a period of {period} s"));
-    }
+    expect!(ahead >= period, "deletionTimestamp is {ahead} s after the creation, with a period of {period} s");
     Ok(())
 }
 
@@ -145,7 +141,7 @@ mod tests {
             .with("metadata.generation", 2)
             .with("metadata.deletionGracePeriodSeconds", 60)
             .with("metadata.deletionTimestamp", "2026-01-01T00:01:02Z");
-        assert_eq!(is_marked(&created, &marked, 60), Ok(()));
+        is_marked(&created, &marked, 60).unwrap();
         for (what, bad) in [
             ("not marked", created.clone()),
             ("another period", marked.clone().with("metadata.deletionGracePeriodSeconds", 30)),

@@ -1,9 +1,6 @@
 //! One order for all answers about an object: a judge decides over the whole recorded history.
 
-use model::Level::Should;
-
-use suite::check::{Check, Requirement, Requires, Run};
-use suite::here;
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cc.linearizable-history",

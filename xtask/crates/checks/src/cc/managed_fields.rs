@@ -1,15 +1,12 @@
 //! Field ownership: the managedFields that a write records, and that they are in the stored bytes.
 
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Map, Value, json};
 
+use crate::cc::patch::Kind;
+use crate::support::verdict::within;
 use judge::decode::{self, Encoding, Field, Wire, object_meta};
-use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object};
-use suite::{expect_eq, here, scenario};
+use suite::api::Response;
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cc.managed-fields-stored",
@@ -38,61 +35,49 @@ async fn managed_fields_stored(ctx: &Ctx) -> Verdict {
     writes(ctx, &fruits, Encoding::Json, false).await
 }
 
-/// A kind of write; it sets `data.<word>` as manager `<word>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Write {
-    Put,
-    Json,
-    Merge,
-    Strategic,
-    Apply,
-}
-
-impl Write {
-    fn word(self) -> &'static str {
-        match self {
-            Write::Put => "put",
-            Write::Json => "json",
-            Write::Merge => "merge",
-            Write::Strategic => "strategic",
-            Write::Apply => "apply",
-        }
-    }
-}
-
 async fn writes(ctx: &Ctx, resource: &Resource, encoding: Encoding, strategic: bool) -> Verdict {
     let created = ctx.api.create(resource, &Object::new(resource, "a").with("data.post", "v")).await?;
     // Without a fieldManager, kube-apiserver takes the first part of the User-Agent as the manager.
     judge(ctx, resource, encoding, &created, &["archproof"], "Update", "post").await?;
     let mut managers = vec!["archproof"];
     let mut last = created;
-    for write in [Write::Put, Write::Json, Write::Merge, Write::Strategic, Write::Apply] {
-        if write == Write::Strategic && !strategic {
+    for (word, kind) in [
+        ("put", None),
+        ("json", Some(Kind::Json)),
+        ("merge", Some(Kind::Merge)),
+        ("strategic", Some(Kind::Strategic)),
+        ("apply", Some(Kind::Apply)),
+    ] {
+        if kind == Some(Kind::Strategic) && !strategic {
             continue;
         }
-        last = send(ctx, resource, write, &last).await?.object()?;
-        managers.push(write.word());
-        let operation = if write == Write::Apply { "Apply" } else { "Update" };
-        judge(ctx, resource, encoding, &last, &managers, operation, write.word()).await?;
+        last = send(ctx, resource, word, kind, &last).await?.object()?;
+        managers.push(word);
+        let operation = if kind == Some(Kind::Apply) { "Apply" } else { "Update" };
+        judge(ctx, resource, encoding, &last, &managers, operation, word).await?;
     }
     Ok(())
 }
 
-async fn send(ctx: &Ctx, resource: &Resource, write: Write, last: &Object) -> anyhow::Result<Response> {
-    let word = write.word();
+/// Sets `data.<word>` as manager `<word>`, by a patch of this kind or by a PUT.
+async fn send(
+    ctx: &Ctx,
+    resource: &Resource,
+    word: &str,
+    kind: Option<Kind>,
+    last: &Object,
+) -> anyhow::Result<Response> {
     let query = format!("fieldManager={word}");
-    let data = json!({"data": {word: "v"}});
-    let (media_type, patch) = match write {
-        Write::Put => {
-            let object = last.clone().with(&format!("data.{word}"), "v");
-            return ctx.api.try_update_with(resource, &object, &query).await;
-        }
-        Write::Json => (JSON_PATCH, json!([{"op": "add", "path": "/data/json", "value": "v"}])),
-        Write::Merge => (MERGE_PATCH, data),
-        Write::Strategic => (STRATEGIC_PATCH, data),
-        Write::Apply => (APPLY_PATCH, Object::new(resource, "a").with("data.apply", "v").0),
+    let Some(kind) = kind else {
+        let object = last.clone().with(&format!("data.{word}"), "v");
+        return ctx.api.try_update_with(resource, &object, &query).await;
     };
-    ctx.api.try_patch(resource, "a", media_type, &patch, &query).await
+    let patch = match kind {
+        Kind::Json => json!([{"op": "add", "path": "/data/json", "value": "v"}]),
+        Kind::Merge | Kind::Strategic => json!({"data": {word: "v"}}),
+        Kind::Apply => Object::new(resource, "a").with("data.apply", "v").0,
+    };
+    ctx.api.try_patch(resource, "a", kind.media_type(), &patch, &query).await
 }
 
 /// Checks the answer to a write and the stored value. The last of the managers is the writer.
@@ -114,7 +99,7 @@ async fn judge(
     let writer = managers.last().copied().unwrap_or_default();
     let entry = shown.iter().find(|entry| entry["manager"] == writer).unwrap_or(&Value::Null);
     records(entry, operation, &resource.api_version(), field)
-        .map_err(|fault| CheckError::failed(format!("the write of data.{field} by {writer}: {fault}")))?;
+        .map_err(within(format!("the write of data.{field} by {writer}")))?;
 
     let stored = ctx.store.get(resource, "a").await?;
     expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after the write of data.{field}");
@@ -127,19 +112,14 @@ async fn judge(
 }
 
 /// The entry must record this write of `data.<field>`; the error describes the difference.
-fn records(entry: &Value, operation: &str, api_version: &str, field: &str) -> Result<(), String> {
+fn records(entry: &Value, operation: &str, api_version: &str, field: &str) -> Verdict {
     for (name, expected) in [("operation", operation), ("apiVersion", api_version), ("fieldsType", "FieldsV1")] {
-        if entry[name] != expected {
-            return Err(format!("{name} is {}, not {expected}, in {entry}", entry[name]));
-        }
+        expect!(entry[name] == expected, "{name} is {}, not {expected}, in {entry}", entry[name]);
     }
     let time = entry["time"].as_str().unwrap_or_default();
-    if time.parse::<jiff::Timestamp>().is_err() {
-        return Err(format!("`{time}` is not a time, in {entry}"));
-    }
-    if entry["fieldsV1"]["f:data"][format!("f:{field}")] != json!({}) {
-        return Err(format!("fieldsV1 does not own f:data f:{field}, in {entry}"));
-    }
+    expect!(time.parse::<jiff::Timestamp>().is_ok(), "`{time}` is not a time, in {entry}");
+    let owned = &entry["fieldsV1"]["f:data"][format!("f:{field}")];
+    expect!(*owned == json!({}), "fieldsV1 does not own f:data f:{field}, in {entry}");
     Ok(())
 }
 
@@ -203,6 +183,8 @@ fn protobuf_time(message: &[u8]) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::strip_resource_version::bytes;
+    use crate::support::strip_resource_version::tests::END;
 
     fn entry() -> Value {
         json!({
@@ -215,7 +197,7 @@ mod tests {
     fn entry_must_record_manager_operation_and_field() {
         let without = |field: &str| Object(entry()).without(field).0;
         let with = |field: &str, value: Value| Object(entry()).with(field, value).0;
-        assert_eq!(records(&entry(), "Update", "v1", "k"), Ok(()));
+        records(&entry(), "Update", "v1", "k").unwrap();
         for bad in [
             Value::Null,
             without("operation"),
@@ -233,19 +215,11 @@ mod tests {
         }
     }
 
-    /// A field of wire type 2.
-    fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
-    }
-
-    /// A stored ConfigMap with these messages as managedFields (field 17 has a tag of two bytes).
+    /// A stored ConfigMap with these messages as managedFields.
     fn stored(entries: &[Vec<u8>]) -> Vec<u8> {
-        let meta: Vec<u8> =
-            entries.iter().flat_map(|e| [&[0x8a, 0x01, u8::try_from(e.len()).unwrap()], &e[..]].concat()).collect();
-        let object = bytes(1, &meta);
-        assert!(object.len() < 128, "the fixture supports only one-byte lengths");
-        [decode::PROTOBUF_MAGIC, &bytes(1, b"\x0a\x02v1\x12\x09ConfigMap"), &bytes(2, &object), b"\x1a\0\x22\0"]
-            .concat()
+        let meta: Vec<u8> = entries.iter().flat_map(|entry| bytes(object_meta::MANAGED_FIELDS, entry)).collect();
+        let kind = bytes(1, b"\x0a\x02v1\x12\x09ConfigMap");
+        [decode::PROTOBUF_MAGIC, &kind, &bytes(2, &bytes(1, &meta)), END].concat()
     }
 
     fn message(time: &[u8], owned: &[u8]) -> Vec<u8> {

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::cc::conflict::STALE;
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen};
+use crate::support::verdict::within;
 use suite::api::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response, STRATEGIC_PATCH};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{Object, POD_TEMPLATES};
+use suite::object::POD_TEMPLATES;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cc.patch-kinds",
@@ -38,20 +35,30 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Json,
     Merge,
     Strategic,
     Apply,
 }
 
+impl Kind {
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Kind::Json => JSON_PATCH,
+            Kind::Merge => MERGE_PATCH,
+            Kind::Strategic => STRATEGIC_PATCH,
+            Kind::Apply => APPLY_PATCH,
+        }
+    }
+}
+
 /// The patched part of an object: image by container name, or value by key.
 type Content = BTreeMap<String, String>;
 
-/// An object to patch: how its patches are written and what they must do.
+/// The object `a` of a resource to patch: how its patches are written and what they must do.
 struct Subject {
     resource: Resource,
-    name: &'static str,
     /// Builds the patch of a kind that writes a text; with a resource version unless that is empty.
     patch: fn(&Resource, Kind, &str, &str) -> Value,
     content: fn(&Object) -> Content,
@@ -62,7 +69,6 @@ struct Subject {
 async fn patch_kinds(ctx: &Ctx) -> Verdict {
     let template = Subject {
         resource: POD_TEMPLATES.clone(),
-        name: "a",
         patch: patch_of_template,
         content: containers,
         effect: effect_on_template,
@@ -72,7 +78,7 @@ async fn patch_kinds(ctx: &Ctx) -> Verdict {
 
     let fruits = ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "fruits", "Fruit").await?;
     let object = Object::new(&fruits, "a").with("data.k", "v");
-    let fruit = Subject { resource: fruits, name: "a", patch: patch_of_fruit, content: data, effect: effect_on_fruit };
+    let fruit = Subject { resource: fruits, patch: patch_of_fruit, content: data, effect: effect_on_fruit };
     exercise(ctx, &fruit, &[Kind::Json, Kind::Merge, Kind::Apply], &object).await?;
     strategic_is_unknown(ctx, &fruit).await
 }
@@ -84,27 +90,26 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
     // From here on the resource version of the creation is stale.
     let mut last = ctx.api.update(&subject.resource, &created.clone().with("metadata.labels.x", "y")).await?;
     let mut revisions = vec![created.rv(), last.rv()];
-    for kind in kinds {
-        stale(ctx, subject, *kind, created.rv_text()).await?;
+    for &kind in kinds {
+        stale(ctx, subject, kind, created.rv_text()).await?;
         for (text, conditional) in [("example.org/free:1", false), ("example.org/exact:1", true)] {
             let rv = if conditional { last.rv_text().to_owned() } else { String::new() };
-            let answer = send(ctx, subject, *kind, text, &rv).await?;
+            let answer = send(ctx, subject, kind, text, &rv).await?;
             expect_eq!(answer.status, 200, "{kind:?} patch with resourceVersion `{rv}` was answered {answer}");
             let patched = answer.object()?;
-            let expected = (subject.effect)(&(subject.content)(&last), *kind, text);
+            let expected = (subject.effect)(&(subject.content)(&last), kind, text);
             expect_eq!((subject.content)(&patched), expected, "content after the {kind:?} patch");
-            let stored = ctx.store.get(&subject.resource, subject.name).await?;
+            let stored = ctx.store.get(&subject.resource, "a").await?;
             expect_eq!(stored.mod_rev.cast_unsigned(), patched.rv(), "mod_revision after the {kind:?} patch");
             revisions.push(patched.rv());
             ctx.count("patches", 1);
             last = patched;
         }
     }
-    let changes = changes(ctx, &subject.resource, subject.name, &last).await?;
-    only_put_at(&changes, &revisions)
-        .map_err(|fault| CheckError::failed(format!("one revision for each patch answered 200: {fault}")))?;
+    let changes = changes(ctx, &subject.resource, "a", &last).await?;
+    only_put_at(&changes, &revisions).map_err(within("one revision for each patch answered 200"))?;
     let events = events(ctx, &mut watch, &last).await?;
-    let expected: Vec<_> = revisions[1..].iter().map(|rv| seen("MODIFIED", subject.name, *rv)).collect();
+    let expected: Vec<_> = revisions[1..].iter().map(|rv| seen("MODIFIED", "a", *rv)).collect();
     expect_eq!(events, expected, "events of the patches of a {}", subject.resource.kind);
     null_removes(ctx, subject).await
 }
@@ -112,7 +117,7 @@ async fn exercise(ctx: &Ctx, subject: &Subject, kinds: &[Kind], object: &Object)
 /// The label was set by the update before the patches.
 async fn null_removes(ctx: &Ctx, subject: &Subject) -> Verdict {
     let patch = json!({"metadata": {"labels": {"x": null}}});
-    let answer = ctx.api.try_patch(&subject.resource, subject.name, MERGE_PATCH, &patch, "").await?;
+    let answer = ctx.api.try_patch(&subject.resource, "a", MERGE_PATCH, &patch, "").await?;
     expect_eq!(answer.status, 200, "a merge patch that sets a label to null was answered {answer}");
     let labels = answer.object()?.0["metadata"]["labels"].clone();
     expect!(labels.get("x").is_none(), "a merge patch set the label x to null, but the labels are {labels}");
@@ -122,13 +127,8 @@ async fn null_removes(ctx: &Ctx, subject: &Subject) -> Verdict {
 
 async fn send(ctx: &Ctx, subject: &Subject, kind: Kind, text: &str, rv: &str) -> anyhow::Result<Response> {
     let patch = (subject.patch)(&subject.resource, kind, text, rv);
-    let (media_type, query) = match kind {
-        Kind::Json => (JSON_PATCH, ""),
-        Kind::Merge => (MERGE_PATCH, ""),
-        Kind::Strategic => (STRATEGIC_PATCH, ""),
-        Kind::Apply => (APPLY_PATCH, "fieldManager=applier"),
-    };
-    ctx.api.try_patch(&subject.resource, subject.name, media_type, &patch, query).await
+    let query = if kind == Kind::Apply { "fieldManager=applier" } else { "" };
+    ctx.api.try_patch(&subject.resource, "a", kind.media_type(), &patch, query).await
 }
 
 async fn stale(ctx: &Ctx, subject: &Subject, kind: Kind, rv: &str) -> Verdict {
@@ -136,26 +136,22 @@ async fn stale(ctx: &Ctx, subject: &Subject, kind: Kind, rv: &str) -> Verdict {
     expect!(answer.is(409, "Conflict"), "{kind:?} patch with a stale resourceVersion was answered {answer}");
     let Resource { group, plural, .. } = &subject.resource;
     let resource = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
-    let message = format!("Operation cannot be fulfilled on {resource} \"{}\": {STALE}", subject.name);
+    let message = format!("Operation cannot be fulfilled on {resource} \"a\": {STALE}");
     expect_eq!(answer.message(), message, "message of the refused {kind:?} patch");
     ctx.count("refused patches", 1);
     Ok(())
 }
 
 async fn strategic_is_unknown(ctx: &Ctx, subject: &Subject) -> Verdict {
-    let before = ctx.store.get(&subject.resource, subject.name).await?;
+    let before = ctx.store.get(&subject.resource, "a").await?;
     let answer = send(ctx, subject, Kind::Strategic, "example.org/strategic:1", "").await?;
-    expect!(
-        answer.is(415, "UnsupportedMediaType"),
-        "a strategic merge patch of a custom resource was answered {answer}"
-    );
+    let refused = answer.is(415, "UnsupportedMediaType");
+    expect!(refused, "a strategic merge patch of a custom resource was answered {answer}");
     let accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH].join(", ");
-    expect_eq!(
-        answer.message(),
-        format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
-        "message of the refused strategic merge patch"
-    );
-    let after = ctx.store.get(&subject.resource, subject.name).await?;
+    let message =
+        format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+    expect_eq!(answer.message(), message, "message of the refused strategic merge patch");
+    let after = ctx.store.get(&subject.resource, "a").await?;
     expect_eq!(after.mod_rev, before.mod_rev, "mod_revision after the refused strategic merge patch");
     Ok(())
 }
@@ -202,32 +198,22 @@ fn data(object: &Object) -> Content {
 }
 
 fn effect_on_template(before: &Content, kind: Kind, image: &str) -> Content {
-    let with = |mut content: Content, name: &str| {
-        content.insert(name.to_owned(), image.to_owned());
-        content
-    };
-    match kind {
-        // At the JSON patch the template still has only its first container.
-        Kind::Json => with(before.clone(), "c"),
-        Kind::Merge => with(Content::new(), word(kind)),
-        Kind::Strategic | Kind::Apply => with(before.clone(), word(kind)),
-    }
+    // At the JSON patch the template still has only its first container.
+    let name = if kind == Kind::Json { "c".to_owned() } else { word(kind) };
+    let mut content = if kind == Kind::Merge { Content::new() } else { before.clone() };
+    content.insert(name, image.to_owned());
+    content
 }
 
 fn effect_on_fruit(before: &Content, kind: Kind, text: &str) -> Content {
     let mut content = before.clone();
-    content.insert(word(kind).to_owned(), text.to_owned());
+    content.insert(word(kind), text.to_owned());
     content
 }
 
 /// The name under which a kind of patch writes.
-fn word(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Json => "json",
-        Kind::Merge => "merge",
-        Kind::Strategic => "strategic",
-        Kind::Apply => "apply",
-    }
+fn word(kind: Kind) -> String {
+    format!("{kind:?}").to_lowercase()
 }
 
 #[cfg(test)]

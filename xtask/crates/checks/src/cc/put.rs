@@ -1,18 +1,16 @@
 //! PUT of a missing object, PUT without a resource version, and PUT of the status subresource.
 
 use http::Method;
-use model::Level::Should;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::cc::conflict::STALE;
 use crate::storage::crd::{define_versions, version};
 use crate::support::assertions::{changes, only_put_at};
+use crate::support::verdict::within;
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, DEPLOYMENTS, LEASES, Object, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::ctx::object_path;
+use suite::object::{CORE_EVENTS, DEPLOYMENTS, LEASES};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -89,16 +87,14 @@ async fn put_create(ctx: &Ctx) -> Verdict {
             let version = ctx.store.expected_key_version(resource, 1);
             expect_eq!(seen, (version, rv, rv), "version, create_revision and mod_revision after {of}");
             expect!(refused.is(409, "Conflict"), "{of} with a uid was answered {refused}");
-            only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv]).map_err(CheckError::failed)?;
+            only_put_at(&changes(ctx, resource, "a", &answer.object()?).await?, &[rv])?;
         } else {
             expect!(answer.is(404, "NotFound"), "{of} was answered {answer}");
             expect!(refused.is(404, "NotFound"), "{of} with a uid was answered {refused}");
             expect!(ctx.store.find(resource, "a").await?.is_none(), "{of} was refused, but the object is stored");
         }
-        expect!(
-            ctx.store.find(resource, "b").await?.is_none(),
-            "{of} with a uid was refused, but the object is stored"
-        );
+        let stored = ctx.store.find(resource, "b").await?;
+        expect!(stored.is_none(), "{of} with a uid was refused, but the object is stored");
         ctx.count("types", 1);
     }
     Ok(())
@@ -125,15 +121,14 @@ async fn unconditional_put(ctx: &Ctx) -> Verdict {
             expect!(answer.message().ends_with(REQUIRED), "{what} was refused with `{}`", answer.message());
             newer
         };
-        only_put_at(&changes(ctx, resource, "a", &last).await?, &revisions)
-            .map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
+        only_put_at(&changes(ctx, resource, "a", &last).await?, &revisions).map_err(within(&what))?;
         ctx.count("types", 1);
     }
     Ok(())
 }
 
 /// The smallest object that the type's validation accepts.
-async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Object, CheckError> {
+async fn sample(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<Object> {
     let object = Object::new(resource, name);
     if *resource == *CORE_EVENTS {
         return Ok(object.with("involvedObject.namespace", ctx.api.namespace().await?).with("reason", "Seen"));
@@ -180,13 +175,11 @@ async fn halves(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict {
         expect!(answer.message().ends_with(STALE), "the refused PUT of {what} says `{}`", answer.message());
     }
     let stored = ctx.store.get(resource, "a").await?;
-    expect_eq!(
-        (stored.version, stored.mod_rev.cast_unsigned()),
-        (ctx.store.expected_key_version(resource, 3), main.rv()),
-        "version and mod_revision of the {kind}"
-    );
+    let (seen, version) =
+        ((stored.version, stored.mod_rev.cast_unsigned()), ctx.store.expected_key_version(resource, 3));
+    expect_eq!(seen, (version, main.rv()), "version and mod_revision of the {kind}");
     only_put_at(&changes(ctx, resource, "a", &main).await?, &[created.rv(), status.rv(), main.rv()])
-        .map_err(|fault| CheckError::failed(format!("{kind}: {fault}")))?;
+        .map_err(within(kind))?;
     ctx.count("types", 1);
     Ok(())
 }
@@ -197,7 +190,7 @@ fn half(object: &Object) -> (Value, Value, Value) {
     (of("spec", "replicas"), of("status", "replicas"), of("metadata", "generation"))
 }
 
-async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Response, CheckError> {
-    let path = object_path(resource, ctx.api.namespace().await?, "a");
+pub(crate) async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Verdict<Response> {
+    let path = object_path(resource, ctx.api.namespace().await?, object.name());
     Ok(ctx.api.send(&Request::new(Method::PUT, format!("{path}/status")).json(&object.0)).await?)
 }

@@ -4,18 +4,17 @@
 use std::collections::BTreeMap;
 
 use http::Method;
-use model::Level::{Extra, Should};
 use model::history::Change;
 use serde_json::{Value, json};
 
 use crate::cc::conflict::STALE;
+use crate::cc::delete::send_both;
 use crate::support::assertions::{changes, events, pod_template, put_then_deleted, seen, words};
+use crate::support::verdict::within;
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, POD_TEMPLATES, config_map};
+use suite::object::POD_TEMPLATES;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -101,21 +100,15 @@ async fn delete_recreate(ctx: &Ctx) -> Verdict {
         expect!(new.uid() != old.uid(), "life {life} has the uid of the one before, {}", new.uid());
         let stored = ctx.store.get(&CONFIG_MAPS, "a").await?;
         let seen_now = (stored.version, stored.create_rev.cast_unsigned());
-        expect_eq!(
-            seen_now,
-            (ctx.store.expected_key_version(&CONFIG_MAPS, 1), new.rv()),
-            "version and create_revision of life {life}"
-        );
+        let new_key = (ctx.store.expected_key_version(&CONFIG_MAPS, 1), new.rv());
+        expect_eq!(seen_now, new_key, "version and create_revision of life {life}");
         // The server compares the uid before the version; both refusals are conflicts.
         for (what, object) in [("the old object", old.clone()), ("its version", old.clone().without("metadata.uid"))] {
             let answer = ctx.api.try_update(&CONFIG_MAPS, &object).await?;
             expect!(answer.is(409, "Conflict"), "a PUT of {what} after the name came back was answered {answer}");
-            let by_uid = answer.message().contains("Precondition failed: UID in precondition");
-            expect!(
-                answer.message().ends_with(STALE) || by_uid && what == "the old object",
-                "a PUT of {what} was refused with `{}`",
-                answer.message()
-            );
+            let message = answer.message();
+            let by_uid = what == "the old object" && message.contains("Precondition failed: UID in precondition");
+            expect!(message.ends_with(STALE) || by_uid, "a PUT of {what} was refused with `{message}`");
         }
         let history = changes(ctx, &CONFIG_MAPS, "a", &new).await?;
         let [.., deleted, created] = &history[..] else {
@@ -187,24 +180,21 @@ fn is_object(answer: &Response, object: &Object, marked: bool) -> Verdict {
 
 async fn delete_collection(ctx: &Ctx) -> Verdict {
     let mut outcomes: BTreeMap<String, RecreateOutcome> = BTreeMap::new();
-    let mut first = None;
+    let mut last = 0;
     for n in 0..12 {
         let (name, matching) = (format!("c-{n:02}"), n % 3 != 2);
         let object = config_map(&name).with("metadata.labels.app", if matching { "a" } else { "b" });
         let held = n == 3 || n == 7;
         let object = if held { object.with("metadata.finalizers", json!([HOLD])) } else { object };
-        let created = ctx.api.create(&CONFIG_MAPS, &object).await?;
-        first = Some(created.rv());
-        let outcome = if !matching {
-            RecreateOutcome::Stays
-        } else if held {
-            RecreateOutcome::Marked
-        } else {
-            RecreateOutcome::Gone
+        last = ctx.api.create(&CONFIG_MAPS, &object).await?.rv();
+        let outcome = match (matching, held) {
+            (false, _) => RecreateOutcome::Stays,
+            (true, true) => RecreateOutcome::Marked,
+            (true, false) => RecreateOutcome::Gone,
         };
         outcomes.insert(name, outcome);
     }
-    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(first.unwrap_or_default())).await?;
+    let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(last)).await?;
     let path = CONFIG_MAPS.path(Some(ctx.api.namespace().await?));
     let request = Request::new(Method::DELETE, path).query("labelSelector=app%3Da");
     let answer = ctx.api.send(&request).await?;
@@ -270,10 +260,10 @@ async fn finalizer_race(ctx: &Ctx) -> Verdict {
     let end = ctx.api.create(&CONFIG_MAPS, &config_map("end")).await?;
     let events = events(ctx, &mut watch, &end).await?;
     for race in 0..RACES {
-        let name = race_name(race);
+        let name = format!("race-{race:02}");
         let history = changes(ctx, &CONFIG_MAPS, &name, &end).await?;
         // Created, then marked or freed of its finalizer by the first of both requests, then removed.
-        put_then_deleted(&history, 2).map_err(|fault| CheckError::failed(format!("{name}: {fault}")))?;
+        put_then_deleted(&history, 2).map_err(within(&name))?;
         let deleted = seen("DELETED", &name, history[2].rev.cast_unsigned());
         let delivered: Vec<_> = events.iter().filter(|event| event.0 == "DELETED" && event.1 == name).collect();
         expect_eq!(delivered, [&deleted], "DELETED of {name}");
@@ -282,21 +272,11 @@ async fn finalizer_race(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-fn race_name(race: usize) -> String {
-    format!("race-{race:02}")
-}
-
 async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
-    let name = race_name(race);
+    let name = format!("race-{race:02}");
     let held = ctx.api.create(&CONFIG_MAPS, &config_map(&name).with("metadata.finalizers", json!([HOLD]))).await?;
     let delete = ctx.api.try_delete(&CONFIG_MAPS, &name, &Value::Null);
-    // The first future of `join!` sends its request first.
-    let (freed, deleted) = if race.is_multiple_of(2) {
-        futures::join!(free(ctx, held), delete)
-    } else {
-        let (deleted, freed) = futures::join!(delete, free(ctx, held));
-        (freed, deleted)
-    };
+    let (freed, deleted) = send_both(race.is_multiple_of(2), free(ctx, held), delete).await;
     ctx.count("conflicts", freed?);
     let deleted = deleted?;
     expect_eq!(deleted.status, 200, "DELETE in a race with the last finalizer was answered {deleted}");
@@ -306,7 +286,7 @@ async fn one_race(ctx: &Ctx, race: usize) -> Verdict {
 }
 
 /// Removes the finalizers, again after each conflict; returns the number of conflicts.
-async fn free(ctx: &Ctx, mut read: Object) -> Result<u64, CheckError> {
+async fn free(ctx: &Ctx, mut read: Object) -> Verdict<u64> {
     let name = read.name().to_owned();
     for conflicts in 0.. {
         let answer = ctx.api.try_update(&CONFIG_MAPS, &read.without("metadata.finalizers")).await?;

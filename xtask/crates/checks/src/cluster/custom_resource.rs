@@ -5,21 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use http::Method;
-use model::Level::Should;
 use model::history::FrameKind;
-use model::{Action, Resource};
 use serde_json::{Value, json};
 
+use crate::cc::put::put_status;
+use crate::fault::restart::restart;
 use crate::storage::crd::{define_versions, version};
 use crate::support::workload;
-use suite::api::{Request, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::Object;
+use suite::api::Transport;
+use suite::prelude::*;
 use suite::store::KeyValue;
+use suite::wait;
 use suite::watch::{Next, Watch, WatchOptions};
-use suite::{expect, here, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cluster.custom-resource-view",
@@ -57,7 +54,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long to wait for an event before the next look at the deadline.
 const READ_TIMEOUT: Duration = Duration::from_millis(200);
 
-type Cache = BTreeMap<String, Value>;
+type Cache = BTreeMap<String, Object>;
 
 /// The state that user, controller and fault share.
 #[derive(Default)]
@@ -93,7 +90,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     };
     let (controller, ()) = futures::try_join!(controller.run(shared), work)?;
     let stored = ctx.store.list(fruits, 0).await?;
-    differences(&controller.cache, &stored).map_err(CheckError::failed)?;
+    differences(&controller.cache, &stored)?;
     for n in 0..OWNED {
         expect!(controller.cache.contains_key(&owned(STAYS, n)), "{} is gone, but its owner exists", owned(STAYS, n));
     }
@@ -102,9 +99,7 @@ async fn custom_resource_view(ctx: &Ctx) -> Verdict {
     ctx.count("lists", controller.lists);
     ctx.count("watches resumed", controller.resumed);
     if controller.resumed == 0 {
-        return Err(CheckError::Errored(anyhow::anyhow!(
-            "not exercised: no watch of the controller had to be resumed"
-        )));
+        return Err(anyhow::anyhow!("not exercised: no watch of the controller had to be resumed").into());
     }
     Ok(())
 }
@@ -139,8 +134,7 @@ async fn fault(ctx: &Ctx, fruits: &Resource, shared: &SharedState) -> Verdict {
     let background = json!({"propagationPolicy": "Background"});
     let answer = ctx.api.try_delete(fruits, GOES, &background).await?;
     expect!(answer.is_success(), "DELETE of the owner was answered {answer}");
-    ctx.control.apply("kube-apiserver", Action::Kill).await?;
-    ctx.control.apply("kube-apiserver", Action::Start).await?;
+    restart(ctx, "kube-apiserver").await?;
     shared.back.store(true, Ordering::Relaxed);
     watches(ctx, shared, 2).await
 }
@@ -207,7 +201,7 @@ struct Controller<'a> {
 }
 
 impl<'a> Controller<'a> {
-    async fn start(ctx: Ctx, fruits: &'a Resource) -> Result<Controller<'a>, CheckError> {
+    async fn start(ctx: Ctx, fruits: &'a Resource) -> Verdict<Controller<'a>> {
         let (cache, tried) = (Cache::new(), BTreeMap::new());
         let mut controller =
             Controller { ctx, fruits, cache, at: None, newest: 0, tried, events: 0, lists: 0, resumed: 0 };
@@ -216,7 +210,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Runs until the cache has the last object and every status matches its spec.
-    async fn run(mut self, shared: &SharedState) -> Result<Controller<'a>, CheckError> {
+    async fn run(mut self, shared: &SharedState) -> Verdict<Controller<'a>> {
         let mut deadline = None;
         let mut first = true;
         while !self.is_done(shared) {
@@ -245,18 +239,13 @@ impl<'a> Controller<'a> {
     }
 
     /// Lists the whole collection; false if the request fails.
-    async fn list(&mut self) -> Result<bool, CheckError> {
+    async fn list(&mut self) -> Verdict<bool> {
         let Ok(answer) = self.ctx.api.try_list(self.fruits, "").await else { return Ok(false) };
         let Ok(list) = answer.object() else { return Ok(false) };
-        expect!(
-            list.rv() >= self.newest,
-            "a list is at {}, but the controller received {} before",
-            list.rv(),
-            self.newest
-        );
-        let items = list.items().into_iter().map(|item| (item.name().to_owned(), item.0));
-        self.cache = items.collect();
-        self.newest = list.rv();
+        let (rv, newest) = (list.rv(), self.newest);
+        expect!(rv >= newest, "a list is at {rv}, but the controller received {newest} before");
+        self.cache = list.items().into_iter().map(|item| (item.name().to_owned(), item)).collect();
+        self.newest = rv;
         self.at = Some(self.newest);
         self.lists += 1;
         Ok(true)
@@ -268,10 +257,14 @@ impl<'a> Controller<'a> {
             self.reconcile().await?;
             match watch.poll_any(READ_TIMEOUT).await? {
                 Next::Event(event) => match &event.frame.kind {
-                    FrameKind::Error { code: 410, .. } => self.at = None,
-                    FrameKind::Error { .. } => return Ok(()),
+                    FrameKind::Error { code, .. } => {
+                        if *code == 410 {
+                            self.at = None;
+                        }
+                        return Ok(());
+                    }
                     kind => {
-                        apply_event(&mut self.cache, kind, &event.object).map_err(CheckError::failed)?;
+                        apply_event(&mut self.cache, kind, &event.object)?;
                         self.events += 1;
                         self.newest = self.newest.max(event.frame.rv);
                         self.at = Some(event.frame.rv);
@@ -282,9 +275,6 @@ impl<'a> Controller<'a> {
                 Next::Nothing => {}
                 Next::End => return Ok(()),
             }
-            if self.at.is_none() {
-                return Ok(());
-            }
         }
         Ok(())
     }
@@ -293,16 +283,13 @@ impl<'a> Controller<'a> {
     /// requests without an answer are repeated.
     async fn reconcile(&mut self) -> Verdict {
         for (name, object) in &self.cache {
-            let object = Object(object.clone());
-            if is_done(&object.0) || self.tried.get(name) == Some(&object.rv()) {
+            if is_done(object) || self.tried.get(name) == Some(&object.rv()) {
                 continue;
             }
-            let path = object_path(self.fruits, self.ctx.api.namespace().await?, name);
-            let done = object.0["spec"]["wish"].clone();
-            let rv = object.rv();
-            let request = Request::new(Method::PUT, format!("{path}/status")).json(&object.with("status.done", done).0);
-            if self.ctx.api.send(&request).await.is_ok_and(|answer| answer.is_success() || answer.status < 429) {
-                self.tried.insert(name.clone(), rv);
+            let done = object.clone().with("status.done", object.0["spec"]["wish"].clone());
+            let answer = put_status(&self.ctx, self.fruits, &done).await;
+            if answer.is_ok_and(|answer| answer.is_success() || answer.status < 429) {
+                self.tried.insert(name.clone(), object.rv());
             }
         }
         Ok(())
@@ -314,66 +301,55 @@ impl<'a> Controller<'a> {
     }
 }
 
-fn is_done(object: &Value) -> bool {
-    object["status"]["done"] == object["spec"]["wish"]
-}
-
-fn rv(object: &Value) -> u64 {
-    Object(object.clone()).rv()
+fn is_done(object: &Object) -> bool {
+    object.0["status"]["done"] == object.0["spec"]["wish"]
 }
 
 /// Applies an event to a cache. The error says how the event does not fit.
-fn apply_event(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Result<(), String> {
+fn apply_event(cache: &mut Cache, kind: &FrameKind, object: &Object) -> Verdict {
     let (name, at) = (object.name(), object.rv());
     let known = cache.get(name);
-    if let Some(known) = known.map(rv).filter(|known| *known >= at) {
-        return Err(format!("an event at {at} is about {name}, which is known at {known}"));
-    }
-    match (kind, known) {
-        (FrameKind::Bookmark { .. }, _) => Ok(()),
-        (FrameKind::Added, None) => {
-            cache.insert(name.to_owned(), object.0.clone());
-            Ok(())
-        }
-        (FrameKind::Added, Some(known)) => Err(format!("{name} is added at {at}, but existed at {}", rv(known))),
+    let known_at = known.map_or(0, Object::rv);
+    expect!(known.is_none() || known_at < at, "an event at {at} is about {name}, which is known at {known_at}");
+    let fault = match (kind, known) {
+        (FrameKind::Bookmark { .. }, _) => return Ok(()),
+        (FrameKind::Added, Some(_)) => format!("{name} is added at {at}, but existed at {known_at}"),
         (FrameKind::Modified | FrameKind::Deleted, None) => {
-            Err(format!("{name} is changed or removed at {at}, but did not exist"))
+            format!("{name} is changed or removed at {at}, but did not exist")
         }
-        (_, Some(known)) if known["metadata"]["uid"] != object.0["metadata"]["uid"] => {
-            Err(format!("{name} has another uid at {at}"))
+        (_, Some(known)) if known.uid() != object.uid() => {
+            format!("{name} has another uid at {at}")
         }
-        (FrameKind::Modified, Some(_)) => {
-            cache.insert(name.to_owned(), object.0.clone());
-            Ok(())
+        (FrameKind::Added, None) | (FrameKind::Modified, Some(_)) => {
+            cache.insert(name.to_owned(), object.clone());
+            return Ok(());
         }
         (FrameKind::Deleted, Some(_)) => {
             cache.remove(name);
-            Ok(())
+            return Ok(());
         }
-        (kind, _) => Err(format!("an unexpected event {kind:?} came")),
-    }
+        (kind, _) => format!("an unexpected event {kind:?} came"),
+    };
+    Err(CheckError::failed(fault))
 }
 
 /// Fails with the first difference between the cache and the store.
-fn differences(cache: &Cache, stored: &[KeyValue]) -> Result<(), String> {
+fn differences(cache: &Cache, stored: &[KeyValue]) -> Verdict {
     for KeyValue { key, value, mod_rev, .. } in stored {
         let name = key.rsplit('/').next().unwrap_or_default();
-        let seen = cache.get(name).ok_or_else(|| format!("the store has {key}, but the cache does not"))?;
-        if rv(seen) != mod_rev.cast_unsigned() {
-            return Err(format!("the cache has {name} at {}, but the store has it at {mod_rev}", rv(seen)));
-        }
-        let value: Value = serde_json::from_slice(value).map_err(|error| format!("{key} is not JSON: {error}"))?;
-        let bare = Object(seen.clone()).without("metadata.resourceVersion").0;
-        if bare != value {
-            return Err(format!("at {mod_rev} the cache has {name} as {bare}, but the store as {value}"));
-        }
-        if !is_done(&value) {
-            return Err(format!("{name} asks for {}, but {} is done", value["spec"]["wish"], value["status"]["done"]));
-        }
+        let lacks = || CheckError::failed(format!("the store has {key}, but the cache does not"));
+        let seen = cache.get(name).ok_or_else(lacks)?;
+        let at = seen.rv();
+        expect!(at == mod_rev.cast_unsigned(), "the cache has {name} at {at}, but the store has it at {mod_rev}");
+        let value: Value =
+            serde_json::from_slice(value).map_err(|error| CheckError::failed(format!("{key} is not JSON: {error}")))?;
+        let bare = seen.clone().without("metadata.resourceVersion").0;
+        expect!(bare == value, "at {mod_rev} the cache has {name} as {bare}, but the store as {value}");
+        expect!(is_done(seen), "{name} asks for {}, but {} is done", value["spec"]["wish"], value["status"]["done"]);
     }
     let known = |name: &&String| stored.iter().any(|kv| kv.key.rsplit('/').next() == Some(name.as_str()));
     match cache.keys().find(|name| !known(name)) {
-        Some(name) => Err(format!("the cache has {name}, but the store does not")),
+        Some(name) => Err(CheckError::failed(format!("the cache has {name}, but the store does not"))),
         None => Ok(()),
     }
 }
@@ -381,6 +357,7 @@ fn differences(cache: &Cache, stored: &[KeyValue]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     fn fruit(rv: u64, uid: &str, wish: u64, done: u64) -> Object {
         Object(json!({
@@ -399,10 +376,10 @@ mod tests {
         use FrameKind::{Added, Deleted, Modified};
         let mut cache = Cache::new();
         for (kind, rv) in [(Added, 3), (Modified, 4), (Deleted, 6), (Added, 7)] {
-            assert_eq!(apply_event(&mut cache, &kind, &fruit(rv, "u", 1, 1)), Ok(()));
+            apply_event(&mut cache, &kind, &fruit(rv, "u", 1, 1)).unwrap();
         }
         let bookmark = FrameKind::Bookmark { end_of_initial: false };
-        assert_eq!(apply_event(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))), Ok(()));
+        apply_event(&mut cache, &bookmark, &Object(json!({"metadata": {"resourceVersion": "8"}}))).unwrap();
         assert_eq!(cache.len(), 1);
         for (kind, rv, uid, words) in [
             (Added, 9, "u", "existed at 7"),
@@ -411,28 +388,26 @@ mod tests {
             (Modified, 9, "v", "another uid"),
             (FrameKind::Unknown { name: "X".into() }, 9, "u", "unexpected event"),
         ] {
-            let fault = apply_event(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)).unwrap_err();
-            assert!(fault.contains(words), "{fault}");
+            assert_fault(apply_event(&mut cache.clone(), &kind, &fruit(rv, uid, 1, 1)), words, kind);
         }
         for kind in [Modified, Deleted] {
-            assert!(apply_event(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)).unwrap_err().contains("did not exist"));
+            assert_fault(apply_event(&mut Cache::new(), &kind, &fruit(9, "u", 1, 1)), "did not exist", kind);
         }
     }
 
     #[test]
     fn cache_must_equal_the_store() {
-        let of = |object: &Object| Cache::from([("a".to_owned(), object.0.clone())]);
+        let of = |object: &Object| Cache::from([("a".to_owned(), object.clone())]);
         let right = fruit(5, "u", 2, 2);
-        assert_eq!(differences(&of(&right), &[stored(5, &right)]), Ok(()));
         for (cache, store, words) in [
+            (of(&right), vec![stored(5, &right)], ""),
             (Cache::new(), vec![stored(5, &right)], "the cache does not"),
             (of(&right), vec![], "the store does not"),
             (of(&right), vec![stored(6, &right)], "the store has it at 6"),
             (of(&right), vec![stored(5, &fruit(5, "u", 3, 3))], "but the store as"),
             (of(&fruit(5, "u", 2, 1)), vec![stored(5, &fruit(5, "u", 2, 1))], "1 is done"),
         ] {
-            let fault = differences(&cache, &store).unwrap_err();
-            assert!(fault.contains(words), "{fault}");
+            assert_fault(differences(&cache, &store), words, &cache);
         }
     }
 }

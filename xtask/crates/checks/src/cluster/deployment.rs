@@ -1,13 +1,10 @@
 //! From a Deployment to a running Pod, through the store.
 
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Version, check_single_lifetime, gone, has_written, history, owners};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{DEPLOYMENTS, Object, PODS, REPLICA_SETS};
-use suite::{expect, here, scenario};
+use suite::object::{DEPLOYMENTS, PODS, REPLICA_SETS};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -59,38 +56,31 @@ struct ObjectHistories {
     pod: Vec<Version>,
 }
 
-/// The names of a Deployment's objects.
-struct Names {
-    deployment: String,
-    set: String,
-    pod: String,
-}
-
 async fn deployment_path(ctx: &Ctx) -> Verdict {
-    let names = running(ctx, "path").await?;
+    let [set, pod] = running(ctx, "path").await?;
     let histories = ObjectHistories {
-        deployment: history(ctx, &DEPLOYMENTS, &names.deployment).await?,
-        set: history(ctx, &REPLICA_SETS, &names.set).await?,
-        pod: history(ctx, &PODS, &names.pod).await?,
+        deployment: history(ctx, &DEPLOYMENTS, "path").await?,
+        set: history(ctx, &REPLICA_SETS, &set).await?,
+        pod: history(ctx, &PODS, &pod).await?,
     };
     ctx.count("versions", (histories.deployment.len() + histories.set.len() + histories.pod.len()) as u64);
-    fault(&histories).map_or(Ok(()), |fault| Err(CheckError::failed(fault)))
+    fault(&histories)
 }
 
 async fn cascading_deletion(ctx: &Ctx) -> Verdict {
     for policy in ["Background", "Foreground", "Orphan"] {
-        let names = running(ctx, &policy.to_lowercase()).await?;
-        let uid = ctx.api.get(&PODS, &names.pod).await?.uid().to_owned();
-        let answer = ctx.api.try_delete(&DEPLOYMENTS, &names.deployment, &json!({"propagationPolicy": policy})).await?;
+        let name = policy.to_lowercase();
+        let [set, pod] = &running(ctx, &name).await?;
+        let uid = ctx.api.get(&PODS, pod).await?.uid().to_owned();
+        let answer = ctx.api.try_delete(&DEPLOYMENTS, &name, &json!({"propagationPolicy": policy})).await?;
         expect!(answer.is_success(), "DELETE of a Deployment with {policy} was answered {answer}");
-        let deployment = gone(ctx, &DEPLOYMENTS, &names.deployment).await?;
+        let deployment = gone(ctx, &DEPLOYMENTS, &name).await?;
         if policy == "Orphan" {
-            orphaned(ctx, &names, &uid).await?;
-            let answer =
-                ctx.api.try_delete(&REPLICA_SETS, &names.set, &json!({"propagationPolicy": "Background"})).await?;
+            orphaned(ctx, set, pod, &uid).await?;
+            let answer = ctx.api.try_delete(&REPLICA_SETS, set, &json!({"propagationPolicy": "Background"})).await?;
             expect!(answer.is_success(), "DELETE of the orphaned ReplicaSet was answered {answer}");
         }
-        let (set, pod) = (gone(ctx, &REPLICA_SETS, &names.set).await?, gone(ctx, &PODS, &names.pod).await?);
+        let (set, pod) = (gone(ctx, &REPLICA_SETS, set).await?, gone(ctx, &PODS, pod).await?);
         let in_order = match policy {
             "Foreground" => pod < set && set < deployment,
             _ => deployment < set && set < pod,
@@ -105,60 +95,40 @@ async fn cascading_deletion(ctx: &Ctx) -> Verdict {
 }
 
 /// The ReplicaSet must have lost its owner, and its Pod must be the same one.
-async fn orphaned(ctx: &Ctx, names: &Names, uid: &str) -> Verdict {
-    let set = ctx.api.get(&REPLICA_SETS, &names.set).await?;
-    if !owners(&set.0).is_empty() {
-        return Err(CheckError::failed(format!("the orphaned ReplicaSet still has owners: {}", set.0["metadata"])));
-    }
-    let pod = ctx.api.get(&PODS, &names.pod).await?;
-    match pod.uid() == uid && pod.meta("deletionTimestamp").is_empty() {
-        true => Ok(()),
-        false => {
-            Err(CheckError::failed(format!("the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"])))
-        }
-    }
+async fn orphaned(ctx: &Ctx, set: &str, pod: &str, uid: &str) -> Verdict {
+    let set = ctx.api.get(&REPLICA_SETS, set).await?;
+    expect!(owners(&set.0).is_empty(), "the orphaned ReplicaSet still has owners: {}", set.0["metadata"]);
+    let pod = ctx.api.get(&PODS, pod).await?;
+    let stayed = pod.uid() == uid && pod.meta("deletionTimestamp").is_empty();
+    expect!(stayed, "the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"]);
+    Ok(())
 }
 
-/// Creates a Deployment of one Pod and waits until it is available.
-async fn running(ctx: &Ctx, name: &str) -> Result<Names, CheckError> {
-    workload::create(ctx, name, 1).await?;
-    workload::settled(ctx, name, 1).await?;
-    let only = |list: Vec<Object>, what: &str| match list.as_slice() {
-        [one] => Ok(one.name().to_owned()),
-        all => Err(CheckError::failed(format!("a Deployment with one replica has {} {what}", all.len()))),
-    };
-    Ok(Names {
-        deployment: name.to_owned(),
-        set: only(workload::of(ctx, &REPLICA_SETS, name).await?, "ReplicaSets")?,
-        pod: only(workload::of(ctx, &PODS, name).await?, "Pods")?,
-    })
+/// Creates a Deployment of one Pod and waits until it is available; returns the names of its ReplicaSet and its Pod.
+async fn running(ctx: &Ctx, name: &str) -> Verdict<[String; 2]> {
+    workload::create_settled(ctx, name, 1).await?;
+    let (set, pod) = (workload::only(ctx, &REPLICA_SETS, name).await?, workload::only(ctx, &PODS, name).await?);
+    Ok([set, pod].map(|object| object.name().to_owned()))
 }
 
-/// The first fault in these lives.
-fn fault(histories: &ObjectHistories) -> Option<String> {
-    fault_in(histories).err()
-}
-
-fn fault_in(ObjectHistories { deployment, set, pod }: &ObjectHistories) -> Result<(), String> {
+/// Fails with the first fault in these lives.
+fn fault(ObjectHistories { deployment, set, pod }: &ObjectHistories) -> Verdict {
     for (what, history) in [("Deployment", deployment), ("ReplicaSet", set), ("Pod", pod)] {
         check_single_lifetime(what, history)?;
     }
     let first = |what: &str, history: &[Version], is: &dyn Fn(&Value) -> bool| {
         let found = history.iter().find(|version| is(&version.object)).map(|version| version.rev);
-        found.ok_or_else(|| format!("no version of it was {what}"))
+        found.ok_or_else(|| CheckError::failed(format!("no version of it was {what}")))
     };
     let made = |history: &[Version]| history.first().map_or(0, |version| version.rev);
     owned("ReplicaSet", set, deployment)?;
     owned("Pod", pod, set)?;
-    let born = pod.first().ok_or("the Pod has no version")?;
-    if !born.object["spec"]["nodeName"].is_null() {
-        return Err(format!("the Pod was made with a node, {}", born.object["spec"]["nodeName"]));
-    }
+    let born = pod.first().ok_or_else(|| CheckError::failed("the Pod has no version"))?;
+    let node = &born.object["spec"]["nodeName"];
+    expect!(node.is_null(), "the Pod was made with a node, {node}");
     for (what, history) in [("ReplicaSet", set), ("Pod", pod)] {
         let by = history.first().is_some_and(|version| has_written(&version.object, CONTROLLERS, ""));
-        if !by {
-            return Err(format!("the {what} was not made by {CONTROLLERS}"));
-        }
+        expect!(by, "the {what} was not made by {CONTROLLERS}");
     }
     let bound = first("given a node", pod, &|object| object["spec"]["nodeName"].is_string())?;
     let runs = first("Running", pod, &|object| object["status"]["phase"] == "Running")?;
@@ -180,33 +150,30 @@ fn fault_in(ObjectHistories { deployment, set, pod }: &ObjectHistories) -> Resul
         let [(before, earlier), (after, later)] = pair else { continue };
         // One write of kubelet may contain both steps.
         let together = *before == RUNNING && earlier == later;
-        if earlier >= later && !together {
-            return Err(format!("{after} at {later}, but {before} at {earlier}"));
-        }
+        expect!(earlier < later || together, "{after} at {later}, but {before} at {earlier}");
     }
     let running = pod.iter().find(|version| version.rev == runs);
-    match running.is_some_and(|version| has_written(&version.object, KUBELET, "status")) {
-        true => Ok(()),
-        false => Err("another component than kubelet made the Pod Running".to_owned()),
-    }
+    let by_kubelet = running.is_some_and(|version| has_written(&version.object, KUBELET, "status"));
+    expect!(by_kubelet, "another component than kubelet made the Pod Running");
+    Ok(())
 }
 
 /// The first version must have the other object as its only owner and controller.
-fn owned(what: &str, history: &[Version], by: &[Version]) -> Result<(), String> {
+fn owned(what: &str, history: &[Version], by: &[Version]) -> Verdict {
     let (Some(made), Some(owner)) = (history.first(), by.first()) else {
-        return Err(format!("the {what} has no version"));
+        return Err(CheckError::failed(format!("the {what} has no version")));
     };
     let owners = owners(&made.object);
     let uid = &owner.object["metadata"]["uid"];
-    match owners.as_slice() {
-        [one] if one["uid"] == *uid && one["controller"] == true => Ok(()),
-        _ => Err(format!("the {what} was made with the owners {owners:?}, and not {uid} alone as its controller")),
-    }
+    let alone = matches!(&owners[..], [one] if one["uid"] == *uid && one["controller"] == true);
+    expect!(alone, "the {what} was made with the owners {owners:?}, and not {uid} alone as its controller");
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     fn version(rev: i64, object: Value) -> Version {
         Version { rev, object }
@@ -247,24 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn expected_lifecycle_has_no_fault() {
-        assert_eq!(fault(&histories()), None);
-    }
-
-    #[test]
     fn every_wrong_lifecycle_is_a_fault() {
         type Wrong = (&'static str, fn(&mut ObjectHistories));
-        let wrong: [Wrong; 15] = [
-            ("not s alone", |l| l.pod[0].object["metadata"]["ownerReferences"] = json!([])),
+        let wrong: [Wrong; 16] = [
+            ("", |_| {}),
+            ("and not \"s\" alone", |l| l.pod[0].object["metadata"]["ownerReferences"] = json!([])),
             ("\"s\" alone", |l| l.pod[0].object["metadata"]["ownerReferences"][0]["uid"] = "x".into()),
             ("\"d\" alone", |l| l.set[0].object["metadata"]["ownerReferences"][0]["controller"] = false.into()),
             ("made with a node", |l| l.pod[0].object["spec"]["nodeName"] = "guest".into()),
             ("no version of it was given a node", |l| drop(l.pod.drain(1..))),
             ("another uid", |l| l.pod[2].object["metadata"]["uid"] = "q".into()),
             ("from node", |l| l.pod[2].object["spec"]["nodeName"] = "other".into()),
-            ("its phase went back", |l| {
-                l.pod.push(version(7, l.pod[1].object.clone()));
-            }),
+            ("its phase went back", |l| l.pod.push(version(7, l.pod[1].object.clone()))),
             ("the Pod was Failed", |l| l.pod[2].object["status"]["phase"] = "Failed".into()),
             ("the Pod was made at 3", |l| l.set[0].rev = 5),
             ("the ReplicaSet had a ready replica at 5", |l| l.set[1].rev = 5),
@@ -280,9 +241,7 @@ mod tests {
         for (expected, change) in wrong {
             let mut histories = histories();
             change(&mut histories);
-            let fault = fault(&histories).unwrap_or_default();
-            let expected = expected.replace("not s alone", "and not \"s\" alone");
-            assert!(fault.contains(&expected), "`{expected}` is not in `{fault}`");
+            assert_fault(fault(&histories), expected, expected);
         }
     }
 }

@@ -1,21 +1,17 @@
 //! The Lease of a node, the Events of its Pods, and bound tokens, which are never stored.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, anyhow};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::lease_use::Times;
 use crate::support::workload::{self, has_written, owners};
 use suite::api::Request;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, LEASES, NODES, Object, PODS, SECRETS, SERVICE_ACCOUNTS};
-use suite::{expect, expect_eq, here, scenario};
+use suite::ctx::object_path;
+use suite::object::{CORE_EVENTS, LEASES, NODES, PODS, SECRETS, SERVICE_ACCOUNTS};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -98,35 +94,27 @@ async fn node_lease(ctx: &Ctx) -> Verdict {
         leases.push(found.with_context(|| format!("a list at {} lacks {key}, which changed there", change.rev))?.0);
     }
     ctx.count("renewals", leases.len() as u64);
-    renewed(node, &leases).map_err(CheckError::failed)
+    renewed(node, &leases)
 }
 
 /// Checks the versions of a node's Lease, given in their order.
-fn renewed(node: &Object, leases: &[Value]) -> Result<(), String> {
+fn renewed(node: &Object, leases: &[Value]) -> Verdict {
     let mut last: Option<jiff::Timestamp> = None;
     for lease in leases {
         let spec = &lease["spec"];
-        let ours = owners(lease).iter().all(|owner| owner["kind"] == "Node" && owner["uid"] == node.uid());
-        if !(ours && owners(lease).len() == 1) {
-            return Err(format!("the owners are {:?}, and the Node's uid is {}", owners(lease), node.uid()));
-        }
-        if spec["holderIdentity"] != node.name() {
-            return Err(format!("the holder is {}", spec["holderIdentity"]));
-        }
-        if !has_written(lease, "kubelet", "") {
-            return Err(format!("kubelet did not write it: {}", lease["metadata"]["managedFields"]));
-        }
-        let seconds = spec["leaseDurationSeconds"].as_i64().filter(|seconds| *seconds > 0);
-        let seconds = seconds.ok_or_else(|| format!("the duration is {}", spec["leaseDurationSeconds"]))?;
-        let time: jiff::Timestamp = spec["renewTime"]
-            .as_str()
-            .and_then(|time| time.parse().ok())
-            .ok_or_else(|| format!("renewTime is {}", spec["renewTime"]))?;
+        let owners = owners(lease);
+        let ours = matches!(&owners[..], [owner] if owner["kind"] == "Node" && owner["uid"] == node.uid());
+        expect!(ours, "the owners are {owners:?}, and the Node's uid is {}", node.uid());
+        expect!(spec["holderIdentity"] == node.name(), "the holder is {}", spec["holderIdentity"]);
+        expect!(has_written(lease, "kubelet", ""), "kubelet did not write it: {}", lease["metadata"]["managedFields"]);
+        let seconds = spec["leaseDurationSeconds"].as_i64().unwrap_or(0);
+        expect!(seconds > 0, "the duration is {}", spec["leaseDurationSeconds"]);
+        let time = spec["renewTime"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let time = time.ok_or_else(|| CheckError::failed(format!("renewTime is {}", spec["renewTime"])))?;
         if let Some(last) = last {
             let step = time.duration_since(last).as_secs_f64();
-            if step <= 0.0 || step >= seconds as f64 {
-                return Err(format!("it was renewed at {time} and before at {last}; the duration is {seconds} s"));
-            }
+            let in_time = step > 0.0 && step < seconds as f64;
+            expect!(in_time, "it was renewed at {time} and before at {last}; the duration is {seconds} s");
         }
         last = Some(time);
     }
@@ -146,9 +134,8 @@ struct RecordedEvent {
 }
 
 async fn pod_events(ctx: &Ctx) -> Verdict {
-    workload::create(ctx, "told", 1).await?;
-    workload::settled(ctx, "told", 1).await?;
-    let pod = only_pod(ctx, "told").await?;
+    workload::create_settled(ctx, "told", 1).await?;
+    let pod = workload::only(ctx, &PODS, "told").await?;
     let query = format!("fieldSelector=involvedObject.uid%3D{}", pod.uid());
     let events = workload::until(ctx, "the Events of a new Pod", || async {
         let events = ctx.api.list(&CORE_EVENTS, &query).await?.items();
@@ -177,44 +164,34 @@ async fn pod_events(ctx: &Ctx) -> Verdict {
     ctx.count("Events", recorded.len() as u64);
     let own = ctx.store.get(&PODS, pod.name()).await?.lease;
     expect_eq!(own, 0, "lease of the Pod's key");
-    in_order(&recorded).map_err(CheckError::failed)
+    in_order(&recorded)
 }
 
-fn in_order(recorded: &[RecordedEvent]) -> Result<(), String> {
+fn in_order(recorded: &[RecordedEvent]) -> Verdict {
     let mut last = ("", 0);
     for (reason, by) in EXPECTED_EVENTS {
-        let Some(event) = recorded.iter().find(|event| event.reason == reason) else {
-            return Err(format!("the Event {reason} is missing"));
-        };
-        if event.by != by {
-            return Err(format!("the Event {reason} is from `{}`", event.by));
-        }
-        if event.lease == 0 {
-            return Err(format!("the Event {reason} has no lease"));
-        }
+        let event = recorded.iter().find(|event| event.reason == reason);
+        let event = event.ok_or_else(|| CheckError::failed(format!("the Event {reason} is missing")))?;
+        expect!(event.by == by, "the Event {reason} is from `{}`", event.by);
+        expect!(event.lease != 0, "the Event {reason} has no lease");
         if by != "kubelet" {
             continue;
         }
-        if event.made <= last.1 {
-            return Err(format!("the Event {reason} was created at {}, but {} at {}", event.made, last.0, last.1));
-        }
+        expect!(event.made > last.1, "the Event {reason} was created at {}, but {} at {}", event.made, last.0, last.1);
         last = (reason, event.made);
     }
     Ok(())
 }
 
 async fn bound_token(ctx: &Ctx) -> Verdict {
-    workload::create(ctx, "bound", 1).await?;
-    workload::settled(ctx, "bound", 1).await?;
-    let pod = only_pod(ctx, "bound").await?;
+    workload::create_settled(ctx, "bound", 1).await?;
+    let pod = workload::only(ctx, &PODS, "bound").await?;
     let volumes = pod.0["spec"]["volumes"].as_array().into_iter().flatten();
     let sources: Vec<&Value> =
         volumes.flat_map(|v| v["projected"]["sources"].as_array().into_iter().flatten()).collect();
     for source in ["serviceAccountToken", "configMap"] {
-        expect!(
-            sources.iter().any(|found| found[source].is_object()),
-            "no volume of the Pod has a {source}: {sources:?}"
-        );
+        let found = sources.iter().any(|found| found[source].is_object());
+        expect!(found, "no volume of the Pod has a {source}: {sources:?}");
     }
     let ca = ctx.api.get(&CONFIG_MAPS, "kube-root-ca.crt").await?;
     let text = std::fs::read_to_string(&ctx.profile().tls.ca).context("failed to read the run's CA")?;
@@ -228,7 +205,7 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     let token = answer["status"]["token"].as_str().context("the answer has no token")?;
     let account = ctx.api.get(&SERVICE_ACCOUNTS, "default").await?;
     let expected = Bound { namespace: ctx.api.namespace().await?, account: account.uid(), pod: &pod };
-    claims_fault(token, &expected).map_err(CheckError::failed)?;
+    claims_fault(token, &expected)?;
 
     let valid = reviewed(ctx, token).await?;
     expect_eq!(valid["authenticated"], json!(true), "TokenReview of a token whose Pod exists: {valid}");
@@ -243,13 +220,6 @@ async fn bound_token(ctx: &Ctx) -> Verdict {
     .await
 }
 
-async fn only_pod(ctx: &Ctx, deployment: &str) -> Result<Object, CheckError> {
-    match workload::of(ctx, &PODS, deployment).await?.as_slice() {
-        [one] => Ok(one.clone()),
-        all => Err(CheckError::failed(format!("a Deployment with one replica has {} Pods", all.len()))),
-    }
-}
-
 async fn request_token(ctx: &Ctx, pod: &Object, uid: &str) -> anyhow::Result<suite::api::Response> {
     let reference = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name(), "uid": uid});
     let body = json!({
@@ -262,7 +232,7 @@ async fn request_token(ctx: &Ctx, pod: &Object, uid: &str) -> anyhow::Result<sui
 }
 
 /// The status of a TokenReview.
-async fn reviewed(ctx: &Ctx, token: &str) -> Result<Value, CheckError> {
+async fn reviewed(ctx: &Ctx, token: &str) -> Verdict<Value> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
     let answer =
         ctx.api.send(&Request::new(Method::POST, "/apis/authentication.k8s.io/v1/tokenreviews").json(&body)).await?;
@@ -279,8 +249,7 @@ async fn not_stored(ctx: &Ctx, token: &str) -> Verdict {
         ctx.store.of(&SECRETS).list(&format!("{}/", ctx.profile().prefix), 0).await.map_err(anyhow::Error::from)?;
     expect!(!all.is_empty(), "the store is empty");
     ctx.count("values searched for the token", all.len() as u64);
-    let found = all.iter().find(|kv| kv.value.windows(signature.len()).any(|part| part == signature));
-    match found {
+    match all.iter().find(|kv| kv.value.windows(signature.len()).any(|part| part == signature)) {
         Some(kv) => Err(CheckError::failed(format!("the token is stored at {}", kv.key))),
         None => Ok(()),
     }
@@ -293,36 +262,31 @@ struct Bound<'a> {
     pod: &'a Object,
 }
 
-fn claims_fault(token: &str, expected: &Bound<'_>) -> Result<(), String> {
+fn claims_fault(token: &str, expected: &Bound<'_>) -> Verdict {
     let payload = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
-    let claims: Value = payload
-        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-        .ok_or_else(|| "the token is not a JSON Web Token".to_owned())?;
+    let claims: Option<Value> = payload.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let claims = claims.ok_or_else(|| CheckError::failed("the token is not a JSON Web Token"))?;
     let inner = &claims["kubernetes.io"];
     let pod = expected.pod;
-    let must: BTreeMap<&str, (&Value, &str)> = BTreeMap::from([
-        ("namespace", (&inner["namespace"], expected.namespace)),
-        ("pod.name", (&inner["pod"]["name"], pod.name())),
-        ("pod.uid", (&inner["pod"]["uid"], pod.uid())),
-        ("node.name", (&inner["node"]["name"], pod.0["spec"]["nodeName"].as_str().unwrap_or_default())),
-        ("serviceaccount.name", (&inner["serviceaccount"]["name"], "default")),
-        ("serviceaccount.uid", (&inner["serviceaccount"]["uid"], expected.account)),
-    ]);
-    for (claim, (seen, expected)) in must {
-        if *seen != expected {
-            return Err(format!("the claim {claim} is {seen}, not {expected:?}"));
-        }
+    for (claim, seen, expected) in [
+        ("namespace", &inner["namespace"], expected.namespace),
+        ("node.name", &inner["node"]["name"], pod.0["spec"]["nodeName"].as_str().unwrap_or_default()),
+        ("pod.name", &inner["pod"]["name"], pod.name()),
+        ("pod.uid", &inner["pod"]["uid"], pod.uid()),
+        ("serviceaccount.name", &inner["serviceaccount"]["name"], "default"),
+        ("serviceaccount.uid", &inner["serviceaccount"]["uid"], expected.account),
+    ] {
+        expect!(*seen == expected, "the claim {claim} is {seen}, not {expected:?}");
     }
     let subject = format!("system:serviceaccount:{}:default", expected.namespace);
-    match claims["sub"] == subject {
-        true => Ok(()),
-        false => Err(format!("the subject is {}, not {subject:?}", claims["sub"])),
-    }
+    expect!(claims["sub"] == subject, "the subject is {}, not {subject:?}", claims["sub"]);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn lease_must_be_renewed_in_time_by_its_node() {
@@ -339,10 +303,8 @@ mod tests {
                 },
             })
         };
-        let leases = || vec![lease(1), lease(11), lease(21)];
-        assert_eq!(renewed(&node, &leases()), Ok(()));
-        type Wrong = (&'static str, &'static str, Value);
-        let wrong: [Wrong; 8] = [
+        for (place, expected, value) in [
+            ("/spec/holderIdentity", "", "n".into()),
             ("/spec/renewTime", "and before at", "2026-01-01T00:00:01.000001Z".into()),
             ("/spec/renewTime", "and before at", "2026-01-01T00:00:41.000001Z".into()),
             ("/spec/renewTime", "renewTime is", Value::Null),
@@ -351,12 +313,10 @@ mod tests {
             ("/metadata/ownerReferences/0/uid", "the owners are", "v".into()),
             ("/metadata/ownerReferences", "the owners are", json!([])),
             ("/metadata/managedFields/0/manager", "kubelet did not write it", "x".into()),
-        ];
-        for (place, expected, value) in wrong {
-            let mut leases = leases();
+        ] {
+            let mut leases = [lease(1), lease(11), lease(21)];
             *leases[1].pointer_mut(place).unwrap() = value;
-            let fault = renewed(&node, &leases).unwrap_err();
-            assert!(fault.contains(expected), "{place}: `{expected}` is not in `{fault}`");
+            assert_fault(renewed(&node, &leases), expected, place);
         }
     }
 
@@ -367,9 +327,9 @@ mod tests {
             all.map(|((reason, by), made)| RecordedEvent { reason: (*reason).into(), by: (*by).into(), made, lease: 7 })
                 .collect()
         };
-        assert_eq!(in_order(&recorded()), Ok(()));
         type Wrong = (&'static str, fn(&mut Vec<RecordedEvent>));
-        let wrong: [Wrong; 5] = [
+        let wrong: [Wrong; 6] = [
+            ("", |_| {}),
             ("the Event Started is missing", |recorded| drop(recorded.pop())),
             ("the Event Created is from `x`", |recorded| recorded[2].by = "x".into()),
             ("the Event Pulled has no lease", |recorded| recorded[1].lease = 0),
@@ -379,7 +339,7 @@ mod tests {
         for (expected, change) in wrong {
             let mut recorded = recorded();
             change(&mut recorded);
-            assert_eq!(in_order(&recorded), Err(expected.to_owned()));
+            assert_fault(in_order(&recorded), expected, expected);
         }
     }
 
@@ -397,7 +357,7 @@ mod tests {
             })
         };
         let token = |claims: &Value| format!("e30.{}.c2ln", URL_SAFE_NO_PAD.encode(claims.to_string()));
-        assert_eq!(claims_fault(&token(&claims()), &expected), Ok(()));
+        assert_fault(claims_fault(&token(&claims()), &expected), "", "the right claims");
         for place in [
             "/sub",
             "/kubernetes.io/namespace",
@@ -409,7 +369,7 @@ mod tests {
         ] {
             let mut claims = claims();
             *claims.pointer_mut(place).unwrap() = "other".into();
-            assert!(claims_fault(&token(&claims), &expected).unwrap_err().contains("\"other\""), "{place}");
+            assert_fault(claims_fault(&token(&claims), &expected), "\"other\"", place);
         }
         assert!(claims_fault("none", &expected).is_err());
     }

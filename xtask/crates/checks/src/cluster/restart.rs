@@ -3,16 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use model::Action;
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::cluster::rollout::check_pod_counts;
+use crate::fault::restart::{restart, restart_after};
 use crate::support::workload::{self, Step, is_active, settled, steps};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, PODS, REPLICA_SETS, config_map};
-use suite::{expect, expect_eq, here, scenario};
+use suite::object::{PODS, REPLICA_SETS};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -115,8 +112,8 @@ async fn kubelet_restart(ctx: &Ctx) -> Verdict {
     same_container(ctx, &kept).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    no_pod_started(&pods, &downtime).map_err(CheckError::failed)?;
-    check_pod_counts(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
+    no_pod_started(&pods, &downtime)?;
+    check_pod_counts(&pods, &sets, &[ended.name()])
 }
 
 async fn scheduler_restart(ctx: &Ctx) -> Verdict {
@@ -132,8 +129,8 @@ async fn scheduler_restart(ctx: &Ctx) -> Verdict {
     settled(ctx, NAME, 2).await?;
     run_once(ctx).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    scheduled_after(&pods, downtime.to).map_err(CheckError::failed)?;
-    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
+    scheduled_after(&pods, downtime.to)?;
+    check_pod_counts(&pods, &sets, &[])
 }
 
 async fn controllers_restart(ctx: &Ctx) -> Verdict {
@@ -151,10 +148,9 @@ async fn controllers_restart(ctx: &Ctx) -> Verdict {
     settled(ctx, "late", 1).await?;
     same_container(ctx, &kept).await?;
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
-    for (what, steps) in [("Pod", &pods), ("ReplicaSet", &sets)] {
-        nothing_created(what, steps, &downtime).map_err(CheckError::failed)?;
-    }
-    check_pod_counts(&pods, &sets, &[ended.name()]).map_err(CheckError::failed)
+    nothing_created("Pod", &pods, &downtime)?;
+    nothing_created("ReplicaSet", &sets, &downtime)?;
+    check_pod_counts(&pods, &sets, &[ended.name()])
 }
 
 async fn apiserver_restart(ctx: &Ctx) -> Verdict {
@@ -167,41 +163,35 @@ async fn apiserver_restart(ctx: &Ctx) -> Verdict {
         Ok(if new > 0 { Ok(()) } else { Err("none".to_owned()) })
     })
     .await?;
-    ctx.control.apply(APISERVER, Action::Kill).await?;
-    ctx.control.apply(APISERVER, Action::Start).await?;
+    restart(ctx, APISERVER).await?;
     settled(ctx, NAME, 4).await?;
     for pod in &before {
         same_container(ctx, pod).await?;
     }
     run_once(ctx).await?;
     // A client may repeat a request whose answer was lost, so a surplus Pod may have been created and ended.
-    let pods = steps(ctx, &PODS).await?;
-    workload::check_lifetimes(&pods).map_err(CheckError::failed)
+    workload::check_lifetimes(&steps(ctx, &PODS).await?)
 }
 
 /// Creates a Deployment with two running Pods.
-async fn create_two_pods(ctx: &Ctx) -> Result<[Object; 2], CheckError> {
-    workload::create(ctx, NAME, 2).await?;
-    settled(ctx, NAME, 2).await?;
+async fn create_two_pods(ctx: &Ctx) -> Verdict<[Object; 2]> {
+    workload::create_settled(ctx, NAME, 2).await?;
     let pods = workload::of(ctx, &PODS, NAME).await?;
     pods.try_into().map_err(|pods: Vec<_>| CheckError::failed(format!("a Deployment of two has {} Pods", pods.len())))
 }
 
 /// Kills a component, does the work, and starts the component again, even if the work fails.
-async fn while_killed(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Result<Downtime, CheckError> {
-    ctx.control.apply(component, Action::Kill).await?;
+async fn while_killed(ctx: &Ctx, component: &str, work: impl Future<Output = Verdict>) -> Verdict<Downtime> {
     let done = async {
         let from = write_marker(ctx, "dead").await?;
         work.await?;
         Ok(Downtime { from, to: write_marker(ctx, "alive").await? })
     };
-    let done: Result<Downtime, CheckError> = done.await;
-    ctx.control.apply(component, Action::Start).await?;
-    done
+    restart_after(ctx, component, done).await
 }
 
 /// Writes a ConfigMap and returns its revision.
-async fn write_marker(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
+async fn write_marker(ctx: &Ctx, name: &str) -> Verdict<i64> {
     let rv = ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?.rv();
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
@@ -223,8 +213,8 @@ async fn run_once(ctx: &Ctx) -> Verdict {
     let node = pods.first().and_then(|pod| pod.0["spec"]["nodeName"].as_str()).unwrap_or_default().to_owned();
     workload::until(ctx, "the node to run the Pods of the store and no others", || async {
         let running = workload::on_node(ctx, &node).await?;
-        if let Some((uid, names)) = running.iter().find(|(_, names)| names.len() > 1) {
-            return Err(CheckError::failed(format!("the Pod {uid} runs more than one container: {names:?}")));
+        for (uid, names) in &running {
+            expect!(names.len() <= 1, "the Pod {uid} runs more than one container: {names:?}");
         }
         let uids: BTreeSet<String> = running.into_keys().collect();
         Ok(if uids == expected { Ok(()) } else { Err(format!("it runs {uids:?}, the store has {expected:?}")) })
@@ -235,42 +225,36 @@ async fn run_once(ctx: &Ctx) -> Verdict {
 }
 
 /// No Pod may start to run during the absence.
-fn no_pod_started(pods: &[Step], downtime: &Downtime) -> Result<(), String> {
+fn no_pod_started(pods: &[Step], downtime: &Downtime) -> Verdict {
     let runs = |step: &Step| step.object.as_ref().is_some_and(|pod| pod["status"]["phase"] == "Running");
     let ran: BTreeSet<&str> =
         pods.iter().filter(|s| s.rev < downtime.from && runs(s)).map(|s| s.name.as_str()).collect();
     let mut meanwhile = pods.iter().filter(|step| downtime.from < step.rev && step.rev < downtime.to);
     match meanwhile.find(|step| runs(step) && !ran.contains(step.name.as_str())) {
-        Some(step) => Err(format!("{} started to run at {}, without kubelet", step.name, step.rev)),
+        Some(step) => Err(CheckError::failed(format!("{} started to run at {}, without kubelet", step.name, step.rev))),
         None => Ok(()),
     }
 }
 
 /// No object may be created during the absence.
-fn nothing_created(what: &str, steps: &[Step], downtime: &Downtime) -> Result<(), String> {
+fn nothing_created(what: &str, steps: &[Step], downtime: &Downtime) -> Verdict {
     let mut known = BTreeSet::new();
     for step in steps {
-        let new = known.insert(&step.name);
-        if new && downtime.from < step.rev && step.rev < downtime.to {
-            return Err(format!("the {what} {} was made at {}, without a controller manager", step.name, step.rev));
-        }
+        let Step { rev, name, .. } = step;
+        let away = downtime.from < *rev && *rev < downtime.to;
+        expect!(!(known.insert(name) && away), "the {what} {name} was made at {rev}, without a controller manager");
     }
     Ok(())
 }
 
 /// Every Pod must be given a node, and only after this revision.
-fn scheduled_after(pods: &[Step], rev: i64) -> Result<(), String> {
+fn scheduled_after(pods: &[Step], rev: i64) -> Verdict {
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     for name in names {
         let has_node = |pod: &Value| is_active(pod) && pod["spec"]["nodeName"].is_string();
         let first = pods.iter().find(|step| step.name == name && step.object.as_ref().is_some_and(has_node));
-        match first {
-            None => return Err(format!("{name} was never given a node")),
-            Some(step) if step.rev <= rev => {
-                return Err(format!("{name} was given a node at {}, without a scheduler", step.rev));
-            }
-            Some(_) => {}
-        }
+        let first = first.ok_or_else(|| CheckError::failed(format!("{name} was never given a node")))?.rev;
+        expect!(first > rev, "{name} was given a node at {first}, without a scheduler");
     }
     Ok(())
 }
@@ -278,6 +262,7 @@ fn scheduled_after(pods: &[Step], rev: i64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
     use workload::tests::step;
 
     const AWAY: Downtime = Downtime { from: 10, to: 20 };
@@ -289,30 +274,34 @@ mod tests {
     #[test]
     fn pods_must_not_start_without_kubelet() {
         let pods = [pod(5, "a", "Running", None), pod(12, "a", "Running", None), pod(13, "b", "Pending", None)];
-        assert_eq!(no_pod_started(&pods, &AWAY), Ok(()));
-        let later = [&pods[..], &[pod(21, "b", "Running", None)]].concat();
-        assert_eq!(no_pod_started(&later, &AWAY), Ok(()));
-        let early = [&pods[..], &[pod(19, "b", "Running", None)]].concat();
-        assert_eq!(no_pod_started(&early, &AWAY), Err("b started to run at 19, without kubelet".into()));
+        for (next, why) in [
+            (None, ""),
+            (Some(pod(21, "b", "Running", None)), ""),
+            (Some(pod(19, "b", "Running", None)), "b started to run at 19, without kubelet"),
+        ] {
+            let pods: Vec<Step> = pods.iter().cloned().chain(next).collect();
+            assert_fault(no_pod_started(&pods, &AWAY), why, &pods);
+        }
     }
 
     #[test]
     fn objects_must_not_be_created_without_controllers() {
         let pods = [pod(5, "a", "", None), pod(12, "a", "", None), pod(21, "b", "", None)];
-        assert_eq!(nothing_created("Pod", &pods, &AWAY), Ok(()));
-        let early = [&pods[..], &[pod(11, "c", "", None)]].concat();
-        assert_eq!(
-            nothing_created("Pod", &early, &AWAY),
-            Err("the Pod c was made at 11, without a controller manager".into())
-        );
+        assert_fault(nothing_created("Pod", &pods, &AWAY), "", "before and after");
+        let early = nothing_created("Pod", &[&pods[..], &[pod(11, "c", "", None)]].concat(), &AWAY);
+        assert_fault(early, "the Pod c was made at 11, without a controller manager", "early");
     }
 
     #[test]
     fn pods_must_not_get_a_node_without_a_scheduler() {
         let pods = [pod(12, "a", "Pending", None), pod(21, "a", "Pending", Some("n"))];
-        assert_eq!(scheduled_after(&pods, AWAY.to), Ok(()));
         let early = [&pods[..1], &[pod(19, "a", "Pending", Some("n"))]].concat();
-        assert_eq!(scheduled_after(&early, AWAY.to), Err("a was given a node at 19, without a scheduler".into()));
-        assert_eq!(scheduled_after(&pods[..1], AWAY.to), Err("a was never given a node".into()));
+        for (pods, why) in [
+            (&pods[..], ""),
+            (&early, "a was given a node at 19, without a scheduler"),
+            (&pods[..1], "a was never given a node"),
+        ] {
+            assert_fault(scheduled_after(pods, AWAY.to), why, pods);
+        }
     }
 }

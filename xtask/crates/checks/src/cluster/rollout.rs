@@ -2,14 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Step, controller, is_active, is_ready, steps};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{DEPLOYMENTS, PODS, REPLICA_SETS};
-use suite::{expect, expect_eq, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -55,22 +52,19 @@ const SURGE: u64 = 1;
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 async fn scale(ctx: &Ctx) -> Verdict {
-    workload::create(ctx, "scale", 1).await?;
-    workload::settled(ctx, "scale", 1).await?;
+    workload::create_settled(ctx, "scale", 1).await?;
     for replicas in [3, 1] {
-        workload::change(ctx, "scale", &json!({ "replicas": replicas })).await?;
-        workload::settled(ctx, "scale", replicas).await?;
+        workload::scale(ctx, "scale", replicas).await?;
     }
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
     let names: BTreeSet<&str> = pods.iter().map(|step| step.name.as_str()).collect();
     expect_eq!(names.len(), 3, "number of Pods that ever existed");
-    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
+    check_pod_counts(&pods, &sets, &[])
 }
 
 async fn rolling_update(ctx: &Ctx) -> Verdict {
-    workload::create(ctx, "rolling", REPLICAS).await?;
-    workload::settled(ctx, "rolling", REPLICAS).await?;
+    workload::create_settled(ctx, "rolling", REPLICAS).await?;
     let first = workload::of(ctx, &REPLICA_SETS, "rolling").await?;
     expect_eq!(first.len(), 1, "ReplicaSets of a new Deployment");
     let template = |value: Value| json!({"template": {"metadata": {"annotations": {"example.org/template": value}}}});
@@ -91,21 +85,17 @@ async fn rolling_update(ctx: &Ctx) -> Verdict {
         expect_eq!(seen, expected, "revision and replicas of ReplicaSet {}, the first one: {is_first}", set.name());
     }
     for pod in workload::of(ctx, &PODS, "rolling").await? {
-        expect!(
-            controller(&pod.0) == first[0].uid(),
-            "{} does not belong to the first ReplicaSet: {}",
-            pod.name(),
-            pod.0["metadata"]
-        );
+        let is_of_first = controller(&pod.0) == first[0].uid();
+        expect!(is_of_first, "{} does not belong to the first ReplicaSet: {}", pod.name(), pod.0["metadata"]);
     }
     let (pods, sets) = (steps(ctx, &PODS).await?, steps(ctx, &REPLICA_SETS).await?);
     ctx.count("revisions", (pods.len() + sets.len()) as u64);
-    in_bounds(&pods, &sets, from).map_err(CheckError::failed)?;
-    check_pod_counts(&pods, &sets, &[]).map_err(CheckError::failed)
+    in_bounds(&pods, &sets, from)?;
+    check_pod_counts(&pods, &sets, &[])
 }
 
 /// No Pod may live twice, and none may be created or ended without need; `ended` names the Pods that the check deleted.
-pub(crate) fn check_pod_counts(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+pub(crate) fn check_pod_counts(pods: &[Step], sets: &[Step], ended: &[&str]) -> Verdict {
     workload::check_lifetimes(pods)?;
     pods_match_requests(pods, sets, ended)
 }
@@ -132,11 +122,7 @@ fn requested_replicas(set: &Value) -> u64 {
 
 /// Goes through all steps in order: `look` gets the state before a step, the step, whether it is one of a Pod, and the
 /// state after it.
-fn walk(
-    pods: &[Step],
-    sets: &[Step],
-    mut look: impl FnMut(&State, &Step, bool, &State) -> Result<(), String>,
-) -> Result<(), String> {
+fn walk(pods: &[Step], sets: &[Step], mut look: impl FnMut(&State, &Step, bool, &State) -> Verdict) -> Verdict {
     let mut all: Vec<(&Step, bool)> =
         pods.iter().map(|step| (step, true)).chain(sets.iter().map(|step| (step, false))).collect();
     all.sort_by_key(|(step, _)| step.rev);
@@ -161,53 +147,50 @@ fn walk(
 }
 
 /// Every created Pod must have been requested, and every ended one surplus.
-fn pods_match_requests(pods: &[Step], sets: &[Step], ended: &[&str]) -> Result<(), String> {
+fn pods_match_requests(pods: &[Step], sets: &[Step], ended: &[&str]) -> Verdict {
     walk(pods, sets, |before, Step { rev, name, object }, is_pod, _| {
         if !is_pod {
             return Ok(());
         }
         match (before.pods.get(name), object) {
-            (None, Some(pod)) => match before.of(&controller(pod)) {
-                (there, requested_replicas) if there >= requested_replicas => {
-                    Err(format!("{name} was made at {rev}, when there were {there} of {requested_replicas} Pods"))
-                }
-                _ => Ok(()),
-            },
-            (Some(pod), after) if is_active(pod) && !after.as_ref().is_some_and(is_active) => {
-                match before.of(&controller(pod)) {
-                    (there, requested_replicas) if there <= requested_replicas && !ended.contains(&name.as_str()) => {
-                        Err(format!("{name} was ended at {rev}, when there were {there} of {requested_replicas} Pods"))
-                    }
-                    _ => Ok(()),
-                }
+            (None, Some(pod)) => {
+                let (there, requested) = before.of(&controller(pod));
+                expect!(there < requested, "{name} was made at {rev}, when there were {there} of {requested} Pods");
             }
-            _ => Ok(()),
+            (Some(pod), after) if is_active(pod) && !after.as_ref().is_some_and(is_active) => {
+                let (there, requested) = before.of(&controller(pod));
+                let right = there > requested || ended.contains(&name.as_str());
+                expect!(right, "{name} was ended at {rev}, when there were {there} of {requested} Pods");
+            }
+            _ => {}
         }
+        Ok(())
     })
 }
 
 /// From a revision on, the ReplicaSets must not request more Pods than allowed together, and enough Pods must be ready.
-fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Result<(), String> {
+fn in_bounds(pods: &[Step], sets: &[Step], from: i64) -> Verdict {
     walk(pods, sets, |_, step, _, after| {
         if step.rev < from {
             return Ok(());
         }
         let most: u64 = after.sets.values().map(requested_replicas).sum();
-        if most > REPLICAS + SURGE {
-            return Err(format!("at {} the ReplicaSets ask for {most} Pods together", step.rev));
-        }
+        expect!(most <= REPLICAS + SURGE, "at {} the ReplicaSets ask for {most} Pods together", step.rev);
         let ready = after.pods.values().filter(|pod| is_active(pod) && is_ready(pod)).count() as u64;
-        match ready < REPLICAS {
-            true => Err(format!("at {}, by a change of {}, only {ready} Pods are ready", step.rev, step.name)),
-            false => Ok(()),
-        }
+        let Step { rev, name, .. } = step;
+        expect!(ready >= REPLICAS, "at {rev}, by a change of {name}, only {ready} Pods are ready");
+        Ok(())
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
     use workload::tests::step;
+
+    /// A change of the steps of the Pods and of the ReplicaSets, and its fault.
+    type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
 
     fn set(rev: i64, uid: &str, replicas: u64) -> Step {
         step(rev, &format!("set-{uid}"), json!({"metadata": {"uid": uid}, "spec": {"replicas": replicas}}))
@@ -245,10 +228,8 @@ mod tests {
 
     #[test]
     fn unwanted_pods_are_faults() {
-        let (pods, sets) = scaled();
-        assert_eq!(check_pod_counts(&pods, &sets, &[]), Ok(()));
-        type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
-        let wrong: [Wrong; 8] = [
+        let wrong: [Wrong; 9] = [
+            ("", |_, _| {}),
             ("c was made at 7, when there were 2 of 2 Pods", |pods, _| {
                 pods.insert(4, pod(7, "c", "s", false));
                 pods[5].rev = 9;
@@ -275,11 +256,11 @@ mod tests {
         for (expected, change) in wrong {
             let (mut pods, mut sets) = scaled();
             change(&mut pods, &mut sets);
-            assert_eq!(check_pod_counts(&pods, &sets, &[]), Err(expected.to_owned()));
+            assert_fault(check_pod_counts(&pods, &sets, &[]), expected, expected);
         }
         let (mut pods, sets) = scaled();
         pods.push(removed(10, "a"));
-        assert_eq!(check_pod_counts(&pods, &sets, &["a"]), Ok(()), "the check deleted it");
+        assert_fault(check_pod_counts(&pods, &sets, &["a"]), "", "the check deleted it");
     }
 
     /// From two Pods of the old ReplicaSet to two of the new one.
@@ -299,10 +280,8 @@ mod tests {
 
     #[test]
     fn rollout_steps_beyond_surge_or_unavailable_are_faults() {
-        let (pods, sets) = rolled();
-        assert_eq!(in_bounds(&pods, &sets, 4), Ok(()));
-        type Wrong = (&'static str, fn(&mut Vec<Step>, &mut Vec<Step>));
-        let wrong: [Wrong; 4] = [
+        let wrong: [Wrong; 5] = [
+            ("", |_, _| {}),
             ("at 5 the ReplicaSets ask for 4 Pods together", |_, sets| sets[1] = set(5, "new", 2)),
             ("at 9, by a change of b, only 1 Pods are ready", |pods, _| drop(pods.remove(3))),
             ("at 10, by a change of a, only 1 Pods are ready", |pods, _| pods.insert(5, pod(10, "a", "old", false))),
@@ -311,7 +290,7 @@ mod tests {
         for (expected, change) in wrong {
             let (mut pods, mut sets) = rolled();
             change(&mut pods, &mut sets);
-            assert_eq!(in_bounds(&pods, &sets, 4), Err(expected.to_owned()));
+            assert_fault(in_bounds(&pods, &sets, 4), expected, expected);
         }
     }
 }

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::workload::{self, Step, controller, gone, is_active, is_ready, steps};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{ENDPOINT_SLICES, ENDPOINTS, Object, PODS, SERVICES};
-use suite::{expect, expect_eq, here, scenario};
+use suite::object::{ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "cluster.endpoint-slices",
@@ -39,12 +36,10 @@ const MANAGER: &str = "endpointslice-controller.k8s.io";
 async fn endpoint_slices(ctx: &Ctx) -> Verdict {
     let spec = json!({"selector": {"of": NAME}, "ports": [{"port": 80}]});
     let service = ctx.api.create(&SERVICES, &Object::new(&SERVICES, NAME).with("spec", spec)).await?;
-    workload::create(ctx, NAME, 1).await?;
-    workload::settled(ctx, NAME, 1).await?;
+    workload::create_settled(ctx, NAME, 1).await?;
     wait_until_slices_match(ctx).await?;
     for replicas in [2, 0] {
-        workload::change(ctx, NAME, &json!({ "replicas": replicas })).await?;
-        workload::settled(ctx, NAME, replicas).await?;
+        workload::scale(ctx, NAME, replicas).await?;
         wait_until_slices_match(ctx).await?;
     }
     let (pods, slices) = (steps(ctx, &PODS).await?, steps(ctx, &ENDPOINT_SLICES).await?);
@@ -52,7 +47,7 @@ async fn endpoint_slices(ctx: &Ctx) -> Verdict {
         slices.iter().filter_map(|step| step.object.as_ref()).map(|slice| endpoints(slice).len()).sum();
     expect!(endpoints >= 2, "the versions of the slices have {endpoints} endpoints together");
     ctx.count("endpoints compared", endpoints as u64);
-    slices_follow_pods(service.uid(), &slices, &pods).map_err(CheckError::failed)?;
+    slices_follow_pods(service.uid(), &slices, &pods)?;
 
     ctx.api.delete(&SERVICES, NAME).await?;
     gone(ctx, &ENDPOINTS, NAME).await?;
@@ -69,55 +64,40 @@ async fn wait_until_slices_match(ctx: &Ctx) -> Verdict {
     let expected: BTreeSet<String> = pods.iter().map(|pod| text(&pod.0["status"]["podIP"])).collect();
     expect_eq!(expected.len(), pods.len(), "addresses of {} Pods", pods.len());
     workload::until(ctx, &format!("the Service to lead to {expected:?}"), || async {
-        let slices = ctx
-            .api
-            .list(&ENDPOINT_SLICES, &format!("labelSelector=kubernetes.io/service-name%3D{NAME}"))
-            .await?
-            .items();
-        let of_slices: BTreeSet<String> = slices
-            .iter()
-            .flat_map(|slice| endpoints(&slice.0))
-            .filter(|endpoint| endpoint["conditions"]["ready"] == true)
-            .flat_map(|endpoint| texts(&endpoint["addresses"]))
-            .collect();
+        let query = format!("labelSelector=kubernetes.io/service-name%3D{NAME}");
+        let slices = ctx.api.list(&ENDPOINT_SLICES, &query).await?.items();
+        let endpoints = slices.iter().flat_map(|slice| endpoints(&slice.0));
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+        let of_slices: BTreeSet<String> = ready.flat_map(|endpoint| texts(&endpoint["addresses"])).collect();
         let old = ctx.api.get(&ENDPOINTS, NAME).await?;
         let subsets = old.0["subsets"].as_array().into_iter().flatten();
         let addresses = subsets.flat_map(|subset| subset["addresses"].as_array().into_iter().flatten());
         let of_endpoints: BTreeSet<String> = addresses.map(|address| text(&address["ip"])).collect();
-        Ok(match of_slices == expected && of_endpoints == expected {
-            true => Ok(()),
-            false => Err(format!("slices {of_slices:?}, Endpoints {of_endpoints:?}")),
-        })
+        let match_pods = of_slices == expected && of_endpoints == expected;
+        Ok(if match_pods { Ok(()) } else { Err(format!("slices {of_slices:?}, Endpoints {of_endpoints:?}")) })
     })
     .await
 }
 
 /// The slices must not show a property of a Pod that the Pod did not have at an earlier revision.
-fn slices_follow_pods(service: &str, slices: &[Step], pods: &[Step]) -> Result<(), String> {
+fn slices_follow_pods(service: &str, slices: &[Step], pods: &[Step]) -> Verdict {
     for Step { rev, name, object } in slices {
         let Some(slice) = object else { continue };
         let at = format!("EndpointSlice {name} at {rev}");
-        if controller(slice) != service {
-            return Err(format!("{at} does not belong to the Service: {}", slice["metadata"]));
-        }
+        expect!(controller(slice) == service, "{at} does not belong to the Service: {}", slice["metadata"]);
         let labels = &slice["metadata"]["labels"];
         let marked =
             labels["kubernetes.io/service-name"] == NAME && labels["endpointslice.kubernetes.io/managed-by"] == MANAGER;
-        if !marked {
-            return Err(format!("{at} has the labels {labels}"));
-        }
+        expect!(marked, "{at} has the labels {labels}");
         for endpoint in endpoints(slice) {
             let uid = &endpoint["targetRef"]["uid"];
             let addresses = texts(&endpoint["addresses"]);
-            let earlier: Vec<&Value> = pods
-                .iter()
-                .filter(|pod| pod.rev < *rev)
-                .filter_map(|pod| pod.object.as_ref())
-                .filter(|pod| pod["metadata"]["uid"] == *uid)
-                .collect();
-            let was = |what: &str, is: &dyn Fn(&Value) -> bool| match earlier.iter().any(|pod| is(pod)) {
-                true => Ok(()),
-                false => Err(format!("{at} names a Pod that was never {what} before: {endpoint}")),
+            let earlier = pods.iter().filter(|pod| pod.rev < *rev).filter_map(|pod| pod.object.as_ref());
+            let earlier: Vec<&Value> = earlier.filter(|pod| pod["metadata"]["uid"] == *uid).collect();
+            let was = |what: &str, is: &dyn Fn(&Value) -> bool| -> Verdict {
+                let found = earlier.iter().any(|pod| is(pod));
+                expect!(found, "{at} names a Pod that was never {what} before: {endpoint}");
+                Ok(())
             };
             was("there", &|_| true)?;
             was("at that address", &|pod| addresses == [text(&pod["status"]["podIP"])])?;
@@ -145,6 +125,7 @@ fn texts(values: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
     use workload::tests::step;
 
     fn pod(rev: i64, ip: Value, ready: &str) -> Step {
@@ -161,13 +142,14 @@ mod tests {
 
     #[test]
     fn slice_must_not_be_ahead_of_its_pods() {
-        let pods = || {
-            vec![pod(2, Value::Null, "False"), pod(4, "10.0.0.1".into(), "False"), pod(6, "10.0.0.1".into(), "True")]
-        };
-        let slices = || vec![slice(5, false), slice(7, true), Step { rev: 9, name: "web-x".into(), object: None }];
-        assert_eq!(slices_follow_pods("s", &slices(), &pods()), Ok(()));
+        let pods =
+            [pod(2, Value::Null, "False"), pod(4, "10.0.0.1".into(), "False"), pod(6, "10.0.0.1".into(), "True")];
         type Wrong = (&'static str, fn(&mut Step));
-        let wrong: [Wrong; 6] = [
+        let wrong: [Wrong; 8] = [
+            ("", |_| {}),
+            ("does not belong to the Service", |step| {
+                step.object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into()
+            }),
             ("never ready before", |step| *step = slice(5, true)),
             ("never at that address before", |step| *step = slice(3, false)),
             ("never there before", |step| *step = slice(1, false)),
@@ -180,13 +162,9 @@ mod tests {
             ("has the labels", |step| step.object.as_mut().unwrap()["metadata"]["labels"] = json!({})),
         ];
         for (expected, change) in wrong {
-            let mut slices = slices();
+            let mut slices = [slice(5, false), slice(7, true), Step { rev: 9, name: "web-x".into(), object: None }];
             change(&mut slices[0]);
-            let fault = slices_follow_pods("s", &slices, &pods()).unwrap_err();
-            assert!(fault.contains(expected), "`{expected}` is not in `{fault}`");
+            assert_fault(slices_follow_pods("s", &slices, &pods), expected, expected);
         }
-        let mut foreign = slices();
-        foreign[1].object.as_mut().unwrap()["metadata"]["ownerReferences"][0]["uid"] = "t".into();
-        assert!(slices_follow_pods("s", &foreign, &pods()).unwrap_err().contains("does not belong to the Service"));
     }
 }

@@ -1,20 +1,18 @@
 //! Several apiservers, and a store of several members: requirements across servers and across elections.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use model::Action;
-use model::Level::{Extra, Should};
 
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
+use crate::fault::POLL_INTERVAL;
+use crate::support::assertions::{self, Seen};
 use suite::load::{self, Servers, Workload};
-use suite::object::CONFIG_MAPS;
+use suite::prelude::*;
 use suite::record::{Clock, Recorder};
 use suite::store::{Collector, Store};
-use suite::watch::{Event, WatchOptions};
-use suite::{expect, expect_eq, here, scenario, wait};
+use suite::wait;
+use suite::watch::WatchOptions;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -84,7 +82,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A client for each of the two servers.
-async fn clients_of_both_servers(ctx: &Ctx) -> Result<[Ctx; 2], CheckError> {
+async fn clients_of_both_servers(ctx: &Ctx) -> Verdict<[Ctx; 2]> {
     let servers = ctx.servers();
     let [first, second, ..] = servers.as_slice() else {
         return Err(anyhow!("the profile has {} apiservers instead of two", servers.len()).into());
@@ -97,7 +95,7 @@ const WRITES: usize = 20;
 
 async fn interchangeable(ctx: &Ctx) -> Verdict {
     let servers = clients_of_both_servers(ctx).await?;
-    let begin = ctx.api.create(&CONFIG_MAPS, &suite::object::config_map("begin")).await?.rv();
+    let begin = ctx.api.create(&CONFIG_MAPS, &config_map("begin")).await?.rv();
     let mut watches = Vec::new();
     for server in &servers {
         watches.push(server.api.watch(&CONFIG_MAPS, &WatchOptions::after(begin)).await?);
@@ -108,11 +106,10 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
         last = write(ctx, here, number).await?;
         check_reads_at_other_server(ctx, there, number, last).await?;
     }
-    let mut seen: Vec<Vec<(String, String, u64)>> = Vec::new();
+    let mut seen: Vec<Vec<Seen>> = Vec::new();
     for watch in &mut watches {
         let events = watch.read_to(last, ctx.event_limit()).await?;
-        let summary_of = |event: &Event| (event.word().to_owned(), event.object.name().to_owned(), event.frame.rv);
-        seen.push(events.iter().map(summary_of).collect());
+        seen.push(events.iter().map(|e| assertions::seen(e.word(), e.object.name(), e.frame.rv)).collect());
     }
     expect!(seen[0].len() >= WRITES, "a watch over {WRITES} writes delivered {} events", seen[0].len());
     expect_eq!(seen[1], seen[0], "events of the watch at the second server, compared with the first");
@@ -120,7 +117,7 @@ async fn interchangeable(ctx: &Ctx) -> Verdict {
 }
 
 /// Creates an object or updates it; returns the revision.
-async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Result<u64, CheckError> {
+async fn write(ctx: &Ctx, server: &Ctx, number: usize) -> Verdict<u64> {
     let name = format!("k{}", number / 3);
     ctx.count("writes", 1);
     let object = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, &name, &number.to_string());
@@ -160,17 +157,14 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
         let zero = there.api.try_get(&CONFIG_MAPS, &name, "resourceVersion=0").await?;
         let get = there.api.get(&CONFIG_MAPS, &name).await?;
         expect_eq!(get.rv(), rv, "the resource version in a GET at the other server right after the write");
-        match zero.status {
-            404 => ctx.count("stale at 0", 1),
-            _ => {
-                let seen = zero.object()?.rv();
-                ctx.count(if seen < rv { "stale at 0" } else { "fresh at 0" }, 1);
-                expect!(
-                    written.contains(&(name.clone(), seen)),
-                    "a GET of {name} at 0 shows {seen}, which never existed"
-                );
-            }
+        if zero.status == 404 {
+            ctx.count("stale at 0", 1);
+            continue;
         }
+        let seen = zero.object()?.rv();
+        ctx.count(if seen < rv { "stale at 0" } else { "fresh at 0" }, 1);
+        let existed = written.contains(&(name.clone(), seen));
+        expect!(existed, "a GET of {name} at 0 shows {seen}, which never existed");
     }
     for number in WRITES..WRITES + WRITES / 2 {
         let (here, there) = (&servers[number % 2], &servers[(number + 1) % 2]);
@@ -178,32 +172,20 @@ async fn reads_never_go_back(ctx: &Ctx) -> Verdict {
         let rv = write(ctx, here, number).await?;
         let list = there.api.list(&CONFIG_MAPS, "").await?;
         let item = list.items().into_iter().find(|item| item.name() == name).map(|item| item.rv());
-        expect_eq!(
-            item,
-            Some(rv),
-            "the resource version of {name} in a LIST at the other server right after the write"
-        );
-        let rv = write_again(here, &name).await?;
+        let what = format!("the resource version of {name} in a LIST at the other server right after the write");
+        expect_eq!(item, Some(rv), "{what}");
+        let again = here.api.get(&CONFIG_MAPS, &name).await?.with("data.again", "1");
+        let rv = here.api.update(&CONFIG_MAPS, &again).await?.rv();
         let mut watch = there.api.watch(&CONFIG_MAPS, &WatchOptions::default()).await?;
         let what = format!("{name} in the initial events");
         let events = watch.read_until(&what, ctx.event_limit(), |event| event.object.name() == name).await?;
         let seen = events.last().map(|event| event.frame.rv);
-        expect_eq!(
-            seen,
-            Some(rv),
-            "the resource version of {name} in the initial events of a watch at the other server"
-        );
+        let what = format!("the resource version of {name} in the initial events of a watch at the other server");
+        expect_eq!(seen, Some(rv), "{what}");
         ctx.count("watches", 1);
     }
     Ok(())
 }
-
-async fn write_again(server: &Ctx, name: &str) -> Result<u64, CheckError> {
-    let object = server.api.get(&CONFIG_MAPS, name).await?.with("data.again", "1");
-    Ok(server.api.update(&CONFIG_MAPS, &object).await?.rv())
-}
-
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Writes that must be acknowledged across the elections.
 const ACKNOWLEDGED: u64 = 20;
@@ -233,19 +215,17 @@ fn component(place: usize) -> String {
 }
 
 /// Waits until the members agree on a leader; returns its index. `away` is the index of a killed or suspended member.
-async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Result<usize, CheckError> {
-    let present = || members.iter().enumerate().filter(|(place, _)| Some(*place) != away);
+async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Verdict<usize> {
     let found = wait::until("the members to agree on a leader", ctx.limit(60.0), POLL_INTERVAL, || async {
         let mut ids = Vec::new();
         let mut leaders = BTreeSet::new();
-        for (place, member) in present() {
-            match member.status().await {
-                Ok((id, leader)) => {
-                    ids.push((place, id));
-                    leaders.insert(leader);
-                }
+        for (place, member) in members.iter().enumerate().filter(|(place, _)| Some(*place) != away) {
+            let (id, leader) = match member.status().await {
+                Ok(status) => status,
                 Err(error) => return Ok(Err(error.to_string())),
-            }
+            };
+            ids.push((place, id));
+            leaders.insert(leader);
         }
         let place = ids.iter().find(|(_, id)| leaders.len() == 1 && leaders.contains(id)).map(|(place, _)| *place);
         Ok(place.ok_or_else(|| format!("leaders {leaders:?} of members {ids:?}")))
@@ -316,25 +296,20 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     };
     workload.run_with_fault(&[("snapshots", 1)], absence).await?;
     let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
-    if let Err(error) = collector.wait_for(revision, ctx.limit(60.0)).await {
-        return Err(CheckError::failed(format!("the watch at the member that was away: {error:#}")));
-    }
+    let delivered = collector.wait_for(revision, ctx.limit(60.0)).await;
+    delivered.map_err(|error| CheckError::failed(format!("the watch at the member that was away: {error:#}")))?;
     let seen = |recorder: &Recorder| -> Vec<(i64, String)> {
         let changes = recorder.changes_below("").into_iter().filter(|change| change.rev <= revision);
         changes.map(|change| (change.rev, change.key.to_string())).collect()
     };
     let (there, here) = (seen(&recorder), seen(ctx.store.recorder(&CONFIG_MAPS)));
     let first = here.iter().find(|change| !there.contains(change));
-    expect!(
-        there == here,
-        "of {} changes the member's watch delivered {}; the first missing one: {first:?}",
-        here.len(),
-        there.len()
-    );
+    let (all, seen) = (here.len(), there.len());
+    expect!(there == here, "of {all} changes the member's watch delivered {seen}; the first missing one: {first:?}");
     same_hash(ctx, &members).await
 }
 
 /// The number of snapshots that the member has received according to its log.
-fn snapshots(ctx: &Ctx, place: usize) -> Result<usize, CheckError> {
+fn snapshots(ctx: &Ctx, place: usize) -> Verdict<usize> {
     Ok(ctx.control.log(&component(place))?.matches(SNAPSHOT_APPLIED).count())
 }

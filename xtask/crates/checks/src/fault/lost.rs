@@ -1,22 +1,18 @@
 //! Writes without an answer: they took effect once, or not at all.
 
-use std::time::Duration;
-
 use anyhow::anyhow;
 use futures::future::try_join_all;
 use http::Method;
-use model::Level::Should;
 use model::history::Change;
 use serde_json::json;
 
+use crate::fault::POLL_INTERVAL;
+use crate::fault::restart::ETCD;
 use crate::fault::store::settle;
 use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::load;
-use suite::object::{CONFIG_MAPS, Object};
-use suite::{expect, expect_eq, here, scenario, wait};
+use suite::prelude::*;
+use suite::{load, wait};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "fault.write-timeout-ambiguous",
@@ -36,9 +32,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
     requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
     run: scenario!(ambiguous),
 }];
-
-const ETCD: &str = "etcd-main";
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A write whose answer is lost.
 #[derive(Clone, Copy)]
@@ -96,7 +89,7 @@ async fn ambiguous(ctx: &Ctx) -> Verdict {
         repeat_write(ctx, *write, object).await?;
     }
     if ctx.counters().get("there once").is_none_or(|n| *n < 3) {
-        return Err(CheckError::Errored(anyhow!("not exercised: no write without an answer took effect")));
+        return Err(anyhow!("not exercised: no write without an answer took effect").into());
     }
     let last = settle(ctx, "last").await?;
     let recorder = ctx.store.recorder(&CONFIG_MAPS);
@@ -162,12 +155,8 @@ async fn repeat_write(ctx: &Ctx, write: UnansweredWrite, object: &Object) -> Ver
     if write.kind != Kind::Delete {
         let stored = ctx.store.get(&CONFIG_MAPS, object.name()).await?;
         let by = judge::fault::id_in(&stored.value).unwrap_or_default().to_owned();
-        expect_eq!(
-            by,
-            if refused { "first" } else { "again" },
-            "the writer of the value of {key} after the second {:?}",
-            write.kind
-        );
+        let expected = if refused { "first" } else { "again" };
+        expect_eq!(by, expected, "the writer of the value of {key} after the second {:?}", write.kind);
         expect!(first <= 1, "the first {:?} of {key} is in the history {first} times", write.kind);
     }
     Ok(())

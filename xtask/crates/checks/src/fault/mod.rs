@@ -11,7 +11,12 @@ pub(crate) mod store;
 pub(crate) mod store_link;
 pub(crate) mod watch;
 
+use std::time::Duration;
+
 use suite::Check;
+
+/// Between two looks at a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) static TABLES: &[&[Check]] = &[
     restart::CHECKS,

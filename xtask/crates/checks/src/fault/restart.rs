@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use model::Action;
-use model::Level::{Extra, Must, Should};
 
 use suite::api::Request;
-use suite::check::{Check, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::load::{self, RESUMED, RESUMED_LATE, Servers, Workload};
-use suite::{here, scenario, wait};
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -116,7 +114,7 @@ pub(crate) async fn restart(ctx: &Ctx, component: &str) -> Verdict {
 }
 
 /// The component is away until `met` has ended. It is started again even if the clients never met the fault.
-pub(crate) async fn restart_after(ctx: &Ctx, component: &str, met: impl Future<Output = Verdict>) -> Verdict {
+pub(crate) async fn restart_after<T>(ctx: &Ctx, component: &str, met: impl Future<Output = Verdict<T>>) -> Verdict<T> {
     ctx.control.apply(component, Action::Kill).await?;
     let met = met.await;
     ctx.control.apply(component, Action::Start).await?;

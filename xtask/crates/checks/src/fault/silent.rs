@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use futures::future::try_join_all;
 use http::Method;
-use model::Level::{Extra, Should};
-use model::Resource;
 
+use crate::fault::POLL_INTERVAL;
+use crate::fault::restart::ETCD;
+use crate::support::encryption_fixture::time_out_is_failure;
+use crate::support::verdict::until_exercised;
+use suite::api::Request;
 use suite::api::overload::{self, AcceptOverload};
-use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::load::{Servers, Workload};
-use suite::object::{Object, SECRETS};
-use suite::{expect, here, scenario, wait};
+use suite::object::SECRETS;
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -69,9 +70,6 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const ETCD: &str = "etcd-main";
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 async fn readyz(ctx: &Ctx) -> Verdict {
     wait_until_healthy(ctx, &["etcd", "etcd-readiness", "etcd-override-0", "etcd-override-readiness-0"]).await?;
     let main = ["etcd", "etcd-readiness"];
@@ -91,7 +89,7 @@ async fn readyz(ctx: &Ctx) -> Verdict {
 }
 
 /// Waits until a health endpoint fails with all of these checks.
-pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str]) -> Result<String, CheckError> {
+pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str]) -> Verdict<String> {
     let what = format!("{path} to fail with {}", checks.join(" and "));
     let ill = wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
         // A server that is not ready may also answer 503.
@@ -100,11 +98,8 @@ pub(crate) async fn wait_until_unhealthy(ctx: &Ctx, path: &str, checks: &[&str])
         let fail = answer.status == 500 && checks.iter().all(|check| body.contains(&format!("[-]{check} failed")));
         Ok(if fail { Ok(body) } else { Err(answer.to_string()) })
     });
-    match ill.await {
-        // The server must notice a store that is suspended for so long, so a time-out is a failure.
-        Err(CheckError::TimedOut { what }) => Err(CheckError::failed(format!("timed out waiting for {what}"))),
-        other => other,
-    }
+    // The server must notice a store that is suspended for so long.
+    ill.await.map_err(time_out_is_failure)
 }
 
 pub(crate) async fn wait_until_healthy(ctx: &Ctx, checks: &[&str]) -> Verdict {
@@ -128,9 +123,8 @@ const FIELDS: usize = 4000;
 
 async fn cache_not_ready(ctx: &Ctx) -> Verdict {
     // Tries new resources until the requests for one came in time.
-    let mut rounds = ctx.rounds("each cache was filled before a WATCH and a LIST reached it");
-    loop {
-        let attempt = rounds.next()? + 1;
+    until_exercised(ctx, "each cache was filled before a WATCH and a LIST reached it", |round| async move {
+        let attempt = round + 1;
         let group = format!("{}-{attempt}.example.org", ctx.name_prefix());
         let resource = ctx.api.define_unrequested(&group, "melons", "Melon").await?;
         wait_until_discovered(ctx, &resource).await?;
@@ -138,14 +132,13 @@ async fn cache_not_ready(ctx: &Ctx) -> Verdict {
         let refused = send_first_requests(ctx, &resource).await?;
         ctx.api.wait_until_served(&resource).await?;
         ctx.count("new caches", 1);
-        if refused {
-            return Ok(());
-        }
-    }
+        Ok(refused)
+    })
+    .await
 }
 
 /// Sends the first requests for a resource, all at once. Returns whether a WATCH and a LIST were refused.
-async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Result<bool, CheckError> {
+async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Verdict<bool> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     let request = |query: &str| Request::get(path.clone()).query(query);
     let watch = format!("watch=true&timeoutSeconds={}", ctx.scaled_seconds(3));
@@ -169,11 +162,8 @@ async fn send_first_requests(ctx: &Ctx, resource: &Resource) -> Result<bool, Che
         }
         expect!(answer.is(429, "TooManyRequests"), "{request} was answered {answer} before the cache was filled");
         let after = answer.retry_after().map_or(0, |pause| pause.as_secs());
-        expect!(
-            (1..=30).contains(&after),
-            "{request} was answered with Retry-After {:?}",
-            answer.header("retry-after")
-        );
+        let header = answer.header("retry-after");
+        expect!((1..=30).contains(&after), "{request} was answered with Retry-After {header:?}");
         let count = if request.query.starts_with("watch") { &mut watches } else { &mut lists };
         *count += 1;
     }
@@ -251,7 +241,8 @@ pub(crate) async fn check_answers_without_store(ctx: &Ctx, path: &str, limit: Du
     for (what, answer) in [("GET without a resource version", get), ("a create", written)] {
         match answer {
             Ok(answer) => {
-                expect!(is_server_error(&answer), "{what} was answered {answer} while the store did not answer");
+                let refused = (500..600).contains(&answer.status);
+                expect!(refused, "{what} was answered {answer} while the store did not answer");
                 ctx.count("answered 5xx", 1);
             }
             // If the time of the request and that of the store run out at once, the server aborts the stream.
@@ -262,8 +253,4 @@ pub(crate) async fn check_answers_without_store(ctx: &Ctx, path: &str, limit: Du
     expect!(zero.status == 200, "GET at 0 was answered {zero} while the store did not answer");
     ctx.count("served from the cache", 1);
     Ok(())
-}
-
-fn is_server_error(answer: &Response) -> bool {
-    (500..600).contains(&answer.status)
 }

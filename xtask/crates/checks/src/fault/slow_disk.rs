@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use model::Level::Extra;
 use model::StoreKind;
 
+use crate::fault::POLL_INTERVAL;
 use crate::support::fault_injector::FaultInjector;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::load::{self, Servers, Workload};
-use suite::object::{Object, SECRETS};
-use suite::{expect, here, scenario, wait};
+use suite::object::SECRETS;
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "fault.etcd-slow-disk",
@@ -34,7 +33,6 @@ pub(super) static CHECKS: &[Check] = &[Check {
 const DELAY: Duration = Duration::from_secs(1);
 /// etcd gives up a request after seven seconds, and a request waits for more than one fsync.
 const LONGEST: Duration = Duration::from_secs(3);
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Revisions during the fault. Writes that wait for the same fsync come together.
 const DURING: i64 = 8;
 const ACKNOWLEDGED: u64 = 3;
@@ -55,12 +53,9 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
         ctx.count("fsyncs delayed", counts.of("delayed"));
         // With kine, the database decides when a write is on the disk.
         let is_etcd = ctx.profile().store_for(&SECRETS.group, &SECRETS.plural).kind == StoreKind::Etcd;
-        expect!(
-            took >= delay || !is_etcd,
-            "a create was acknowledged after {} ms, while an fsync takes {} ms",
-            took.as_millis(),
-            delay.as_millis()
-        );
+        let after_fsync = took >= delay || !is_etcd;
+        let (took, fsync) = (took.as_millis(), delay.as_millis());
+        expect!(after_fsync, "a create was acknowledged after {took} ms, while an fsync takes {fsync} ms");
         Ok::<(), CheckError>(())
     };
     workload
@@ -70,23 +65,20 @@ async fn slow_disk(ctx: &Ctx) -> Verdict {
 
 /// A delay that no ordinary create takes. A create that is as slow as the longest delay proves nothing: on a busy
 /// machine the next one is faster.
-async fn ordinary_delay(ctx: &Ctx) -> Result<Duration, CheckError> {
+async fn ordinary_delay(ctx: &Ctx) -> Verdict<Duration> {
     let mut rounds = ctx.rounds("an ordinary create took as long as a slow disk");
     loop {
         rounds.next()?;
-        if let Some(delay) = delay(create(ctx).await?) {
+        let delay = DELAY.max(create(ctx).await? * 2);
+        if delay <= LONGEST {
             return Ok(delay);
         }
     }
 }
 
-fn delay(ordinary: Duration) -> Option<Duration> {
-    Some(DELAY.max(ordinary * 2)).filter(|delay| *delay <= LONGEST)
-}
-
 /// The duration of a create that is answered as done. etcd gives up a request after seven seconds, which may be a few
 /// fsyncs.
-async fn create(ctx: &Ctx) -> Result<Duration, CheckError> {
+async fn create(ctx: &Ctx) -> Verdict<Duration> {
     wait::until("a create to be answered as done", ctx.limit(60.0), POLL_INTERVAL, || async {
         let name = format!("slow-{:08x}", ctx.random().u32(..));
         let begin = Instant::now();

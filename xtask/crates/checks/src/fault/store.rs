@@ -1,18 +1,16 @@
 //! A store that does not start, that is full, or that is killed during a compaction.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use model::Action;
-use model::Level::{Extra, Should};
 
-use crate::fault::restart::restart_after;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
+use crate::fault::POLL_INTERVAL;
+use crate::fault::restart::{ETCD, restart_after};
+use suite::error::StoreError;
 use suite::load::{self, Servers, Workload};
-use suite::object::{CONFIG_MAPS, Object};
+use suite::prelude::*;
+use suite::wait;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario, wait};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -62,11 +60,8 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const ETCD: &str = "etcd-main";
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 /// Waits until the server accepts a write again; returns its revision.
-pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Result<i64, CheckError> {
+pub(crate) async fn settle(ctx: &Ctx, name: &str) -> Verdict<i64> {
     let object = load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, name, name);
     wait::until("a write to be answered again", ctx.limit(60.0), POLL_INTERVAL, || async {
         let answer = ctx.api.try_create(&CONFIG_MAPS, &object).await?;
@@ -88,10 +83,7 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     let is_supported = !ctx.control.log(ETCD)?.contains(TOLERATED);
     ctx.control.apply(ETCD, Action::Kill).await?;
     let started = ctx.control.apply(ETCD, Action::StartWithout { variable: VARIABLE.into() }).await;
-    let refused = match &started {
-        Ok(()) => None,
-        Err(error) => Some(format!("{error:?}")),
-    };
+    let refused = started.err().map(|error| format!("{error:?}"));
     if refused.is_some() {
         ctx.control.apply(ETCD, Action::Start).await?;
     }
@@ -127,9 +119,13 @@ async fn compaction_kill(ctx: &Ctx) -> Verdict {
 
 /// Restarts etcd so that a compaction takes steps of a few keys with pauses between them, or with its own flags again.
 async fn slow_compaction(ctx: &Ctx, slow: bool) -> Verdict {
-    let flags = [("compaction-batch-limit", "10"), ("compaction-sleep-interval", "30ms")];
-    let value = |value: &str| if slow { value.to_owned() } else { String::new() };
-    let flags = flags.iter().map(|(name, own)| ((*name).to_owned(), value(own))).collect();
+    let (limit, interval) = if slow { ("10", "30ms") } else { ("", "") };
+    restart_with(ctx, &[("compaction-batch-limit", limit), ("compaction-sleep-interval", interval)]).await
+}
+
+/// Restarts etcd with these flags; for an empty value etcd uses its own flag.
+async fn restart_with(ctx: &Ctx, flags: &[(&str, &str)]) -> Verdict {
+    let flags = flags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     // On SIGTERM etcd would wait for its watchers.
     ctx.control.apply(ETCD, Action::Kill).await?;
     ctx.control.apply(ETCD, Action::Restart { flags }).await
@@ -158,8 +154,10 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
                 ctx.count("compactions acknowledged", 1);
                 forgotten = revision - 1;
             }
-            still_compacted(ctx, forgotten).await?;
-            let gone = matches!(store.keys("", revision - 1).await, Err(error) if error.is_compacted());
+            // A revision that was once refused as compacted must be refused.
+            let refused = forgotten == 0 || is_compacted(ctx, forgotten).await?;
+            expect!(refused, "revision {forgotten} was compacted, but can be read after a restart of etcd");
+            let gone = matches!(is_compacted(ctx, revision - 1).await, Ok(true));
             forgotten = if gone { revision - 1 } else { forgotten };
             ctx.count("compactions that took effect", u64::from(gone));
         }
@@ -174,46 +172,34 @@ async fn compactions_and_kills(ctx: &Ctx) -> Verdict {
 async fn until_compacted(ctx: &Ctx, revision: i64) -> Verdict {
     let what = format!("revision {revision} to be refused as compacted");
     wait::until(&what, ctx.wait_limit(), POLL_INTERVAL, || async {
-        match ctx.store.of(&CONFIG_MAPS).keys("", revision).await {
-            Err(error) if error.is_compacted() => Ok(Ok(())),
-            Err(error) => Ok(Err(error.to_string())),
-            Ok(_) => Ok(Err("it can be read".to_owned())),
-        }
+        Ok(match is_compacted(ctx, revision).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("it can be read".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
     })
     .await
 }
 
-/// A revision that was once refused as compacted must be refused.
-async fn still_compacted(ctx: &Ctx, revision: i64) -> Verdict {
-    if revision == 0 {
-        return Ok(());
-    }
+async fn is_compacted(ctx: &Ctx, revision: i64) -> Result<bool, StoreError> {
     match ctx.store.of(&CONFIG_MAPS).keys("", revision).await {
-        Err(error) if error.is_compacted() => Ok(()),
-        Err(error) => Err(error.into()),
-        Ok(_) => Err(CheckError::failed(format!(
-            "revision {revision} was compacted, but can be read after a restart of etcd"
-        ))),
+        Err(error) if error.is_compacted() => Ok(true),
+        other => other.map(|_| false),
     }
 }
 
+const QUOTA: &str = "quota-backend-bytes";
+
 async fn disk_full(ctx: &Ctx) -> Verdict {
-    let kept =
-        ctx.api.create(&CONFIG_MAPS, &load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, "kept", "1")).await?;
-    ctx.api.create(&CONFIG_MAPS, &load::sample(ctx.api.namespace().await?, &CONFIG_MAPS, "doomed", "1")).await?;
-    quota(ctx, "65536").await?;
+    let namespace = ctx.api.namespace().await?;
+    let kept = ctx.api.create(&CONFIG_MAPS, &load::sample(namespace, &CONFIG_MAPS, "kept", "1")).await?;
+    ctx.api.create(&CONFIG_MAPS, &load::sample(namespace, &CONFIG_MAPS, "doomed", "1")).await?;
+    restart_with(ctx, &[(QUOTA, "65536")]).await?;
     let seen = while_full(ctx, &kept).await;
-    quota(ctx, "").await?;
+    restart_with(ctx, &[(QUOTA, "")]).await?;
     ctx.store.of(&CONFIG_MAPS).disarm_alarms().await?;
     settle(ctx, "after").await?;
     seen
-}
-
-/// Restarts etcd with a quota; with an empty one etcd uses its own flags.
-async fn quota(ctx: &Ctx, bytes: &str) -> Verdict {
-    let flags = BTreeMap::from([("quota-backend-bytes".to_owned(), bytes.to_owned())]);
-    ctx.control.apply(ETCD, Action::Kill).await?;
-    ctx.control.apply(ETCD, Action::Restart { flags }).await
 }
 
 async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {

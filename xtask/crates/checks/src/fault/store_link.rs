@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::future::join_all;
 use http::Method;
-use model::Level::Extra;
 use model::history::Change;
 
+use crate::fault::POLL_INTERVAL;
 use crate::fault::silent::{check_answers_without_store, wait_until_healthy, wait_until_unhealthy};
 use crate::support::fault_injector::FaultInjector;
 use suite::api::overload::{self, AcceptOverload};
 use suite::api::{Request, Response};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
 use suite::load::{self, Servers, Workload};
-use suite::object::{Object, SECRETS};
-use suite::{expect, expect_eq, here, scenario, wait};
+use suite::object::SECRETS;
+use suite::prelude::*;
+use suite::wait;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -77,7 +77,6 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The checks of the first store in /readyz.
 const HEALTH: [&str; 2] = ["etcd", "etcd-readiness"];
 
@@ -218,11 +217,11 @@ async fn delay(ctx: &Ctx) -> Verdict {
             let fresh = ctx.api.send(&Request::get(&namespace)).await?;
             let took = begin.elapsed();
             expect!(fresh.is_success(), "GET without a resource version was answered {fresh}");
+            let is_round_trip = took >= DELAY * 2;
+            let (took, trip) = (took.as_millis(), (DELAY * 2).as_millis());
             expect!(
-                took >= DELAY * 2,
-                "GET without a resource version was answered in {} ms, but a round trip to the store takes {} ms",
-                took.as_millis(),
-                (DELAY * 2).as_millis()
+                is_round_trip,
+                "GET without a resource version was answered in {took} ms, but a round trip to the store takes {trip} ms"
             );
             let zero = ctx.api.send(&Request::get(&namespace).query("resourceVersion=0")).await?;
             expect!(zero.is_success(), "GET at 0 was answered {zero}");

@@ -65,7 +65,7 @@ async fn two_managers(ctx: &Ctx, resource: &Resource) -> Verdict {
     expect_eq!(removed.0["data"], json!({"l": "3"}), "data after its owner left a field out");
 
     let revisions = [&created, &shared, &forced, &removed].map(Object::rv);
-    only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions).map_err(CheckError::failed)
+    only_put_at(&changes(ctx, resource, "a", &removed).await?, &revisions)
 }
 
 /// Exactly these managers must own `data.<field>`.

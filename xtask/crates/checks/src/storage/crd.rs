@@ -78,7 +78,7 @@ async fn crd_strict(ctx: &Ctx) -> Verdict {
     expect_eq!(deleted.status, 200, "DELETE was answered {deleted}");
     expect!(ctx.store.find(&fruits, "apple").await?.is_none(), "the key is still there after DELETE");
     let end = ctx.api.create(&fruits, &Object::new(&fruits, "end")).await?;
-    put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1).map_err(CheckError::failed)
+    put_then_deleted(&changes(ctx, &fruits, "apple", &end).await?, 1)
 }
 
 /// POST of a text that may not be a valid object.

@@ -162,7 +162,7 @@ async fn check_dry_runs(ctx: &Ctx, resource: &Resource, object: fn(&str) -> Obje
     expect_eq!(stored.mod_rev.cast_unsigned(), before.rv(), "mod_revision after dry runs");
     expect!(ctx.store.find(resource, "new").await?.is_none(), "a dry-run POST is stored");
     let end = ctx.api.create(resource, &object("end")).await?;
-    only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()]).map_err(CheckError::failed)?;
+    only_put_at(&changes(ctx, resource, "a", &end).await?, &[stale.rv(), before.rv()])?;
     let prefix = resource.key_prefix(&ctx.profile().prefix, Some(ctx.api.namespace().await?));
     let written = ctx.store.recorder(resource).changes_below(&prefix);
     expect_eq!(written.len(), 3, "writes of {} in the namespace", resource.plural);

@@ -51,24 +51,21 @@ pub(crate) fn words(changes: &[Revision]) -> String {
 }
 
 /// The key must have `puts` puts, then one delete and nothing else; the error shows the changes in the store.
-pub(crate) fn put_then_deleted(changes: &[Revision], puts: usize) -> Result<(), String> {
+pub(crate) fn put_then_deleted(changes: &[Revision], puts: usize) -> Verdict {
     let kinds: Vec<Change> = changes.iter().map(|change| change.kind).collect();
     let mut expected = vec![Change::Put; puts];
     expected.push(Change::Delete);
-    if kinds == expected {
-        return Ok(());
-    }
-    Err(format!("expected {puts} puts and then one delete, the store has: {}", words(changes)))
+    expect!(kinds == expected, "expected {puts} puts and then one delete, the store has: {}", words(changes));
+    Ok(())
 }
 
 /// The key must have puts at these revisions and nothing else; the error shows the changes in the store.
-pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Result<(), String> {
+pub(crate) fn only_put_at(changes: &[Revision], revisions: &[u64]) -> Verdict {
     let expected: Vec<(Change, i64)> = revisions.iter().map(|rev| (Change::Put, rev.cast_signed())).collect();
     let found: Vec<(Change, i64)> = changes.iter().map(|change| (change.kind, change.rev)).collect();
-    if found == expected {
-        return Ok(());
-    }
-    Err(format!("expected puts at {revisions:?} and nothing else, the store has: {}", words(changes)))
+    let right = found == expected;
+    expect!(right, "expected puts at {revisions:?} and nothing else, the store has: {}", words(changes));
+    Ok(())
 }
 
 /// Fails the check if there is a fault, with more lines of evidence.
@@ -110,7 +107,7 @@ mod tests {
     #[test]
     fn removal_is_the_puts_and_one_delete() {
         let (put, delete) = (|rev| change(Change::Put, rev, b"v"), |rev| change(Change::Delete, rev, b""));
-        assert_eq!(put_then_deleted(&[put(1), put(2), delete(3)], 2), Ok(()));
+        put_then_deleted(&[put(1), put(2), delete(3)], 2).unwrap();
         for bad in [
             vec![],
             vec![put(1), put(2)],
@@ -138,7 +135,7 @@ mod tests {
     #[test]
     fn puts_are_compared_with_their_revisions() {
         let put = |rev| change(Change::Put, rev, b"v");
-        assert_eq!(only_put_at(&[put(1), put(4)], &[1, 4]), Ok(()));
+        only_put_at(&[put(1), put(4)], &[1, 4]).unwrap();
         for bad in [vec![put(1)], vec![put(1), put(3)], vec![put(1), put(4), put(5)], vec![]] {
             assert!(only_put_at(&bad, &[1, 4]).is_err(), "{}", words(&bad));
         }

@@ -5,15 +5,14 @@
 //! module.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use model::Resource;
 use model::history::{Change, Key, Revision};
 
-use suite::check::CheckError;
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, config_map};
+use crate::support::verdict::within;
+use suite::prelude::*;
 use suite::wait::{pause, until};
 use suite::watch::{Event, summary};
 
@@ -35,7 +34,7 @@ pub(crate) type State = BTreeMap<Key, u64>;
 impl ExpectedEvents {
     /// The store's changes in the case's namespace of the resource, after the recorder has seen those up to `last` (one
     /// of them).
-    pub(crate) async fn of(ctx: &Ctx, resource: &Resource, last: u64) -> Result<ExpectedEvents, CheckError> {
+    pub(crate) async fn of(ctx: &Ctx, resource: &Resource, last: u64) -> Verdict<ExpectedEvents> {
         let namespace = ctx.api.namespace().await?;
         let prefix = resource.key_prefix(&ctx.profile().prefix, Some(namespace));
         let recorder = ctx.store.recorder(resource);
@@ -93,7 +92,7 @@ impl From<&Event> for ExpectedEvent {
     }
 }
 
-impl std::fmt::Display for ExpectedEvent {
+impl Display for ExpectedEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}@{}", self.word, self.key.rsplit('/').next().unwrap_or_default(), self.rv)
     }
@@ -130,26 +129,35 @@ pub(crate) fn state_difference(expected: &State, seen: &State) -> Option<String>
     Some(format!("{key} should be {}, seen {}", show(expected.get(key)), show(seen.get(key))))
 }
 
+/// Fails with the first difference of two sequences of changes.
+pub(crate) fn same_changes(expected: &[ExpectedEvent], seen: &[ExpectedEvent]) -> Verdict {
+    first_difference(expected, seen).map_or(Ok(()), |difference| Err(CheckError::failed(difference)))
+}
+
+/// Fails with the first difference of two states.
+pub(crate) fn same_state(expected: &State, seen: &State) -> Verdict {
+    state_difference(expected, seen).map_or(Ok(()), |difference| Err(CheckError::failed(difference)))
+}
+
 /// Checks a list and the watch from its resource version.
 pub(crate) fn fault_of_list_then_watch(
     expected: &ExpectedEvents,
     rv: u64,
     listed: &State,
     seen: &[ExpectedEvent],
-) -> Option<String> {
-    if let Some(difference) = state_difference(&expected.state(rv), listed) {
-        return Some(format!("the list at {rv} is not the state of the store at {rv}: {difference}"));
+) -> Verdict {
+    same_state(&expected.state(rv), listed)
+        .map_err(within(format!("the list at {rv} is not the state of the store at {rv}")))?;
+    for event in seen {
+        expect!(event.rv > rv, "a watch from {rv} sent {event}, which the list already contains");
     }
-    if let Some(early) = seen.iter().find(|event| event.rv <= rv) {
-        return Some(format!("a watch from {rv} sent {early}, which the list already contains"));
-    }
-    let difference = first_difference(expected.after(rv), seen)?;
-    Some(format!("a watch from {rv} did not send exactly the changes after {rv}: {difference}"))
+    same_changes(expected.after(rv), seen)
+        .map_err(within(format!("a watch from {rv} did not send exactly the changes after {rv}")))
 }
 
 /// Checks a stream that begins with any state not older than `floor`: one ADDED for each object of that state in any
 /// order, then every change after it. Returns the resource version of the state.
-pub(crate) fn start_of(expected: &ExpectedEvents, floor: u64, seen: &[ExpectedEvent]) -> Result<u64, String> {
+pub(crate) fn start_of(expected: &ExpectedEvents, floor: u64, seen: &[ExpectedEvent]) -> Verdict<u64> {
     let fits = |rv: u64| {
         let state = expected.state(rv);
         let Some((initial, rest)) = seen.split_at_checked(state.len()) else { return false };
@@ -160,14 +168,20 @@ pub(crate) fn start_of(expected: &ExpectedEvents, floor: u64, seen: &[ExpectedEv
     // Later states first: the newest state that fits is the most likely to be fresh enough.
     let candidates = expected.0.iter().rev().map(|event| event.rv).chain([0]);
     let newest_before_floor = expected.0.iter().rev().map(|event| event.rv).find(|rv| *rv <= floor).unwrap_or(0);
-    let shown: Vec<String> = seen.iter().take(20).map(ExpectedEvent::to_string).collect();
-    match candidates.into_iter().find(|rv| fits(*rv)) {
-        Some(rv) if rv >= newest_before_floor => Ok(rv),
-        Some(rv) => Err(format!(
-            "the stream begins with the state at {rv}, although {newest_before_floor} was acknowledged before the request"
-        )),
-        None => Err(format!("no state of the store and the changes after it give what was sent: {}", shown.join(", "))),
-    }
+    let rv = candidates.into_iter().find(|rv| fits(*rv)).ok_or_else(|| {
+        let shown = excerpt(seen);
+        CheckError::failed(format!("no state of the store and the changes after it give what was sent: {shown}"))
+    })?;
+    expect!(
+        rv >= newest_before_floor,
+        "the stream begins with the state at {rv}, although {newest_before_floor} was acknowledged before the request"
+    );
+    Ok(rv)
+}
+
+/// The first events: `ADDED a@5, MODIFIED a@6`.
+pub(crate) fn excerpt(events: &[ExpectedEvent]) -> String {
+    events.iter().take(20).map(ExpectedEvent::to_string).collect::<Vec<String>>().join(", ")
 }
 
 /// Fails with the stream as evidence.
@@ -175,6 +189,14 @@ pub(crate) fn fail(what: &str, fault: &str, events: &[Event]) -> CheckError {
     CheckError::Failed {
         message: format!("{what}: {fault}"),
         evidence: vec![format!("the stream: {}", summary(events))],
+    }
+}
+
+/// Puts `what` before the message of a failure, with the stream as evidence.
+pub(crate) fn on_stream(what: impl Display, events: &[Event]) -> impl FnOnce(CheckError) -> CheckError {
+    move |error| match error {
+        CheckError::Failed { message, .. } => fail(&what.to_string(), &message, events),
+        error => error,
     }
 }
 
@@ -189,7 +211,7 @@ pub(crate) fn names(count: usize) -> Vec<String> {
 }
 
 /// Creates ConfigMaps; every second one has the label `half=even`.
-pub(crate) async fn seed_objects(ctx: &Ctx, names: &[String]) -> Result<(), CheckError> {
+pub(crate) async fn seed_objects(ctx: &Ctx, names: &[String]) -> Verdict {
     for name in names {
         ctx.api.create(&CONFIG_MAPS, &labelled_config_map(name)).await?;
     }
@@ -198,7 +220,7 @@ pub(crate) async fn seed_objects(ctx: &Ctx, names: &[String]) -> Result<(), Chec
 
 /// Writes to the ConfigMaps `names` at random, with a pause of `between`, until `enough` is set, then a little longer.
 /// Returns the revision of the last write.
-async fn random_writes(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBool) -> Result<u64, CheckError> {
+async fn random_writes(ctx: &Ctx, names: &[String], between: Duration, enough: &AtomicBool) -> Verdict<u64> {
     let mut left = AFTERWARDS;
     while left > 0 {
         if enough.load(Ordering::Relaxed) {
@@ -223,8 +245,8 @@ pub(crate) async fn while_writing<T>(
     ctx: &Ctx,
     names: &[String],
     between: Duration,
-    readers: impl Future<Output = Result<T, CheckError>>,
-) -> Result<(u64, T), CheckError> {
+    readers: impl Future<Output = Verdict<T>>,
+) -> Verdict<(u64, T)> {
     let enough = AtomicBool::new(false);
     let (last, read) = tokio::join!(random_writes(ctx, names, between, &enough), async {
         let read = readers.await;
@@ -247,19 +269,18 @@ fn labelled_config_map(name: &str) -> Object {
 }
 
 /// Returns the written resource version; None for a delete.
-async fn create_update_or_delete(ctx: &Ctx, name: &str, delete: bool) -> Result<Option<u64>, CheckError> {
+async fn create_update_or_delete(ctx: &Ctx, name: &str, delete: bool) -> Verdict<Option<u64>> {
     let answer = ctx.api.try_get(&CONFIG_MAPS, name, "").await?;
-    let written = if answer.status == 404 {
-        ctx.api.create(&CONFIG_MAPS, &labelled_config_map(name)).await?
-    } else if delete {
+    if answer.status == 404 {
+        return Ok(Some(ctx.api.create(&CONFIG_MAPS, &labelled_config_map(name)).await?.rv()));
+    }
+    if delete {
         ctx.api.delete(&CONFIG_MAPS, name).await?;
         return Ok(None);
-    } else {
-        let object = answer.object()?;
-        let rv = object.rv_text().to_owned();
-        ctx.api.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?
-    };
-    Ok(Some(written.rv()))
+    }
+    let object = answer.object()?;
+    let rv = object.rv_text().to_owned();
+    Ok(Some(ctx.api.update(&CONFIG_MAPS, &object.with("data.before", rv)).await?.rv()))
 }
 
 #[cfg(test)]
@@ -268,6 +289,7 @@ pub(crate) mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     /// "ADDED a@5, DELETED a@6".
     pub(crate) fn parse(text: &str) -> Vec<ExpectedEvent> {
@@ -307,24 +329,21 @@ pub(crate) mod tests {
     #[test]
     fn list_and_the_watch_from_it_must_be_one_history() {
         let good = "DELETED b@6, ADDED c@7, MODIFIED a@9";
-        let fault = |rv, listed: &str, seen: &str| {
-            fault_of_list_then_watch(&expected(), rv, &state(listed), &parse(seen)).unwrap_or_default()
-        };
-        assert_eq!(fault(5, "x a@5, x b@3", good), "");
-        assert_eq!(fault(8, "x a@5, x c@7", "MODIFIED a@9"), "");
-        for (listed, seen, why) in [
-            ("x a@2, x b@3", good, "a should be at 5, seen at 2"),
-            ("x a@5", good, "b should be at 3, seen absent"),
-            ("x a@5, x b@3, x d@4", good, "d should be absent"),
-            ("x a@5, x b@3", "MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "already contains"),
-            ("x a@5, x b@3", "ADDED c@7, MODIFIED a@9", "change 1 should be DELETED b@6, seen ADDED c@7"),
-            ("x a@5, x b@3", "DELETED b@6, ADDED c@7, ADDED c@7, MODIFIED a@9", "change 3 should be MODIFIED a@9"),
-            ("x a@5, x b@3", "DELETED b@6, MODIFIED c@7, MODIFIED a@9", "seen MODIFIED c@7"),
-            ("x a@5, x b@3", "DELETED b@6, ADDED c@7", "seen nothing"),
-            ("x a@5, x b@3", "DELETED b@3, ADDED c@7, MODIFIED a@9", "already contains"),
+        for (rv, listed, seen, why) in [
+            (5, "x a@5, x b@3", good, ""),
+            (8, "x a@5, x c@7", "MODIFIED a@9", ""),
+            (5, "x a@2, x b@3", good, "a should be at 5, seen at 2"),
+            (5, "x a@5", good, "b should be at 3, seen absent"),
+            (5, "x a@5, x b@3, x d@4", good, "d should be absent"),
+            (5, "x a@5, x b@3", "MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "already contains"),
+            (5, "x a@5, x b@3", "ADDED c@7, MODIFIED a@9", "change 1 should be DELETED b@6, seen ADDED c@7"),
+            (5, "x a@5, x b@3", "DELETED b@6, ADDED c@7, ADDED c@7, MODIFIED a@9", "change 3 should be MODIFIED a@9"),
+            (5, "x a@5, x b@3", "DELETED b@6, MODIFIED c@7, MODIFIED a@9", "seen MODIFIED c@7"),
+            (5, "x a@5, x b@3", "DELETED b@6, ADDED c@7", "seen nothing"),
+            (5, "x a@5, x b@3", "DELETED b@3, ADDED c@7, MODIFIED a@9", "already contains"),
         ] {
-            let fault = fault(5, listed, seen);
-            assert!(fault.contains(why), "{listed} + {seen}: {fault}");
+            let verdict = fault_of_list_then_watch(&expected(), rv, &state(listed), &parse(seen));
+            assert_fault(verdict, why, (rv, listed, seen));
         }
     }
 
@@ -336,7 +355,7 @@ pub(crate) mod tests {
             ("ADDED c@7, ADDED a@9", 9),
             ("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", 3),
         ] {
-            assert_eq!(start_of(&expected(), 0, &parse(seen)), Ok(rv), "{seen}");
+            assert_eq!(start_of(&expected(), 0, &parse(seen)).expect(seen), rv, "{seen}");
         }
         for (floor, seen, why) in [
             (7, "ADDED b@3, ADDED a@5, DELETED b@6, ADDED c@7, MODIFIED a@9", "begins with the state at 5"),
@@ -348,10 +367,9 @@ pub(crate) mod tests {
             (0, "DELETED b@6, ADDED c@7, MODIFIED a@9", "no state"),
             (0, "", "no state"),
         ] {
-            let error = start_of(&expected(), floor, &parse(seen)).expect_err(seen);
-            assert!(error.contains(why), "{seen}: {error}");
+            assert_fault(start_of(&expected(), floor, &parse(seen)), why, seen);
         }
         // With a floor between two changes, the change before the floor is fresh enough.
-        assert_eq!(start_of(&expected(), 8, &parse("ADDED a@5, ADDED c@7, MODIFIED a@9")), Ok(7));
+        assert_eq!(start_of(&expected(), 8, &parse("ADDED a@5, ADDED c@7, MODIFIED a@9")).unwrap(), 7);
     }
 }

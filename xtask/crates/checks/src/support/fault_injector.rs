@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use model::Control;
 
-use suite::check::CheckError;
-use suite::ctx::Ctx;
+use suite::prelude::*;
 use suite::wait;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -58,32 +57,29 @@ impl Counts {
 
 impl FaultInjector<'_> {
     /// Sets the connections between apiserver and store: `pass`, `cut`, `hold`, `half`, `delay MILLISECONDS`.
-    pub(crate) fn relay(ctx: &Ctx) -> Result<FaultInjector<'_>, CheckError> {
-        FaultInjector::new(ctx, &RELAY)?
-            .ok_or_else(|| CheckError::Skipped { need: "a relay between apiserver and store".into() })
+    pub(crate) fn relay(ctx: &Ctx) -> Verdict<FaultInjector<'_>> {
+        let need = || CheckError::Skipped { need: "a relay between apiserver and store".into() };
+        FaultInjector::new(ctx, &RELAY).ok_or_else(need)
     }
 
     /// Sets the additional time of an fsync of the store, in milliseconds.
-    pub(crate) fn disk(ctx: &Ctx) -> Result<FaultInjector<'_>, CheckError> {
+    pub(crate) fn disk(ctx: &Ctx) -> Verdict<FaultInjector<'_>> {
         let need =
             || CheckError::Skipped { need: "a store whose fsync can be delayed (seccomp user notification)".into() };
-        let injector = FaultInjector::new(ctx, &DISK)?.ok_or_else(need)?;
+        let injector = FaultInjector::new(ctx, &DISK).ok_or_else(need)?;
         let begin = format!("{} start ", DISK.says);
-        if ctx.control.log(DISK.component)?.lines().any(|line| line.starts_with(&begin)) {
-            Ok(injector)
-        } else {
-            Err(need())
-        }
+        let has_begun = ctx.control.log(DISK.component)?.lines().any(|line| line.starts_with(&begin));
+        if has_begun { Ok(injector) } else { Err(need()) }
     }
 
-    fn new<'a>(ctx: &'a Ctx, program: &'static FaultProgram) -> Result<Option<FaultInjector<'a>>, CheckError> {
+    fn new<'a>(ctx: &'a Ctx, program: &'static FaultProgram) -> Option<FaultInjector<'a>> {
         let name = format!("{}/{}", ctx.profile().name, program.component);
-        let control = ctx.env.cluster.control.clone().filter(|control| control.components().contains(&name));
-        Ok(control.map(|control| FaultInjector { ctx, control, program, is_off: true }))
+        let control = ctx.env.cluster.control.clone().filter(|control| control.components().contains(&name))?;
+        Some(FaultInjector { ctx, control, program, is_off: true })
     }
 
     /// Sets the position, waits until it is in force, and returns the counters of the previous position.
-    pub(crate) async fn set(&mut self, position: &str) -> Result<Counts, CheckError> {
+    pub(crate) async fn set(&mut self, position: &str) -> Verdict<Counts> {
         let token = format!("{:08x}", self.ctx.random().u32(..));
         self.is_off = false;
         let line = format!("{token} {position}\n");
@@ -101,11 +97,7 @@ impl FaultInjector<'_> {
 
     /// Waits in this position until the program's counters reach `least`, and returns them. The program reports its
     /// counters when it gets a new line, so this sets the same position again and again.
-    pub(crate) async fn wait_until_effective(
-        &mut self,
-        position: &str,
-        least: &[(&str, u64)],
-    ) -> Result<Counts, CheckError> {
+    pub(crate) async fn wait_until_effective(&mut self, position: &str, least: &[(&str, u64)]) -> Verdict<Counts> {
         let (begin, limit) = (Instant::now(), self.ctx.limit(60.0));
         let mut seen = self.set(position).await?;
         while let Some(low) = seen.lacks(least) {
@@ -120,7 +112,7 @@ impl FaultInjector<'_> {
         Ok(seen)
     }
 
-    pub(crate) async fn off(&mut self) -> Result<Counts, CheckError> {
+    pub(crate) async fn off(&mut self) -> Verdict<Counts> {
         self.set(self.program.off).await
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod samples;
 pub(crate) mod stored_bytes;
 pub(crate) mod strip_resource_version;
 pub(crate) mod too_large;
+pub(crate) mod verdict;
 pub(crate) mod watch_cache_sync;
 pub(crate) mod watch_follow;
 pub(crate) mod watch_form_stream;

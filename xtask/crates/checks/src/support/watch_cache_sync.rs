@@ -10,11 +10,9 @@
 
 use std::time::Duration;
 
-use model::Resource;
-
 use suite::api::Request;
-use suite::check::Verdict;
-use suite::ctx::{Ctx, object_path};
+use suite::ctx::object_path;
+use suite::prelude::*;
 use suite::wait;
 
 const LIMIT: f64 = 90.0;

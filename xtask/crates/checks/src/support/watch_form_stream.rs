@@ -4,19 +4,16 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use bytes::BytesMut;
-use model::Resource;
 use model::history::{End, Frame, Key, Start, Stream};
 use tokio::time::Instant;
 
-use crate::support::expected_events::ExpectedEvent;
+use crate::support::expected_events::{ExpectedEvent, excerpt};
 use crate::support::watch_forms::{Form, Sent};
 use crate::support::watch_raw::{Raw, request, shown};
 use crate::support::websocket::{Message, WebSocket};
 use suite::api::Transport;
 use suite::api::overload;
-use suite::check::CheckError;
-use suite::ctx::Ctx;
+use suite::prelude::*;
 use suite::record::key;
 
 /// The carrier of the events.
@@ -35,10 +32,6 @@ pub(crate) struct FormStream<'c> {
     resource: &'c Resource,
     over: Over,
     carrier: Carrier,
-    /// Bytes received over HTTP that are not a complete event yet.
-    buffer: BytesMut,
-    /// The number of bytes of the raw body that are in `buffer` or were cut from it.
-    taken: usize,
     record: Stream,
     is_recorded: bool,
 }
@@ -67,7 +60,7 @@ impl<'c> FormStream<'c> {
         resource: &'c Resource,
         rv: Option<u64>,
         more: &str,
-    ) -> Result<FormStream<'c>, CheckError> {
+    ) -> Verdict<FormStream<'c>> {
         let begin = match rv {
             Some(rv) => format!("resourceVersion={rv}"),
             None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true".into(),
@@ -103,18 +96,8 @@ impl<'c> FormStream<'c> {
                 (Carrier::Http(Box::new(raw)), media_type)
             }
         };
-        let stream = FormStream {
-            form,
-            events: Vec::new(),
-            ctx,
-            resource,
-            over,
-            carrier,
-            buffer: BytesMut::new(),
-            taken: 0,
-            record,
-            is_recorded: false,
-        };
+        let events = Vec::new();
+        let stream = FormStream { form, events, ctx, resource, over, carrier, record, is_recorded: false };
         // A WebSocket's response is that of the handshake; its Content-Type says nothing about the events.
         if over != Over::WebSocket && media_type != form.content_type() {
             let expected = form.content_type();
@@ -124,13 +107,13 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads up to the change at `rv`, which must come.
-    pub(crate) async fn read_to(&mut self, rv: u64) -> Result<(), CheckError> {
+    pub(crate) async fn read_to(&mut self, rv: u64) -> Verdict {
         let reached = |sent: &Sent| sent.is_change() && sent.about().is_ok_and(|about| about.rv >= rv);
         self.read_until(&format!("the change at {rv}"), reached).await
     }
 
     /// Reads until there is an event that `done` accepts.
-    pub(crate) async fn read_until(&mut self, what: &str, done: impl Fn(&Sent) -> bool) -> Result<(), CheckError> {
+    pub(crate) async fn read_until(&mut self, what: &str, done: impl Fn(&Sent) -> bool) -> Verdict {
         let deadline = Instant::now() + self.ctx.event_limit();
         while !self.events.last().is_some_and(&done) {
             if let Some(end) = self.next(deadline, what).await? {
@@ -141,7 +124,7 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads until the server ends the stream.
-    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<End, CheckError> {
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Verdict<End> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(end) = self.next(deadline, "the end").await? {
@@ -151,7 +134,7 @@ impl<'c> FormStream<'c> {
     }
 
     /// Reads one more event, or the end.
-    async fn next(&mut self, deadline: Instant, what: &str) -> Result<Option<End>, CheckError> {
+    async fn next(&mut self, deadline: Instant, what: &str) -> Verdict<Option<End>> {
         loop {
             let payload = match &mut self.carrier {
                 Carrier::WebSocket(socket) => match socket.next(deadline, what).await? {
@@ -164,15 +147,7 @@ impl<'c> FormStream<'c> {
                     Message::Lost(error) => return Ok(Some(self.ended(broken(&error)))),
                     other => return Err(self.fail(&format!("the message is of the wrong kind: {other:?}"))),
                 },
-                Carrier::Http(raw) => {
-                    self.buffer.extend_from_slice(&raw.bytes[self.taken..]);
-                    self.taken = raw.bytes.len();
-                    match self.form.cut(&mut self.buffer) {
-                        Ok(Some(payload)) => Some(payload),
-                        Ok(None) => None,
-                        Err(fault) => return Err(self.fail(&fault)),
-                    }
-                }
+                Carrier::Http(raw) => self.form.cut(&mut raw.unread).map_err(|fault| self.fail(&fault))?,
             };
             if let Some(payload) = payload {
                 self.take(payload)?;
@@ -181,8 +156,8 @@ impl<'c> FormStream<'c> {
             let Carrier::Http(raw) = &mut self.carrier else { continue };
             match raw.read_piece(deadline, what).await? {
                 None => {}
-                Some(_) if !self.buffer.is_empty() => {
-                    let left = self.buffer.len();
+                Some(_) if !raw.unread.is_empty() => {
+                    let left = raw.unread.len();
                     return Err(self.fail(&format!("the stream ended within an event, after {left} bytes of it")));
                 }
                 Some(None) => return Ok(Some(self.ended(End::Server))),
@@ -192,14 +167,14 @@ impl<'c> FormStream<'c> {
     }
 
     /// Closes a WebSocket as the client; returns the server's answer.
-    pub(crate) async fn close(&mut self) -> Result<Message, CheckError> {
+    pub(crate) async fn close(&mut self) -> Verdict<Message> {
         match &mut self.carrier {
             Carrier::WebSocket(socket) => socket.close(Instant::now() + self.ctx.answer_limit()).await,
             Carrier::Http(_) => Err(CheckError::Errored(anyhow!("only a WebSocket has a closing handshake"))),
         }
     }
 
-    fn take(&mut self, payload: bytes::Bytes) -> Result<(), CheckError> {
+    fn take(&mut self, payload: bytes::Bytes) -> Verdict {
         let sent = self.form.read(payload).map_err(|fault| self.fail(&fault))?;
         if sent.word == "ERROR" {
             let code = if sent.code() == 0 { 500 } else { sent.code() };
@@ -210,15 +185,11 @@ impl<'c> FormStream<'c> {
         if let Some(kind) = sent.kind() {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
             let at = self.ctx.store.recorder(self.resource).now();
-            let key = if sent.is_change() { key(&self.key_of(&about.name)) } else { key("") };
+            let key = if sent.is_change() { key(&format!("{}{}", self.record.prefix, about.name)) } else { key("") };
             self.record.frames.push(Frame { at, kind, key, rv: about.rv, uid: about.uid.as_str().into() });
         }
         self.events.push(sent);
         Ok(())
-    }
-
-    fn key_of(&self, name: &str) -> String {
-        format!("{}{name}", self.record.prefix)
     }
 
     fn ended(&mut self, end: End) -> End {
@@ -236,21 +207,18 @@ impl<'c> FormStream<'c> {
 
     /// `http/2, protobuf: FAULT`, with the sent events as evidence.
     pub(crate) fn fail(&self, fault: &str) -> CheckError {
-        let delivered: Vec<String> = self.delivered().iter().take(20).map(ExpectedEvent::to_string).collect();
         let message =
             format!("watch of {} over {} in {}: {fault}", self.resource.plural, self.over.name(), self.form.name());
-        CheckError::Failed { message, evidence: vec![format!("the stream: {}", delivered.join(", "))] }
+        CheckError::Failed { message, evidence: vec![format!("the stream: {}", excerpt(&self.delivered()))] }
     }
 
     /// A failure, unless the server's last event was an error of its own.
     fn ended_before(&self, end: &End, what: &str) -> CheckError {
-        let last = self.events.last().map_or_else(String::new, |sent| shown(&sent.payload));
-        let stop = self.fail(&format!("the stream ended ({end:?}) before {what}; its last event was `{last}`"));
-        match (self.events.last(), stop) {
-            (Some(last), CheckError::Failed { message, .. }) if last.is_server_error() => {
-                CheckError::Errored(anyhow!(message))
-            }
-            (_, stop) => stop,
+        let last = self.events.last();
+        let shown = last.map_or_else(String::new, |sent| shown(&sent.payload));
+        match self.fail(&format!("the stream ended ({end:?}) before {what}; its last event was `{shown}`")) {
+            CheckError::Failed { message, .. } if last.is_some_and(Sent::is_server_error) => anyhow!(message).into(),
+            stop => stop,
         }
     }
 

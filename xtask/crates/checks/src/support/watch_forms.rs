@@ -76,8 +76,7 @@ impl Form {
     /// The query parameters, with a leading `&`.
     pub(crate) fn parameters(self) -> String {
         match self {
-            Form::Table("") => String::new(),
-            Form::Table(include) => format!("&includeObject={include}"),
+            Form::Table(include) if !include.is_empty() => format!("&includeObject={include}"),
             _ => String::new(),
         }
     }

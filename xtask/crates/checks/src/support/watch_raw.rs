@@ -6,14 +6,11 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
 use kube::client::Body;
-use model::Resource;
 use tokio::time::Instant;
 
 use suite::api::overload;
 use suite::api::{Request, Streaming, Transport, chain};
-use suite::check::CheckError;
-use suite::ctx::Ctx;
-use suite::object::Object;
+use suite::prelude::*;
 
 /// An open response.
 pub(crate) struct Raw {
@@ -21,6 +18,8 @@ pub(crate) struct Raw {
     pub(crate) headers: http::HeaderMap,
     /// The body so far.
     pub(crate) bytes: BytesMut,
+    /// The part of it that no reader of events has cut off yet.
+    pub(crate) unread: BytesMut,
     /// The number of pieces in which it came.
     pub(crate) pieces: usize,
     body: BodyStream<Body>,
@@ -32,24 +31,19 @@ pub(crate) struct Raw {
 pub(crate) type Cut = Option<String>;
 
 /// The request for a watch in the case's namespace.
-pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Result<Request, CheckError> {
+pub(crate) async fn request(ctx: &Ctx, resource: &Resource, query: &str) -> Verdict<Request> {
     let path = resource.path(Some(ctx.api.namespace().await?));
     Ok(Request::get(path).query(format!("watch=true&{query}")))
 }
 
 impl Raw {
     /// Waits for the head of the answer, which must be a 200.
-    pub(crate) async fn open(
-        ctx: &Ctx,
-        transport: Transport,
-        resource: &Resource,
-        query: &str,
-    ) -> Result<Raw, CheckError> {
+    pub(crate) async fn open(ctx: &Ctx, transport: Transport, resource: &Resource, query: &str) -> Verdict<Raw> {
         Raw::send(ctx, transport, request(ctx, resource, query).await?).await
     }
 
     /// Like [`Raw::open`], for any request.
-    pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Result<Raw, CheckError> {
+    pub(crate) async fn send(ctx: &Ctx, transport: Transport, request: Request) -> Verdict<Raw> {
         let what = format!("{request} over {}", transport.name());
         let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api.client_over(transport)?.open(&request)).await;
         let Ok(answer) = answer else {
@@ -62,26 +56,26 @@ impl Raw {
             overload::refuse_raw(&what, status, &refusal)?;
             return Err(CheckError::failed(format!("{what} was answered {status}")));
         }
-        let (body, query) = (BodyStream::new(body), request.query);
-        Ok(Raw { version, headers, bytes: BytesMut::new(), pieces: 0, body, what, query })
+        let (body, query, bytes) = (BodyStream::new(body), request.query, BytesMut::new());
+        Ok(Raw { version, headers, unread: bytes.clone(), bytes, pieces: 0, body, what, query })
     }
 
     /// Reads until there is a complete line that begins with an event of this type.
-    pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Result<(), CheckError> {
+    pub(crate) async fn read_until(&mut self, word: &str, limit: Duration) -> Verdict {
         let deadline = Instant::now() + limit;
         let begin = event_begin(word);
         let is_wanted = |line: &[u8]| line.starts_with(begin.as_bytes()) && line.ends_with(b"\n");
         while !self.bytes.split_inclusive(|byte| *byte == b'\n').any(is_wanted) {
             if let Some(cut) = self.read_piece(deadline, word).await? {
                 let how = cut.unwrap_or_else(|| "ended".into());
-                return Err(CheckError::failed(format!("{}: {how} before {word}: {}", self.what, self.shown())));
+                return Err(CheckError::failed(format!("{}: {how} before {word}: {}", self.what, shown(&self.bytes))));
             }
         }
         Ok(())
     }
 
     /// Reads until the server ends the body.
-    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Result<Cut, CheckError> {
+    pub(crate) async fn read_to_end(&mut self, limit: Duration) -> Verdict<Cut> {
         let deadline = Instant::now() + limit;
         loop {
             if let Some(cut) = self.read_piece(deadline, "the end").await? {
@@ -102,9 +96,11 @@ impl Raw {
     }
 
     /// Reads one piece; `Some` if the body has ended.
-    pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Result<Option<Cut>, CheckError> {
+    pub(crate) async fn read_piece(&mut self, deadline: Instant, what: &str) -> Verdict<Option<Cut>> {
         match tokio::time::timeout_at(deadline, self.body.next()).await {
-            Err(_) => Err(CheckError::TimedOut { what: format!("{what} of {}; so far: {}", self.what, self.shown()) }),
+            Err(_) => {
+                Err(CheckError::TimedOut { what: format!("{what} of {}; so far: {}", self.what, shown(&self.bytes)) })
+            }
             Ok(None) => {
                 self.refuse_overload()?;
                 Ok(Some(None))
@@ -113,6 +109,7 @@ impl Raw {
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     self.bytes.extend_from_slice(&data);
+                    self.unread.extend_from_slice(&data);
                     self.pieces += 1;
                 }
                 Ok(None)
@@ -126,10 +123,6 @@ impl Raw {
             Some(event) => overload::refuse_event(&self.what, &self.query, event),
             None => Ok(()),
         }
-    }
-
-    fn shown(&self) -> String {
-        shown(&self.bytes)
     }
 }
 

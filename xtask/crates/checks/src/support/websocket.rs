@@ -4,25 +4,21 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use crate::support::raw_connection::{Wire, connect};
+use crate::support::raw_connection::{Connection, connect};
 use crate::support::watch_raw::shown;
 use suite::api::Request;
 use suite::api::overload;
-use suite::check::CheckError;
-use suite::ctx::Ctx;
+use suite::prelude::*;
 
 /// An open connection after its handshake.
 pub(crate) struct WebSocket {
     /// The Content-Type of the handshake's answer; empty if it had none.
     pub(crate) content_type: String,
-    stream: Box<dyn Wire>,
-    buffer: BytesMut,
+    connection: Connection,
     /// A message whose last frame has not come yet.
-    begun: Option<(Opcode, BytesMut)>,
-    what: String,
+    begun: Option<(u8, BytesMut)>,
 }
 
 /// A complete message, or the end.
@@ -36,22 +32,19 @@ pub(crate) enum Message {
     Lost(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
-    Continuation,
-    Text,
-    Binary,
-    Close,
-    Ping,
-    Pong,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     is_final: bool,
-    opcode: Opcode,
+    opcode: u8,
     payload: Bytes,
 }
+
+// Opcodes (RFC 6455, section 5.2).
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
 
 /// RFC 6455, section 1.3.
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -62,7 +55,7 @@ const LARGEST: u64 = 16 << 20;
 
 impl WebSocket {
     /// Connects and does the handshake; a server that does not switch protocols fails the check.
-    pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Result<WebSocket, CheckError> {
+    pub(crate) async fn open(ctx: &Ctx, request: &Request) -> Verdict<WebSocket> {
         let nonce: [u8; 16] = std::array::from_fn(|_| ctx.random().u8(..));
         let nonce = STANDARD.encode(nonce);
         // The server's library refuses a handshake without an origin.
@@ -71,44 +64,37 @@ impl WebSocket {
              Origin: {}\r\n",
             ctx.profile().apiserver
         );
-        let stream = connect(ctx, request, &more).await?;
-        let what = format!("{request} over WebSocket");
-        let mut socket = WebSocket { content_type: String::new(), stream, buffer: BytesMut::new(), begun: None, what };
+        let mut connection = connect(ctx, request, &more).await?;
+        connection.what.push_str(" over WebSocket");
+        let mut socket = WebSocket { content_type: String::new(), connection, begun: None };
         let deadline = Instant::now() + ctx.answer_limit();
         let head = socket.head(deadline).await?;
-        overload::refuse_head(&socket.what, &head, &socket.buffer)?;
+        overload::refuse_head(&socket.connection.what, &head, &socket.connection.buffer)?;
         socket.content_type = field(&head, "content-type");
         match fault_of_handshake(&head, &nonce) {
-            Some(fault) => Err(CheckError::failed(format!("{}: the answer {fault}: {head:?}", socket.what))),
+            Some(fault) => Err(socket.fail(&format!("the answer {fault}: {head:?}"))),
             None => Ok(socket),
         }
     }
 
     /// The next message. The client does not answer pings: the server sends none.
-    pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Result<Message, CheckError> {
+    pub(crate) async fn next(&mut self, deadline: Instant, what: &str) -> Verdict<Message> {
         loop {
-            let frame = take_frame(&mut self.buffer).map_err(|fault| self.fail(&fault))?;
-            match frame {
-                Some(frame) => {
-                    let message = assemble(&mut self.begun, frame).map_err(|fault| self.fail(&fault))?;
-                    if let Some(message) = message {
-                        return Ok(message);
-                    }
+            if let Some(frame) = take_frame(&mut self.connection.buffer).map_err(|fault| self.fail(&fault))? {
+                if let Some(message) = assemble(&mut self.begun, frame).map_err(|fault| self.fail(&fault))? {
+                    return Ok(message);
                 }
-                None => {
-                    if let Err(error) = self.read(deadline, what).await? {
-                        return Ok(Message::Lost(error));
-                    }
-                }
+            } else if let Err(error) = self.read(deadline, what).await? {
+                return Ok(Message::Lost(error));
             }
         }
     }
 
     /// Sends a close frame and reads the server's answer to it.
-    pub(crate) async fn close(&mut self, deadline: Instant) -> Result<Message, CheckError> {
+    pub(crate) async fn close(&mut self, deadline: Instant) -> Verdict<Message> {
         // A client must mask; a mask of zeros leaves the code 1000 readable.
         let frame = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe8];
-        if let Err(error) = self.stream.write_all(&frame).await {
+        if let Err(error) = self.connection.write(&frame).await {
             return Ok(Message::Lost(error.to_string()));
         }
         loop {
@@ -119,22 +105,21 @@ impl WebSocket {
         }
     }
 
-    async fn head(&mut self, deadline: Instant) -> Result<String, CheckError> {
+    async fn head(&mut self, deadline: Instant) -> Verdict<String> {
         loop {
-            if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-                let head = self.buffer.split_to(end + 4);
-                return Ok(String::from_utf8_lossy(&head).into_owned());
+            if let Some(head) = self.connection.take_head() {
+                return Ok(head);
             }
             if let Err(error) = self.read(deadline, "the answer's head").await? {
-                return Err(CheckError::failed(format!("{}: {error} within the answer's head", self.what)));
+                return Err(self.fail(&format!("{error} within the answer's head")));
             }
         }
     }
 
     /// `Err` if the connection has ended.
-    async fn read(&mut self, deadline: Instant, what: &str) -> Result<Result<(), String>, CheckError> {
-        match tokio::time::timeout_at(deadline, self.stream.read_buf(&mut self.buffer)).await {
-            Err(_) => Err(CheckError::TimedOut { what: format!("{what} of {}", self.what) }),
+    async fn read(&mut self, deadline: Instant, what: &str) -> Verdict<Result<(), String>> {
+        match tokio::time::timeout_at(deadline, self.connection.read()).await {
+            Err(_) => Err(CheckError::TimedOut { what: format!("{what} of {}", self.connection.what) }),
             Ok(Ok(0)) => Ok(Err("the connection was closed".into())),
             Ok(Ok(_)) => Ok(Ok(())),
             Ok(Err(error)) => Ok(Err(error.to_string())),
@@ -142,7 +127,7 @@ impl WebSocket {
     }
 
     fn fail(&self, fault: &str) -> CheckError {
-        CheckError::failed(format!("{}: {fault}", self.what))
+        CheckError::failed(format!("{}: {fault}", self.connection.what))
     }
 }
 
@@ -178,7 +163,10 @@ pub(crate) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String>
     if second & 0x80 != 0 {
         return Err("a server's frame must not be masked".into());
     }
-    let opcode = opcode(first & 0x0f).ok_or_else(|| format!("a frame with the opcode {}", first & 0x0f))?;
+    let opcode = first & 0x0f;
+    if !matches!(opcode, 0..=2 | 8..=10) {
+        return Err(format!("a frame with the opcode {opcode}"));
+    }
     let (head, length) = match second & 0x7f {
         126 => match rest.first_chunk::<2>() {
             Some(length) => (4, u64::from(u16::from_be_bytes(*length))),
@@ -202,36 +190,25 @@ pub(crate) fn take_frame(buffer: &mut BytesMut) -> Result<Option<Frame>, String>
     Ok(Some(Frame { is_final, opcode, payload: buffer.split_to(length).freeze() }))
 }
 
-fn opcode(number: u8) -> Option<Opcode> {
-    Some(match number {
-        0 => Opcode::Continuation,
-        1 => Opcode::Text,
-        2 => Opcode::Binary,
-        8 => Opcode::Close,
-        9 => Opcode::Ping,
-        10 => Opcode::Pong,
-        _ => return None,
-    })
-}
-
 /// Adds a frame to the begun message; returns the message when it is complete.
-pub(crate) fn assemble(begun: &mut Option<(Opcode, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
+pub(crate) fn assemble(begun: &mut Option<(u8, BytesMut)>, frame: Frame) -> Result<Option<Message>, String> {
     match frame.opcode {
-        Opcode::Ping | Opcode::Pong => return Ok(None),
-        Opcode::Close => {
+        PING | PONG => return Ok(None),
+        CLOSE => {
             let code = frame.payload.first_chunk::<2>().map_or(NO_CODE, |code| u16::from_be_bytes(*code));
             return Ok(Some(Message::Close(code)));
         }
-        Opcode::Text | Opcode::Binary if begun.is_some() => return Err("a message began within another one".into()),
-        Opcode::Text | Opcode::Binary => *begun = Some((frame.opcode, BytesMut::from(&frame.payload[..]))),
-        Opcode::Continuation => {
+        TEXT | BINARY if begun.is_some() => return Err("a message began within another one".into()),
+        TEXT | BINARY => *begun = Some((frame.opcode, BytesMut::from(&frame.payload[..]))),
+        // `take_frame` returns no other opcode.
+        _ => {
             let (_, payload) = begun.as_mut().ok_or("a continuation without a first frame")?;
             payload.extend_from_slice(&frame.payload);
         }
     }
     let whole = if frame.is_final { begun.take() } else { None };
     Ok(whole.map(|(opcode, payload)| match opcode {
-        Opcode::Text => Message::Text(payload.freeze()),
+        TEXT => Message::Text(payload.freeze()),
         _ => Message::Binary(payload.freeze()),
     }))
 }

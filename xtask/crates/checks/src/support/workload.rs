@@ -4,15 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::Resource;
 use model::history::Change;
 use serde_json::{Value, json};
 
 use suite::api::{MERGE_PATCH, Request};
-use suite::check::{CheckError, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{DEPLOYMENTS, Object, PODS};
-use suite::{expect, wait};
+use suite::object::{DEPLOYMENTS, PODS};
+use suite::prelude::*;
+use suite::wait;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The label whose value is the Deployment that an object belongs to.
@@ -50,8 +48,20 @@ pub(crate) async fn create(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
     Ok(())
 }
 
+/// Creates a Deployment and waits until it has settled.
+pub(crate) async fn create_settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
+    create(ctx, name, replicas).await?;
+    settled(ctx, name, replicas).await
+}
+
+/// Changes the number of replicas and waits until the Deployment has settled.
+pub(crate) async fn scale(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
+    change(ctx, name, &json!({ "replicas": replicas })).await?;
+    settled(ctx, name, replicas).await
+}
+
 /// Changes the Deployment's specification; returns the revision.
-pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Result<i64, CheckError> {
+pub(crate) async fn change(ctx: &Ctx, name: &str, spec: &Value) -> Verdict<i64> {
     let answer = ctx.api.try_patch(&DEPLOYMENTS, name, MERGE_PATCH, &json!({ "spec": spec }), "").await?;
     expect!(answer.is_success(), "PATCH of Deployment {name} was answered {answer}");
     Ok(i64::try_from(answer.object()?.rv()).unwrap_or(i64::MAX))
@@ -75,9 +85,9 @@ pub(crate) async fn settled(ctx: &Ctx, name: &str, replicas: u64) -> Verdict {
 }
 
 /// Waits as long as a node on a slow machine may take.
-pub(crate) async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Result<T, CheckError>
+pub(crate) async fn until<T, F>(ctx: &Ctx, what: &str, look: impl FnMut() -> F) -> Verdict<T>
 where
-    F: Future<Output = Result<Result<T, String>, CheckError>>,
+    F: Future<Output = Verdict<Result<T, String>>>,
 {
     wait::until(what, Duration::from_secs(30) + ctx.wait_limit(), POLL_INTERVAL, look).await
 }
@@ -87,8 +97,16 @@ pub(crate) async fn of(ctx: &Ctx, resource: &Resource, deployment: &str) -> anyh
     Ok(ctx.api.list(resource, &format!("labelSelector={LABEL}%3D{deployment}")).await?.items())
 }
 
+/// The only Pod or ReplicaSet of a Deployment of one replica.
+pub(crate) async fn only(ctx: &Ctx, resource: &Resource, deployment: &str) -> Verdict<Object> {
+    match of(ctx, resource, deployment).await?.as_slice() {
+        [one] => Ok(one.clone()),
+        all => Err(CheckError::failed(format!("a Deployment with one replica has {} {}s", all.len(), resource.kind))),
+    }
+}
+
 /// Waits for the deletion of a key; returns its revision.
-pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i64, CheckError> {
+pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<i64> {
     let key = ctx.store.key(resource, name).await?;
     until(ctx, &format!("{key} to go"), || async {
         let last = ctx.store.recorder(resource).changes_of(&key).into_iter().next_back();
@@ -101,14 +119,14 @@ pub(crate) async fn gone(ctx: &Ctx, resource: &Resource, name: &str) -> Result<i
 }
 
 /// Every version of an object, as the API returns it.
-pub(crate) async fn history(ctx: &Ctx, resource: &Resource, name: &str) -> Result<Vec<Version>, CheckError> {
+pub(crate) async fn history(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<Vec<Version>> {
     let steps = steps(ctx, resource).await?.into_iter().filter(|step| step.name == name);
     Ok(steps.filter_map(|step| Some(Version { rev: step.rev, object: step.object? })).collect())
 }
 
 /// The changes of the case's objects of a resource: each change of a key in the raw store, with the object as the API
 /// returns it at exactly that revision.
-pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, CheckError> {
+pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Verdict<Vec<Step>> {
     let prefix = ctx.store.key(resource, "").await?;
     let mut steps = Vec::new();
     for change in ctx.store.recorder(resource).changes_below(&prefix) {
@@ -122,7 +140,7 @@ pub(crate) async fn steps(ctx: &Ctx, resource: &Resource) -> Result<Vec<Step>, C
     Ok(steps)
 }
 
-async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Value, CheckError> {
+async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Verdict<Value> {
     let query = format!("fieldSelector=metadata.name%3D{name}&resourceVersion={rev}&resourceVersionMatch=Exact");
     match ctx.api.list(resource, &query).await?.items().as_slice() {
         [one] => Ok(one.0.clone()),
@@ -132,7 +150,7 @@ async fn at(ctx: &Ctx, resource: &Resource, name: &str, rev: i64) -> Result<Valu
 
 /// The containers that the node really runs for the case's Pods: their names by the uid of the Pod. kubelet gets them
 /// from containerd; its own cache may be wrong.
-pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Vec<String>>, CheckError> {
+pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Verdict<BTreeMap<String, Vec<String>>> {
     let namespace = ctx.api.namespace().await?;
     let answer = ctx.api.send(&Request::get(format!("/api/v1/nodes/{node}/proxy/runningpods/"))).await?;
     expect!(answer.is_success(), "the list of running Pods on {node} was answered {answer}");
@@ -144,14 +162,9 @@ pub(crate) async fn on_node(ctx: &Ctx, node: &str) -> Result<BTreeMap<String, Ve
     Ok(ours.map(|pod| (pod.uid().to_owned(), names(&pod))).collect())
 }
 
-/// Whether a condition of the object is true.
-pub(crate) fn is_true(object: &Value, condition: &str) -> bool {
-    let all = object["status"]["conditions"].as_array();
-    all.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
-}
-
 pub(crate) fn is_ready(pod: &Value) -> bool {
-    is_true(pod, "Ready")
+    let mut conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|found| found["type"] == "Ready" && found["status"] == "True")
 }
 
 /// The Pod has neither ended nor begun to terminate.
@@ -172,38 +185,31 @@ pub(crate) fn controller(object: &Value) -> String {
 
 /// Whether this manager has written to this subresource of the object.
 pub(crate) fn has_written(object: &Value, manager: &str, subresource: &str) -> bool {
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
-    entries
-        .into_iter()
-        .any(|entry| entry["manager"] == manager && entry["subresource"].as_str().unwrap_or_default() == subresource)
+    let mut entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.any(|entry| entry["manager"] == manager && entry["subresource"].as_str().unwrap_or_default() == subresource)
 }
 
 /// The versions must be those of one object, and its phase must not go back.
-pub(crate) fn check_single_lifetime(what: &str, versions: &[Version]) -> Result<(), String> {
+pub(crate) fn check_single_lifetime(what: &str, versions: &[Version]) -> Verdict {
     const PHASES: [&str; 3] = ["", "Pending", "Running"];
     let phase = |version: &Version| {
         let phase = version.object["status"]["phase"].as_str().unwrap_or_default();
-        PHASES.iter().position(|known| *known == phase).ok_or_else(|| format!("the {what} was {phase}"))
+        let known = PHASES.iter().position(|known| *known == phase);
+        known.ok_or_else(|| CheckError::failed(format!("the {what} was {phase}")))
     };
     for pair in versions.windows(2) {
         let [before, after] = pair else { continue };
         let at = format!("the {what} at {} and at {}", before.rev, after.rev);
-        if before.object["metadata"]["uid"] != after.object["metadata"]["uid"] {
-            return Err(format!("{at}: another uid"));
-        }
+        expect!(before.object["metadata"]["uid"] == after.object["metadata"]["uid"], "{at}: another uid");
         let (node, next) = (&before.object["spec"]["nodeName"], &after.object["spec"]["nodeName"]);
-        if !node.is_null() && node != next {
-            return Err(format!("{at}: from node {node} to {next}"));
-        }
-        if phase(before)? > phase(after)? {
-            return Err(format!("{at}: its phase went back"));
-        }
+        expect!(node.is_null() || node == next, "{at}: from node {node} to {next}");
+        expect!(phase(before)? <= phase(after)?, "{at}: its phase went back");
     }
     versions.iter().try_for_each(|version| phase(version).map(|_| ()))
 }
 
 /// No Pod runs twice: its node, its uid and its container stay the same, and its phase does not go back.
-pub(crate) fn check_lifetimes(pods: &[Step]) -> Result<(), String> {
+pub(crate) fn check_lifetimes(pods: &[Step]) -> Verdict {
     let mut by_name: BTreeMap<&str, Vec<Version>> = BTreeMap::new();
     for step in pods {
         // The status of a terminating Pod does not count.
@@ -216,20 +222,17 @@ pub(crate) fn check_lifetimes(pods: &[Step]) -> Result<(), String> {
 }
 
 /// No program may start a second time in one of these Pods.
-fn started_once(pods: &[Step]) -> Result<(), String> {
+fn started_once(pods: &[Step]) -> Verdict {
     let mut container: BTreeMap<&str, &str> = BTreeMap::new();
     for Step { rev, name, object } in pods {
         let Some(pod) = object else { continue };
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
         for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
             let restarts = status["restartCount"].as_u64().unwrap_or(0);
-            if restarts != 0 {
-                return Err(format!("at {rev} {name} has restarted {restarts} times"));
-            }
+            expect!(restarts == 0, "at {rev} {name} has restarted {restarts} times");
             let Some(id) = status["containerID"].as_str() else { continue };
-            if let Some(known) = container.insert(uid, id).filter(|known| *known != id) {
-                return Err(format!("at {rev} {name} runs as {id}, but ran as {known} before"));
-            }
+            let known = container.insert(uid, id).unwrap_or(id);
+            expect!(known == id, "at {rev} {name} runs as {id}, but ran as {known} before");
         }
     }
     Ok(())
@@ -238,6 +241,7 @@ fn started_once(pods: &[Step]) -> Result<(), String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     pub(crate) fn step(rev: i64, name: &str, object: Value) -> Step {
         Step { rev, name: name.to_owned(), object: Some(object) }
@@ -251,12 +255,15 @@ pub(crate) mod tests {
     #[test]
     fn each_program_starts_only_once() {
         let right = [runs(1, "u", None, 0), runs(2, "u", Some("a"), 0), runs(3, "u", Some("a"), 0)];
-        assert_eq!(started_once(&right), Ok(()));
-        // Another Pod of the same name.
-        assert_eq!(started_once(&[&right[..], &[runs(4, "v", Some("b"), 0)]].concat()), Ok(()));
-        let again = started_once(&[&right[..], &[runs(4, "u", Some("b"), 0)]].concat()).unwrap_err();
-        assert_eq!(again, "at 4 p runs as b, but ran as a before");
-        let restarted = started_once(&[&right[..], &[runs(4, "u", Some("a"), 1)]].concat()).unwrap_err();
-        assert_eq!(restarted, "at 4 p has restarted 1 times");
+        for (next, why) in [
+            (None, ""),
+            // Another Pod of the same name.
+            (Some(runs(4, "v", Some("b"), 0)), ""),
+            (Some(runs(4, "u", Some("b"), 0)), "at 4 p runs as b, but ran as a before"),
+            (Some(runs(4, "u", Some("a"), 1)), "at 4 p has restarted 1 times"),
+        ] {
+            let pods: Vec<Step> = right.iter().cloned().chain(next).collect();
+            assert_fault(started_once(&pods), why, why);
+        }
     }
 }

@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use model::Level::Must;
-use model::Resource;
-use model::history::FrameKind;
 use serde_json::{Value, json};
 
 use crate::support::expected_events::{
-    ExpectedEvent, ExpectedEvents, changes, fail, first_difference, names, seed_objects, while_writing,
+    ExpectedEvents, changes, names, on_stream, same_changes, seed_objects, while_writing,
 };
-use crate::watch::start::initial_events;
+use crate::support::verdict::{until_exercised, within};
+use crate::watch::start::{bookmarks, initial_events, is_bookmark, read_all};
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, DEPLOYMENTS, Object, PODS};
+use suite::object::{DEPLOYMENTS, PODS};
+use suite::prelude::*;
 use suite::watch::{Event, WatchOptions};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.bookmark",
@@ -50,23 +46,14 @@ async fn bookmark(ctx: &Ctx) -> Verdict {
     bookmark_after_initial_events(ctx).await?;
     let names = names(6);
     seed_objects(ctx, &names).await?;
-    let mut rounds = ctx.rounds("some stream had no bookmark with a change after it");
-    loop {
-        let round = rounds.next()?;
-        if one_round(ctx, &names, &custom, round, ctx.round_seconds(SHORTEST, round)).await? {
-            return Ok(());
-        }
-    }
+    until_exercised(ctx, "some stream had no bookmark with a change after it", |round| {
+        one_round(ctx, &names, &custom, round, ctx.round_seconds(SHORTEST, round))
+    })
+    .await
 }
 
 /// Whether the round exercised all of it.
-async fn one_round(
-    ctx: &Ctx,
-    names: &[String],
-    custom: &Resource,
-    round: u32,
-    seconds: u32,
-) -> Result<bool, CheckError> {
+async fn one_round(ctx: &Ctx, names: &[String], custom: &Resource, round: u32, seconds: u32) -> Verdict<bool> {
     let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let containers = json!([{"name": "c", "image": "none.example/none"}]);
     let pod = Object::new(&PODS, &format!("pod-{round}")).with("spec.containers", containers);
@@ -74,127 +61,95 @@ async fn one_round(
     let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
     let readers = async {
         tokio::try_join!(
-            read_whole_watch(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
-            read_whole_watch(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
-            read_whole_watch(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
-            read_whole_watch(ctx, Transport::Http1, custom, &options, Some(&mark)),
+            read_all(ctx, Transport::Http1, &CONFIG_MAPS, &options, None),
+            read_all(ctx, Transport::Http2, &CONFIG_MAPS, &options, None),
+            read_all(ctx, Transport::Http2, &PODS, &options, Some(&pod)),
+            read_all(ctx, Transport::Http1, custom, &options, Some(&mark)),
         )
     };
     let (last, (over_1, over_2, pods, marks)) = while_writing(ctx, names, BETWEEN_WRITES, readers).await?;
     let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     let mut exercised = true;
     for (events, resource) in [(&over_1, &*CONFIG_MAPS), (&over_2, &CONFIG_MAPS), (&pods, &PODS), (&marks, custom)] {
-        let what = format!("bookmarks of {}", resource.plural);
         exercised &= bookmarks(events).next().is_some();
-        for bookmark in bookmarks(events) {
-            ctx.count("bookmarks", 1);
-            if let Some(fault) = fault_of_object(&bookmark.object.0, resource, false) {
-                return Err(fail(&what, &fault, events));
-            }
-        }
+        check_objects(ctx, &format!("bookmarks of {}", resource.plural), resource, events, false)?;
     }
     for (events, transport) in [(&over_1, Transport::Http1), (&over_2, Transport::Http2)] {
         let what = format!("bookmarks of configmaps over {}", transport.name());
-        match changes_after_bookmarks(&expected, begin, events) {
-            Ok(after) => exercised &= after > 0,
-            Err(fault) => return Err(fail(&what, &fault, events)),
-        }
+        exercised &= changes_after_bookmarks(&expected, begin, events).map_err(on_stream(what, events))? > 0;
         for bookmark in bookmarks(events) {
             let rv = bookmark.frame.rv;
             let mut resumed = ctx.api.watch_over(transport, &CONFIG_MAPS, &WatchOptions::after(rv)).await?;
             let events = resumed.read_to(last, ctx.event_limit()).await?;
-            if let Some(difference) = first_difference(expected.after(rv), &changes(&events)) {
-                return Err(fail(&format!("a watch from the bookmark at {rv}"), &difference, &events));
-            }
+            same_changes(expected.after(rv), &changes(&events))
+                .map_err(on_stream(format!("a watch from the bookmark at {rv}"), &events))?;
             ctx.count("resumed", 1);
         }
     }
     Ok(exercised)
 }
 
-/// All events of one watch. `new` is created while it is open: a bookmark comes only if there was a change.
-async fn read_whole_watch(
-    ctx: &Ctx,
-    transport: Transport,
-    resource: &Resource,
-    options: &WatchOptions,
-    new: Option<&Object>,
-) -> Result<Vec<Event>, CheckError> {
-    let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    let mut watch = ctx.api.watch_over(transport, resource, options).await?;
-    if let Some(new) = new {
-        ctx.api.create(resource, new).await?;
+/// Checks the objects of all bookmarks of a stream.
+fn check_objects(ctx: &Ctx, what: &str, resource: &Resource, events: &[Event], end_of_initial: bool) -> Verdict {
+    for bookmark in bookmarks(events) {
+        ctx.count("bookmarks", 1);
+        fault_of_object(&bookmark.object.0, resource, end_of_initial).map_err(on_stream(what, events))?;
     }
-    watch.read_to_end(ctx.event_limit() + seconds).await
+    Ok(())
 }
 
 /// The bookmark after the initial events must have the annotation that marks it, and otherwise be empty too.
 async fn bookmark_after_initial_events(ctx: &Ctx) -> Verdict {
     for resource in [&*DEPLOYMENTS, &CONFIG_MAPS] {
         let mut watch = ctx.api.watch_over(Transport::Http2, resource, &initial_events()).await?;
-        let is_bookmark = |event: &Event| matches!(event.frame.kind, FrameKind::Bookmark { .. });
         let events = watch.read_until("a bookmark", ctx.event_limit(), is_bookmark).await?;
-        for bookmark in bookmarks(&events) {
-            ctx.count("bookmarks", 1);
-            if let Some(fault) = fault_of_object(&bookmark.object.0, resource, true) {
-                return Err(fail(&format!("the initial events of {}", resource.plural), &fault, &events));
-            }
-        }
+        check_objects(ctx, &format!("the initial events of {}", resource.plural), resource, &events, true)?;
     }
     Ok(())
 }
 
-fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
-    events.iter().filter(|event| matches!(event.frame.kind, FrameKind::Bookmark { .. }))
-}
-
 /// Checks a stream from `begin` with bookmarks in it. Returns the number of changes after a bookmark.
-fn changes_after_bookmarks(expected: &ExpectedEvents, begin: u64, events: &[Event]) -> Result<usize, String> {
+fn changes_after_bookmarks(expected: &ExpectedEvents, begin: u64, events: &[Event]) -> Verdict<usize> {
     let mut after = 0;
     for (at, bookmark) in events.iter().enumerate() {
-        if !matches!(bookmark.frame.kind, FrameKind::Bookmark { .. }) {
+        if !is_bookmark(bookmark) {
             continue;
         }
         let rv = bookmark.frame.rv;
-        let (before, later) = (changes(&events[..at]), &events[at + 1..]);
-        let due: Vec<ExpectedEvent> =
-            expected.after(begin).iter().take_while(|event| event.rv <= rv).cloned().collect();
-        if let Some(difference) = first_difference(&due, &before) {
-            return Err(format!("before the bookmark at {rv}: {difference}"));
+        let due = expected.after(begin);
+        let due = &due[..due.partition_point(|event| event.rv <= rv)];
+        same_changes(due, &changes(&events[..at])).map_err(within(format!("before the bookmark at {rv}")))?;
+        let later = &events[at + 1..];
+        for early in changes(later) {
+            expect!(early.rv > rv, "{early} came after the bookmark at {rv}");
         }
-        if let Some(early) = later.iter().find(|event| event.frame.is_change() && event.frame.rv <= rv) {
-            return Err(format!("{} came after the bookmark at {rv}", ExpectedEvent::from(early)));
-        }
-        if let Some(back) = bookmarks(later).find(|next| next.frame.rv < rv) {
-            return Err(format!("a bookmark at {} came after the one at {rv}", back.frame.rv));
+        for next in bookmarks(later).map(|next| next.frame.rv) {
+            expect!(next >= rv, "a bookmark at {next} came after the one at {rv}");
         }
         after = after.max(changes(later).len());
     }
     Ok(after)
 }
 
-/// The reason why a bookmark's object is not an empty one of its kind with a resource version; None if it is.
-fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) -> Option<String> {
+/// A bookmark's object must be an empty one of its kind with a resource version.
+fn fault_of_object(object: &Value, resource: &Resource, end_of_initial: bool) -> Verdict {
     for (field, expected) in [("apiVersion", resource.api_version()), ("kind", resource.kind.clone())] {
-        if object[field] != expected {
-            return Some(format!("{field} of a bookmark should be {expected}, seen {}", object[field]));
-        }
+        expect!(object[field] == expected, "{field} of a bookmark should be {expected}, seen {}", object[field]);
     }
     let rv = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    if rv.parse::<u64>().is_ok_and(|rv| rv > 0) {
-        let mut rest = object.clone();
-        for field in ["/apiVersion", "/kind", "/metadata/resourceVersion"] {
-            rest.pointer_mut(field).map(Value::take);
-        }
-        if end_of_initial {
-            let mark = rest["metadata"]["annotations"].get_mut(END_OF_INITIAL).map(Value::take);
-            if mark != Some(json!("true")) {
-                return Some(format!("a bookmark after initial events without {END_OF_INITIAL}: {object}"));
-            }
-        }
-        return first_filled_path("", &rest).map(|path| format!("a bookmark has the field {path}: {object}"));
+    expect!(rv.parse::<u64>().is_ok_and(|rv| rv > 0), "a bookmark with the resource version {rv:?}");
+    let mut rest = object.clone();
+    for field in ["/apiVersion", "/kind", "/metadata/resourceVersion"] {
+        rest.pointer_mut(field).map(Value::take);
     }
-    Some(format!("a bookmark with the resource version {rv:?}"))
+    if end_of_initial {
+        let mark = rest["metadata"]["annotations"].get_mut(END_OF_INITIAL).map(Value::take);
+        expect!(mark == Some(json!("true")), "a bookmark after initial events without {END_OF_INITIAL}: {object}");
+    }
+    match first_filled_path("", &rest) {
+        Some(path) => Err(CheckError::failed(format!("a bookmark has the field {path}: {object}"))),
+        None => Ok(()),
+    }
 }
 
 /// The first path with a value. Go encodes empty structs as objects of empty fields.
@@ -216,17 +171,17 @@ fn first_filled_path(path: &str, value: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use crate::support::expected_events::tests::{events, parse};
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn bookmark_separates_sent_changes_from_later_ones() {
         let expected = ExpectedEvents(parse("ADDED a@2, ADDED b@3, MODIFIED a@5, DELETED b@6, ADDED c@8"));
         let judge = |stream: &str| changes_after_bookmarks(&expected, 2, &events(stream));
-        assert_eq!(
-            judge("ADDED b@3, MODIFIED a@5, BOOKMARK @5, DELETED b@6, BOOKMARK @7, BOOKMARK @7, ADDED c@8"),
-            Ok(2)
-        );
-        assert_eq!(judge("ADDED b@3, BOOKMARK @4, MODIFIED a@5"), Ok(1));
-        assert_eq!(judge("ADDED b@3, MODIFIED a@5"), Ok(0));
+        let long = "ADDED b@3, MODIFIED a@5, BOOKMARK @5, DELETED b@6, BOOKMARK @7, BOOKMARK @7, ADDED c@8";
+        for (stream, after) in [(long, 2), ("ADDED b@3, BOOKMARK @4, MODIFIED a@5", 1), ("ADDED b@3, MODIFIED a@5", 0)]
+        {
+            assert_eq!(judge(stream).expect(stream), after, "{stream}");
+        }
         for (stream, why) in [
             // Includes a change that was not sent: a client that resumes from here misses it.
             ("ADDED b@3, BOOKMARK @5, DELETED b@6", "should be MODIFIED a@5, seen nothing"),
@@ -237,8 +192,7 @@ mod tests {
             ("ADDED b@3, MODIFIED a@5, BOOKMARK @5, MODIFIED a@5", "MODIFIED a@5 came after"),
             ("ADDED b@3, MODIFIED a@5, DELETED b@6, BOOKMARK @7, BOOKMARK @6", "at 6 came after the one at 7"),
         ] {
-            let fault = judge(stream).expect_err(stream);
-            assert!(fault.contains(why), "{stream}: {fault}");
+            assert_fault(judge(stream), why, stream);
         }
     }
 
@@ -248,13 +202,12 @@ mod tests {
             json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata,
             "spec": {"containers": null, "securityContext": {}}, "status": {}})
         };
-        let fault = |object: &Value, end| fault_of_object(object, &PODS, end).unwrap_or_default();
         let good = pod(json!({"resourceVersion": "5", "creationTimestamp": null}));
         let end = pod(json!({"resourceVersion": "5", "annotations": {END_OF_INITIAL: "true"}}));
-        assert_eq!(fault(&good, false), "");
-        assert_eq!(fault(&end, true), "");
         let with = |path: &str, value: Value| Object(good.clone()).with(path, value).0;
         for (object, at_end, why) in [
+            (good.clone(), false, ""),
+            (end.clone(), true, ""),
             (with("kind", json!("Status")), false, "kind of a bookmark should be Pod"),
             (with("apiVersion", json!("v2")), false, "apiVersion"),
             (with("metadata.resourceVersion", json!(5)), false, "resource version"),
@@ -268,8 +221,7 @@ mod tests {
             (good.clone(), true, "without k8s.io/initial-events-end"),
             (with("metadata.annotations", json!({END_OF_INITIAL: "false"})), true, "without"),
         ] {
-            let fault = fault(&object, at_end);
-            assert!(fault.contains(why), "{object}: {fault}");
+            assert_fault(fault_of_object(&object, &PODS, at_end), why, object);
         }
     }
 }

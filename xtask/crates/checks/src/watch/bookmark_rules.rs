@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use model::Level::Should;
-use model::Resource;
 use model::history::FrameKind;
 
-use crate::support::expected_events::{fail, names, seed_objects, while_writing};
+use crate::support::expected_events::{fail, names, on_stream, seed_objects, while_writing};
 use crate::support::metrics::Metrics;
 use crate::support::page::sample;
-use crate::watch::start::initial_events;
+use crate::support::verdict::until_exercised;
+use crate::watch::start::{bookmarks, initial_events, is_bookmark, read_all};
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 use suite::watch::{Event, Next, Watch, WatchOptions};
-use suite::{expect, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -80,33 +77,22 @@ const SHORTEST: u32 = 4;
 
 async fn no_bookmark_by_default(ctx: &Ctx) -> Verdict {
     let has_cache = ctx.profile().flags.get("watch-cache").is_none_or(|value| value != "false");
-    let mut rounds = ctx.rounds("no stream delivered its change, or none had a bookmark where one is due");
-    loop {
-        let round = rounds.next()?;
-        if without_bookmarks(ctx, round, has_cache).await? {
-            return Ok(());
-        }
-    }
+    let event = "no stream delivered its change, or none had a bookmark where one is due";
+    until_exercised(ctx, event, |round| without_bookmarks(ctx, round, has_cache)).await
 }
 
-/// A stream, and the maximum number of its bookmarks.
-struct Plan {
-    what: &'static str,
-    transport: Transport,
-    resource: &'static Resource,
-    options: WatchOptions,
-    most: usize,
-}
+/// A stream (what, transport, resource, options), and the maximum number of its bookmarks.
+type Plan = (&'static str, Transport, &'static Resource, WatchOptions, usize);
 
 /// The first stream allows bookmarks and is served from the cache, if there is one.
-async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, CheckError> {
+async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Verdict<[Plan; 7]> {
     let (http1, http2) = (Transport::Http1, ctx.api.transport());
     let maps = WatchOptions::after(ctx.api.list(&CONFIG_MAPS, "").await?.rv()).timeout(seconds);
     let events = WatchOptions::after(ctx.api.list(&CORE_EVENTS, "").await?.rv()).timeout(seconds);
     let unset = WatchOptions::default().timeout(seconds);
     let initial = initial_events().timeout(seconds);
     let without_limit = if has_cache { usize::MAX } else { 0 };
-    let rows: [(&'static str, Transport, &'static Resource, WatchOptions, usize); 7] = [
+    Ok([
         ("ConfigMaps with bookmarks", http2, &CONFIG_MAPS, maps.clone().bookmarks(), without_limit),
         ("ConfigMaps without bookmarks", http1, &CONFIG_MAPS, maps.clone(), 0),
         ("ConfigMaps without bookmarks", http2, &CONFIG_MAPS, maps, 0),
@@ -114,25 +100,25 @@ async fn plans(ctx: &Ctx, seconds: u32, has_cache: bool) -> Result<Vec<Plan>, Ch
         ("Events from the store with bookmarks", http1, &CORE_EVENTS, events.clone().bookmarks(), 0),
         ("Events from the store without bookmarks", http2, &CORE_EVENTS, events, 0),
         ("Events from the store with initial events", http2, &CORE_EVENTS, initial, 1),
-    ];
-    let plan = |(what, transport, resource, options, most)| Plan { what, transport, resource, options, most };
-    Ok(rows.into_iter().map(plan).collect())
+    ])
 }
 
 /// False if the streams were too short for this machine.
-async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Result<bool, CheckError> {
+async fn without_bookmarks(ctx: &Ctx, round: u32, has_cache: bool) -> Verdict<bool> {
     let plans = plans(ctx, ctx.round_seconds(SHORTEST, round), has_cache).await?;
-    let streams = try_join_all(plans.iter().map(|plan| read_all(ctx, plan.transport, plan.resource, &plan.options)));
+    let streams =
+        plans.iter().map(|(_, transport, resource, options, _)| read_all(ctx, *transport, resource, options, None));
+    let streams = try_join_all(streams);
     let (streams, ()) = tokio::try_join!(streams, write(ctx, round))?;
-    for (plan, events) in plans.iter().zip(&streams) {
+    for ((what, transport, .., most), events) in plans.iter().zip(&streams) {
         let count = bookmarks(events).count();
-        if count > plan.most {
-            let fault = format!("{count} bookmarks instead of {}", plan.most);
-            return Err(fail(&format!("a watch of {} over {}", plan.what, plan.transport.name()), &fault, events));
+        if count > *most {
+            let fault = format!("{count} bookmarks instead of {most}");
+            return Err(fail(&format!("a watch of {what} over {}", transport.name()), &fault, events));
         }
         ctx.count("streams", 1);
     }
-    let all_told = streams.iter().all(|events| has_change(events));
+    let all_told = streams.iter().all(|events| events.iter().any(|event| event.frame.is_change()));
     let asked = bookmarks(&streams[0]).count();
     ctx.count("bookmarks of the stream that asks", asked as u64);
     let initial = streams.last().is_some_and(|events| bookmarks(events).count() == 1);
@@ -147,24 +133,6 @@ async fn write(ctx: &Ctx, round: u32) -> Verdict {
         }
     }
     Ok(())
-}
-
-async fn read_all(
-    ctx: &Ctx,
-    transport: Transport,
-    resource: &Resource,
-    options: &WatchOptions,
-) -> Result<Vec<Event>, CheckError> {
-    let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
-    ctx.api.watch_over(transport, resource, options).await?.read_to_end(ctx.event_limit() + seconds).await
-}
-
-fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
-    events.iter().filter(|event| matches!(event.frame.kind, FrameKind::Bookmark { .. }))
-}
-
-fn has_change(events: &[Event]) -> bool {
-    events.iter().any(|event| event.frame.is_change())
 }
 
 async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
@@ -196,7 +164,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
     }
 }
 
-async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, CheckError> {
+async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     let mut seen = 0;
     for _ in 0..5 {
         let mut watch = ctx.api.watch_over(ctx.api.transport(), resource, &initial_events()).await?;
@@ -209,12 +177,12 @@ async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Result<u64, Ch
 }
 
 /// Checks every bookmark of a stream up to its end; returns their number.
-async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Result<u64, CheckError> {
+async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Verdict<u64> {
     let mut watch = ctx.api.watch_over(Transport::Http1, resource, options).await?;
     follow(ctx, resource, &mut watch, u64::MAX).await
 }
 
-async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Result<u64, CheckError> {
+async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Verdict<u64> {
     let (mut highest, mut seen) = (0, 0);
     let patience = ctx.event_limit() + Duration::from_secs(ctx.round_seconds(SHORTEST, u32::MAX).into());
     while seen < most {
@@ -226,7 +194,7 @@ async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) ->
             }
         };
         let rv = event.frame.rv;
-        if matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
+        if is_bookmark(&event) {
             let store = ctx.store.of(resource);
             let revision = store.revision().await?.cast_unsigned();
             expect!(rv <= revision, "a bookmark of {} at {rv}, but the store is at {revision}", resource.plural);
@@ -246,7 +214,6 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
     if Metrics::read(ctx).await?.gate(GATE) != Some(true) {
         return Err(CheckError::Skipped { need: format!("the feature gate {GATE}") });
     }
-    let zero = || WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
     for resource in [&*CONFIG_MAPS, &CORE_EVENTS] {
         for name in ["a", "b"] {
             ctx.api.create(resource, &sample(ctx, resource, name, "1").await?).await?;
@@ -255,7 +222,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
         ctx.api.list(resource, "").await?;
         let mut open_ones = Vec::new();
         for &transport in ctx.api.transports() {
-            for options in [WatchOptions::default(), zero()] {
+            for options in [WatchOptions::default(), WatchOptions::after(0)] {
                 for bookmarks in [true, false] {
                     let options = WatchOptions { bookmarks, ..options.clone() };
                     let mut watch = ctx.api.watch_over(transport, resource, &options).await?;
@@ -268,9 +235,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
         for (options, mut watch, mut events) in open_ones {
             events.extend(watch.read_to(last, ctx.event_limit()).await?);
             let what = format!("a watch of {} with `{}`", resource.plural, options.query());
-            if let Some(fault) = fault_of_legacy(options.bookmarks, &events) {
-                return Err(fail(&what, &fault, &events));
-            }
+            fault_of_legacy(options.bookmarks, &events).map_err(on_stream(what, &events))?;
             ctx.count("streams", 1);
         }
     }
@@ -278,7 +243,7 @@ async fn legacy_bookmark(ctx: &Ctx) -> Verdict {
 }
 
 /// The first `count` events, or fewer if the stream fell silent or ended: the server did not send the rest.
-async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<Event>, CheckError> {
+async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Verdict<Vec<Event>> {
     let mut events = Vec::new();
     while events.len() < count {
         match watch.poll(ctx.limit(10.0)).await? {
@@ -291,28 +256,25 @@ async fn first_events(ctx: &Ctx, watch: &mut Watch, count: usize) -> Result<Vec<
 
 /// Expects two objects, the bookmark if it is allowed, and one more change. Periodic bookmarks may come after the
 /// initial events.
-fn fault_of_legacy(bookmarks: bool, events: &[Event]) -> Option<String> {
+fn fault_of_legacy(bookmarks: bool, events: &[Event]) -> Verdict {
     let end_at = events.iter().position(|event| event.frame.kind == FrameKind::Bookmark { end_of_initial: true });
     let changes: Vec<String> =
         events.iter().filter(|e| e.frame.is_change()).map(|e| format!("{} {}", e.word(), e.object.name())).collect();
-    if changes != ["ADDED a", "ADDED b", "ADDED c"] {
-        return Some(format!("the changes are {changes:?}"));
-    }
-    match end_at {
-        None if bookmarks => Some("no bookmark ended the initial events".into()),
-        Some(_) if !bookmarks => Some("a bookmark came although none was allowed".into()),
-        Some(at) if at != 2 => Some(format!("the bookmark came as event {}", at + 1)),
-        Some(at) if events[..at].iter().any(|event| event.frame.rv > events[at].frame.rv) => {
-            Some("the bookmark is older than an initial event".into())
-        }
-        _ => None,
-    }
+    expect!(changes == ["ADDED a", "ADDED b", "ADDED c"], "the changes are {changes:?}");
+    expect!(end_at.is_some() || !bookmarks, "no bookmark ended the initial events");
+    let Some(at) = end_at else { return Ok(()) };
+    expect!(bookmarks, "a bookmark came although none was allowed");
+    expect!(at == 2, "the bookmark came as event {}", at + 1);
+    let is_newest = events[..at].iter().all(|event| event.frame.rv <= events[at].frame.rv);
+    expect!(is_newest, "the bookmark is older than an initial event");
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::support::expected_events::tests::events;
+    use crate::support::verdict::assert_fault;
     use serde_json::json;
     use suite::object::Object;
 
@@ -336,8 +298,7 @@ mod tests {
             (true, "ADDED a@2, ADDED b@3, END @2, ADDED c@5", "is older"),
             (true, "ADDED b@3, END @4, ADDED c@5", "the changes are"),
         ] {
-            let fault = fault_of_legacy(bookmarks, &stream(text)).unwrap_or_default();
-            assert!(fault.contains(why) && fault.is_empty() == why.is_empty(), "{text}: {fault}");
+            assert_fault(fault_of_legacy(bookmarks, &stream(text)), why, text);
         }
     }
 }

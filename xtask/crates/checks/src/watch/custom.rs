@@ -1,18 +1,20 @@
 //! Watches of custom resources: selectors, definitions that change while streams are open, and media types.
 
-use model::Level::Should;
-use model::Resource;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
+use crate::storage::crd::define_versions;
 use crate::support::expected_events::ExpectedEvents;
 use crate::support::watch_follow::{Follower, selected_events};
 use judge::decode;
 use suite::api::{JSON, MERGE_PATCH, PROTOBUF, Request};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::{CONFIG_MAPS, DEFINITIONS, Object, config_map};
+use suite::ctx::object_path;
+use suite::object::DEFINITIONS;
+use suite::prelude::*;
+use suite::wait::until;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -55,9 +57,10 @@ pub(super) static CHECKS: &[Check] = &[
 
 const LABEL: &str = "shelf=top";
 const FIELD: &str = "spec.color=red";
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 async fn cr_full(ctx: &Ctx) -> Verdict {
-    let fruits = &define(ctx).await?;
+    let fruits = &define_versions(ctx, &versions("v1", &json!({"color": {"type": "string"}}))).await?;
     let begin = ctx.api.list(fruits, "").await?.rv();
     let mut readers = Vec::new();
     for &transport in ctx.api.transports() {
@@ -82,11 +85,8 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
         reader.judge([&whole, &by_label, &by_field][place % 3])?;
         ctx.count("ends", reader.ends.len() as u64);
     }
-    let versions: Vec<String> = revisions
-        .iter()
-        .filter_map(|r| serde_json::from_slice::<Value>(&r.value).ok())
-        .map(|v| v["apiVersion"].to_string())
-        .collect();
+    let values = revisions.iter().filter_map(|revision| serde_json::from_slice::<Value>(&revision.value).ok());
+    let versions: Vec<String> = values.map(|value| value["apiVersion"].to_string()).collect();
     let both = ["v1", "v2"].iter().all(|v| versions.iter().any(|seen| seen.ends_with(&format!("/{v}\""))));
     expect!(both, "after the storage version was changed, the store still has only {:?}", versions.last());
     Ok(())
@@ -115,13 +115,9 @@ async fn write_transitions(ctx: &Ctx, fruits: &Resource, phase: &str) -> Verdict
     Ok(())
 }
 
-fn versions(stored: &str, more: &Value) -> Value {
-    let mut spec = json!({"type": "object", "properties": {"color": {"type": "string"}}});
-    if let Some(fields) = more.as_object() {
-        for (field, schema) in fields {
-            spec["properties"][field] = schema.clone();
-        }
-    }
+/// Two versions of a schema with these fields in the spec.
+fn versions(stored: &str, fields: &Value) -> Value {
+    let spec = json!({"type": "object", "properties": fields});
     let version = |name: &str| {
         json!({
             "name": name, "served": true, "storage": name == stored,
@@ -132,48 +128,25 @@ fn versions(stored: &str, more: &Value) -> Value {
     json!([version("v1"), version("v2")])
 }
 
-async fn define(ctx: &Ctx) -> Result<Resource, CheckError> {
-    let group = format!("{}.example.org", ctx.name_prefix());
-    let definition = Object::new(&DEFINITIONS, &format!("fruits.{group}")).with(
-        "spec",
-        json!({
-            "group": group, "scope": "Namespaced",
-            "names": {"plural": "fruits", "singular": "fruit", "kind": "Fruit"},
-            "versions": versions("v1", &Value::Null),
-        }),
-    );
-    ctx.api.create(&DEFINITIONS, &definition).await?;
-    let resource = Resource {
-        stored_at: format!("{group}/fruits"),
-        group,
-        version: "v1".into(),
-        plural: "fruits".into(),
-        kind: "Fruit".into(),
-        namespaced: true,
-    };
-    ctx.api.wait_until_served(&resource).await?;
-    Ok(resource)
-}
-
 async fn change_schema(ctx: &Ctx, fruits: &Resource) -> Verdict {
-    patch(ctx, fruits, versions("v1", &json!({"ripe": {"type": "boolean"}}))).await?;
+    patch(ctx, fruits, "v1").await?;
     // The server uses the new schema when it keeps the new field.
-    let path = fruits.path(Some(ctx.api.namespace().await?));
     let ripe = fruit(fruits, "ripe", false, false).with("spec.ripe", true);
-    wait_until(ctx, "the server to keep the new field", || async {
-        let request = Request::new(http::Method::POST, path.clone()).query("dryRun=All").json(&ripe.0);
-        Ok(ctx.api.send(&request).await?.json()["spec"]["ripe"] == true)
+    let request = ctx.api.unrecorded_post(fruits).await?.query("dryRun=All").json(&ripe.0);
+    until("the server to keep the new field", ctx.wait_limit(), POLL_INTERVAL, || async {
+        let kept = ctx.api.send(&request).await?.json()["spec"]["ripe"] == true;
+        Ok(if kept { Ok(()) } else { Err("not yet".to_owned()) })
     })
     .await
 }
 
 async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
-    patch(ctx, fruits, versions("v2", &json!({"ripe": {"type": "boolean"}}))).await?;
+    patch(ctx, fruits, "v2").await?;
     let key = ctx.store.key(fruits, "probe").await?;
-    let written = std::sync::atomic::AtomicU32::new(0);
+    let written = AtomicU32::new(0);
     // The server uses the new version when it stores a write in it.
-    wait_until(ctx, "a write in the new storage version", || async {
-        let n = written.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    until("a write in the new storage version", ctx.wait_limit(), POLL_INTERVAL, || async {
+        let n = written.fetch_add(1, Ordering::Relaxed);
         let probe = ctx.api.try_get(fruits, "probe", "").await?;
         if probe.status == 404 {
             ctx.api.create(fruits, &fruit(fruits, "probe", false, false)).await?;
@@ -183,28 +156,19 @@ async fn change_storage_version(ctx: &Ctx, fruits: &Resource) -> Verdict {
         }
         let stored = ctx.store.of(fruits).get(&key, 0).await?;
         let value: Value = stored.and_then(|kv| serde_json::from_slice(&kv.value).ok()).unwrap_or_default();
-        Ok(value["apiVersion"] == format!("{}/v2", fruits.group))
+        let is_new = value["apiVersion"] == format!("{}/v2", fruits.group);
+        Ok(if is_new { Ok(()) } else { Err("not yet".to_owned()) })
     })
     .await
 }
 
-async fn patch(ctx: &Ctx, fruits: &Resource, versions: Value) -> Verdict {
+/// Gives the definition another field, and this stored version.
+async fn patch(ctx: &Ctx, fruits: &Resource, stored: &str) -> Verdict {
     let name = format!("fruits.{}", fruits.group);
-    let answer =
-        ctx.api.try_patch(&DEFINITIONS, &name, MERGE_PATCH, &json!({"spec": {"versions": versions}}), "").await?;
-    answer.object()?;
+    let fields = json!({"color": {"type": "string"}, "ripe": {"type": "boolean"}});
+    let patch = json!({"spec": {"versions": versions(stored, &fields)}});
+    ctx.api.try_patch(&DEFINITIONS, &name, MERGE_PATCH, &patch, "").await?.object()?;
     Ok(())
-}
-
-async fn wait_until<F>(ctx: &Ctx, what: &str, mut look: impl FnMut() -> F) -> Verdict
-where
-    F: Future<Output = anyhow::Result<bool>>,
-{
-    suite::wait::until(what, ctx.wait_limit(), std::time::Duration::from_millis(100), || {
-        let seen = look();
-        async move { Ok(if seen.await? { Ok(()) } else { Err("not yet".to_owned()) }) }
-    })
-    .await
 }
 
 async fn cr_protobuf_406(ctx: &Ctx) -> Verdict {

@@ -1,18 +1,15 @@
 //! Streams directly from the store. The other watch checks with the profile `no-cache` compare the events of such
 //! streams; this one checks that the streams really come from the store.
 
-use anyhow::anyhow;
-use model::Level::Should;
+use anyhow::Context;
 
-use crate::support::expected_events::{ExpectedEvents, delivered, fail, first_difference};
+use crate::support::expected_events::{ExpectedEvents, delivered, on_stream, same_changes};
 use crate::support::metrics::Metrics;
 use crate::support::page::{sample, with_content};
 use crate::watch::start::TRANSPORTS;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
 use suite::object::{ENDPOINTS, NAMESPACES};
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.from-etcd-direct",
@@ -59,17 +56,14 @@ async fn from_etcd_direct(ctx: &Ctx) -> Verdict {
     let mut events = 0;
     for mut watch in watches {
         let seen = watch.read_to(last, ctx.event_limit()).await?;
-        if let Some(fault) = first_difference(expected.after(begin), &delivered(&seen)) {
-            return Err(fail("a stream from the store", &fault, &seen));
-        }
+        same_changes(expected.after(begin), &delivered(&seen)).map_err(on_stream("a stream from the store", &seen))?;
         events += seen.len();
         ctx.count("streams", 1);
     }
     ctx.count("events", events as u64);
     let rise = received(&Metrics::read(ctx).await?) - received(&before);
-    let each_has_its_own = rise >= events as f64;
     expect!(
-        each_has_its_own,
+        rise >= events as f64,
         "the streams got {events} events, but the server received {rise} from the store: the streams share a watch"
     );
     from_the_first_revision(ctx).await
@@ -81,15 +75,12 @@ async fn from_the_first_revision(ctx: &Ctx) -> Verdict {
     // The server creates the first namespaces at its start, before any client creates one, and they are never deleted.
     let there = ctx.store.list(namespaces, 0).await?;
     let first = there.into_iter().min_by_key(|stored| stored.create_rev);
-    let first = first.ok_or_else(|| CheckError::Errored(anyhow!("not exercised: the store holds no namespace")))?;
+    let first = first.context("not exercised: the store holds no namespace")?;
     let mut watch = ctx.api.watch_over(TRANSPORTS[0], namespaces, &WatchOptions::after(1)).await?;
     let event = watch.next(ctx.event_limit()).await?;
     let seen = event.as_ref().map(|event| (event.word().to_owned(), event.frame.rv));
-    expect!(
-        seen == Some(("ADDED".into(), first.create_rev.cast_unsigned())),
-        "a watch of namespaces from revision 1 begins with {seen:?}, the first one is {} at {}",
-        first.key,
-        first.create_rev
-    );
+    let (key, rev) = (first.key, first.create_rev);
+    let right = seen == Some(("ADDED".into(), rev.cast_unsigned()));
+    expect!(right, "a watch of namespaces from revision 1 begins with {seen:?}, the first one is {key} at {rev}");
     Ok(())
 }

@@ -1,19 +1,15 @@
 //! An ERROR event is the last event of its stream.
 
 use anyhow::anyhow;
-use model::Level::Should;
-use model::Resource;
 use model::history::{End, FrameKind};
 
-use crate::support::expected_events::fail;
+use crate::support::expected_events::on_stream;
 use crate::support::page::{sample, with_content};
 use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 use suite::watch::{Event, Watch, WatchOptions};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.error-is-last",
@@ -79,37 +75,34 @@ async fn in_the_middle(ctx: &Ctx) -> Verdict {
     }
     // Regardless of the verdict: while the key exists, every list of Events fails.
     store.delete(&key).await?;
-    later.map_err(|error| CheckError::Errored(anyhow!("the change after the broken one failed: {error:#}")))?;
+    later.map_err(|error| anyhow!("the change after the broken one failed: {error:#}"))?;
     verdict
 }
 
 /// Expects exactly `count` events, the last an ERROR, and then a proper end.
 fn ends_with_error(ctx: &Ctx, watch: &Watch, events: &[Event], count: usize) -> Verdict {
-    if let Some(fault) = fault_of(events, watch.end(), count) {
-        return Err(fail("a watch with an ERROR", &fault, events));
-    }
+    fault_of(events, watch.end(), count).map_err(on_stream("a watch with an ERROR", events))?;
     ctx.count("errors", 1);
     Ok(())
 }
 
-fn fault_of(events: &[Event], end: Option<&End>, count: usize) -> Option<String> {
+fn fault_of(events: &[Event], end: Option<&End>, count: usize) -> Verdict {
     let is_error = |event: &Event| matches!(event.frame.kind, FrameKind::Error { .. });
-    let Some(at) = events.iter().position(is_error) else {
-        return Some("no ERROR came".into());
-    };
-    if at + 1 != events.len() {
-        return Some(format!("{} came after the ERROR", events[at + 1].word()));
+    let at = events.iter().position(is_error).ok_or_else(|| CheckError::failed("no ERROR came"))?;
+    if let Some(next) = events.get(at + 1) {
+        return Err(CheckError::failed(format!("{} came after the ERROR", next.word())));
     }
-    if events.len() != count {
-        return Some(format!("{} events up to the ERROR instead of {count}", events.len()));
-    }
-    (end != Some(&End::Server)).then(|| format!("the stream's end was {end:?}"))
+    let all = events.len();
+    expect!(all == count, "{all} events up to the ERROR instead of {count}");
+    expect!(end == Some(&End::Server), "the stream's end was {end:?}");
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::support::expected_events::tests::events;
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn error_is_the_last_event_of_a_stream() {
@@ -123,8 +116,7 @@ mod tests {
             ("ADDED a@2, ERROR @0", Some(&End::Client), "end was"),
             ("ADDED a@2, ERROR @0", None, "end was"),
         ] {
-            let fault = fault_of(&events(stream), end, 2).unwrap_or_default();
-            assert!(fault.contains(why) && fault.is_empty() == why.is_empty(), "{stream}: {fault}");
+            assert_fault(fault_of(&events(stream), end, 2), why, stream);
         }
     }
 }

@@ -1,20 +1,13 @@
 //! Watches from an expired resource version: the answers of the watch cache and of the store.
 
-use std::collections::BTreeMap;
-
-use model::Action;
-use model::Level::Must;
-use model::Resource;
 use model::history::{End, FrameKind};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::watch::start::TRANSPORTS;
 use suite::api::{Response, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 use suite::watch::{Event, WatchOptions, summary};
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.expired-410",
@@ -52,16 +45,13 @@ async fn expired(ctx: &Ctx) -> Verdict {
 async fn in_the_cache(ctx: &Ctx) -> Verdict {
     let first = ctx.api.create(&CONFIG_MAPS, &config_map("a")).await?;
     let before = ctx.api.update(&CONFIG_MAPS, &first.clone().with("data.k", "before")).await?;
-    ctx.control.apply("kube-apiserver", Action::Restart { flags: BTreeMap::new() }).await?;
+    ctx.control.restart_with(&[]).await?;
     for transport in TRANSPORTS {
         let message = refusal(ctx, transport, &CONFIG_MAPS, first.rv()).await?;
         let now = ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned();
-        let edge = edge_of(&message, first.rv()).map_err(CheckError::failed)?;
-        expect!(
-            (before.rv()..=now).contains(&edge),
-            "the cache says that it begins at {edge}; it was filled after {} and not after {now}",
-            before.rv()
-        );
+        let (edge, before) = (edge_of(&message, first.rv()).map_err(CheckError::failed)?, before.rv());
+        let right = (before..=now).contains(&edge);
+        expect!(right, "the cache says that it begins at {edge}; it was filled after {before} and not after {now}");
         let just_before = refusal(ctx, transport, &CONFIG_MAPS, edge - 1).await?;
         expect_eq!(edge_of(&just_before, edge - 1), Ok(edge), "the cache's begin in {just_before:?}");
         delivers_after(ctx, transport, &CONFIG_MAPS, edge, "a").await?;
@@ -77,27 +67,20 @@ async fn in_the_store(ctx: &Ctx) -> Verdict {
     let third = ctx.api.update(&CORE_EVENTS, &second.with("message", "third")).await?;
     // A watch from `first` begins one revision later; that revision must be compacted for certain, hence the third
     // write.
-    let compacted = ctx.store.of(&CORE_EVENTS).revision().await?;
-    expect!(
-        third.rv() <= compacted.cast_unsigned(),
-        "the store is at {compacted}, before its own answer {}",
-        third.rv()
-    );
+    let (compacted, answered) = (ctx.store.of(&CORE_EVENTS).revision().await?, third.rv());
+    expect!(answered <= compacted.cast_unsigned(), "the store is at {compacted}, before its own answer {answered}");
     ctx.store.compact(&CORE_EVENTS, compacted).await?;
     for transport in TRANSPORTS {
         let message = refusal(ctx, transport, &CORE_EVENTS, first.rv()).await?;
-        expect_eq!(
-            message,
-            "The resourceVersion for the provided watch is too old.",
-            "the message for a resource version that the store has compacted"
-        );
+        let expected = "The resourceVersion for the provided watch is too old.";
+        expect_eq!(message, expected, "the message for a resource version that the store has compacted");
         delivers_after(ctx, transport, &CORE_EVENTS, compacted.cast_unsigned(), "a").await?;
     }
     Ok(())
 }
 
 /// The message that refuses a watch from `rv` as expired.
-async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Result<String, CheckError> {
+async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) -> Verdict<String> {
     let answer = match ctx.api.try_watch(transport, resource, &WatchOptions::after(rv)).await? {
         Err(response) => {
             ctx.count("refused as HTTP 410", 1);
@@ -110,7 +93,7 @@ async fn refusal(ctx: &Ctx, transport: Transport, resource: &Resource, rv: u64) 
         }
     };
     let what = format!("a watch of {} from the expired {rv} over {}", resource.plural, transport.name());
-    expired_message(&answer).map_err(|fault| CheckError::failed(format!("{what} {fault}")))
+    expired_message(&what, &answer)
 }
 
 /// A watch from `rv` must be accepted and deliver the next change of the object `name`.
@@ -133,54 +116,46 @@ fn edge_of(message: &str, rv: u64) -> Result<u64, String> {
 }
 
 /// The message of the Status, if a client treats the answer as expired.
-fn expired_message(answer: &Answer) -> Result<String, String> {
+fn expired_message(what: &str, answer: &Answer) -> Verdict<String> {
     let status = match answer {
-        Answer::Http(response) if response.status == 410 => response.json(),
-        Answer::Http(response) => return Err(format!("was answered {response}")),
+        Answer::Http(response) => {
+            expect!(response.status == 410, "{what} was answered {response}");
+            response.json()
+        }
         Answer::Stream(events, end) => {
-            let [event] = events.as_slice() else {
-                return Err(format!("should send one ERROR event and no other, but sent {}", summary(events)));
-            };
-            if !matches!(event.frame.kind, FrameKind::Error { .. }) {
-                return Err(format!("should send an ERROR event, but sent {}", summary(events)));
-            }
-            if end != &Some(End::Server) {
-                return Err(format!("should end the stream after the ERROR event; the end was {end:?}"));
-            }
-            event.object.0.clone()
+            let sent = summary(events);
+            expect!(events.len() == 1, "{what} should send one ERROR event and no other, but sent {sent}");
+            let is_error = matches!(events[0].frame.kind, FrameKind::Error { .. });
+            expect!(is_error, "{what} should send an ERROR event, but sent {sent}");
+            let ended = *end == Some(End::Server);
+            expect!(ended, "{what} should end the stream after the ERROR event; the end was {end:?}");
+            events[0].object.0.clone()
         }
     };
     let expected = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
     for (field, expected) in expected.as_object().into_iter().flatten() {
-        if &status[field] != expected {
-            return Err(format!("got a Status whose {field} is not {expected}: {status}"));
-        }
+        expect!(&status[field] == expected, "{what} got a Status whose {field} is not {expected}: {status}");
     }
-    match &status["message"] {
-        Value::String(message) => Ok(message.clone()),
-        _ => Err(format!("got a Status without a message: {status}")),
-    }
+    let message = status["message"].as_str().map(str::to_owned);
+    message.ok_or_else(|| CheckError::failed(format!("{what} got a Status without a message: {status}")))
 }
 
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
-    use model::history::{Frame, Key};
+    use serde_json::Value;
 
     use super::*;
+    use crate::support::expected_events::tests::events;
+    use crate::support::verdict::assert_fault;
 
     fn status() -> Value {
         json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "message": "old",
                "reason": "Expired", "code": 410})
     }
 
-    fn event(kind: FrameKind, object: Value) -> Event {
-        let frame = Frame { at: 0, kind, key: Key::from(""), rv: 0, uid: Key::from("") };
-        Event { frame, object: Object(object) }
-    }
-
     fn error(object: Value) -> Event {
-        event(FrameKind::Error { code: 410, reason: "Expired".into(), message: String::new() }, object)
+        Event { object: Object(object), ..events("ERROR @0").remove(0) }
     }
 
     fn with(field: &str, value: impl Into<Value>) -> Value {
@@ -197,13 +172,14 @@ mod tests {
 
     #[test]
     fn both_forms_of_expiry_are_recognized() {
-        assert_eq!(expired_message(&stream(vec![error(status())])), Ok("old".into()));
-        assert_eq!(expired_message(&http(410, &status())), Ok("old".into()));
+        for answer in [stream(vec![error(status())]), http(410, &status())] {
+            assert_eq!(expired_message("it", &answer).unwrap(), "old");
+        }
     }
 
     #[test]
     fn other_answers_are_not_an_expiry() {
-        let added = || event(FrameKind::Added, json!({}));
+        let added = || events("ADDED a@0").remove(0);
         for (answer, why) in [
             (stream(vec![]), "sent nothing"),
             (stream(vec![added()]), "should send an ERROR event"),
@@ -221,8 +197,7 @@ mod tests {
             (http(410, &with("reason", "Gone")), "reason is not"),
             (http(410, &json!("gone")), "is not"),
         ] {
-            let fault = expired_message(&answer).expect_err(why);
-            assert!(fault.contains(why), "{why}: {fault}");
+            assert_fault(expired_message("it", &answer), why, why);
         }
     }
 

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use model::Level::Must;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use crate::support::raw_connection::connect;
+use crate::support::raw_connection::{Connection, connect};
+use crate::support::verdict::{until_exercised, within};
 use crate::support::watch_raw::{Cut, Raw, lines, request, shown};
 use suite::api::overload;
 use suite::api::{JSON, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, config_map};
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.http-framing",
@@ -43,34 +39,28 @@ const LARGE: usize = 300_000;
 const SHORTEST: u32 = 3;
 
 async fn http_framing(ctx: &Ctx) -> Verdict {
-    let mut rounds = ctx.rounds("six writes took more than half of the time of each watch");
-    loop {
-        let round = rounds.next()?;
-        if exchange(ctx, round, ctx.round_seconds(SHORTEST, round)).await? {
-            return Ok(());
-        }
-    }
+    let event = "six writes took more than half of the time of each watch";
+    until_exercised(ctx, event, |round| exchange(ctx, round, ctx.round_seconds(SHORTEST, round))).await
 }
 
 /// One watch over each transport and some changes. False if the changes came too late to expect them on the streams.
-async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, CheckError> {
+async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Verdict<bool> {
     let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let query = format!("resourceVersion={begin}&timeoutSeconds={seconds}");
     let opened = Instant::now();
-    let mut socket = Socket::open(ctx, &query).await?;
-    socket.read_head(ctx.limit(10.0)).await?;
-    let head = std::mem::take(&mut socket.head);
-    overload::refuse_head(&socket.what, &head, &socket.bytes)?;
-    expect!(socket.bytes.is_empty(), "{} came although nothing had changed", shown(&socket.bytes));
+    let mut socket = connect(ctx, &request(ctx, &CONFIG_MAPS, &query).await?, "").await?;
+    let head = read_head(&mut socket, ctx.limit(10.0)).await?;
+    overload::refuse_head(&socket.what, &head, &socket.buffer)?;
+    expect!(socket.buffer.is_empty(), "{} came although nothing had changed", shown(&socket.buffer));
     let mut http2 = Raw::open(ctx, Transport::Http2, &CONFIG_MAPS, &query).await?;
     let written = write_small_and_large(ctx, round).await?;
     if opened.elapsed() > Duration::from_secs(seconds.into()) / 2 {
         return Ok(false);
     }
     let limit = Duration::from_secs(seconds.into()) + ctx.event_limit();
-    let (reads, cut) = tokio::try_join!(socket.read_to_end(limit), http2.read_to_end(limit))?;
-    let (body, chunks) = judge_http1(&head, &socket.bytes, &written).map_err(CheckError::failed)?;
-    judge_http2(&http2, &cut, &lines(&body)).map_err(CheckError::failed)?;
+    let (reads, cut) = tokio::try_join!(read_to_last_chunk(&mut socket, limit), http2.read_to_end(limit))?;
+    let (body, chunks) = judge_http1(&head, &socket.buffer, &written)?;
+    judge_http2(&http2, &cut, &lines(&body))?;
     ctx.count("chunks", chunks as u64);
     ctx.count("reads from the socket", reads as u64);
     ctx.count("pieces over HTTP/2", http2.pieces as u64);
@@ -79,7 +69,7 @@ async fn exchange(ctx: &Ctx, round: u32, seconds: u32) -> Result<bool, CheckErro
 }
 
 /// Returns the resource versions of the changes, in order.
-async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, CheckError> {
+async fn write_small_and_large(ctx: &Ctx, round: u32) -> Verdict<Vec<u64>> {
     let small = |name: &str, text: &str| config_map(&format!("{name}-{round}")).with("data.k", text);
     let large = |letter: &str| small("large", &letter.repeat(LARGE));
     let mut written = Vec::new();
@@ -93,107 +83,63 @@ async fn write_small_and_large(ctx: &Ctx, round: u32) -> Result<Vec<u64>, CheckE
 }
 
 /// The body and the number of its chunks.
-fn judge_http1(head: &str, bytes: &[u8], written: &[u64]) -> Result<(Vec<u8>, usize), String> {
-    if let Some(fault) = fault_of_head(head) {
-        return Err(format!("the head over HTTP/1.1 {fault}: {head:?}"));
-    }
-    let (body, chunks) = dechunk(bytes).map_err(|fault| format!("the chunks over HTTP/1.1: {fault}"))?;
-    match fault_of_lines(&body, written) {
-        Some(fault) => Err(format!("the body over HTTP/1.1: {fault}")),
-        None => Ok((body, chunks)),
-    }
+fn judge_http1(head: &str, bytes: &[u8], written: &[u64]) -> Verdict<(Vec<u8>, usize)> {
+    fault_of_head(head)?;
+    let dechunked = dechunk(bytes).map_err(CheckError::failed);
+    let (body, chunks) = dechunked.map_err(within("the chunks over HTTP/1.1"))?;
+    fault_of_lines(&body, written).map_err(within("the body over HTTP/1.1"))?;
+    Ok((body, chunks))
 }
 
-fn judge_http2(answer: &Raw, cut: &Cut, over_1: &[&[u8]]) -> Result<(), String> {
+fn judge_http2(answer: &Raw, cut: &Cut, over_1: &[&[u8]]) -> Verdict {
     if let Some(cut) = cut {
-        return Err(format!("the stream over HTTP/2 was cut instead of completed: {cut}"));
+        return Err(CheckError::failed(format!("the stream over HTTP/2 was cut instead of completed: {cut}")));
     }
-    if answer.version != http::Version::HTTP_2 {
-        return Err(format!("the second watch came over {:?} instead of HTTP/2", answer.version));
-    }
-    if let Some(fault) = fault_of_headers_over_2(&answer.headers) {
-        return Err(format!("the headers over HTTP/2 {fault}: {:?}", answer.headers));
-    }
-    match first_difference(over_1, &answer.lines()) {
-        Some(fault) => Err(format!("the events over HTTP/2 differ from those over HTTP/1.1: {fault}")),
-        None => Ok(()),
-    }
+    let version = answer.version;
+    expect!(version == http::Version::HTTP_2, "the second watch came over {version:?} instead of HTTP/2");
+    fault_of_headers_over_2(&answer.headers)?;
+    first_difference(over_1, &answer.lines()).map_err(within("the events over HTTP/2 differ from those over HTTP/1.1"))
 }
 
-/// An HTTP/1.1 connection whose bytes the check reads directly above TLS.
-struct Socket<S> {
-    stream: S,
-    /// Up to and including the empty line.
-    head: String,
-    /// The bytes after the head.
-    bytes: Vec<u8>,
-    what: String,
-}
-
-impl Socket<()> {
-    /// Connects and sends the request.
-    async fn open(ctx: &Ctx, query: &str) -> Result<Socket<impl AsyncRead + Unpin + use<>>, CheckError> {
-        let what = request(ctx, &CONFIG_MAPS, query).await?;
-        let stream = connect(ctx, &what, "").await?;
-        Ok(Socket { stream, head: String::new(), bytes: Vec::new(), what: what.to_string() })
-    }
-}
-
-impl<S: AsyncRead + Unpin> Socket<S> {
-    /// Reads the head before the first write: a server that holds the head back until there is an event fails here.
-    async fn read_head(&mut self, limit: Duration) -> Result<(), CheckError> {
-        let deadline = Instant::now() + limit;
-        loop {
-            if let Some(end) = self.bytes.windows(4).position(|window| window == b"\r\n\r\n") {
-                let rest = self.bytes.split_off(end + 4);
-                self.head = String::from_utf8_lossy(&self.bytes).into_owned();
-                self.bytes = rest;
-                return Ok(());
-            }
-            match tokio::time::timeout_at(deadline, self.read()).await {
-                Ok(Ok(true)) => {}
-                Ok(Ok(false)) => return Err(CheckError::failed(format!("{} was closed within the head", self.what))),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => {
-                    let seconds = limit.as_secs();
-                    let what = format!("{}: no head within {seconds} s, before the first event", self.what);
-                    return Err(CheckError::failed(what));
-                }
-            }
+/// Reads the head before the first write: a server that holds the head back until there is an event fails here.
+async fn read_head(socket: &mut Connection, limit: Duration) -> Verdict<String> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(head) = socket.take_head() {
+            return Ok(head);
         }
-    }
-
-    /// Reads up to the last chunk; returns the number of reads. The connection itself may stay open.
-    async fn read_to_end(&mut self, limit: Duration) -> Result<usize, CheckError> {
-        let deadline = Instant::now() + limit;
-        let mut reads = 0;
-        while !self.bytes.ends_with(b"\r\n0\r\n\r\n") && &*self.bytes != b"0\r\n\r\n" {
-            match tokio::time::timeout_at(deadline, self.read()).await {
-                Ok(Ok(true)) => reads += 1,
-                // The chunks are incomplete: the check reports this when it decodes them.
-                Ok(Ok(false)) => break,
-                Ok(Err(error)) => return Err(error),
-                Err(_) => return Err(CheckError::TimedOut { what: format!("the last chunk of {}", self.what) }),
-            }
-        }
-        Ok(reads)
-    }
-
-    /// False at the end of the connection.
-    async fn read(&mut self) -> Result<bool, CheckError> {
-        let mut buffer = [0; 8192];
-        let count = self.stream.read(&mut buffer).await.context("the socket of a watch broke")?;
-        self.bytes.extend_from_slice(&buffer[..count]);
-        Ok(count > 0)
+        let Ok(read) = timeout_at(deadline, socket.read()).await else {
+            let seconds = limit.as_secs();
+            let what = format!("{}: no head within {seconds} s, before the first event", socket.what);
+            return Err(CheckError::failed(what));
+        };
+        expect!(read.context(BROKE)? > 0, "{} was closed within the head", socket.what);
     }
 }
 
-pub(crate) fn fault_of_head(head: &str) -> Option<String> {
+/// Reads up to the last chunk; returns the number of reads. The connection itself may stay open.
+async fn read_to_last_chunk(socket: &mut Connection, limit: Duration) -> Verdict<usize> {
+    let deadline = Instant::now() + limit;
+    let mut reads = 0;
+    while !socket.buffer.ends_with(b"\r\n0\r\n\r\n") && socket.buffer != b"0\r\n\r\n"[..] {
+        let Ok(read) = timeout_at(deadline, socket.read()).await else {
+            return Err(CheckError::TimedOut { what: format!("the last chunk of {}", socket.what) });
+        };
+        if read.context(BROKE)? == 0 {
+            // The chunks are incomplete: the check reports this when it decodes them.
+            break;
+        }
+        reads += 1;
+    }
+    Ok(reads)
+}
+
+const BROKE: &str = "the socket of a watch broke";
+
+pub(crate) fn fault_of_head(head: &str) -> Verdict {
     let mut rows = head.split("\r\n");
     let status = rows.next().unwrap_or_default();
-    if status != "HTTP/1.1 200 OK" {
-        return Some(format!("begins with {status:?}"));
-    }
+    expect!(status == "HTTP/1.1 200 OK", "the head over HTTP/1.1 begins with {status:?}: {head:?}");
     let values = |wanted: &str| -> Vec<String> {
         let fields = head.split("\r\n").skip(1).filter_map(|row| row.split_once(':'));
         let found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted));
@@ -203,20 +149,20 @@ pub(crate) fn fault_of_head(head: &str) -> Option<String> {
         [("Transfer-Encoding", vec!["chunked"]), ("Content-Type", vec![JSON]), ("Content-Length", vec![])]
     {
         let seen = values(name);
-        if seen != expected {
-            return Some(format!("has {name} {seen:?} instead of {expected:?}"));
-        }
+        expect!(seen == expected, "the head over HTTP/1.1 has {name} {seen:?} instead of {expected:?}: {head:?}");
     }
-    None
+    Ok(())
 }
 
-fn fault_of_headers_over_2(headers: &http::HeaderMap) -> Option<String> {
+fn fault_of_headers_over_2(headers: &http::HeaderMap) -> Verdict {
     let text = |name: &str| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if let Some(name) = ["transfer-encoding", "content-length", "connection"].iter().find(|name| text(name).is_some()) {
-        return Some(format!("have {name}"));
+        return Err(CheckError::failed(format!("the headers over HTTP/2 have {name}: {headers:?}")));
     }
     let content_type = text("content-type");
-    (content_type.as_deref() != Some(JSON)).then(|| format!("have the Content-Type {content_type:?}"))
+    let is_json = content_type.as_deref() == Some(JSON);
+    expect!(is_json, "the headers over HTTP/2 have the Content-Type {content_type:?}: {headers:?}");
+    Ok(())
 }
 
 /// The body in the chunks, and their number without the last, empty one.
@@ -242,37 +188,41 @@ pub(crate) fn dechunk(mut bytes: &[u8]) -> Result<(Vec<u8>, usize), String> {
     unreachable!("the loop ends only by returning")
 }
 
-/// Why the body is not one document per line and one line per change; None if it is.
-pub(crate) fn fault_of_lines(body: &[u8], written: &[u64]) -> Option<String> {
-    if !body.ends_with(b"\n") {
-        return Some(format!("it does not end with a line end, but {}", shown(lines(body).last().unwrap_or(&body))));
-    }
+/// The body must be one document per line, and one line per change.
+pub(crate) fn fault_of_lines(body: &[u8], written: &[u64]) -> Verdict {
+    let lines = lines(body);
+    let last = lines.last().copied().unwrap_or(body);
+    expect!(body.ends_with(b"\n"), "it does not end with a line end, but {}", shown(last));
     let mut seen = Vec::new();
-    for line in lines(body) {
-        match serde_json::from_slice::<Value>(line) {
-            // A line may be a document of another type, which has no object.
-            Ok(mut event) => seen.push(Object(event.get_mut("object").map(Value::take).unwrap_or_default()).rv()),
-            Err(error) => return Some(format!("a line is not a JSON document ({error}): {}", shown(line))),
-        }
+    for line in lines {
+        let mut event: Value = serde_json::from_slice(line)
+            .map_err(|error| CheckError::failed(format!("a line is not a JSON document ({error}): {}", shown(line))))?;
+        // A line may be a document of another type, which has no object.
+        seen.push(Object(event.get_mut("object").map(Value::take).unwrap_or_default()).rv());
     }
-    (seen != written).then(|| format!("the resource versions {seen:?} came instead of {written:?}"))
+    expect!(seen == written, "the resource versions {seen:?} came instead of {written:?}");
+    Ok(())
 }
 
-fn first_difference(over_1: &[&[u8]], over_2: &[&[u8]]) -> Option<String> {
-    let at = (0..over_1.len().max(over_2.len())).find(|at| over_1.get(*at) != over_2.get(*at))?;
+fn first_difference(over_1: &[&[u8]], over_2: &[&[u8]]) -> Verdict {
     let show = |line: Option<&&[u8]>| line.map_or_else(|| "nothing".to_owned(), |line| shown(line));
-    Some(format!("line {}: {} instead of {}", at + 1, show(over_2.get(at)), show(over_1.get(at))))
+    for at in 0..over_1.len().max(over_2.len()) {
+        let (expected, seen) = (over_1.get(at), over_2.get(at));
+        expect!(seen == expected, "line {}: {} instead of {}", at + 1, show(seen), show(expected));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn head_must_be_chunked_json() {
         let good = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-        assert_eq!(fault_of_head(good), None);
         for (head, why) in [
+            (good.to_owned(), ""),
             (good.replace("200 OK", "206 Partial Content"), "begins with"),
             (good.replace("1.1", "1.0"), "begins with"),
             (good.replace("chunked", "identity"), "Transfer-Encoding"),
@@ -281,19 +231,18 @@ mod tests {
             (good.replace("\r\n\r\n", "\r\nContent-Length: 5\r\n\r\n"), "Content-Length"),
             (good.replace("/json", "/json;stream=watch"), "Content-Type"),
         ] {
-            let fault = fault_of_head(&head).expect(&head);
-            assert!(fault.contains(why), "{head}: {fault}");
+            assert_fault(fault_of_head(&head), why, head);
         }
     }
 
     #[test]
     fn headers_over_http_2_must_not_be_chunked() {
         let good = || http::HeaderMap::from_iter([(http::header::CONTENT_TYPE, http::HeaderValue::from_static(JSON))]);
-        assert_eq!(fault_of_headers_over_2(&good()), None);
+        fault_of_headers_over_2(&good()).unwrap();
         let mut chunked = good();
         chunked.insert("transfer-encoding", http::HeaderValue::from_static("chunked"));
-        assert_eq!(fault_of_headers_over_2(&chunked), Some("have transfer-encoding".into()));
-        assert!(fault_of_headers_over_2(&http::HeaderMap::new()).is_some());
+        assert_fault(fault_of_headers_over_2(&chunked), "have transfer-encoding", chunked);
+        assert!(fault_of_headers_over_2(&http::HeaderMap::new()).is_err());
     }
 
     #[test]
@@ -319,9 +268,8 @@ mod tests {
     #[test]
     fn body_must_be_one_document_per_line() {
         let line = |rv: u64| format!("{{\"object\":{{\"metadata\":{{\"resourceVersion\":\"{rv}\"}}}}}}");
-        let fault = |body: String| fault_of_lines(body.as_bytes(), &[5, 6]).unwrap_or_default();
-        assert_eq!(fault(format!("{}\n{}\n", line(5), line(6))), "");
         for (body, why) in [
+            (format!("{}\n{}\n", line(5), line(6)), ""),
             (format!("{}\n{}", line(5), line(6)), "does not end"),
             (format!("{}{}\n", line(5), line(6)), "not a JSON document"),
             (format!("{}\n\n{}\n", line(5), line(6)), "not a JSON document"),
@@ -331,11 +279,10 @@ mod tests {
             (String::new(), "does not end"),
             ("[]\n7\n".into(), "[0, 0] came instead of [5, 6]"),
         ] {
-            let fault = fault(body);
-            assert!(fault.contains(why), "{why}: {fault}");
+            assert_fault(fault_of_lines(body.as_bytes(), &[5, 6]), why, body);
         }
-        assert_eq!(first_difference(&[b"a"], &[b"a"]), None);
-        assert!(first_difference(&[b"a"], &[b"b"]).is_some_and(|fault| fault.contains("line 1")));
-        assert!(first_difference(&[b"a"], &[b"a", b"b"]).is_some_and(|fault| fault.contains("line 2")));
+        for (over_2, why) in [(&[&b"a"[..]][..], ""), (&[b"b"], "line 1"), (&[b"a", b"b"], "line 2")] {
+            assert_fault(first_difference(&[b"a"], over_2), why, over_2);
+        }
     }
 }

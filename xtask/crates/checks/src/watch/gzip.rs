@@ -1,16 +1,12 @@
 //! Compression applies to whole answers, not to streams.
 
 use anyhow::anyhow;
-use model::Level::Should;
 
 use crate::support::metrics::Metrics;
-use crate::support::watch_forms::{Form, Sent};
+use crate::support::watch_forms::Form;
 use crate::support::watch_raw::{Raw, shown};
 use suite::api::{Request, Transport};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, config_map};
-use suite::{expect, here, scenario};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.gzip",
@@ -49,9 +45,7 @@ async fn gzip(ctx: &Ctx) -> Verdict {
     let list = ctx.api.send(&accepting(String::new())).await?;
     if list.header("content-encoding") != "gzip" || !list.body.starts_with(&[0x1f, 0x8b]) {
         let seen = list.header("content-encoding");
-        return Err(CheckError::Errored(anyhow!(
-            "not exercised: a large list came with the Content-Encoding {seen:?}"
-        )));
+        return Err(anyhow!("not exercised: a large list came with the Content-Encoding {seen:?}").into());
     }
     let mut queries = vec![format!("resourceVersion={begin}"), "resourceVersion=0".to_owned()];
     // With this gate the server may compress streaming lists.
@@ -73,20 +67,14 @@ async fn plain(ctx: &Ctx, transport: Transport, request: Request) -> Verdict {
     let encoding = raw.headers.get("content-encoding");
     expect!(encoding.is_none(), "{what} has the Content-Encoding {encoding:?}");
     let deadline = tokio::time::Instant::now() + ctx.event_limit();
-    let (mut buffer, mut taken, mut seen) = (bytes::BytesMut::new(), 0, 0);
+    let mut seen = 0;
     while seen < 2 {
-        if let Some(end) = raw.read_piece(deadline, "two large objects").await? {
-            return Err(CheckError::failed(format!(
-                "{what} ended ({end:?}) after {seen} events: {}",
-                shown(&raw.bytes)
-            )));
-        }
+        let end = raw.read_piece(deadline, "two large objects").await?;
+        expect!(end.is_none(), "{what} ended ({:?}) after {seen} events: {}", end.flatten(), shown(&raw.bytes));
         expect!(!raw.bytes.starts_with(&[0x1f, 0x8b]), "{what} is compressed");
-        buffer.extend_from_slice(&raw.bytes[taken..]);
-        taken = raw.bytes.len();
-        while let Some(line) = Form::Json.cut(&mut buffer).map_err(CheckError::failed)? {
+        while let Some(line) = Form::Json.cut(&mut raw.unread).map_err(CheckError::failed)? {
             let sent = Form::Json.read(line).map_err(|fault| CheckError::failed(format!("{what}: {fault}")))?;
-            seen += usize::from(Sent::is_change(&sent));
+            seen += usize::from(sent.is_change());
         }
     }
     ctx.count("streams", 1);

@@ -1,19 +1,26 @@
 //! Checks that judges decide: the watch streams of the workload and of all other checks on the profile, compared with the
 //! revisions that the raw store watch recorded.
 
-use model::Level::Must;
+use suite::prelude::*;
 
-use suite::check::{Check, Requirement, Requires, Run};
-use suite::here;
-
-/// Streams are judged where they come straight from the store, too.
-const OF_STREAMS: &[&str] = &["default", "no-cache"];
+/// What the rows share. Streams are judged where they come straight from the store, too.
+const OF_STREAMS: Check = Check {
+    id: "",
+    place: here!(),
+    level: Must,
+    requirement: "",
+    source: "",
+    observed: "",
+    by_hand: "",
+    profiles: &["default", "no-cache"],
+    requires: Requires::AnyCluster(&[Requirement::RawStore]),
+    run: Run::Judge,
+};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
         id: "watch.matches-etcd-history",
         place: here!(),
-        level: Must,
         requirement: "A watch delivers exactly the store's changes below its prefix after its start, each with the \
                       right type, key, resource version and uid: a new key as ADDED, a changed one as MODIFIED, a \
                       removed one as DELETED, and with a selector every object that enters, stays in or leaves the \
@@ -25,42 +32,33 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 --prev-kv -w json; compare mod_revision with \
                   metadata.resourceVersion line by line",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.ordered",
         place: here!(),
-        level: Must,
         requirement: "After the initial part of a watch, the resource versions of its events rise; two are equal only \
                       if one revision of the store changed both keys.",
         source: "KEP-5504; etcd tests/robustness/validate/watch.go (ordered)",
         observed: "The judge compares the resource versions of each recorded stream with those before them.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq .object.metadata.resourceVersion (the numbers rise)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.unique",
         place: here!(),
-        level: Must,
         requirement: "A watch never delivers the same object with the same resource version twice.",
         source: "etcd tests/robustness/validate/watch.go (unique)",
         observed: "The judge counts pairs of key and resource version on each recorded stream, including the initial \
                    part.",
         by_hand: "kubectl get --raw '/api/v1/configmaps?watch=true&resourceVersion=R' | \
                   jq -c '.object.metadata | [.namespace,.name,.resourceVersion]' | sort | uniq -d (prints nothing)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.reliable",
         place: here!(),
-        level: Must,
         requirement: "A watch skips nothing: every matching change between its start and an event or bookmark that it \
                       delivered was delivered too.",
         source: "etcd tests/robustness/validate/watch.go (reliable); KEP-956",
@@ -68,14 +66,11 @@ pub(super) static CHECKS: &[Check] = &[
                    event or bookmark.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&allowWatchBookmarks=true'; \
                   etcdctl watch --prefix /registry/configmaps/NS/ --rev=R+1 (no line more up to the last event or bookmark)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.resumable",
         place: here!(),
-        level: Must,
         requirement: "A watch with resourceVersion=x delivers as its first event the first matching change after x, \
                       as long as x is not too old to be served.",
         source: "Kubernetes API concepts, efficient detection of changes; apiserver pkg/storage/api_object_versioner.go",
@@ -84,14 +79,11 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "Take x from the last event of a watch, change an object twice, then kubectl get --raw \
                   '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=x&timeoutSeconds=2' (the first of the two \
                   changes comes first, x does not come again)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.delete-rv",
         place: here!(),
-        level: Must,
         requirement: "A DELETED event carries the revision of the deletion itself, or of the update that ended the \
                       match of a selector, never that of the last matching write.",
         source: "apiserver pkg/storage/etcd3/event.go and watcher.go; kubernetes issue 45506",
@@ -99,14 +91,11 @@ pub(super) static CHECKS: &[Check] = &[
                    matches, that the store recorded.",
         by_hand: "kubectl delete configmap a during kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true'; \
                   etcdctl watch /registry/configmaps/NS/a --rev=R -w json (mod_revision of the DELETE event)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
     Check {
         id: "watch.concurrent-agree",
         place: here!(),
-        level: Must,
         requirement: "Watches of one collection that cover the same resource versions deliver the same events in the \
                       same order, no matter where and how they began.",
         source: "kubernetes test/e2e/apimachinery/watch.go (concurrent watches in same order)",
@@ -114,8 +103,6 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "Run kubectl get --raw \
                   '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R&timeoutSeconds=30' twice at once; \
                   diff the outputs (equal as far as both go)",
-        profiles: OF_STREAMS,
-        requires: Requires::AnyCluster(&[Requirement::RawStore]),
-        run: Run::Judge,
+        ..OF_STREAMS
     },
 ];

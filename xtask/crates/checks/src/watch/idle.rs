@@ -1,18 +1,10 @@
 //! Bookmarks of a resource that does not change while others do.
 
-use std::time::Duration;
-
-use model::Level::Should;
-use model::history::FrameKind;
-
 use crate::support::expected_events::fail;
 use crate::support::page::{sample, with_content};
-use crate::watch::start::TRANSPORTS;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, config_map};
+use crate::watch::start::{TRANSPORTS, is_bookmark, read_all};
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.bookmark-idle",
@@ -59,18 +51,15 @@ async fn bookmark_idle(ctx: &Ctx) -> Verdict {
         if before > bookmark {
             expected.insert(0, ("MODIFIED", before));
         }
-        expect_eq!(
-            seen,
-            expected,
-            "events of a watch from the bookmark at {bookmark}, up to which the store is compacted"
-        );
+        let what = format!("events of a watch from the bookmark at {bookmark}, up to which the store is compacted");
+        expect_eq!(seen, expected, "{what}");
         ctx.count("resumed", 1);
     }
     Ok(())
 }
 
 /// The resource version of a bookmark that is not before `goal`, from streams that begin after `begin`.
-async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> Result<u64, CheckError> {
+async fn advanced(ctx: &Ctx, idle: &Resource, begin: u64, goal: u64) -> Verdict<u64> {
     let mut bookmarks = 0;
     let mut rounds = ctx.rounds("no bookmark came on any watch");
     loop {
@@ -82,9 +71,8 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
         let seconds = ctx.round_seconds(SHORTEST, round);
         let options = WatchOptions::after(begin).bookmarks().timeout(seconds);
         let transport = TRANSPORTS[usize::from(round % 2 == 1)];
-        let limit = ctx.event_limit() + Duration::from_secs(seconds.into());
-        let events = ctx.api.watch_over(transport, idle, &options).await?.read_to_end(limit).await?;
-        if let Some(odd) = events.iter().find(|event| !matches!(event.frame.kind, FrameKind::Bookmark { .. })) {
+        let events = read_all(ctx, transport, idle, &options, None).await?;
+        if let Some(odd) = events.iter().find(|event| !is_bookmark(event)) {
             return Err(fail("a watch of an idle resource", &format!("{} came", odd.word()), &events));
         }
         bookmarks += events.len();
@@ -95,7 +83,6 @@ async fn advanced(ctx: &Ctx, idle: &model::Resource, begin: u64, goal: u64) -> R
             return Ok(reached);
         }
     }
-    Err(CheckError::failed(format!(
-        "{bookmarks} bookmarks of an idle resource, and none reached {goal}, written before them"
-    )))
+    let fault = format!("{bookmarks} bookmarks of an idle resource, and none reached {goal}, written before them");
+    Err(CheckError::failed(fault))
 }

@@ -5,21 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use futures::future::try_join_all;
-use model::Level::{Extra, Should};
-use model::Resource;
 use model::history::End;
 
 use crate::support::expected_events::{
-    ExpectedEvents, changes, fail, first_difference, names, seed_objects, while_writing,
+    ExpectedEvents, changes, fail, names, on_stream, same_changes, seed_objects, while_writing,
 };
 use crate::support::metrics::Metrics;
 use crate::support::watch_follow::Follower;
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object};
+use suite::prelude::*;
 use suite::watch::{Event, WatchOptions};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -84,6 +79,7 @@ const LARGE: usize = 300_000;
 const SMALL_WRITES: usize = 1500;
 /// The number of writes after which the check asks whether the server has cut the client off.
 const WRITES_PER_READING: usize = 50;
+const TERMINATED: &str = "apiserver_terminated_watchers_total";
 
 async fn independent_of_slow(ctx: &Ctx) -> Verdict {
     let group = format!("{}.example.org", ctx.name_prefix());
@@ -105,33 +101,22 @@ async fn independent_of_slow(ctx: &Ctx) -> Verdict {
         let written = Instant::now();
         all.extend(fast.read_to(latest, ctx.event_limit()).await?);
         slowest = slowest.max(written.elapsed());
-        if n >= LARGE_WRITES && n % WRITES_PER_READING == 0 && terminated(ctx, &group).await? > 0.0 {
-            cut = true;
-            break;
+        if n >= LARGE_WRITES && n % WRITES_PER_READING == 0 {
+            cut = Metrics::read(ctx).await?.sum(TERMINATED, &[("group", &group)]) > Some(0.0);
+            if cut {
+                break;
+            }
         }
     }
     ctx.count("events", all.len() as u64);
     ctx.count("longest wait of the other, ms", u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX));
-    if slowest > ctx.limit(5.0) {
-        return Err(CheckError::failed(format!(
-            "next to a watch that is not read another one waited {slowest:.1?} for a change"
-        )));
-    }
-    if !cut {
-        let all = LARGE_WRITES + SMALL_WRITES;
-        return Err(CheckError::failed(format!("a client that read nothing of {all} changes was not cut off")));
-    }
+    let in_time = slowest <= ctx.limit(5.0);
+    expect!(in_time, "next to a watch that is not read another one waited {slowest:.1?} for a change");
+    expect!(cut, "a client that read nothing of {} changes was not cut off", LARGE_WRITES + SMALL_WRITES);
     let expected = ExpectedEvents::of(ctx, loads, latest).await?;
-    if let Some(fault) = first_difference(expected.after(begin), &changes(&all)) {
-        return Err(fail("the watch next to a slow one", &fault, &all));
-    }
+    same_changes(expected.after(begin), &changes(&all)).map_err(on_stream("the watch next to a slow one", &all))?;
     let seen = slow.read_to_end(ctx.event_limit()).await?;
     resumes(ctx, loads, &expected, begin, seen, slow.end()).await
-}
-
-async fn terminated(ctx: &Ctx, group: &str) -> Result<f64, CheckError> {
-    let metrics = Metrics::read(ctx).await?;
-    Ok(metrics.sum("apiserver_terminated_watchers_total", &[("group", group)]).unwrap_or(0.0))
 }
 
 /// The slow client's events must be the first part of the history; the rest must come after its last resource version.
@@ -145,11 +130,9 @@ async fn resumes(
 ) -> Verdict {
     let due = expected.after(begin);
     if seen.len() >= due.len() {
-        return Err(CheckError::Errored(anyhow!("not exercised: the client that did not read lost nothing")));
+        return Err(anyhow!("not exercised: the client that did not read lost nothing").into());
     }
-    if let Some(fault) = first_difference(&due[..seen.len()], &changes(&seen)) {
-        return Err(fail("the watch that was not read", &fault, &seen));
-    }
+    same_changes(&due[..seen.len()], &changes(&seen)).map_err(on_stream("the watch that was not read", &seen))?;
     if end != Some(&End::Server) {
         return Err(fail("the watch that was not read", &format!("its end was {end:?}"), &seen));
     }
@@ -193,7 +176,7 @@ async fn two_hundred(ctx: &Ctx) -> Verdict {
 }
 
 /// Reads a few events, closes, and resumes, several times.
-async fn resume_repeatedly(ctx: &Ctx, transport: Transport, begin: u64) -> Result<Follower<'_>, CheckError> {
+async fn resume_repeatedly(ctx: &Ctx, transport: Transport, begin: u64) -> Verdict<Follower<'_>> {
     let mut follower = Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?;
     for _ in 0..RECONNECTS {
         let count = ctx.random().usize(1..=MOST);
@@ -221,7 +204,7 @@ async fn burst(ctx: &Ctx) -> Verdict {
         readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
     }
     let [one, two, often] = &mut readers[..] else {
-        return Err(CheckError::Errored(anyhow!("expected three readers")));
+        return Err(anyhow!("expected three readers").into());
     };
     let per_writer = updates.div_ceil(WRITERS);
     let until = Instant::now() + ctx.limit(BURST_LIMIT);
@@ -247,7 +230,7 @@ async fn burst(ctx: &Ctx) -> Verdict {
     }
     ctx.count("writes", written as u64);
     if written < LEAST {
-        return Err(CheckError::Errored(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are not a burst")));
+        return Err(anyhow!("not exercised: {written} writes in {BURST_LIMIT} s are not a burst").into());
     }
     Ok(())
 }

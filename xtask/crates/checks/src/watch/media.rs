@@ -1,6 +1,5 @@
 //! Watches in media types other than JSON of whole objects: protobuf, metadata only, tables.
 
-use model::Level::Should;
 use serde_json::{Value, json};
 
 use crate::support::compare_with_json::{Reference, compare_with_json, refused};
@@ -9,10 +8,8 @@ use crate::support::strip_resource_version::strip_resource_version;
 use crate::support::watch_form_stream::Over;
 use crate::support::watch_forms::{Content, Form, Sent};
 use judge::decode;
-use suite::check::{Check, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, LEASES};
-use suite::{here, scenario};
+use suite::object::{CORE_EVENTS, LEASES};
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -122,7 +119,7 @@ async fn partial_metadata(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn custom(ctx: &Ctx) -> Result<model::Resource, suite::check::CheckError> {
+async fn custom(ctx: &Ctx) -> Verdict<Resource> {
     ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await
 }
 
@@ -226,23 +223,22 @@ mod tests {
                "metadata": {"name": "a", "resourceVersion": "5", "labels": {"x": "y"}}})
     }
 
+    fn partial() -> Value {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": whole()["metadata"]})
+    }
+
     #[test]
     fn partial_object_has_only_the_metadata() {
-        let good = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                          "metadata": whole()["metadata"]});
-        assert_eq!(fault_of_partial(&good, &whole()), None);
-        for (pointer, value) in [
-            ("/kind", json!("ConfigMap")),
-            ("/metadata/labels/x", json!("z")),
-            ("/metadata/resourceVersion", json!("4")),
+        assert_eq!(fault_of_partial(&partial(), &whole()), None);
+        for (path, value) in [
+            ("kind", json!("ConfigMap")),
+            ("metadata.labels.x", json!("z")),
+            ("metadata.resourceVersion", json!("4")),
+            ("data", json!({"k": "v"})),
         ] {
-            let mut bad = good.clone();
-            *bad.pointer_mut(pointer).unwrap() = value;
+            let bad = Object(partial()).with(path, value).0;
             assert!(fault_of_partial(&bad, &whole()).is_some(), "{bad}");
         }
-        let mut more = good;
-        more["data"] = json!({"k": "v"});
-        assert!(fault_of_partial(&more, &whole()).is_some());
     }
 
     #[test]
@@ -253,8 +249,7 @@ mod tests {
         };
         let columns = json!([{"name": "Name"}, {"name": "Data"}]);
         let row = |object: Value| json!([{"cells": ["a", 1], "object": object}]);
-        let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                             "metadata": whole()["metadata"]});
+        let partial = partial();
         for (include, first, table, why) in [
             ("None", true, table(columns.clone(), row(Value::Null)), ""),
             ("Object", false, table(Value::Null, row(whole())), ""),

@@ -1,7 +1,5 @@
 //! The scope of watches (namespaces, names), and the order of their initial events.
 
-use model::Level::Should;
-use model::Resource;
 use model::history::FrameKind;
 
 use crate::support::expected_events::fail;
@@ -10,11 +8,10 @@ use crate::support::watch_forms::Form;
 use crate::support::watch_raw::{Raw, lines};
 use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::{Request, Transport, query};
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, NAMESPACES, Object};
+use suite::ctx::object_path;
+use suite::object::{CORE_EVENTS, NAMESPACES};
+use suite::prelude::*;
 use suite::watch::{Event, WatchOptions};
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -86,18 +83,16 @@ async fn namespace_scope(ctx: &Ctx) -> Verdict {
 async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &str, far: &str) -> Verdict {
     let begin = ctx.api.list(resource, "").await?.rv();
     let mut scopes = Vec::new();
-    let in_near = |path: String| (path, near.to_owned());
-    let all = resource.path(None);
-    for ((path, namespace), name, by_path) in [
-        ((all.clone(), String::new()), "", false),
-        ((all, String::new()), "a", false),
-        (in_near(resource.path(Some(near))), "", false),
-        (in_near(resource.path(Some(near))), "a", false),
-        (in_near(resource.path(Some(near))), "ab", false),
-        (in_near(watched(resource, near, "a")), "a", true),
-        (in_near(watched(resource, near, "ab")), "ab", true),
-        ((resource.path(Some(far)), far.to_owned()), "", false),
-        ((watched(resource, far, "a"), far.to_owned()), "a", true),
+    for (path, namespace, name, by_path) in [
+        (resource.path(None), "", "", false),
+        (resource.path(None), "", "a", false),
+        (resource.path(Some(near)), near, "", false),
+        (resource.path(Some(near)), near, "a", false),
+        (resource.path(Some(near)), near, "ab", false),
+        (watched(resource, near, "a"), near, "a", true),
+        (watched(resource, near, "ab"), near, "ab", true),
+        (resource.path(Some(far)), far, "", false),
+        (watched(resource, far, "a"), far, "a", true),
     ] {
         let begin = begin.to_string();
         let selector = format!("metadata.name={name}");
@@ -107,17 +102,15 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
         }
         let request = Request::get(path).query(query(&pairs));
         let what = request.to_string();
-        let raw = Raw::send(ctx, transport, request).await?;
-        let is_whole = namespace.is_empty();
-        scopes.push((namespace, name, Scope { what, raw, expected: Vec::new(), is_whole }));
+        scopes.push((namespace, name, what, Raw::send(ctx, transport, request).await?));
     }
     let history = write_objects(ctx, resource, near, far).await?;
-    for (namespace, name, mut scope) in scopes {
+    for (namespace, name, what, raw) in scopes {
         let own = history.iter().filter(|(_, place, named, _)| {
             (namespace.is_empty() || *place == namespace) && (name.is_empty() || *named == name)
         });
-        scope.expected = own.map(|(word, place, name, rv)| format!("{word} {place}/{name}@{rv}")).collect();
-        judge(ctx, scope, near, far).await?;
+        let expected = own.map(|(word, place, name, rv)| format!("{word} {place}/{name}@{rv}")).collect();
+        judge(ctx, Scope { what, raw, expected, is_whole: namespace.is_empty() }, near, far).await?;
     }
     Ok(())
 }
@@ -125,7 +118,7 @@ async fn scopes_of(ctx: &Ctx, transport: Transport, resource: &Resource, near: &
 /// A change: word, namespace, name, resource version.
 type Write = (&'static str, String, String, u64);
 
-async fn write_objects(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Result<Vec<Write>, CheckError> {
+async fn write_objects(ctx: &Ctx, resource: &Resource, near: &str, far: &str) -> Verdict<Vec<Write>> {
     let mut history = Vec::new();
     let mut made = Vec::new();
     for (namespace, name) in [(near, "ab"), (far, "a"), (near, "a"), (far, "ab")] {
@@ -163,9 +156,8 @@ async fn judge(ctx: &Ctx, mut scope: Scope, near: &str, far: &str) -> Verdict {
         // An unexpected event fails at once; the check waits for a missing one.
         let known = scope.expected.starts_with(&ours);
         expect!(known, "{} sent {ours:?} instead of {:?}", scope.what, scope.expected);
-        if let Some(end) = scope.raw.read_piece(deadline, &last).await? {
-            return Err(CheckError::failed(format!("{} ended ({end:?}) before {last}", scope.what)));
-        }
+        let end = scope.raw.read_piece(deadline, &last).await?;
+        expect!(end.is_none(), "{} ended ({:?}) before {last}", scope.what, end.flatten());
     }
 }
 
@@ -209,12 +201,11 @@ async fn initial_order(ctx: &Ctx) -> Verdict {
         for object in made.into_iter().filter(|object| ["a", "z"].contains(&object.name())) {
             ctx.api.update(resource, &object.with("metadata.labels.again", "yes")).await?;
         }
-        let zero = WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() };
         let newest = ctx.api.list(resource, "").await?.rv();
         let fresh = WatchOptions { resource_version: Some(newest.to_string()), ..initial_events() };
         for (transport, options) in [
             (Transport::Http1, WatchOptions::default()),
-            (Transport::Http2, zero),
+            (Transport::Http2, WatchOptions::after(0)),
             (Transport::Http1, initial_events()),
             (Transport::Http2, fresh),
         ] {
@@ -245,7 +236,7 @@ async fn in_order_of_keys(ctx: &Ctx, transport: Transport, resource: &Resource, 
     }
     let by_rv = events.windows(2).all(|pair| pair[0].frame.rv < pair[1].frame.rv);
     if by_rv {
-        return Err(CheckError::Errored(anyhow::anyhow!("not exercised: the objects were written in key order")));
+        return Err(anyhow::anyhow!("not exercised: the objects were written in key order").into());
     }
     ctx.count("streams", 1);
     Ok(())

@@ -2,20 +2,17 @@
 
 use std::time::Duration;
 
-use model::Level::Must;
-use model::Resource;
 use model::history::Change;
 use serde_json::{Value, json};
 
+use crate::cc::put::put_status;
 use crate::support::expected_events::fail;
 use crate::watch::start::TRANSPORTS;
-use suite::api::{Request, Transport};
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::{Ctx, object_path};
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, REPLICATION_CONTROLLERS, config_map};
+use suite::api::Transport;
+use suite::object::{CORE_EVENTS, REPLICATION_CONTROLLERS};
+use suite::prelude::*;
 use suite::wait::until;
 use suite::watch::{Event, Watch, WatchOptions};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.selector-transitions",
@@ -115,7 +112,7 @@ async fn transitions(ctx: &Ctx, subject: Subject) -> Verdict {
 }
 
 /// Writes four objects; returns the events that a watch with the selector must send.
-async fn write_transitions(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>, CheckError> {
+async fn write_transitions(ctx: &Ctx, subject: &Subject) -> Verdict<Vec<Expected>> {
     // Never matches: no event.
     let never = subject.write(ctx, "never", None, false, 1).await?;
     // Starts to match twice, changes in between, and is deleted while it matches.
@@ -146,33 +143,28 @@ async fn write_transitions(ctx: &Ctx, subject: &Subject) -> Result<Vec<Expected>
 
 impl Subject {
     /// Creates the object, or changes the existing one. Returns it as in the server's answer.
-    async fn write(&self, ctx: &Ctx, name: &str, old: Option<Object>, on: bool, n: u32) -> Result<Object, CheckError> {
+    async fn write(&self, ctx: &Ctx, name: &str, old: Option<Object>, on: bool, n: u32) -> Verdict<Object> {
         let is_new = old.is_none();
         let mut object = (self.make)(name, old, on, n);
         if self.resource == &*CORE_EVENTS {
             object = object.with("involvedObject.namespace", ctx.api.namespace().await?);
         }
-        let answer = match (is_new, self.by_status) {
-            (true, false) => ctx.api.create(self.resource, &object).await?,
-            (false, false) => ctx.api.update(self.resource, &object).await?,
-            (true, true) if !on => ctx.api.create(self.resource, &object).await?,
-            (true, true) => {
-                let made = ctx.api.create(self.resource, &object).await?;
-                put_status(ctx, self.resource, &(self.make)(name, Some(made), on, n)).await?
+        if is_new {
+            let made = ctx.api.create(self.resource, &object).await?;
+            if !(self.by_status && on) {
+                return Ok(made);
             }
-            (false, true) => put_status(ctx, self.resource, &object).await?,
-        };
-        Ok(answer)
+            object = (self.make)(name, Some(made), on, n);
+        }
+        if self.by_status {
+            return Ok(put_status(ctx, self.resource, &object).await?.object()?);
+        }
+        Ok(ctx.api.update(self.resource, &object).await?)
     }
 }
 
-async fn put_status(ctx: &Ctx, resource: &Resource, object: &Object) -> Result<Object, CheckError> {
-    let path = format!("{}/status", object_path(resource, ctx.api.namespace().await?, object.name()));
-    Ok(ctx.api.send(&Request::new(http::Method::PUT, path).json(&object.0)).await?.object()?)
-}
-
 /// Deletes the object; returns the revision of the deletion, which only the store knows.
-async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Result<u64, CheckError> {
+async fn deletion(ctx: &Ctx, resource: &Resource, name: &str) -> Verdict<u64> {
     // Otherwise a ReplicationController waits for a controller that orphans its Pods.
     ctx.api.try_delete(resource, name, &json!({"propagationPolicy": "Background"})).await?.object()?;
     let key = ctx.store.key(resource, name).await?;
@@ -232,9 +224,8 @@ fn difference(path: &str, expected: &Value, seen: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::history::{Frame, FrameKind, Key};
-
     use super::*;
+    use crate::support::expected_events::tests::events;
 
     fn object(text: &str) -> Object {
         let (name, rest) = text.split_once('@').expect("name@rv:content");
@@ -243,16 +234,9 @@ mod tests {
     }
 
     fn event(text: &str) -> Event {
-        let (word, rest) = text.split_once(' ').expect("word and object");
-        let kind = match word {
-            "ADDED" => FrameKind::Added,
-            "MODIFIED" => FrameKind::Modified,
-            "DELETED" => FrameKind::Deleted,
-            other => FrameKind::Unknown { name: other.into() },
-        };
-        let object = object(rest);
-        let frame = Frame { at: 0, kind, key: Key::from(""), rv: object.rv(), uid: Key::from("") };
-        Event { frame, object }
+        let (_, rest) = text.split_once(' ').expect("word and object");
+        let (head, _) = text.split_once(':').expect("name@rv:content");
+        Event { object: object(rest), ..events(head).remove(0) }
     }
 
     #[test]

@@ -1,19 +1,12 @@
 //! The end of open watches when an apiserver gets the signal to exit.
 
-use std::collections::BTreeMap;
-
-use model::Action;
-use model::Level::Extra;
 use model::history::End;
 
 use crate::support::expected_events::ExpectedEvents;
 use crate::support::watch_follow::Follower;
 use crate::watch::start::TRANSPORTS;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, config_map};
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{expect, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.graceful-shutdown",
@@ -40,7 +33,6 @@ const DRAINED: &str = "active watch request(s) have drained";
 const STREAMS_EACH: usize = 3;
 
 async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
-    let restart = |value: &str| Action::Restart { flags: BTreeMap::from([(FLAG.to_owned(), value.to_owned())]) };
     let begin = ctx.api.list(&CONFIG_MAPS, "").await?.rv();
     let mut readers = Vec::new();
     for transport in TRANSPORTS {
@@ -50,11 +42,11 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
         }
     }
     write(ctx, &mut readers, "first").await?;
-    ctx.control.apply("kube-apiserver", restart("10s")).await?;
+    ctx.control.restart_with(&[(FLAG, "10s")]).await?;
     ends(ctx, &mut readers).await?;
     write(ctx, &mut readers, "second").await?;
     let drained = ctx.control.log("kube-apiserver")?.matches(DRAINED).count();
-    let again = ctx.control.apply("kube-apiserver", restart("")).await;
+    let again = ctx.control.restart_with(&[(FLAG, "")]).await;
     let ended = ends(ctx, &mut readers).await;
     again?;
     let graceful = ended?;
@@ -71,7 +63,7 @@ async fn graceful_shutdown(ctx: &Ctx) -> Verdict {
 }
 
 /// Makes some changes and waits until every reader has them.
-async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u64, CheckError> {
+async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Verdict<u64> {
     let object = ctx.api.create(&CONFIG_MAPS, &config_map(&format!("a-{phase}"))).await?;
     ctx.api.update(&CONFIG_MAPS, &object.with("data.k", "changed")).await?;
     ctx.api.delete(&CONFIG_MAPS, &format!("a-{phase}")).await?;
@@ -84,7 +76,7 @@ async fn write(ctx: &Ctx, readers: &mut [Follower<'_>], phase: &str) -> Result<u
 }
 
 /// Returns the end of each open stream.
-async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Result<Vec<End>, CheckError> {
+async fn ends(ctx: &Ctx, readers: &mut [Follower<'_>]) -> Verdict<Vec<End>> {
     let mut ends = Vec::new();
     for reader in readers {
         let end = reader.read_to_end(ctx.event_limit()).await?;

@@ -4,19 +4,17 @@
 
 use std::time::Duration;
 
-use model::Level::Must;
 use model::history::FrameKind;
 
 use crate::support::expected_events::{
-    ExpectedEvent, ExpectedEvents, State, changes, delivered, fail, fault_of_list_then_watch, first_difference,
-    is_even, listed, names, seed_objects, start_of, state_difference, while_writing,
+    ExpectedEvent, ExpectedEvents, State, changes, delivered, fault_of_list_then_watch, is_even, listed, names,
+    on_stream, same_changes, same_state, seed_objects, start_of, while_writing,
 };
+use crate::support::verdict::within;
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, Object, SECRETS};
+use suite::object::SECRETS;
+use suite::prelude::*;
 use suite::watch::{Event, Watch, WatchOptions};
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -94,19 +92,16 @@ async fn atomic_list_then_watch(ctx: &Ctx) -> Verdict {
     let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
     for (query, list, mut watch) in begun {
         let events = watch.read_to(last, ctx.event_limit()).await?;
-        let rv = list.rv();
-        if let Some(fault) =
-            fault_of_list_then_watch(&expected, rv, &listed(ctx, &CONFIG_MAPS, &list), &delivered(&events))
-        {
-            return Err(fail(&format!("list with `{query}`"), &fault, &events));
-        }
+        let listed = listed(ctx, &CONFIG_MAPS, &list);
+        fault_of_list_then_watch(&expected, list.rv(), &listed, &delivered(&events))
+            .map_err(on_stream(format!("list with `{query}`"), &events))?;
         ctx.count("lists", 1);
         ctx.count("events", events.len() as u64);
     }
     Ok(())
 }
 
-async fn lists_then_watches(ctx: &Ctx) -> Result<Vec<(&'static str, Object, Watch)>, CheckError> {
+async fn lists_then_watches(ctx: &Ctx) -> Verdict<Vec<(&'static str, Object, Watch)>> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.api.transports() {
@@ -130,10 +125,9 @@ async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
     for (options, floor, mut watch) in begun {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let selected = if options.labels.is_empty() { &expected } else { &even };
-        match start_of(selected, floor, &delivered(&events)) {
-            Ok(rv) => ctx.count("initial events", selected.state(rv).len() as u64),
-            Err(fault) => return Err(fail(&format!("watch with `{}`", options.query()), &fault, &events)),
-        }
+        let what = format!("watch with `{}`", options.query());
+        let rv = start_of(selected, floor, &delivered(&events)).map_err(on_stream(what, &events))?;
+        ctx.count("initial events", selected.state(rv).len() as u64);
         ctx.count("watches", 1);
         ctx.count("events", events.len() as u64);
     }
@@ -143,11 +137,11 @@ async fn from_zero_or_unset(ctx: &Ctx) -> Verdict {
 /// Options, the revision that the first state must have reached, and the watch.
 type Begun = Vec<(WatchOptions, u64, Watch)>;
 
-async fn watches_with_a_state(ctx: &Ctx) -> Result<Begun, CheckError> {
+async fn watches_with_a_state(ctx: &Ctx) -> Verdict<Begun> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.api.transports() {
-            for (options, is_fresh) in [(WatchOptions::default(), true), (from_zero(), false)] {
+            for (options, is_fresh) in [(WatchOptions::default(), true), (WatchOptions::after(0), false)] {
                 for labels in ["", "half=even"] {
                     let floor = if is_fresh { revision(ctx).await? } else { 0 };
                     let options = options.clone().labels(labels);
@@ -166,7 +160,7 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     ctx.api.create(&SECRETS, &secret("other")).await?;
     let mut waiting = Vec::new();
     for &transport in ctx.api.transports() {
-        for options in [WatchOptions::default(), from_zero()] {
+        for options in [WatchOptions::default(), WatchOptions::after(0)] {
             waiting.push(ctx.api.watch_over(transport, &SECRETS, &options.labels("first=yes")).await?);
         }
     }
@@ -175,9 +169,8 @@ async fn until_something_matches(ctx: &Ctx) -> Verdict {
     let expected = ExpectedEvent { word: "ADDED".into(), key: key.as_str().into(), rv: first.rv() };
     for mut watch in waiting {
         let events = watch.read_to(first.rv(), ctx.event_limit()).await?;
-        if let Some(fault) = first_difference(std::slice::from_ref(&expected), &delivered(&events)) {
-            return Err(fail("a watch without a match at its start", &fault, &events));
-        }
+        same_changes(std::slice::from_ref(&expected), &delivered(&events))
+            .map_err(on_stream("a watch without a match at its start", &events))?;
     }
     Ok(())
 }
@@ -191,13 +184,12 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
     for (options, floor, mut watch) in begun {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let what = format!("watch with `{}`", options.query());
-        let rv = end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+        let rv = end_of_initial_events(&expected, floor, &events).map_err(on_stream(&what, &events))?;
         let list = ctx.api.list(&CONFIG_MAPS, &format!("resourceVersion={rv}&resourceVersionMatch=Exact")).await?;
         let exact = listed(ctx, &CONFIG_MAPS, &list);
-        if let Some(difference) = state_difference(&exact, &expected.state(rv)) {
-            let fault = format!("an Exact LIST at the bookmark's {rv} differs: {difference}");
-            return Err(fail(&what, &fault, &events));
-        }
+        same_state(&exact, &expected.state(rv))
+            .map_err(within(format!("an Exact LIST at the bookmark's {rv} differs")))
+            .map_err(on_stream(&what, &events))?;
         ctx.count("watches", 1);
         ctx.count("initial events", exact.len() as u64);
         ctx.count("events", events.len() as u64);
@@ -205,7 +197,7 @@ async fn watch_list(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn watch_lists(ctx: &Ctx) -> Result<Begun, CheckError> {
+async fn watch_lists(ctx: &Ctx) -> Verdict<Begun> {
     let mut begun = Vec::new();
     for _ in 0..ROUNDS {
         for &transport in ctx.api.transports() {
@@ -237,7 +229,7 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
             let mut watch = ctx.api.watch_over(transport, &idle, &options).await?;
             let events =
                 watch.read_until("the end of the initial events", ctx.event_limit(), is_end_of_initial).await?;
-            end_of_initial_events(&expected, floor, &events).map_err(|fault| fail(&what, &fault, &events))?;
+            end_of_initial_events(&expected, floor, &events).map_err(on_stream(&what, &events))?;
             ctx.count("watches", 1);
         }
     }
@@ -246,42 +238,41 @@ async fn of_an_idle_resource(ctx: &Ctx) -> Verdict {
 
 /// Checks a stream with initial events that goes up to the last change in `expected`. Returns the bookmark's resource
 /// version.
-fn end_of_initial_events(expected: &ExpectedEvents, floor: u64, events: &[Event]) -> Result<u64, String> {
-    let at = events.iter().position(is_end_of_initial).ok_or("no bookmark ended the initial events")?;
+fn end_of_initial_events(expected: &ExpectedEvents, floor: u64, events: &[Event]) -> Verdict<u64> {
+    let at = events.iter().position(is_end_of_initial);
+    let at = at.ok_or_else(|| CheckError::failed("no bookmark ended the initial events"))?;
     let (initial, rest) = (&events[..at], &events[at + 1..]);
     let rv = events[at].frame.rv;
-    if rv < floor {
-        return Err(format!("the bookmark is at {rv}, the request asked for {floor} or later"));
+    expect!(rv >= floor, "the bookmark is at {rv}, the request asked for {floor} or later");
+    for event in delivered(initial) {
+        expect!(event.rv <= rv, "the bookmark is at {rv}, but {event} came before it");
     }
-    if let Some(later) = initial.iter().find(|event| event.frame.rv > rv) {
-        return Err(format!("the bookmark is at {rv}, but {} came before it", ExpectedEvent::from(later)));
+    for event in initial {
+        let fits = event.frame.is_change();
+        expect!(fits, "{} came before the end of the initial events", ExpectedEvent::from(event));
     }
-    if let Some(odd) = initial.iter().find(|event| !event.frame.is_change()) {
-        return Err(format!("{} came before the end of the initial events", ExpectedEvent::from(odd)));
+    for event in rest {
+        let fits = !is_end_of_initial(event) && !is_error(event);
+        expect!(fits, "{} came after the end of the initial events", ExpectedEvent::from(event));
     }
-    if let Some(odd) = rest.iter().find(|event| is_end_of_initial(event) || is_error(event)) {
-        return Err(format!("{} came after the end of the initial events", ExpectedEvent::from(odd)));
-    }
-    if let Some(difference) = state_difference(&expected.state(rv), &replay(initial)?) {
-        return Err(format!("the initial events are not the state at the bookmark's {rv}: {difference}"));
-    }
-    match first_difference(expected.after(rv), &changes(rest)) {
-        Some(difference) => Err(format!("after the bookmark at {rv}: {difference}")),
-        None => Ok(rv),
-    }
+    same_state(&expected.state(rv), &replay(initial)?)
+        .map_err(within(format!("the initial events are not the state at the bookmark's {rv}")))?;
+    same_changes(expected.after(rv), &changes(rest)).map_err(within(format!("after the bookmark at {rv}")))?;
+    Ok(rv)
 }
 
 /// The content of a client's cache after these events. A server may already mix changes into the initial events.
-fn replay(events: &[Event]) -> Result<State, String> {
+fn replay(events: &[Event]) -> Verdict<State> {
     let mut state = State::new();
     for event in events.iter().map(ExpectedEvent::from) {
         let known = state.contains_key(&event.key);
-        match (event.word.as_str(), known) {
-            ("ADDED", false) | ("MODIFIED", true) => state.insert(event.key.clone(), event.rv),
-            ("DELETED", true) => state.remove(&event.key),
-            (_, true) => return Err(format!("{event} for an object that had been sent already")),
-            (_, false) => return Err(format!("{event} for an object that had not been sent")),
-        };
+        let had = if known { "had been sent already" } else { "had not been sent" };
+        expect!(known != (event.word == "ADDED"), "{event} for an object that {had}");
+        if event.word == "DELETED" {
+            state.remove(&event.key);
+        } else {
+            state.insert(event.key, event.rv);
+        }
     }
     Ok(state)
 }
@@ -294,8 +285,28 @@ fn is_error(event: &Event) -> bool {
     matches!(event.frame.kind, FrameKind::Error { .. } | FrameKind::Unknown { .. })
 }
 
-fn from_zero() -> WatchOptions {
-    WatchOptions { resource_version: Some("0".into()), ..WatchOptions::default() }
+pub(crate) fn is_bookmark(event: &Event) -> bool {
+    matches!(event.frame.kind, FrameKind::Bookmark { .. })
+}
+
+pub(crate) fn bookmarks(events: &[Event]) -> impl Iterator<Item = &Event> {
+    events.iter().filter(|event| is_bookmark(event))
+}
+
+/// All events of a watch with a timeout. `new` is created while it is open.
+pub(crate) async fn read_all(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+    new: Option<&Object>,
+) -> Verdict<Vec<Event>> {
+    let seconds = Duration::from_secs(options.timeout_seconds.unwrap_or_default().into());
+    let mut watch = ctx.api.watch_over(transport, resource, options).await?;
+    if let Some(new) = new {
+        ctx.api.create(resource, new).await?;
+    }
+    watch.read_to_end(ctx.event_limit() + seconds).await
 }
 
 /// The parameters of a streaming list, without a resource version.
@@ -303,7 +314,7 @@ pub(crate) fn initial_events() -> WatchOptions {
     WatchOptions { initial_events: true, bookmarks: true, ..WatchOptions::default() }
 }
 
-async fn revision(ctx: &Ctx) -> Result<u64, CheckError> {
+async fn revision(ctx: &Ctx) -> Verdict<u64> {
     Ok(ctx.store.of(&CONFIG_MAPS).revision().await?.cast_unsigned())
 }
 
@@ -311,6 +322,7 @@ async fn revision(ctx: &Ctx) -> Result<u64, CheckError> {
 mod tests {
     use super::*;
     use crate::support::expected_events::tests::{events, parse};
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn initial_events_are_a_state_and_one_bookmark() {
@@ -321,7 +333,7 @@ mod tests {
             (5, "ADDED a@5, ADDED b@3, DELETED b@6, END @6, ADDED c@7", 6),
             (9, "ADDED a@5, ADDED c@7, END @9", 9),
         ] {
-            assert_eq!(end_of_initial_events(&expected, floor, &events(stream)), Ok(rv), "{stream}");
+            assert_eq!(end_of_initial_events(&expected, floor, &events(stream)).expect(stream), rv, "{stream}");
         }
         for (floor, stream, why) in [
             (0, "ADDED a@5, ADDED b@3, DELETED b@6, ADDED c@7", "no bookmark"),
@@ -337,8 +349,7 @@ mod tests {
             (0, "ADDED a@5, ADDED b@3, END @5, ADDED c@7", "should be DELETED b@6"),
             (0, "ADDED a@5, ADDED b@3, END @5, MODIFIED a@5, DELETED b@6, ADDED c@7", "seen MODIFIED a@5"),
         ] {
-            let fault = end_of_initial_events(&expected, floor, &events(stream)).expect_err(stream);
-            assert!(fault.contains(why), "{stream}: {fault}");
+            assert_fault(end_of_initial_events(&expected, floor, &events(stream)), why, stream);
         }
     }
 }

@@ -1,24 +1,20 @@
 //! Properties of every watch stream: the shape of events, and timeouts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use futures::future::try_join_all;
-use model::Action;
-use model::Level::Must;
-use model::Resource;
 use serde_json::{Value, json};
 
 use crate::support::page::difference;
+use crate::support::verdict::within;
 use crate::support::watch_raw::{Cut, Raw, event_begin, lines, shown};
 use crate::watch::start::{TRANSPORTS, initial_events};
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, Object, config_map};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 use suite::wait::pause;
-use suite::{expect, expect_eq, here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[
     Check {
@@ -87,40 +83,37 @@ async fn all_types(ctx: &Ctx, transport: Transport, resource: &Resource, object:
     changes.read_until("DELETED", ctx.event_limit()).await?;
     let mut refused = Raw::open(ctx, transport, resource, &format!("{options}&resourceVersion={FAR_FUTURE}")).await?;
     let cut = refused.read_to_end(ctx.event_limit()).await?;
-    expect_eq!(cut, None, "how the stream of {} over {} ended", resource.plural, transport.name());
+    let place = &format!("{} over {}", resource.plural, transport.name());
+    expect_eq!(cut, None, "how the stream of {place} ended");
     let mut types = Vec::new();
     for line in changes.lines().into_iter().chain(refused.lines()) {
-        let word = type_of(line, resource).map_err(|fault| {
-            CheckError::failed(format!("{} over {}: {fault}: {}", resource.plural, transport.name(), shown(line)))
-        })?;
-        types.push(word);
+        let malformed = |fault| CheckError::failed(format!("{place}: {fault}: {}", shown(line)));
+        types.push(type_of(line, resource).map_err(malformed)?);
         ctx.count("events", 1);
     }
     let states = [("ADDED", &object), ("MODIFIED", &changed), ("DELETED", &changed)];
-    if let Some(fault) = fault_of_objects(&changes.lines(), &states) {
-        return Err(CheckError::failed(format!("{} over {}: {fault}", resource.plural, transport.name())));
-    }
+    fault_of_objects(&changes.lines(), &states).map_err(within(place))?;
     // A second bookmark follows within a second or so: on a slow machine it comes before the changes.
     let (bookmarks, others): (Vec<String>, Vec<String>) = types.into_iter().partition(|word| word == "BOOKMARK");
-    let what = format!("types of the events of {} over {}", resource.plural, transport.name());
-    expect!(!bookmarks.is_empty(), "{what}: no BOOKMARK");
-    expect_eq!(others, ["ADDED", "MODIFIED", "DELETED", "ERROR"], "{what} besides BOOKMARK");
+    expect!(!bookmarks.is_empty(), "types of the events of {place}: no BOOKMARK");
+    let all = ["ADDED", "MODIFIED", "DELETED", "ERROR"];
+    expect_eq!(others, all, "types of the events of {place} besides BOOKMARK");
     Ok(())
 }
 
 /// The first difference between the objects of these types of events and the expected states. A deletion has a
 /// different resource version.
-fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Option<String> {
+fn fault_of_objects(lines: &[&[u8]], states: &[(&str, &Object)]) -> Verdict {
     let events: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    states.iter().find_map(|(word, state)| {
-        let event = events.iter().find(|event| event["type"] == *word)?;
+    for (word, state) in states {
+        let Some(event) = events.iter().find(|event| event["type"] == *word) else { continue };
         let mut expected = state.0.clone();
         if *word == "DELETED" {
             expected["metadata"]["resourceVersion"] = event["object"]["metadata"]["resourceVersion"].clone();
         }
-        let place = difference(&event["object"], &expected)?;
-        Some(format!("the object of {word}: {place}"))
-    })
+        expect_none!(difference(&event["object"], &expected), "the object of {word}");
+    }
+    Ok(())
 }
 
 /// The type of a well-formed event.
@@ -192,19 +185,11 @@ async fn ends_after(ctx: &Ctx, transport: Transport, parameters: &str, seconds: 
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, query).await?;
     let written = ctx.api.create(&CONFIG_MAPS, &config_map(&object_name(query, transport))).await?;
     let was_open = begin.elapsed() < asked / 2;
-    let cut = match raw.read_to_end(asked + ctx.event_limit()).await {
-        Err(CheckError::TimedOut { .. }) => {
-            return Err(CheckError::failed(format!(
-                "{what} was still open after {:.1} s",
-                begin.elapsed().as_secs_f64()
-            )));
-        }
-        cut => cut?,
-    };
+    let cut = raw.read_to_end(asked + ctx.event_limit()).await;
     let took = begin.elapsed();
-    if let Some(fault) = fault_of_end(asked..=asked + ctx.limit(5.0), took, &cut, &raw.bytes) {
-        return Err(CheckError::failed(format!("{what} {fault}")));
-    }
+    let is_open = matches!(cut, Err(CheckError::TimedOut { .. }));
+    expect!(!is_open, "{what} was still open after {:.1} s", took.as_secs_f64());
+    fault_of_end(&what, asked..=asked + ctx.limit(5.0), took, &cut?, &raw.bytes)?;
     // On a very slow machine the write may come too late for the stream.
     if was_open {
         expect!(raw.mentions(&written), "{what} did not deliver {}, created while it was open", written.name());
@@ -241,14 +226,13 @@ const STREAMS: usize = 10;
 const ALL_THE_SAME: Duration = Duration::from_millis(100);
 
 async fn chosen_by_the_server(ctx: &Ctx) -> Verdict {
-    let restart =
-        |value: &str| Action::Restart { flags: BTreeMap::from([("min-request-timeout".into(), value.into())]) };
-    let default = flag_in(&ctx.control.log("kube-apiserver")?, "min-request-timeout");
+    const FLAG: &str = "min-request-timeout";
+    let default = flag_in(&ctx.control.log("kube-apiserver")?, FLAG);
     expect_eq!(default.as_deref(), Some("1800"), "--min-request-timeout as the apiserver logs it at its start");
-    ctx.control.apply("kube-apiserver", restart(&ctx.scaled_seconds(SHORTEST).to_string())).await?;
+    ctx.control.restart_with(&[(FLAG, &ctx.scaled_seconds(SHORTEST).to_string())]).await?;
     let verdict = chosen(ctx).await;
     // Also after a failure: other checks use the profile.
-    ctx.control.apply("kube-apiserver", restart("")).await?;
+    ctx.control.restart_with(&[(FLAG, "")]).await?;
     verdict
 }
 
@@ -260,7 +244,7 @@ fn flag_in(log: &str, name: &str) -> Option<String> {
 
 async fn chosen(ctx: &Ctx) -> Verdict {
     let streams = (0..STREAMS).map(|n| timed(ctx, TRANSPORTS[n % TRANSPORTS.len()]));
-    let mut times = futures::future::try_join_all(streams).await?;
+    let mut times = try_join_all(streams).await?;
     times.sort();
     ctx.count("streams", times.len() as u64);
     let (shortest, longest) = (times[0], times[times.len() - 1]);
@@ -269,46 +253,42 @@ async fn chosen(ctx: &Ctx) -> Verdict {
 }
 
 /// Returns the duration of a watch without parameters.
-async fn timed(ctx: &Ctx, transport: Transport) -> Result<Duration, CheckError> {
+async fn timed(ctx: &Ctx, transport: Transport) -> Verdict<Duration> {
     let shortest = Duration::from_secs(ctx.scaled_seconds(SHORTEST).into());
     let begin = Instant::now();
     let mut raw = Raw::open(ctx, transport, &CONFIG_MAPS, "").await?;
     let cut = raw.read_to_end(ctx.event_limit()).await?;
     let took = begin.elapsed();
-    match fault_of_end(shortest..=2 * shortest + ctx.limit(2.0), took, &cut, &raw.bytes) {
-        Some(fault) => {
-            Err(CheckError::failed(format!("a watch without timeoutSeconds over {} {fault}", transport.name())))
-        }
-        None => Ok(took),
-    }
+    let what = format!("a watch without timeoutSeconds over {}", transport.name());
+    fault_of_end(&what, shortest..=2 * shortest + ctx.limit(2.0), took, &cut, &raw.bytes)?;
+    Ok(took)
 }
 
 /// The clocks of a host and of its guest differ by less than this.
 const CLOCKS: Duration = Duration::from_millis(50);
 
-/// Why a stream did not end as required; None if it did.
-fn fault_of_end(range: RangeInclusive<Duration>, took: Duration, cut: &Cut, bytes: &[u8]) -> Option<String> {
+/// A stream must end within these times and completely, without an ERROR.
+fn fault_of_end(what: &str, range: RangeInclusive<Duration>, took: Duration, cut: &Cut, bytes: &[u8]) -> Verdict {
+    let (from, to) = range.into_inner();
     if let Some(cut) = cut {
-        return Some(format!("was cut instead of completed: {cut}"));
+        return Err(CheckError::failed(format!("{what} was cut instead of completed: {cut}")));
     }
-    if took + CLOCKS < *range.start() || took > *range.end() {
-        return Some(format!("ended after {took:.2?} instead of {:.2?} to {:.2?}", range.start(), range.end()));
+    let in_time = took + CLOCKS >= from && took <= to;
+    expect!(in_time, "{what} ended after {took:.2?} instead of {from:.2?} to {to:.2?}");
+    let lines = lines(bytes);
+    let is_whole = bytes.is_empty() || bytes.ends_with(b"\n");
+    expect!(is_whole, "{what} ended within a line: {}", shown(lines.last().copied().unwrap_or_default()));
+    for line in lines {
+        let is_error = line.starts_with(event_begin("ERROR").as_bytes());
+        expect!(!is_error, "{what} sent an ERROR: {}", shown(line));
     }
-    if !bytes.is_empty() && !bytes.ends_with(b"\n") {
-        return Some(format!("ended within a line: {}", shown(lines(bytes).last()?)));
-    }
-    let is_error = |line: &&&[u8]| line.starts_with(event_begin("ERROR").as_bytes());
-    let error = lines(bytes).iter().find(is_error).map(|line| shown(line))?;
-    Some(format!("sent an ERROR: {error}"))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn seconds(seconds: f64) -> Duration {
-        Duration::from_secs_f64(seconds)
-    }
+    use crate::support::verdict::assert_fault;
 
     #[test]
     fn event_has_two_fields_and_one_of_five_types() {
@@ -319,10 +299,10 @@ mod tests {
         let bookmark = r#"{"object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"5"}},
             "type":"BOOKMARK"}"#;
         let of = |line: &str| type_of(line.as_bytes(), &CONFIG_MAPS);
-        assert_eq!(of(added), Ok("ADDED".into()));
-        assert_eq!(of(&added.replace("ADDED", "DELETED")), Ok("DELETED".into()));
-        assert_eq!(of(error), Ok("ERROR".into()));
-        assert_eq!(of(bookmark), Ok("BOOKMARK".into()));
+        let deleted = &added.replace("ADDED", "DELETED");
+        for (line, word) in [(added, "ADDED"), (deleted, "DELETED"), (error, "ERROR"), (bookmark, "BOOKMARK")] {
+            assert_eq!(of(line).as_deref(), Ok(word));
+        }
         for (line, why) in [
             (added.replace("ADDED", "UPDATED"), "unknown event type UPDATED"),
             (added.replace("ADDED", "Added"), "unknown event type Added"),
@@ -358,11 +338,11 @@ mod tests {
             fault_of_objects(&lines.each_ref().map(|line| line.as_bytes()), &states)
         };
         let good = [("ADDED", state("5", "a")), ("MODIFIED", state("6", "b")), ("DELETED", state("7", "b"))];
-        assert_eq!(fault(good.clone()), None);
+        fault(good.clone()).unwrap();
         for (at, bad) in [(0, state("5", "b")), (1, state("5", "b")), (2, state("7", "a"))] {
             let mut events = good.clone();
             events[at].1 = bad;
-            assert!(fault(events).is_some(), "{at}");
+            assert!(fault(events).is_err(), "{at}");
         }
     }
 
@@ -375,18 +355,21 @@ mod tests {
 
     #[test]
     fn stream_must_end_in_time_and_completely() {
-        let range = || seconds(2.0)..=seconds(7.0);
-        let fault = |took, cut: Option<&str>, bytes: &str| {
-            fault_of_end(range(), seconds(took), &cut.map(str::to_owned), bytes.as_bytes()).unwrap_or_default()
-        };
+        let seconds = Duration::from_secs_f64;
         let event = "{\"type\":\"ADDED\",\"object\":{}}\n";
-        assert_eq!(fault(2.001, None, event), "");
-        assert_eq!(fault(6.9, None, ""), "");
-        assert!(fault(1.9, None, event).contains("ended after 1.90s"));
-        assert!(fault(7.1, None, event).contains("ended after 7.10s"));
-        assert!(fault(2.1, Some("reset"), event).contains("cut instead of completed: reset"));
-        assert!(fault(2.1, None, &event[..9]).contains("within a line"));
-        let error = format!("{event}{}", event.replace("ADDED", "ERROR"));
-        assert!(fault(2.1, None, &error).contains("sent an ERROR"));
+        let error = &format!("{event}{}", event.replace("ADDED", "ERROR"));
+        for (took, cut, bytes, why) in [
+            (2.001, None, event, ""),
+            (6.9, None, "", ""),
+            (1.9, None, event, "ended after 1.90s"),
+            (7.1, None, event, "ended after 7.10s"),
+            (2.1, Some("reset"), event, "cut instead of completed: reset"),
+            (2.1, None, &event[..9], "within a line"),
+            (2.1, None, error, "sent an ERROR"),
+        ] {
+            let range = seconds(2.0)..=seconds(7.0);
+            let verdict = fault_of_end("it", range, seconds(took), &cut.map(str::to_owned), bytes.as_bytes());
+            assert_fault(verdict, why, took);
+        }
     }
 }

@@ -1,16 +1,14 @@
 //! Several keys changed at one revision, which the apiserver itself never does.
 
-use model::Level::Extra;
 use model::history::Key;
 
 use crate::support::expected_events::{ExpectedEvent, delivered, fail, first_difference};
+use crate::support::page::sample;
 use crate::watch::start::TRANSPORTS;
 use suite::api::Transport;
-use suite::check::{Check, CheckError, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS, config_map};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 use suite::watch::WatchOptions;
-use suite::{here, scenario};
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.multi-key-txn",
@@ -41,13 +39,10 @@ async fn multi_key_txn(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
+async fn transactions(ctx: &Ctx, resource: &Resource) -> Verdict {
     for name in NAMES {
-        let object = if *resource == *CONFIG_MAPS {
-            config_map(name)
-        } else {
-            crate::support::page::sample(ctx, resource, name, "1").await?
-        };
+        let object =
+            if *resource == *CONFIG_MAPS { config_map(name) } else { sample(ctx, resource, name, "1").await? };
         ctx.api.create(resource, &object.with("metadata.annotations.text", BEFORE)).await?;
     }
     let begin = ctx.api.list(resource, "").await?.rv();
@@ -59,15 +54,15 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
     let mut values = Vec::new();
     for name in NAMES {
         let stored = ctx.store.get(resource, name).await?;
-        values
-            .push(replaced(&stored.value).ok_or_else(|| CheckError::failed(format!("{} lacks the text", stored.key)))?);
+        let value = replaced(&stored.value);
+        values.push(value.ok_or_else(|| CheckError::failed(format!("{} lacks the text", stored.key)))?);
         keys.push(stored.key);
     }
     let store = ctx.store.of(resource);
     let put = |at: usize| (keys[at].as_str(), Some(values[at].as_slice()));
     let first = store.write_together(&[put(0), put(1), put(2)]).await?.cast_unsigned();
     let second = store.write_together(&[put(0), (&keys[2], None)]).await?.cast_unsigned();
-    let last = ctx.api.create(resource, &crate::support::page::sample(ctx, resource, "last", "1").await?).await?.rv();
+    let last = ctx.api.create(resource, &sample(ctx, resource, "last", "1").await?).await?.rv();
     let event_of = |word: &str, key: &str, rv| ExpectedEvent { word: word.into(), key: Key::from(key), rv };
     let modified = |at: usize, rv| event_of("MODIFIED", &keys[at], rv);
     let expected = [
@@ -78,9 +73,9 @@ async fn transactions(ctx: &Ctx, resource: &model::Resource) -> Verdict {
         event_of("DELETED", &keys[2], second),
         event_of("ADDED", &ctx.store.key(resource, "last").await?, last),
     ];
-    let from = |rv| WatchOptions::after(rv);
-    watches.push((Transport::Http2, ctx.api.watch_over(Transport::Http2, resource, &from(first)).await?));
-    watches.push((Transport::Http1, ctx.api.watch_over(Transport::Http1, resource, &from(second)).await?));
+    for (transport, rv) in [(Transport::Http2, first), (Transport::Http1, second)] {
+        watches.push((transport, ctx.api.watch_over(transport, resource, &WatchOptions::after(rv)).await?));
+    }
     for ((transport, mut watch), skipped) in watches.into_iter().zip([0, 0, 3, 5]) {
         let events = watch.read_to(last, ctx.event_limit()).await?;
         let mut seen = delivered(&events);

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use model::Level::Should;
 use model::history::End;
 
 use crate::support::compare_with_json::{Reference, compare_with_json, refused};
@@ -10,10 +9,8 @@ use crate::support::watch_form_stream::{FormStream, Over};
 use crate::support::watch_forms::{Form, Sent};
 use crate::support::websocket::Message;
 use crate::watch::media::same_bytes;
-use suite::check::{Check, Requirement, Requires, Verdict};
-use suite::ctx::Ctx;
-use suite::object::{CONFIG_MAPS, CORE_EVENTS};
-use suite::{expect_eq, here, scenario};
+use suite::object::CORE_EVENTS;
+use suite::prelude::*;
 
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "watch.websocket",
