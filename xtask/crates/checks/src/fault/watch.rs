@@ -106,15 +106,10 @@ async fn recorded(ctx: &Ctx, resource: &Resource) -> anyhow::Result<Vec<Expected
 }
 
 async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
-    let seen = first_of(ctx, Transport::Http2, resource, &WatchOptions::after(old)).await?;
     let what = format!("the watch of {} from {old}, from before the compaction,", resource.plural);
-    let rv = match seen {
-        First::Expired => {
-            ctx.count("expired", 1);
-            return Ok(());
-        }
-        First::Change(rv) => rv,
-        First::Other(other) => return Err(CheckError::failed(format!("{what} {other}"))),
+    let Some(rv) = first_of(ctx, &what, Transport::Http2, resource, &WatchOptions::after(old)).await? else {
+        ctx.count("expired", 1);
+        return Ok(());
     };
     expect!(is_cached(resource), "{what} was not refused: it began with {rv}");
     let next = recorded(ctx, resource).await?.into_iter().map(|change| change.rv).find(|rev| *rev > old);
@@ -123,33 +118,30 @@ async fn watch_of_before(ctx: &Ctx, resource: &Resource, old: u64) -> Verdict {
     Ok(())
 }
 
-/// The beginning of a watch.
-enum First {
-    Expired,
-    /// An event, by its resource version.
-    Change(u64),
-    /// A wrong beginning, in words.
-    Other(String),
-}
-
-async fn first_of(ctx: &Ctx, transport: Transport, resource: &Resource, options: &WatchOptions) -> Verdict<First> {
+/// The resource version of the first event of a watch; None if the watch is refused as expired.
+async fn first_of(
+    ctx: &Ctx,
+    what: &str,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+) -> Verdict<Option<u64>> {
     let mut watch = match ctx.api.try_watch(transport, resource, options).await? {
-        Err(refusal) if refusal.status == 410 => return Ok(First::Expired),
-        Err(refusal) => return Ok(First::Other(format!("was refused: {refusal}"))),
+        Err(refusal) if refusal.status == 410 => return Ok(None),
+        Err(refusal) => return Err(CheckError::failed(format!("{what} was refused: {refusal}"))),
         Ok(watch) => watch,
     };
     let limit = ctx.limit(10.0);
-    Ok(match watch.poll(limit).await? {
+    let fault = match watch.poll(limit).await? {
         Next::Event(event) => match &event.frame.kind {
-            FrameKind::Error { code: 410, .. } => First::Expired,
-            FrameKind::Error { code, reason, message } => {
-                First::Other(format!("got the error {code} {reason}: {message}"))
-            }
-            _ => First::Change(event.frame.rv),
+            FrameKind::Error { code: 410, .. } => return Ok(None),
+            FrameKind::Error { code, reason, message } => format!("got the error {code} {reason}: {message}"),
+            _ => return Ok(Some(event.frame.rv)),
         },
-        Next::End => First::Other("was answered 200, and its stream ended without an event".into()),
-        Next::Nothing => First::Other(format!("was answered 200 and then nothing for {:.0} s", limit.as_secs_f64())),
-    })
+        Next::End => "was answered 200, and its stream ended without an event".to_owned(),
+        Next::Nothing => format!("was answered 200 and then nothing for {:.0} s", limit.as_secs_f64()),
+    };
+    Err(CheckError::failed(format!("{what} {fault}")))
 }
 
 /// Watches of each kind, opened at the same time: a server that loses the refusal does so only sometimes.
@@ -167,12 +159,11 @@ async fn no_silent_close(ctx: &Ctx) -> Verdict {
     let transports = [Transport::Http1, Transport::Http2];
     let all = kinds.iter().flat_map(|options| transports.map(|transport| (options, transport)));
     let all = all.flat_map(|one| [one; OF_EACH]).map(|(options, transport)| async move {
-        let what = || format!("the watch with `{}` over {}", options.query(), transport.name());
-        match first_of(ctx, transport, &CORE_EVENTS, options).await? {
-            First::Expired => ctx.count("told that it is expired", 1),
-            First::Change(rv) => expect!(false, "{} began with {rv}", what()),
-            First::Other(other) => expect!(false, "{} {other}", what()),
+        let what = format!("the watch with `{}` over {}", options.query(), transport.name());
+        if let Some(rv) = first_of(ctx, &what, transport, &CORE_EVENTS, options).await? {
+            return Err(CheckError::failed(format!("{what} began with {rv}")));
         }
+        ctx.count("told that it is expired", 1);
         Ok(())
     });
     try_join_all(all).await?;

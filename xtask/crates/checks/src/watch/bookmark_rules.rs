@@ -147,8 +147,8 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
         let idle = WatchOptions::after(ctx.api.list(custom, "").await?.rv()).bookmarks().timeout(seconds);
         let readers = async {
             tokio::try_join!(
-                check_bookmarks(ctx, &CONFIG_MAPS, &periodic),
-                check_bookmarks(ctx, custom, &idle),
+                check_bookmarks(ctx, Transport::Http1, &CONFIG_MAPS, &periodic, u64::MAX),
+                check_bookmarks(ctx, Transport::Http1, custom, &idle, u64::MAX),
                 repeat_initial_events(ctx, &CONFIG_MAPS),
                 repeat_initial_events(ctx, &CORE_EVENTS),
                 repeat_initial_events(ctx, custom),
@@ -167,8 +167,7 @@ async fn bookmark_rv_is_revision(ctx: &Ctx) -> Verdict {
 async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     let mut seen = 0;
     for _ in 0..5 {
-        let mut watch = ctx.api.watch_over(ctx.api.transport(), resource, &initial_events()).await?;
-        let first = follow(ctx, resource, &mut watch, 1).await?;
+        let first = check_bookmarks(ctx, ctx.api.transport(), resource, &initial_events(), 1).await?;
         expect!(first == 1, "the initial events of {} ended without a bookmark", resource.plural);
         seen += first;
     }
@@ -176,13 +175,15 @@ async fn repeat_initial_events(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     Ok(seen)
 }
 
-/// Checks every bookmark of a stream up to its end; returns their number.
-async fn check_bookmarks(ctx: &Ctx, resource: &Resource, options: &WatchOptions) -> Verdict<u64> {
-    let mut watch = ctx.api.watch_over(Transport::Http1, resource, options).await?;
-    follow(ctx, resource, &mut watch, u64::MAX).await
-}
-
-async fn follow(ctx: &Ctx, resource: &Resource, watch: &mut Watch, most: u64) -> Verdict<u64> {
+/// Checks the bookmarks of a watch up to this number, or to the end; returns their number.
+async fn check_bookmarks(
+    ctx: &Ctx,
+    transport: Transport,
+    resource: &Resource,
+    options: &WatchOptions,
+    most: u64,
+) -> Verdict<u64> {
+    let mut watch = ctx.api.watch_over(transport, resource, options).await?;
     let (mut highest, mut seen) = (0, 0);
     let patience = ctx.event_limit() + Duration::from_secs(ctx.round_seconds(SHORTEST, u32::MAX).into());
     while seen < most {

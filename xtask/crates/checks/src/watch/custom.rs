@@ -55,8 +55,6 @@ pub(super) static CHECKS: &[Check] = &[
     },
 ];
 
-const LABEL: &str = "shelf=top";
-const FIELD: &str = "spec.color=red";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 async fn cr_full(ctx: &Ctx) -> Verdict {
@@ -64,7 +62,7 @@ async fn cr_full(ctx: &Ctx) -> Verdict {
     let begin = ctx.api.list(fruits, "").await?.rv();
     let mut readers = Vec::new();
     for &transport in ctx.api.transports() {
-        for (labels, fields) in [("", ""), (LABEL, ""), ("", FIELD)] {
+        for (labels, fields) in [("", ""), ("shelf=top", ""), ("", "spec.color=red")] {
             let options = WatchOptions::default().bookmarks().labels(labels).fields(fields);
             readers.push(Follower::open(ctx, transport, fruits, options, begin).await?);
         }

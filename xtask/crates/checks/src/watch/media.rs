@@ -85,7 +85,7 @@ async fn protobuf_frames(ctx: &Ctx) -> Verdict {
 }
 
 async fn table(ctx: &Ctx) -> Verdict {
-    let custom = &custom(ctx).await?;
+    let custom = &ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await?;
     let forms = [
         (Over::Http1, Form::Table("")),
         (Over::Http2, Form::Table("None")),
@@ -102,7 +102,7 @@ async fn table(ctx: &Ctx) -> Verdict {
 }
 
 async fn partial_metadata(ctx: &Ctx) -> Verdict {
-    let custom = &custom(ctx).await?;
+    let custom = &ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await?;
     let forms = [
         (Over::Http1, Form::Metadata),
         (Over::Http2, Form::Metadata),
@@ -117,10 +117,6 @@ async fn partial_metadata(ctx: &Ctx) -> Verdict {
         refused(ctx, Over::Http1, Form::MetadataProtobuf, &CONFIG_MAPS),
     )?;
     Ok(())
-}
-
-async fn custom(ctx: &Ctx) -> Verdict<Resource> {
-    ctx.api.define(&format!("{}.example.org", ctx.name_prefix()), "shapes", "Shape").await
 }
 
 /// The object of a protobuf event must be the stored one, except for the resource version.
