@@ -82,26 +82,20 @@ impl<'c> FormStream<'c> {
             closed: 0,
             end: End::Client,
         };
-        let (carrier, media_type) = match over {
-            Over::WebSocket => {
-                let socket = WebSocket::open(ctx, &request).await?;
-                let media_type = socket.content_type.clone();
-                (Carrier::WebSocket(Box::new(socket)), media_type)
-            }
-            Over::Http1 | Over::Http2 => {
-                let transport = if over == Over::Http1 { Transport::Http1 } else { Transport::Http2 };
-                let raw = Raw::send(ctx, transport, request).await?;
-                let media_type = raw.headers.get("content-type").and_then(|value| value.to_str().ok());
-                let media_type = media_type.unwrap_or_default().to_owned();
-                (Carrier::Http(Box::new(raw)), media_type)
-            }
+        let carrier = match over {
+            Over::WebSocket => Carrier::WebSocket(Box::new(WebSocket::open(ctx, &request).await?)),
+            Over::Http1 => Carrier::Http(Box::new(Raw::send(ctx, Transport::Http1, request).await?)),
+            Over::Http2 => Carrier::Http(Box::new(Raw::send(ctx, Transport::Http2, request).await?)),
         };
         let events = Vec::new();
         let stream = FormStream { form, events, ctx, resource, over, carrier, record, is_recorded: false };
         // A WebSocket's response is that of the handshake; its Content-Type says nothing about the events.
-        if over != Over::WebSocket && media_type != form.content_type() {
+        if let Carrier::Http(raw) = &stream.carrier {
+            let seen = raw.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
             let expected = form.content_type();
-            return Err(stream.fail(&format!("the Content-Type should be {expected}, seen {media_type:?}")));
+            if seen != expected {
+                return Err(stream.fail(&format!("the Content-Type should be {expected}, seen {seen:?}")));
+            }
         }
         Ok(stream)
     }

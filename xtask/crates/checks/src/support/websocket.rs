@@ -14,8 +14,6 @@ use suite::prelude::*;
 
 /// An open connection after its handshake.
 pub(crate) struct WebSocket {
-    /// The Content-Type of the handshake's answer; empty if it had none.
-    pub(crate) content_type: String,
     connection: Connection,
     /// A message whose last frame has not come yet.
     begun: Option<(u8, BytesMut)>,
@@ -66,11 +64,10 @@ impl WebSocket {
         );
         let mut connection = connect(ctx, request, &more).await?;
         connection.what.push_str(" over WebSocket");
-        let mut socket = WebSocket { content_type: String::new(), connection, begun: None };
+        let mut socket = WebSocket { connection, begun: None };
         let deadline = Instant::now() + ctx.answer_limit();
         let head = socket.head(deadline).await?;
         overload::refuse_head(&socket.connection.what, &head, &socket.connection.buffer)?;
-        socket.content_type = field(&head, "content-type");
         match fault_of_handshake(&head, &nonce) {
             Some(fault) => Err(socket.fail(&format!("the answer {fault}: {head:?}"))),
             None => Ok(socket),

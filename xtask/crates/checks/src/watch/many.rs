@@ -199,13 +199,10 @@ async fn burst(ctx: &Ctx) -> Verdict {
     // One second at this machine's speed.
     let second = ctx.limit(1.0).as_millis().max(1000);
     let updates = usize::try_from(BURST * 1000 / second).unwrap_or(LEAST).max(LEAST);
-    let mut readers = Vec::new();
-    for transport in [Transport::Http1, Transport::Http2, Transport::Http2] {
-        readers.push(Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin).await?);
-    }
-    let [one, two, often] = &mut readers[..] else {
-        return Err(anyhow!("expected three readers").into());
-    };
+    let open = |transport| Follower::open(ctx, transport, &CONFIG_MAPS, WatchOptions::default(), begin);
+    let mut one = open(Transport::Http1).await?;
+    let mut two = open(Transport::Http2).await?;
+    let mut often = open(Transport::Http2).await?;
     let per_writer = updates.div_ceil(WRITERS);
     let until = Instant::now() + ctx.limit(BURST_LIMIT);
     let writers = try_join_all((0..WRITERS).map(|n| write_many(ctx, n, per_writer, until)));
@@ -224,7 +221,7 @@ async fn burst(ctx: &Ctx) -> Verdict {
     )?;
     let last = last.into_inner();
     let expected = ExpectedEvents::of(ctx, &CONFIG_MAPS, last).await?;
-    for reader in &readers {
+    for reader in [one, two, often] {
         reader.judge(&expected)?;
         ctx.count("ends", reader.ends.len() as u64);
     }
