@@ -6,6 +6,7 @@ use std::time::Duration;
 use model::history::Revision;
 use serde_json::{Value, json};
 
+use crate::cc::finalizers::stored_rv;
 use crate::support::assertions::{changes, events, only_put_at, pod_template, seen, words};
 use crate::support::verdict::within;
 use judge::decode;
@@ -77,8 +78,7 @@ async fn update_conflict(ctx: &Ctx) -> Verdict {
     expect!(answer.is(409, "Conflict"), "a stale PUT was answered {answer}");
     let message = format!("Operation cannot be fulfilled on configmaps \"a\": {STALE}");
     expect_eq!(answer.message(), message, "message of the refusal");
-    let stored = ctx.store.get(&CONFIG_MAPS, "a").await?;
-    expect_eq!(stored.mod_rev.cast_unsigned(), second.rv(), "mod_revision after the refused PUT");
+    expect_eq!(stored_rv(ctx, &CONFIG_MAPS).await?, second.rv(), "mod_revision after the refused PUT");
     Ok(())
 }
 
@@ -179,8 +179,7 @@ async fn noop_writes(ctx: &Ctx, resource: &Resource, built_in: bool) -> Verdict 
     for (what, media_type, patch) in patches(built_in) {
         same(ctx.api.try_patch(resource, "a", media_type, &patch, "").await?, what)?;
     }
-    let stored = ctx.store.get(resource, "a").await?;
-    expect_eq!(stored.mod_rev.cast_unsigned(), applied.rv(), "mod_revision after writes that change nothing");
+    expect_eq!(stored_rv(ctx, resource).await?, applied.rv(), "mod_revision after writes that change nothing");
 
     let changed = ctx.api.try_patch(resource, "a", MERGE_PATCH, &json!({"data": {"k": "w"}}), "").await?.object()?;
     let changes = changes(ctx, resource, "a", &changed).await?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
+use crate::cc::finalizers::stored_rv;
 use crate::support::assertions::{changes, events, only_put_at, pod_template, put_then_deleted, seen};
 use judge::decode;
 use suite::api::{MERGE_PATCH, Response, Transport};
@@ -225,8 +226,7 @@ async fn preconditions(ctx: &Ctx, resource: &Resource, kind: &str, object: &Obje
         expect_eq!(answer.message(), message, "message of a DELETE with {what}");
         ctx.count("refused deletes", 1);
     }
-    let stored = ctx.store.get(resource, "a").await?;
-    expect_eq!(stored.mod_rev.cast_unsigned(), current.rv(), "mod_revision of the {kind} after refused DELETEs");
+    expect_eq!(stored_rv(ctx, resource).await?, current.rv(), "mod_revision of the {kind} after refused DELETEs");
 
     let right = json!({"preconditions": {"uid": uid, "resourceVersion": rv}});
     let answer = ctx.api.try_delete(resource, "a", &right).await?;

@@ -98,7 +98,8 @@ async fn two_phases(ctx: &Ctx, resource: &Resource, object: Object, after: Objec
     Ok(())
 }
 
-async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
+/// The revision of the object `a` in the store.
+pub(super) async fn stored_rv(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
     Ok(ctx.store.get(resource, "a").await?.mod_rev.cast_unsigned())
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::cc::finalizers::stored_rv;
 use crate::support::assertions::{changes, events, put_then_deleted, seen};
 use crate::support::verdict::within;
 use suite::object::PODS;
@@ -56,8 +57,7 @@ async fn grace_period(ctx: &Ctx) -> Verdict {
         let what = format!("DELETE with a grace period of {asked:?} seconds");
         is_marked(&created, &answer, period).map_err(within(&what))?;
         expect_eq!(answer.rv() > last.rv(), writes, "whether {what} wrote: {} after {}", answer.rv(), last.rv());
-        let stored = ctx.store.get(&PODS, "a").await?;
-        expect_eq!(stored.mod_rev.cast_unsigned(), answer.rv(), "mod_revision after {what}");
+        expect_eq!(stored_rv(ctx, &PODS).await?, answer.rv(), "mod_revision after {what}");
         if writes {
             written.push(answer.rv());
         }

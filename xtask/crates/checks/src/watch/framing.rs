@@ -137,8 +137,7 @@ async fn read_to_last_chunk(socket: &mut Connection, limit: Duration) -> Verdict
 const BROKE: &str = "the socket of a watch broke";
 
 pub(crate) fn fault_of_head(head: &str) -> Verdict {
-    let mut rows = head.split("\r\n");
-    let status = rows.next().unwrap_or_default();
+    let status = head.split("\r\n").next().unwrap_or_default();
     expect!(status == "HTTP/1.1 200 OK", "the head over HTTP/1.1 begins with {status:?}: {head:?}");
     let values = |wanted: &str| -> Vec<String> {
         let fields = head.split("\r\n").skip(1).filter_map(|row| row.split_once(':'));
