@@ -55,7 +55,6 @@ pub struct Server {
     pub created: String,
     #[serde(default)]
     pub metadata: BTreeMap<String, String>,
-    #[serde(default)]
     pub fault: Option<ServerFault>,
 }
 

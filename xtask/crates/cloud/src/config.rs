@@ -30,13 +30,13 @@ pub enum Login {
     /// A credential for one purpose, which can be revoked separately. The best choice for a tool.
     ApplicationCredential {
         credential: Named,
-        user: Option<User>,
+        user: Option<InDomain>,
         secret: Secret,
     },
     Password {
-        user: User,
+        user: InDomain,
         password: Secret,
-        project: Project,
+        project: InDomain,
     },
 }
 
@@ -47,15 +47,9 @@ pub enum Named {
     Name(String),
 }
 
-/// A user. A name is only unique within its domain.
+/// A user or a project. A name is only unique within its domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User {
-    pub name: Named,
-    pub domain: Option<Named>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Project {
+pub struct InDomain {
     pub name: Named,
     pub domain: Option<Named>,
 }
@@ -171,7 +165,7 @@ fn login(entry: &Entry, missing: &dyn Fn(&str) -> Fault) -> Result<Login, Fault>
     let named = |id, name| set(id).map(Named::Id).or_else(|| set(name).map(Named::Name));
     let domain = |id, name| named(id, name).or_else(|| named(&auth.domain_id, &auth.domain_name));
     let user = named(&auth.user_id, &auth.username)
-        .map(|name| User { name, domain: domain(&auth.user_domain_id, &auth.user_domain_name) });
+        .map(|name| InDomain { name, domain: domain(&auth.user_domain_id, &auth.user_domain_name) });
     let credential = named(&auth.application_credential_id, &auth.application_credential_name);
     let by_credential = match entry.auth_type.as_deref().filter(|kind| !kind.is_empty()) {
         Some("v3applicationcredential") => true,
@@ -199,7 +193,7 @@ fn login(entry: &Entry, missing: &dyn Fn(&str) -> Fault) -> Result<Login, Fault>
     let password = auth.password.clone().filter(|password| !password.is_empty());
     let password = password.ok_or_else(|| missing("no password (OS_PASSWORD)"))?;
     let project = named(&auth.project_id, &auth.project_name)
-        .map(|name| Project { name, domain: domain(&auth.project_domain_id, &auth.project_domain_name) });
+        .map(|name| InDomain { name, domain: domain(&auth.project_domain_id, &auth.project_domain_name) });
     let project = project.ok_or_else(|| missing("no project_name (OS_PROJECT_NAME)"))?;
     for (what, name, domain) in [("user", &user.name, &user.domain), ("project", &project.name, &project.domain)] {
         if matches!(name, Named::Name(_)) && domain.is_none() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::compute::{self, Page, Server};
-use crate::config::{self, Access, Login, Named, User};
+use crate::config::{self, Access, InDomain, Login, Named};
 use crate::fault::Fault;
 use crate::http::{Answer, Call};
 use crate::keystone::Token;
@@ -65,7 +65,7 @@ fn plain(fault: &Fault) {
 fn answers(bytes: &[u8]) {
     const TOKEN: &str = "a-token-of-this-session";
     let body: Value = serde_json::from_slice(bytes).unwrap_or_default();
-    let user = User { name: Named::Name("u".into()), domain: None };
+    let user = InDomain { name: Named::Name("u".into()), domain: None };
     let login = Login::ApplicationCredential {
         credential: Named::Id("c".into()),
         user: Some(user),

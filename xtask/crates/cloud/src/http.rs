@@ -38,13 +38,13 @@ pub(crate) struct Call {
 /// A request of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Planned {
-    /// A description for people.
-    pub what: String,
     pub method: String,
     pub url: String,
     /// Secrets are replaced by `***`.
     pub headers: BTreeMap<String, String>,
     pub body: Option<Value>,
+    /// A dry run sends read-only requests if it has credentials for them.
+    pub sent: bool,
 }
 
 /// A received answer.
@@ -97,13 +97,8 @@ impl Call {
         if with_token {
             headers.insert("X-Auth-Token".into(), "***".into());
         }
-        Planned {
-            what: self.what.clone(),
-            method: self.method.to_string(),
-            url: self.url.to_string(),
-            headers,
-            body: self.body.as_ref().map(mask::masked),
-        }
+        let body = self.body.as_ref().map(mask::masked);
+        Planned { method: self.method.to_string(), url: self.url.to_string(), headers, body, sent: false }
     }
 }
 
@@ -126,11 +121,11 @@ pub(crate) fn client(ca: Option<&Path>) -> Result<Client, Fault> {
             builder().tls_certs_merge(certificates).build()
         }
     };
-    built.map_err(|error| Fault::config(format!("failed to set up the HTTP client: {:#}", chain(error))))
+    built.map_err(|error| Fault::config(format!("failed to set up the HTTP client: {}", chain(error))))
 }
 
 /// A URL to which secrets may be sent: https, or plain http on this machine.
-pub(crate) fn address(text: &str, what: &str) -> Result<Url, Fault> {
+pub fn address(text: &str, what: &str) -> Result<Url, Fault> {
     let url = Url::parse(text).map_err(|error| Fault::config(format!("{what}: `{text}` is not a URL: {error}")))?;
     let host = url.host_str().unwrap_or_default();
     let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
@@ -145,11 +140,6 @@ pub(crate) fn address(text: &str, what: &str) -> Result<Url, Fault> {
             "{what}: `{text}` is not https; plain http is readable in the network and only allowed for this machine"
         ))),
     }
-}
-
-/// Like [`address`], for callers that need only the check.
-pub fn check_address(text: &str, what: &str) -> Result<(), Fault> {
-    address(text, what).map(drop)
 }
 
 /// `path` below `base`; `base` may end with a slash.
@@ -205,14 +195,7 @@ impl Answer {
 
 /// The complete chain of causes in one line, without the URL, which the message already contains.
 fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text += &format!(": {inner}");
-        cause = inner.source();
-    }
-    text
+    format!("{:#}", anyhow::Error::from(error.without_url()))
 }
 
 #[cfg(test)]

@@ -8,14 +8,13 @@ use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::config::{Access, Login, Named, User};
+use crate::config::{Access, InDomain, Login, Named};
 use crate::fault::{Fault, Kind};
 use crate::http;
 
 /// The description of a token.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Token {
-    #[serde(default)]
     pub(crate) project: Option<ProjectId>,
     #[serde(default)]
     catalog: Vec<Service>,
@@ -37,9 +36,7 @@ struct Service {
 #[derive(Clone, Debug, Deserialize)]
 struct Endpoint {
     interface: String,
-    #[serde(default)]
     region_id: Option<String>,
-    #[serde(default)]
     region: Option<String>,
     url: String,
 }
@@ -47,52 +44,47 @@ struct Endpoint {
 /// The address of the log-in.
 pub(crate) fn url(access: &Access) -> Result<Url, Fault> {
     let base = http::address(&access.auth_url, "the identity endpoint (auth_url)")?;
-    let versioned = base.path().trim_end_matches('/').ends_with("/v3");
-    let old = base.path().trim_end_matches('/').ends_with("/v2.0");
-    if old {
-        return Err(Fault::config(format!(
-            "{base}: Keystone version 2 is not supported; the address must end with /v3"
-        )));
+    let path = base.path().trim_end_matches('/');
+    if path.ends_with("/v2.0") {
+        let text = format!("{base}: Keystone version 2 is not supported; the address must end with /v3");
+        return Err(Fault::config(text));
     }
-    Ok(http::below(&base, if versioned { "auth/tokens" } else { "v3/auth/tokens" }))
+    Ok(http::below(&base, if path.ends_with("/v3") { "auth/tokens" } else { "v3/auth/tokens" }))
 }
 
 pub(crate) fn body(login: &Login) -> Value {
     match login {
         Login::ApplicationCredential { credential, user, secret } => {
-            let mut described = json!({ "secret": secret.expose() });
-            put(&mut described, credential);
+            let mut described = named(credential);
+            described["secret"] = secret.expose().into();
             if let (Named::Name(_), Some(user)) = (credential, user) {
-                described["user"] = of_user(user);
+                described["user"] = in_domain(user);
             }
             json!({"auth": {"identity": {"methods": ["application_credential"], "application_credential": described}}})
         }
         Login::Password { user, password, project } => {
-            let mut who = of_user(user);
+            let mut who = in_domain(user);
             who["password"] = password.expose().into();
-            let scope = of_user(&User { name: project.name.clone(), domain: project.domain.clone() });
             json!({"auth": {
                 "identity": {"methods": ["password"], "password": {"user": who}},
-                "scope": {"project": scope},
+                "scope": {"project": in_domain(project)},
             }})
         }
     }
 }
 
-fn of_user(user: &User) -> Value {
-    let mut value = json!({});
-    put(&mut value, &user.name);
-    if let (Named::Name(_), Some(domain)) = (&user.name, &user.domain) {
-        value["domain"] = json!({});
-        put(&mut value["domain"], domain);
+fn in_domain(object: &InDomain) -> Value {
+    let mut value = named(&object.name);
+    if let (Named::Name(_), Some(domain)) = (&object.name, &object.domain) {
+        value["domain"] = named(domain);
     }
     value
 }
 
-fn put(value: &mut Value, named: &Named) {
-    match named {
-        Named::Id(id) => value["id"] = id.as_str().into(),
-        Named::Name(name) => value["name"] = name.as_str().into(),
+fn named(object: &Named) -> Value {
+    match object {
+        Named::Id(id) => json!({ "id": id }),
+        Named::Name(name) => json!({ "name": name }),
     }
 }
 
@@ -109,18 +101,16 @@ impl Token {
         if endpoints.is_empty() {
             let known: BTreeSet<&str> = self.catalog.iter().map(|service| service.kind.as_str()).collect();
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(Fault::config(format!(
-                "the cloud's catalogue has no service of type `{kind}`; it has: {known}"
-            )));
+            let text = format!("the cloud's catalogue has no service of type `{kind}`; it has: {known}");
+            return Err(Fault::config(text));
         }
         let fits = |endpoint: &&&Endpoint| endpoint.interface == access.interface;
         let regions = |endpoint: &&Endpoint| endpoint.region_id.clone().or_else(|| endpoint.region.clone());
         let all: BTreeSet<String> = endpoints.iter().filter(fits).filter_map(&regions).collect();
         let listed = all.iter().cloned().collect::<Vec<_>>().join(", ");
         if access.region.is_none() && all.len() > 1 {
-            return Err(Fault::config(format!(
-                "the cloud has several regions: select one with OS_REGION_NAME ({listed})"
-            )));
+            let text = format!("the cloud has several regions: select one with OS_REGION_NAME ({listed})");
+            return Err(Fault::config(text));
         }
         let there = |endpoint: &&&Endpoint| access.region.is_none() || regions(endpoint) == access.region;
         let Some(endpoint) = endpoints.iter().filter(fits).find(there) else {

@@ -19,6 +19,6 @@ mod session;
 pub mod userdata;
 
 pub use fault::{Fault, Kind};
-pub use http::{Planned, check_address};
+pub use http::{Planned, address};
 pub use microversion::Microversion;
 pub use session::Session;

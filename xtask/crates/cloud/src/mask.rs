@@ -24,25 +24,14 @@ pub(crate) fn masked(body: &Value) -> Value {
 
 /// The secrets in `body`: a careless server may repeat them in its answer.
 pub(crate) fn secrets(body: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    collect(body, &mut found);
-    found
-}
-
-fn collect(body: &Value, found: &mut Vec<String>) {
+    let field = |(name, value): (&String, &Value)| match value {
+        Value::String(text) if SECRET.contains(&name.as_str()) && !text.is_empty() => vec![text.clone()],
+        other => secrets(other),
+    };
     match body {
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                match value {
-                    Value::String(text) if SECRET.contains(&name.as_str()) && !text.is_empty() => {
-                        found.push(text.clone());
-                    }
-                    other => collect(other, found),
-                }
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
-        _ => {}
+        Value::Object(fields) => fields.iter().flat_map(field).collect(),
+        Value::Array(values) => values.iter().flat_map(secrets).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -13,50 +13,41 @@ use crate::lookup;
 use crate::microversion::Microversion;
 use crate::session;
 
-/// A new server, described by names.
-#[derive(Clone, Debug)]
-pub struct Wanted {
-    pub server: NewServer,
-    pub image: String,
-    pub flavor: String,
-    pub network: Option<String>,
-}
-
-/// The requests that create the server, in order. Without `access` the address of the log-in is also unknown.
-pub fn creation(access: Option<&Access>, wanted: &Wanted, newest: Microversion) -> Result<Vec<Planned>, Fault> {
+/// The requests that create a server, in order. `wanted` has names instead of ids. Without `access` the address of the
+/// log-in is also unknown.
+pub fn creation(access: Option<&Access>, wanted: &NewServer, newest: Microversion) -> Result<Vec<Planned>, Fault> {
     let nova = host("https://nova.invalid/v2.1")?;
     let neutron = host("https://neutron.invalid")?;
-    let mut calls: Vec<Call> = Vec::new();
-    calls.push(Call::get("Nova: which versions", http::below(&nova, "")));
-    calls.push(lookup::images_call(&host("https://glance.invalid")?, &wanted.image));
-    calls.push(Call::get(format!("Nova: the flavor `{}`", wanted.flavor), compute::flavors_url(&nova)));
+    let mut calls = vec![
+        Call::get("Nova: which versions", http::below(&nova, "")),
+        lookup::images_call(&host("https://glance.invalid")?, &wanted.image),
+        Call::get(format!("Nova: the flavor `{}`", wanted.flavor), compute::flavors_url(&nova)),
+    ];
     if let Some(network) = &wanted.network {
         calls.push(lookup::neutron_call(&neutron, "networks", "network", network));
     }
-    for group in &wanted.server.security_groups {
+    for group in &wanted.security_groups {
         calls.push(lookup::neutron_call(&neutron, "security-groups", "security group", group));
     }
-    let known = |name: &Option<String>| name.as_ref().map(|name| format!("<id of {name}>"));
+    let id = |name: &String| format!("<id of {name}>");
     let server = NewServer {
-        image: format!("<id of {}>", wanted.image),
-        flavor: format!("<id of {}>", wanted.flavor),
-        network: known(&wanted.network),
-        ..wanted.server.clone()
+        image: id(&wanted.image),
+        flavor: id(&wanted.flavor),
+        network: wanted.network.as_ref().map(id),
+        ..wanted.clone()
     };
     calls.push(compute::create_call(&nova, Some(newest), &server)?);
-    let login = access.map(session::login_call).transpose()?;
-    let login = login.map_or_else(unknown_login, |call| call.planned(false));
-    Ok([login].into_iter().chain(calls.iter().map(|call| call.planned(true))).collect())
-}
-
-fn unknown_login() -> Planned {
-    Planned {
-        what: "Keystone: log in, with OS_AUTH_URL and the credential of the environment or clouds.yaml".into(),
+    // With OS_AUTH_URL and the credential of the environment or clouds.yaml.
+    let unknown_login = || Planned {
         method: "POST".into(),
         url: "https://keystone.invalid/v3/auth/tokens".into(),
         headers: BTreeMap::new(),
         body: None,
-    }
+        sent: false,
+    };
+    let login = access.map(session::login_call).transpose()?;
+    let login = login.map_or_else(unknown_login, |call| call.planned(false));
+    Ok([login].into_iter().chain(calls.iter().map(|call| call.planned(true))).collect())
 }
 
 fn host(text: &str) -> Result<Url, Fault> {

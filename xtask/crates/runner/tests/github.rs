@@ -260,9 +260,9 @@ fn required_checks_are_read_from_rulesets_and_branch_protection() {
     let required = json!({"required_status_checks": [{"context": "gate", "integration_id": 15368}]});
     let other = json!({"type": "commit_message_pattern", "parameters": {"operator": "starts_with", "pattern": "x"}});
     fake.set("rules/branches/main", json!([other, {"type": "required_status_checks", "parameters": required}]));
-    assert_eq!(github.branch("main").unwrap().checks, ["gate".to_owned()].into());
+    assert_eq!(github.required_checks("main").unwrap(), ["gate".to_owned()].into());
     fake.set("branches/main/protection/required_status_checks", json!({"strict": true, "contexts": ["rust"]}));
-    assert_eq!(github.branch("main").unwrap().checks, ["gate", "rust"].map(String::from).into());
+    assert_eq!(github.required_checks("main").unwrap(), ["gate", "rust"].map(String::from).into());
     fake.set("actions/variables", json!({"total_count": 1, "variables": [{"name": "A", "value": "x"}]}));
     assert_eq!(github.variables().unwrap_err().code(), 3, "the variables of the organisation are not readable");
     fake.set("actions/organization-variables", json!({"total_count": 1, "variables": [{"name": "B", "value": ""}]}));

@@ -1,15 +1,16 @@
-//! A minimal HTTP server for a fake: one request per connection, one thread per connection.
+//! A minimal HTTP server for the fakes of this crate and of `runner`: one request per connection, one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
+use reqwest::Url;
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// The path without the query.
+    /// The path without the query, encoded.
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
     /// Names are in lower case.
@@ -21,13 +22,14 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Value,
+    pub(crate) body: String,
     /// Close the connection without an answer.
     pub(crate) silent: bool,
 }
 
 impl Reply {
     pub(crate) fn new(status: u16, body: Value) -> Reply {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
         Reply { status, headers: Vec::new(), body, silent: false }
     }
 
@@ -64,11 +66,10 @@ pub(crate) fn serve(handle: impl Fn(&Request) -> Reply + Clone + Send + 'static)
 // A client that disconnects early is not an error of the server.
 fn answer(mut stream: TcpStream, handle: &impl Fn(&Request) -> Reply) {
     let Some(request) = read(&stream) else { return };
-    let reply = handle(&request);
-    if !reply.silent {
-        let body = if reply.body.is_null() { String::new() } else { reply.body.to_string() };
-        let headers: String = reply.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let head = format!("HTTP/1.1 {} X\r\ncontent-type: application/json\r\nconnection: close\r\n", reply.status);
+    let Reply { status, headers, body, silent } = handle(&request);
+    if !silent {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\n");
         let _ = write!(stream, "{head}{headers}content-length: {}\r\n\r\n{body}", body.len());
     }
     let _ = stream.shutdown(Shutdown::Both);
@@ -90,36 +91,12 @@ fn read(stream: &TcpStream) -> Option<Request> {
     let length = headers.get("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let pair = |pair: &str| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(name), decoded(value))
-    };
+    let url = Url::parse(&format!("http://fake{target}")).ok()?;
     Some(Request {
         method,
-        path: decoded(path),
-        query: query.split('&').filter(|text| !text.is_empty()).map(pair).collect(),
+        path: url.path().to_owned(),
+        query: url.query_pairs().into_owned().collect(),
         headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),
     })
-}
-
-fn decoded(text: &str) -> String {
-    let bytes = text.replace('+', " ").into_bytes();
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.filter(|_| bytes[at] == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }

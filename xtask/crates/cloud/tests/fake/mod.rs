@@ -126,12 +126,14 @@ impl State {
             ("POST", ["identity", "v3", "auth", "tokens"]) => self.log_in(&request.body),
             ("GET", ["image"]) => Reply::new(300, versions("v2.15", &format!("{}/image/v2/", self.url))),
             ("GET", ["network"]) => Reply::new(200, versions("v2.0", &format!("{}/network/v2.0/", self.url))),
-            _ if !self.tokens.iter().any(|token| token == request.header("x-auth-token")) => Reply::new(
-                401,
-                json!({"error": {"code": 401, "title": "Unauthorized", "message": "Authentication required"}}),
-            ),
+            _ if !self.tokens.iter().any(|token| token == request.header("x-auth-token")) => {
+                unauthorized("Authentication required")
+            }
             (_, ["compute", "v2.1", rest @ ..]) => self.nova(request, rest),
-            ("GET", ["image", "v2", "images"]) => images(request),
+            ("GET", ["image", "v2", "images"]) => {
+                let images = filtered(all_images(), request);
+                Reply::new(200, json!({"images": images, "schema": "/v2/schemas/images", "first": "/v2/images"}))
+            }
             ("GET", ["image", "v2", "images", id]) => match all_images().into_iter().find(|image| image["id"] == *id) {
                 Some(image) => Reply::new(200, image),
                 None => Reply::new(404, json!({"message": "No image found", "code": "404 Not Found"})),
@@ -160,22 +162,22 @@ impl State {
         let identity = &body["auth"]["identity"];
         let credential = &identity["application_credential"];
         let user = &identity["password"]["user"];
+        let scope = &body["auth"]["scope"];
         let known = match identity["methods"][0].as_str() {
             // An application credential has a fixed scope.
             Some("application_credential") => {
-                credential["id"] == CREDENTIAL && credential["secret"] == SECRET && body["auth"]["scope"].is_null()
+                credential["id"] == CREDENTIAL && credential["secret"] == SECRET && scope.is_null()
             }
             Some("password") => {
                 user["name"] == "somebody"
                     && user["password"] == PASSWORD
                     && user["domain"]["name"] == "Default"
-                    && body["auth"]["scope"]["project"]["name"] == "ports"
+                    && scope["project"]["name"] == "ports"
             }
             _ => false,
         };
         if !known {
-            let message = "The request you have made requires authentication.";
-            return Reply::new(401, json!({"error": {"code": 401, "title": "Unauthorized", "message": message}}));
+            return unauthorized("The request you have made requires authentication.");
         }
         self.next += 1;
         let token = format!("planted-token-{}", self.next);
@@ -207,6 +209,10 @@ impl State {
     }
 }
 
+fn unauthorized(message: &str) -> Reply {
+    Reply::new(401, json!({"error": {"code": 401, "title": "Unauthorized", "message": message}}))
+}
+
 fn versions(id: &str, href: &str) -> Value {
     json!({"versions": [{"id": id, "status": "CURRENT", "links": [{"rel": "self", "href": href}]}]})
 }
@@ -223,19 +229,9 @@ fn all_images() -> Vec<Value> {
     ]
 }
 
-fn images(request: &Request) -> Reply {
-    Reply::new(
-        200,
-        json!({"images": filtered(all_images(), request), "schema": "/v2/schemas/images", "first": "/v2/images"}),
-    )
-}
-
 /// Filters by `name` and `id`, as all services do.
 fn filtered(entries: Vec<Value>, request: &Request) -> Vec<Value> {
-    let fits = |entry: &Value| {
-        ["name", "id"]
-            .iter()
-            .all(|field| request.query.get(*field).is_none_or(|wanted| entry[*field] == wanted.as_str()))
-    };
-    entries.into_iter().filter(fits).collect()
+    let fits =
+        |entry: &Value, field: &str| request.query.get(field).is_none_or(|wanted| entry[field] == wanted.as_str());
+    entries.into_iter().filter(|entry| ["name", "id"].iter().all(|field| fits(entry, field))).collect()
 }

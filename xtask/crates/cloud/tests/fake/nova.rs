@@ -42,8 +42,7 @@ impl State {
                 self.servers.retain(|server| server.id != *id);
                 if self.servers.len() < before { Reply::new(204, Value::Null) } else { not_found(id) }
             }
-            ("GET", ["servers", id, "os-volume_attachments" | "os-interface" | "os-security-groups"]) => {
-                let _ = id;
+            ("GET", ["servers", _, "os-volume_attachments" | "os-interface" | "os-security-groups"]) => {
                 Reply::new(200, json!({"volumeAttachments": [], "interfaceAttachments": [], "security_groups": []}))
             }
             _ => not_found(&request.path),
@@ -103,23 +102,17 @@ impl State {
         let name = request.query.get("name");
         let all: Vec<&Server> =
             self.servers.iter().filter(|server| name.is_none_or(|name| server.name.contains(name.as_str()))).collect();
-        let begin = request
-            .query
-            .get("marker")
-            .map_or(0, |marker| all.iter().position(|server| server.id == *marker).map_or(all.len(), |at| at + 1));
-        let page: Vec<Value> = all.iter().skip(begin).take(limit).map(|server| described(server)).collect();
-        let more = begin + page.len() < all.len();
-        let mut body = json!({"servers": page});
-        if let Some(last) = page_end(&body).filter(|_| more) {
-            let href = format!("{}/compute/v2.1/servers/detail?limit={limit}&marker={last}", self.url);
+        let after = |marker: &String| all.iter().position(|server| server.id == *marker).map_or(all.len(), |at| at + 1);
+        let begin = request.query.get("marker").map_or(0, after);
+        let page = all.get(begin..).unwrap_or_default();
+        let page = &page[..limit.min(page.len())];
+        let mut body = json!({"servers": page.iter().map(|server| described(server)).collect::<Vec<_>>()});
+        if let Some(last) = page.last().filter(|_| begin + page.len() < all.len()) {
+            let href = format!("{}/compute/v2.1/servers/detail?limit={limit}&marker={}", self.url, last.id);
             body["servers_links"] = json!([{"rel": "next", "href": href}]);
         }
         Reply::new(200, body)
     }
-}
-
-fn page_end(body: &Value) -> Option<String> {
-    body["servers"].as_array()?.last()?["id"].as_str().map(str::to_owned)
 }
 
 fn described(server: &Server) -> Value {
@@ -144,58 +137,36 @@ fn flavors(id: Option<&str>) -> Reply {
                "links": [], "description": null, "extra_specs": {}})
     };
     let all = [flavor("f-small", "small", 1024), flavor("f-large", "large", 8192)];
-    match id {
-        None => Reply::new(200, json!({"flavors": all})),
-        Some("f-small" | "f-large") => {
-            let found = all.into_iter().find(|flavor| Some(flavor["id"].as_str().unwrap_or_default()) == id);
-            Reply::new(200, json!({"flavor": found}))
-        }
-        Some(id) => not_found(id),
-    }
+    let Some(id) = id else { return Reply::new(200, json!({"flavors": all})) };
+    let found = all.into_iter().find(|flavor| flavor["id"] == id);
+    found.map_or_else(|| not_found(id), |flavor| Reply::new(200, json!({"flavor": flavor})))
 }
 
 /// The error for requests that Nova's schema refuses.
 fn invalid(server: &Value, version: &str) -> Option<String> {
-    const KNOWN: [&str; 13] = [
-        "name",
-        "imageRef",
-        "flavorRef",
-        "config_drive",
-        "metadata",
-        "user_data",
-        "networks",
-        "key_name",
-        "security_groups",
-        "min_count",
-        "max_count",
-        "block_device_mapping_v2",
-        "availability_zone",
-    ];
+    const KNOWN: &str = "name imageRef flavorRef config_drive metadata user_data networks key_name security_groups \
+                         min_count max_count block_device_mapping_v2 availability_zone";
     let fields = server.as_object()?;
-    if let Some(unknown) = fields.keys().find(|field| !KNOWN.contains(&field.as_str())) {
+    if let Some(unknown) = fields.keys().find(|field| KNOWN.split(' ').all(|known| known != **field)) {
         return Some(format!("Additional properties are not allowed ('{unknown}' was unexpected)"));
     }
     let minor: u32 = version.split_once('.').and_then(|(_, minor)| minor.parse().ok()).unwrap_or(1);
     let network = &server["networks"];
-    let user_data = text(&server["user_data"]);
+    let (name, user_data) = (text(&server["name"]), text(&server["user_data"]));
     let bad_metadata =
         |(key, value): (&String, &Value)| key.len() > 255 || value.as_str().is_none_or(|v| v.len() > 255);
-    match () {
-        () if text(&server["name"]).is_empty() || text(&server["name"]).len() > 255 => {
-            Some("Invalid input for name".into())
-        }
-        () if server["flavorRef"] != "f-small" && server["flavorRef"] != "f-large" => {
-            Some("Flavor could not be found".into())
-        }
-        () if server["imageRef"] != IMAGE => Some("Can not find requested image".into()),
-        () if minor >= 37 && network.is_null() => Some("'networks' is a required property".into()),
-        () if minor < 37 && network.is_string() => Some("Bad networks format".into()),
-        () if network.is_array() && network[0]["uuid"] != NETWORK => Some("Network could not be found".into()),
-        () if user_data.len() > 65_535 => Some("user_data is too long".into()),
-        () if STANDARD.decode(&user_data).is_err() => Some("user_data is not base64".into()),
-        () if server["metadata"].as_object().into_iter().flatten().any(bad_metadata) => Some("Bad metadata".into()),
-        () => None,
-    }
+    let rules = [
+        (name.is_empty() || name.len() > 255, "Invalid input for name"),
+        (server["flavorRef"] != "f-small" && server["flavorRef"] != "f-large", "Flavor could not be found"),
+        (server["imageRef"] != IMAGE, "Can not find requested image"),
+        (minor >= 37 && network.is_null(), "'networks' is a required property"),
+        (minor < 37 && network.is_string(), "Bad networks format"),
+        (network.is_array() && network[0]["uuid"] != NETWORK, "Network could not be found"),
+        (user_data.len() > 65_535, "user_data is too long"),
+        (STANDARD.decode(&user_data).is_err(), "user_data is not base64"),
+        (server["metadata"].as_object().into_iter().flatten().any(bad_metadata), "Bad metadata"),
+    ];
+    rules.iter().find(|(broken, _)| *broken).map(|(_, why)| (*why).to_owned())
 }
 
 fn text(value: &Value) -> String {

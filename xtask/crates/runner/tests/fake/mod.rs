@@ -3,15 +3,17 @@
 //! It refuses what GitHub refuses: a missing token or `User-Agent`, a used name, a busy runner. Tests can queue another
 //! answer, or cut the connection after a request was processed.
 
+#[path = "../../../cloud/tests/fake/http.rs"]
+mod http;
 mod routes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
+
+use http::{Reply, Request, serve};
 
 /// A valid personal token.
 pub(crate) const TOKEN: &str = "ghp_PlantedPersonalToken0123456789abcdef";
@@ -22,25 +24,10 @@ pub(crate) const KEY: &str = "PlantedPrivateKeyOfARunner";
 /// A runner token of GitLab.
 pub(crate) const GLRT: &str = "glrt-PlantedTokenOfAGitlabRunner";
 
-/// A received request.
-#[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) method: String,
-    /// The path without the query.
-    pub(crate) path: String,
-    pub(crate) query: BTreeMap<String, String>,
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) body: Value,
-}
-
 /// The behaviour that a test wants instead of GitHub's normal answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Instead {
-    Answer {
-        status: u16,
-        headers: Vec<(String, String)>,
-        body: String,
-    },
+    Answer(Reply),
     /// Process the request, then cut the connection.
     CutAfter,
     /// Process the request, and answer when the test resets [`State::held`].
@@ -66,29 +53,20 @@ pub(crate) struct State {
 }
 
 pub(crate) struct Fake {
-    port: u16,
+    url: String,
     state: Arc<Mutex<State>>,
 }
 
 impl Fake {
     pub(crate) fn start() -> Fake {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
         let tokens = [TOKEN.to_owned()].into();
-        let state = State { tokens, app_life: 3600, next: 100, ..State::default() };
-        let state = Arc::new(Mutex::new(state));
+        let state = Arc::new(Mutex::new(State { tokens, app_life: 3600, next: 100, ..State::default() }));
         let shared = Arc::clone(&state);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let shared = Arc::clone(&shared);
-                std::thread::spawn(move || serve(stream, &shared));
-            }
-        });
-        Fake { port, state }
+        Fake { url: serve(move |request| answer(request, &shared).header("x-github-request-id", "FAKE:1")), state }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        self.url.clone()
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -97,8 +75,9 @@ impl Fake {
 
     /// Answers the next request with this prefix.
     pub(crate) fn answer(&self, of: &str, status: u16, headers: &[(&str, &str)], body: &str) {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        self.state().instead.push_back((of.into(), Instead::Answer { status, headers, body: body.into() }));
+        let reply = Reply { body: body.into(), ..Reply::new(status, Value::Null) };
+        let reply = headers.iter().fold(reply, |reply, (name, value)| reply.header(name, value));
+        self.state().instead.push_back((of.into(), Instead::Answer(reply)));
     }
 
     /// Cuts the connection after the next request with this prefix was processed.
@@ -132,12 +111,6 @@ impl Fake {
     }
 }
 
-impl Request {
-    pub(crate) fn line(&self) -> String {
-        format!("{} {}", self.method, self.path)
-    }
-}
-
 impl State {
     fn add(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> u64 {
         self.next += 1;
@@ -151,61 +124,18 @@ impl State {
     }
 }
 
-fn serve(stream: TcpStream, shared: &Mutex<State>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let Some(request) = read(&mut reader) else { return };
+fn answer(request: &Request, shared: &Mutex<State>) -> Reply {
     let mut state = shared.lock().unwrap();
     state.requests.push(request.clone());
-    let line = request.line();
-    let mut hold = false;
-    let at = state.instead.iter().position(|(of, _)| line.starts_with(of));
-    let (status, headers, body) = match at.and_then(|at| state.instead.remove(at)) {
-        Some((_, Instead::Answer { status, headers, body })) => (status, headers, body),
-        Some((_, Instead::CutAfter)) => {
-            routes::answer(&mut state, &request);
-            return;
-        }
-        instead => {
-            hold = instead.is_some();
-            let (status, body) = routes::answer(&mut state, &request);
-            (status, Vec::new(), if body.is_null() { String::new() } else { body.to_string() })
-        }
-    };
+    let at = state.instead.iter().position(|(of, _)| request.line().starts_with(of));
+    let instead = at.and_then(|at| state.instead.remove(at)).map(|(_, instead)| instead);
+    if let Some(Instead::Answer(reply)) = instead {
+        return reply;
+    }
+    let (status, body) = routes::answer(&mut state, request);
     drop(state);
-    while hold && shared.lock().unwrap().held {
+    while matches!(instead, Some(Instead::Hold)) && shared.lock().unwrap().held {
         sys::deadline::pause(Duration::from_millis(2));
     }
-    write(stream, status, &headers, &body);
-}
-
-fn read(reader: &mut impl BufRead) -> Option<Request> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let mut words = line.split_whitespace();
-    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut headers = BTreeMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.split_once(':') else { break };
-        headers.insert(name.to_lowercase(), value.trim().to_owned());
-    }
-    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let query = query.split('&').filter_map(|pair| pair.split_once('='));
-    let query = query.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    Some(Request { method, path: path.to_owned(), query, headers, body })
-}
-
-fn write(mut stream: TcpStream, status: u16, headers: &[(String, String)], body: &str) {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    // A client that has ended does not read the answer.
-    let _ = write!(
-        stream,
-        "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nx-github-request-id: FAKE:1\r\nconnection: close\r\n{headers}\r\n{body}",
-        body.len()
-    );
+    Reply { silent: matches!(instead, Some(Instead::CutAfter)), ..Reply::new(status, body) }
 }

@@ -14,15 +14,14 @@ pub(super) fn answer(state: &mut State, request: &Request) -> (u16, Value) {
         return gitlab(request, rest);
     }
     for (name, value) in [("accept", "application/vnd.github+json"), ("x-github-api-version", "2026-03-10")] {
-        if request.headers.get(name).map(String::as_str) != Some(value) {
+        if request.header(name) != value {
             return refused(400, &format!("{name} is missing"));
         }
     }
-    if !request.headers.contains_key("user-agent") {
+    if request.header("user-agent").is_empty() {
         return refused(403, "Request forbidden by administrative rules: User-Agent");
     }
-    let bearer =
-        request.headers.get("authorization").and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    let bearer = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
     if let ["app", "installations", "8", "access_tokens"] = parts[..] {
         return app_token(state, request, bearer);
     }
@@ -49,6 +48,7 @@ fn anonymous(state: &State, parts: &[&str]) -> (u16, Value) {
 }
 
 fn scope(state: &mut State, request: &Request, rest: &[&str]) -> (u16, Value) {
+    let list = |path: &str| state.settings.get(path).and_then(Value::as_array).cloned().unwrap_or_default();
     match (request.method.as_str(), rest) {
         ("POST", ["actions", "runners", "registration-token" | "remove-token"]) => {
             (201, json!({ "token": REGISTRATION, "expires_at": in_an_hour(3600) }))
@@ -58,19 +58,10 @@ fn scope(state: &mut State, request: &Request, rest: &[&str]) -> (u16, Value) {
         (method, ["actions", "runners", id]) if id.parse::<u64>().is_ok() => one(state, method, id),
         (method, ["actions", "runners", id, "labels", rest @ ..]) => labels(state, request, method, id, rest),
         ("GET", ["actions", "runs"]) => {
-            let status = &request.query["status"];
-            let runs =
-                state.settings.get(&format!("runs/{status}")).and_then(Value::as_array).cloned().unwrap_or_default();
-            page(request, "workflow_runs", &runs)
+            page(request, "workflow_runs", &list(&format!("runs/{}", request.query["status"])))
         }
-        ("GET", ["actions", "runs", id, "jobs"]) => {
-            let jobs = state.settings.get(&format!("jobs/{id}")).and_then(Value::as_array).cloned().unwrap_or_default();
-            page(request, "jobs", &jobs)
-        }
-        ("GET", ["actions", "runner-groups"]) => {
-            let groups = state.settings.get("runner-groups").and_then(Value::as_array).cloned().unwrap_or_default();
-            page(request, "runner_groups", &groups)
-        }
+        ("GET", ["actions", "runs", id, "jobs"]) => page(request, "jobs", &list(&format!("jobs/{id}"))),
+        ("GET", ["actions", "runner-groups"]) => page(request, "runner_groups", &list("runner-groups")),
         ("GET", rest) => match state.settings.get(&rest.join("/")) {
             Some(value) => (200, value.clone()),
             None => refused(404, "Not Found"),
@@ -180,7 +171,7 @@ fn app_token(state: &mut State, request: &Request, jwt: &str) -> (u16, Value) {
 }
 
 fn gitlab(request: &Request, rest: &[&str]) -> (u16, Value) {
-    if request.headers.get("private-token").map(String::as_str) != Some(super::TOKEN) {
+    if request.header("private-token") != super::TOKEN {
         return (401, json!({ "message": "401 Unauthorized" }));
     }
     match (request.method.as_str(), rest) {

@@ -1,31 +1,14 @@
 //! Damaged answers and files from other systems: the client ends with a result, or with an error that contains no
 //! secret.
 
-#[expect(dead_code, reason = "parts of the fake are for other tests")]
-mod fake;
-
 use cloud::compute::Compute;
-use cloud::config::{self, Access, Login, Named};
-use cloud::{Microversion, Session, lookup, request};
-use fake::http::Reply;
-use fake::{CREDENTIAL, Fake, SECRET};
+use cloud::{Microversion, Session, config, lookup, request};
 use fastrand::Rng;
-use model::Secret;
 use serde_json::{Value, json};
 
-fn access(fake: &Fake) -> Access {
-    Access {
-        auth_url: fake.auth_url(),
-        login: Login::ApplicationCredential {
-            credential: Named::Id(CREDENTIAL.into()),
-            user: None,
-            secret: Secret::new(SECRET),
-        },
-        region: None,
-        interface: "public".into(),
-        ca: None,
-    }
-}
+use crate::access;
+use crate::fake::Fake;
+use crate::fake::http::Reply;
 
 /// The value with one of its parts replaced, removed or duplicated.
 fn damaged(value: &Value, random: &mut Rng) -> Value {
@@ -73,11 +56,9 @@ fn damaged_answers_are_errors_or_harmless() {
     let id = "00000001-aaaa-bbbb-cccc-dddddddddddd";
     let server = json!({"id": id, "name": "n", "status": "ACTIVE", "created": "2026-11-22T00:00:00Z",
         "metadata": {"archproof-run": "r"}, "fault": {"message": "m", "code": 1}});
+    let page = json!({"servers": [server], "servers_links": [{"rel": "next", "href": "x"}]});
     let cases: [(&str, Value); 5] = [
-        (
-            "GET /compute/v2.1/servers/detail",
-            json!({"servers": [server], "servers_links": [{"rel": "next", "href": "x"}]}),
-        ),
+        ("GET /compute/v2.1/servers/detail", page),
         ("GET /compute/v2.1/servers/", json!({ "server": server })),
         ("GET /compute/v2.1/flavors", json!({"flavors": [{"id": "f", "name": "large"}]})),
         ("GET /image/v2/images", json!({"images": [{"id": "i", "name": "n", "created_at": "2026", "min_ram": 1}]})),
@@ -86,12 +67,9 @@ fn damaged_answers_are_errors_or_harmless() {
     let mut errors = 0;
     for round in 0..400 {
         let (line, body) = &cases[round % cases.len()];
-        {
-            let mut state = fake.state();
-            state.rules.clear();
-            // A list that never ends has this page three times.
-            state.rule(line, 3, Reply::new(200, damaged(body, &mut random)));
-        }
+        fake.state().rules.clear();
+        // A list that never ends has this page three times.
+        fake.state().rule(line, 3, Reply::new(200, damaged(body, &mut random)));
         let result = match round % cases.len() {
             0 => nova.list("archproof-run").map(drop),
             1 => nova.get(id).map(drop),
@@ -118,17 +96,11 @@ fn damaged_log_ins_are_errors_or_harmless() {
     ]}});
     let mut errors = 0;
     for _ in 0..200 {
-        {
-            let mut state = fake.state();
-            state.rules.clear();
-            let reply = Reply::new(201, damaged(&body, &mut random)).header("x-subject-token", "planted-token");
-            state.rule("POST /identity", 1, reply);
-            state.rule(
-                "GET /compute",
-                2,
-                Reply::new(200, damaged(&json!({"version": {"version": "2.79"}}), &mut random)),
-            );
-        }
+        fake.state().rules.clear();
+        let reply = Reply::new(201, damaged(&body, &mut random)).header("x-subject-token", "planted-token");
+        fake.state().rule("POST /identity", 1, reply);
+        let version = damaged(&json!({"version": {"version": "2.79"}}), &mut random);
+        fake.state().rule("GET /compute", 2, Reply::new(200, version));
         let opened = Session::open(access(&fake));
         let result = opened.and_then(|session| Compute::open(&session, Microversion::NEWEST).map(drop));
         if let Err(error) = result {

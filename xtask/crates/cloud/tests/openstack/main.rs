@@ -1,13 +1,15 @@
 //! Tests the client with a cloud in memory: requests, repetitions and error messages.
 
 #[expect(dead_code, reason = "parts of the fake are for other tests")]
+#[path = "../fake/mod.rs"]
 mod fake;
+mod hostile;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cloud::compute::{Compute, NewServer};
-use cloud::config::{Access, Login, Named, Project, User};
+use cloud::config::{Access, InDomain, Login, Named};
 use cloud::{Fault, Kind, Microversion, Session, lookup};
 use fake::http::Reply;
 use fake::{CREDENTIAL, Fake, IMAGE, NETWORK, PASSWORD, Rule, SECRET};
@@ -76,9 +78,9 @@ fn log_in_works_with_a_password() {
     let fake = Fake::start();
     let domain = || Some(Named::Name("Default".into()));
     let login = |password: &str| Login::Password {
-        user: User { name: Named::Name("somebody".into()), domain: domain() },
+        user: InDomain { name: Named::Name("somebody".into()), domain: domain() },
         password: Secret::new(password),
-        project: Project { name: Named::Name("ports".into()), domain: domain() },
+        project: InDomain { name: Named::Name("ports".into()), domain: domain() },
     };
     Session::open(Access { login: login(PASSWORD), ..access(&fake) }).unwrap();
     let error = Session::open(Access { login: login("planted-wrong"), ..access(&fake) }).err().unwrap();
@@ -123,6 +125,8 @@ fn errors_are_classified_and_only_safe_requests_are_repeated() {
     let message = |text: &str| json!({"x": {"message": text}});
     let create = "POST /compute/v2.1/servers";
     let list = "GET /compute/v2.1/servers";
+    let moved = Reply::new(302, Value::Null).header("location", "http://x.invalid");
+    let silent = Reply { silent: true, ..Reply::new(0, Value::Null) };
     // The rule, how often it applies, the expected result, the expected number of requests.
     type Expected = Result<(), (Kind, &'static str)>;
     let cases: Vec<(&str, Reply, u32, Expected, usize)> = vec![
@@ -137,23 +141,16 @@ fn errors_are_classified_and_only_safe_requests_are_repeated() {
         (create, Reply::new(413, message("too big")), 9, Err((Kind::Config, "too big")), 1),
         (create, Reply::new(429, Value::Null).header("retry-after", "9999"), 9, Err((Kind::Remote, "9999 s")), 1),
         (create, Reply::new(500, message("oops")), 9, Err((Kind::Remote, "oops")), 1),
-        (create, Reply { silent: true, ..Reply::new(0, Value::Null) }, 9, Err((Kind::Remote, "no answer")), 1),
-        (
-            create,
-            Reply::new(302, Value::Null).header("location", "http://x.invalid"),
-            9,
-            Err((Kind::Config, "elsewhere")),
-            1,
-        ),
+        (create, silent.clone(), 9, Err((Kind::Remote, "no answer")), 1),
+        (create, moved, 9, Err((Kind::Config, "elsewhere")), 1),
         (list, Reply::new(503, Value::Null), 2, Ok(()), 3),
         (list, Reply::new(503, Value::Null), 9, Err((Kind::Remote, "503")), 4),
-        (list, Reply { silent: true, ..Reply::new(0, Value::Null) }, 1, Ok(()), 2),
+        (list, silent, 1, Ok(()), 2),
         (list, Reply::new(200, json!({"servers": 3})), 9, Err((Kind::Remote, "list of servers")), 1),
     ];
-    let mut threads = Vec::new();
     // In parallel, because most of the time is spent in pauses.
-    for (line, reply, times, expected, asked) in cases {
-        threads.push(std::thread::spawn(move || {
+    let threads = cases.into_iter().map(|(line, reply, times, expected, asked)| {
+        std::thread::spawn(move || {
             let fake = Fake::start();
             let session = session(&fake);
             let nova = Compute::open(&session, NEWEST).unwrap();
@@ -173,9 +170,9 @@ fn errors_are_classified_and_only_safe_requests_are_repeated() {
                 }
                 (result, _) => panic!("{context}: {result:?}"),
             }
-        }));
-    }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]
