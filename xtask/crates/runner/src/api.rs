@@ -5,12 +5,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use cloud::Planned;
 use jiff::Timestamp;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder};
 use reqwest::header::HeaderValue;
-use serde::Serialize;
-use serde_json::Value;
 use sys::deadline::{self, OnInterrupt, Probe, WaitError};
 use sys::{interrupt, progress};
 
@@ -48,18 +47,6 @@ pub enum Credentials {
     App(Box<App>),
 }
 
-/// A request of a dry run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Planned {
-    pub method: String,
-    pub url: String,
-    /// Secrets are replaced by `***`.
-    pub headers: BTreeMap<String, String>,
-    pub body: Option<Value>,
-    /// A dry run sends read-only requests if it has credentials for them.
-    pub sent: bool,
-}
-
 /// The kind of server, which decides about headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -89,12 +76,9 @@ impl Api {
             return Err(Error::Config("no token".into()));
         }
         let base = endpoint(&config.url)?;
-        let http = client(&base)?;
-        let (installed, planned) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Ok(Api {
-            inner: Arc::new(Inner { kind, base, http, config, installed, planned }),
-            on_interrupt: OnInterrupt::Stop,
-        })
+        let (http, installed, planned) = (client(&base)?, Mutex::default(), Mutex::default());
+        let inner = Arc::new(Inner { kind, base, http, config, installed, planned });
+        Ok(Api { inner, on_interrupt: OnInterrupt::Stop })
     }
 
     /// A client for cleaning up: Ctrl-C does not stop it.
@@ -116,8 +100,14 @@ impl Api {
         self.send(call)?.success(call)
     }
 
+    /// Like [`Api::ask`]; None if the server answers 404.
+    pub(crate) fn find(&self, call: &Call) -> Result<Option<Answer>, Error> {
+        let answer = self.send(call)?;
+        if answer.status == 404 { Ok(None) } else { answer.success(call).map(Some) }
+    }
+
     /// Sends a call and returns the answer, whatever its status.
-    pub(crate) fn send(&self, call: &Call) -> Result<Answer, Error> {
+    fn send(&self, call: &Call) -> Result<Answer, Error> {
         if self.inner.config.dry_run {
             // An App would first have to create a token.
             let sent = !call.changes() && matches!(self.inner.config.credentials, Credentials::Token(_));
@@ -223,10 +213,8 @@ impl Api {
                 Err(RecvTimeoutError::Timeout) if interrupt::requested() => return Err(TransportError::Interrupted),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(TransportError::Connection {
-                        why: "the thread of the request ended without an answer".into(),
-                        begun: true,
-                    });
+                    let why = "the thread of the request ended without an answer".into();
+                    return Err(TransportError::Connection { why, begun: true });
                 }
             }
         }

@@ -13,7 +13,6 @@ mod labels;
 mod list;
 mod local;
 mod machine;
-mod machines;
 mod private;
 mod providers;
 mod request;
@@ -41,6 +40,8 @@ use crate::policy::ArchNames;
 use crate::setup::{self, Needs, Setting};
 use crate::{Config, Credentials, Error, Planned, plain};
 
+use stop::Stop;
+
 /// Pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -49,12 +50,6 @@ struct Shown {
     code: u8,
     text: String,
     json: Value,
-}
-
-/// The error of a subcommand: with an exit code of `runner`, or an ordinary failure.
-enum Ended {
-    Own(Error),
-    Other(Failure),
 }
 
 /// The findings of `cargo xtask doctor` for this machine, whose architecture is given.
@@ -74,10 +69,10 @@ pub fn run(places: &Places, options: &RunnerOptions, diagnose: Diagnose) -> Resu
         RunnerCommand::Gc(options) => gc::run(data, home, options),
         RunnerCommand::Scale(options) => scale::run(data, home, options),
         RunnerCommand::Audit(options) => audit::run(data, options),
-        RunnerCommand::Userdata(options) => machines::ended(userdata::run(data, options)),
-        RunnerCommand::Request(options) => machines::ended(request::run(data, options)),
-        RunnerCommand::Start(options) => machines::ended(up::run(places, home, options)),
-        RunnerCommand::Doctor(options) => machines::ended(doctor::run(places, options, diagnose)),
+        RunnerCommand::Userdata(options) => userdata::run(data, options).map(|()| 0),
+        RunnerCommand::Request(options) => request::run(data, options).map(|()| 0),
+        RunnerCommand::Start(options) => up::run(places, home, options).map(|()| 0),
+        RunnerCommand::Doctor(options) => doctor::run(places, options, diagnose).map(|()| 0),
         RunnerCommand::Gitlab(options) => gitlab::run(data, options),
     };
     self::ended(ended)
@@ -100,19 +95,19 @@ fn setting_line(setting: &Setting) -> String {
 }
 
 /// The exit code. Reports an error that has an exit code of `runner`.
-fn ended(ended: Result<u8, Ended>) -> Result<u8, Failure> {
+fn ended(ended: Result<u8, Stop>) -> Result<u8, Failure> {
     match ended {
         Ok(code) => Ok(code),
-        Err(Ended::Other(failure)) => Err(failure),
-        Err(Ended::Own(error)) => {
-            progress::say(&format!("error: {error}"));
-            Ok(if interrupt::requested() { 130 } else { error.code() })
+        Err(Stop::Other(failure)) => Err(failure),
+        Err(stop) => {
+            progress::say(&format!("error: {stop}"));
+            Ok(if matches!(stop, Stop::Own(_)) && interrupt::requested() { 130 } else { stop.code() })
         }
     }
 }
 
 /// Calls GitHub and prints the result, or in a dry run the requests.
-fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Ended>) -> Result<u8, Ended> {
+fn with_github(access: &Access, work: impl FnOnce(&Github) -> Result<Shown, Stop>) -> Result<u8, Stop> {
     let github = open(access)?;
     finish(access.output, work(&github), || github.planned())
 }
@@ -137,10 +132,9 @@ fn config(url: &str, credentials: Credentials, output: Output, max_wait: u64) ->
     }
 }
 
-fn finish(output: Output, result: Result<Shown, Ended>, planned: impl FnOnce() -> Vec<Planned>) -> Result<u8, Ended> {
-    if output.dry_run && matches!(result, Ok(_) | Err(Ended::Own(Error::DryRun))) {
-        show_planned(output, &planned())?;
-        return Ok(0);
+fn finish(output: Output, result: Result<Shown, Stop>, planned: impl FnOnce() -> Vec<Planned>) -> Result<u8, Stop> {
+    if output.dry_run && matches!(result, Ok(_) | Err(Stop::Own(Error::DryRun))) {
+        return show_planned(output, &planned()).map(|()| 0);
     }
     let shown = result?;
     if output.json {
@@ -151,7 +145,7 @@ fn finish(output: Output, result: Result<Shown, Ended>, planned: impl FnOnce() -
     Ok(shown.code)
 }
 
-fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Ended> {
+fn show_planned(output: Output, planned: &[Planned]) -> Result<(), Stop> {
     progress::say("dry run: nothing was changed");
     if output.json {
         return Ok(print_json(&json!({ "requests": planned }))?);
@@ -186,7 +180,7 @@ fn admitted_group(github: &Github, options: &ReachOptions) -> Result<u64, Error>
 }
 
 /// The runner with this id or name. A name may look like a number, but ids come first.
-fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
+fn find(github: &Github, given: &str) -> Result<Runner, Error> {
     if let Ok(id) = given.parse()
         && let Some(runner) = github.runner(id)?
     {
@@ -195,12 +189,9 @@ fn find(github: &Github, given: &str) -> Result<Runner, Ended> {
     let mut named = github.runners(Some(given))?;
     match (named.pop(), named.is_empty()) {
         (Some(runner), true) => Ok(runner),
-        (Some(_), false) => {
-            Err(Error::Config(format!("several runners are called {}: give the id", plain(given))).into())
-        }
+        (Some(_), false) => Err(Error::Config(format!("several runners are called {}: give the id", plain(given)))),
         (None, _) => {
-            let text = format!("{} has no runner {}: see `runner list`", github.scope(), plain(given));
-            Err(Error::Config(text).into())
+            Err(Error::Config(format!("{} has no runner {}: see `runner list`", github.scope(), plain(given))))
         }
     }
 }
@@ -209,35 +200,17 @@ fn names(catalogue: &Catalogue) -> ArchNames {
     ArchNames::new(&catalogue.targets, &catalogue.runners)
 }
 
+/// Prints for scripts.
+fn show(text: &str) -> Result<(), Stop> {
+    print(text);
+    Ok(())
+}
+
 fn shown(text: String, json: Value) -> Shown {
     Shown { code: 0, text, json }
 }
 
-impl From<Error> for Ended {
-    fn from(error: Error) -> Ended {
-        Ended::Own(error)
-    }
-}
-
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        Ended::Other(failure)
-    }
-}
-
-impl From<targets::Invalid> for Ended {
-    fn from(invalid: targets::Invalid) -> Ended {
-        Ended::Other(invalid.into())
-    }
-}
-
-impl From<targets::Unknown> for Ended {
-    fn from(unknown: targets::Unknown) -> Ended {
-        Ended::Other(unknown.into())
-    }
-}
-
 /// Converts plain data to JSON. A failure would be a bug in the harness.
-fn value(data: &impl serde::Serialize) -> Result<Value, Ended> {
-    serde_json::to_value(data).map_err(|error| Ended::Other(Failure::from(anyhow::Error::from(error))))
+fn value(data: &impl serde::Serialize) -> Result<Value, Stop> {
+    serde_json::to_value(data).map_err(|error| Stop::Other(anyhow::Error::from(error).into()))
 }

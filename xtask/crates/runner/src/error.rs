@@ -12,9 +12,6 @@ pub enum Error {
     /// Refused by this program's rules.
     #[error("{0}")]
     Policy(String),
-    /// Another service than GitHub refuses access.
-    #[error("{0}")]
-    NoAccess(String),
     /// The requested name or resource exists already, or is in use.
     #[error("{0}")]
     Conflict(String),
@@ -58,7 +55,6 @@ impl Error {
         match self {
             Error::DryRun => 0,
             Error::Config(_) => 2,
-            Error::NoAccess(_) => 3,
             Error::Conflict(_) => 4,
             Error::Remote { .. } => 5,
             Error::Policy(_) => 6,

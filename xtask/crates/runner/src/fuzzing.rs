@@ -15,10 +15,10 @@ use crate::app::Installed;
 use crate::audit::{Audit, AuditPolicy, Facts, audit};
 use crate::call::{Answer, Call};
 use crate::error::Error;
-use crate::github::data::{Created, GroupPage, JobPage, Labels, RunPage, RunnerPage};
+use crate::github::data::{GroupPage, JobPage, Labels, RunPage, RunnerPage};
 use crate::github::settings::{Protection, Rule, VariablePage};
 use crate::github::{
-    Deprecation, ForkApproval, Group, Pages, Permissions, Queued, RegistrationToken, Repository, WorkflowToken,
+    Deprecation, ForkApproval, Group, Jit, Pages, Permissions, Queued, RegistrationToken, Repository, WorkflowToken,
 };
 use crate::limits::{ATTEMPTS, Limits, Next, Repeat, next};
 use crate::policy::ArchNames;
@@ -81,7 +81,7 @@ fn waits(answer: &Answer) {
 
 /// The other kinds of bodies.
 fn contents(answer: &Answer, call: &Call) {
-    content::<Created>(answer, call);
+    content::<Jit>(answer, call);
     content::<gitlab::Created>(answer, call);
     content::<RegistrationToken>(answer, call);
     content::<Labels>(answer, call);

@@ -8,6 +8,7 @@ pub(crate) mod settings;
 
 use jiff::Timestamp;
 use reqwest::Method;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -19,12 +20,12 @@ use crate::scope::Scope;
 use crate::{jit, name, plain};
 use model::Secret;
 
-use data::{Created, Labels, RunnerPage};
 pub use data::{
     Deprecation, ForkApproval, Group, Job, Label, Permissions, Queued, RegistrationToken, Repository, RepositoryOfRun,
     Run, Runner,
 };
-pub use settings::{Branch, Pages, WorkflowToken};
+use data::{Labels, RunnerPage};
+pub use settings::{Pages, WorkflowToken};
 
 /// Number of names that are tried if a name is already used.
 const NAMES: u32 = 3;
@@ -55,11 +56,12 @@ pub struct JitRequest {
 }
 
 /// A registered runner, and the configuration that its agent starts with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Jit {
     pub runner: Runner,
     /// Base64; contains the runner's private key. Pass it to the agent in `ACTIONS_RUNNER_INPUT_JITCONFIG`, never on a
     /// command line.
+    #[serde(rename = "encoded_jit_config")]
     pub config: Secret,
 }
 
@@ -125,11 +127,7 @@ impl Github {
     /// Returns whether the runner existed. The error for a busy runner has [`Error::code`] 4.
     pub fn delete(&self, id: u64) -> Result<bool, Error> {
         let call = self.call(Method::DELETE, &["actions", "runners", &id.to_string()]);
-        let answer = self.api.send(&call)?;
-        if answer.status == 404 {
-            return Ok(false);
-        }
-        answer.success(&call).map(|_| true)
+        Ok(self.api.find(&call)?.is_some())
     }
 
     /// A token for `config.sh`. For one hour, its holder can register any number of runners.
@@ -164,21 +162,19 @@ impl Github {
             "name": name, "runner_group_id": ask.group, "labels": ask.labels, "work_folder": "_work",
         });
         let call = self.call(Method::POST, &["actions", "runners", "generate-jitconfig"]).with(body);
-        let made = self.api.ask(&call).and_then(|answer| answer.json::<Created>(&call));
-        let created = match made {
+        let jit: Jit = match self.get(&call) {
             Err(error) if error.may_be_done() => return Err(self.undo_by_name(name, error)),
             other => other?,
         };
-        self.api.tell_secret(&created.encoded_jit_config);
-        if let Err(why) = jit::check(&created.encoded_jit_config) {
-            let undone = self.for_teardown().delete(created.runner.id);
-            let undone = undone.map_or_else(
-                |error| format!("runner {} could not be deleted: {error}", created.runner.id),
-                |_| "the runner was deleted again".into(),
-            );
+        self.api.tell_secret(&jit.config);
+        if let Err(why) = jit::check(&jit.config) {
+            let undone = match self.for_teardown().delete(jit.runner.id) {
+                Ok(_) => "the runner was deleted again".into(),
+                Err(error) => format!("runner {} could not be deleted: {error}", jit.runner.id),
+            };
             return Err(call.remote(format!("the configuration cannot start a runner: {why}; {undone}"), true));
         }
-        Ok(Jit { runner: created.runner, config: created.encoded_jit_config })
+        Ok(jit)
     }
 
     /// Cleans up by name: without a usable answer, the id of the runner is unknown, and GitHub may not have created it.
@@ -197,7 +193,7 @@ impl Github {
 
     fn short_lived(&self, what: &str) -> Result<RegistrationToken, Error> {
         let call = self.call(Method::POST, &["actions", "runners", what]);
-        let token: RegistrationToken = self.api.ask(&call)?.json(&call)?;
+        let token: RegistrationToken = self.get(&call)?;
         self.api.tell_secret(&token.token);
         if token.token.is_empty() {
             return Err(call.remote("the answer contains no token", true));
@@ -210,7 +206,7 @@ impl Github {
     }
 
     fn changed_labels(&self, call: &Call) -> Result<Vec<Label>, Error> {
-        self.api.ask(call)?.json::<Labels>(call).map(|answer| answer.labels)
+        self.get::<Labels>(call).map(|answer| answer.labels)
     }
 
     fn call(&self, method: Method, path: &[&str]) -> Call {
@@ -223,11 +219,7 @@ impl Github {
 
     /// None if GitHub answers 404.
     fn find<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<T>, Error> {
-        let answer = self.api.send(call)?;
-        if answer.status == 404 {
-            return Ok(None);
-        }
-        answer.success(call)?.json(call).map(Some)
+        self.api.find(call)?.map(|answer| answer.json(call)).transpose()
     }
 
     /// All items of a list with pages. An item can be contained twice: if an item on an earlier page is deleted between

@@ -41,7 +41,6 @@ pub struct Ask {
 pub struct Created {
     pub id: u64,
     pub token: Secret,
-    #[serde(default)]
     pub token_expires_at: Option<Timestamp>,
 }
 
@@ -80,11 +79,7 @@ impl Gitlab {
     /// Returns whether the runner existed.
     pub fn delete(&self, id: u64) -> Result<bool, Error> {
         let call = Call::new(Method::DELETE, base(), &["runners", &id.to_string()], DELETE);
-        let answer = self.api.send(&call)?;
-        if answer.status == 404 {
-            return Ok(false);
-        }
-        answer.success(&call).map(|_| true)
+        Ok(self.api.find(&call)?.is_some())
     }
 
     /// A client for cleaning up: Ctrl-C does not stop it.

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::error::{Error, answered};
 use crate::exposure::APPROVE_ALL;
-use crate::github::{Branch, ForkApproval, Github, Pages, Permissions, Repository, WorkflowToken};
+use crate::github::{ForkApproval, Github, Pages, Permissions, Repository, WorkflowToken};
 use crate::plain;
 
 /// The App id of GitHub Actions: no other App can then report a required check.
@@ -17,9 +17,11 @@ const ACTIONS: u64 = 15368;
 /// The needs of the workflows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The checks that a change must pass.
+    /// The names of the checks that a change must pass before it is merged.
     pub checks: BTreeSet<String>,
+    /// Actions variables. A variable without a value is an empty string in a workflow.
     pub variables: BTreeSet<String>,
+    /// Whether a workflow deploys to GitHub Pages.
     pub pages: bool,
 }
 
@@ -32,8 +34,8 @@ pub struct Facts {
     pub approval: Result<ForkApproval, String>,
     /// None: the repository has no site.
     pub pages: Result<Option<Pages>, String>,
-    /// The protection of the default branch.
-    pub branch: Result<Branch, String>,
+    /// The checks that the default branch requires.
+    pub checks: Result<BTreeSet<String>, String>,
     /// Names of variables of the repository, and of its organisation.
     pub variables: Result<BTreeSet<String>, String>,
 }
@@ -65,14 +67,13 @@ pub struct Setting {
 pub fn ask(github: &Github) -> Result<Facts, Error> {
     let repository = github.repository()?;
     let repository = repository.ok_or_else(|| Error::Config("workflows belong to a repository: give --repo".into()))?;
-    let branch = answered(github.branch(&repository.default_branch))?;
     Ok(Facts {
+        checks: answered(github.required_checks(&repository.default_branch))?,
         permissions: answered(github.permissions())?,
         token: answered(github.workflow_token())?,
         approval: answered(github.fork_approval())?,
         pages: answered(github.pages_site())?,
         variables: answered(github.variables())?,
-        branch,
         repository,
     })
 }
@@ -116,22 +117,30 @@ fn ok(setting: &'static str, text: impl Into<String>) -> Setting {
     Setting { setting, status: Status::Ok, text: text.into(), fix: String::new() }
 }
 
-fn missing(setting: &'static str, text: impl Into<String>, fix: String) -> Setting {
-    Setting { setting, status: Status::Missing, text: text.into(), fix }
-}
-
-fn unknown(setting: &'static str, why: &str, fix: String) -> Setting {
-    let text = format!("GitHub did not report the setting: {why}");
-    Setting { setting, status: Status::Unknown, text, fix: format!("give the token that permission, or run: {fix}") }
+/// Judges an answer of GitHub: `judge` describes the present state, as an error if it must be fixed.
+fn judged<T>(
+    setting: &'static str,
+    answer: &Result<T, String>,
+    fix: String,
+    judge: impl FnOnce(&T) -> Result<String, String>,
+) -> Setting {
+    match answer.as_ref().map(judge) {
+        Ok(Ok(text)) => ok(setting, text),
+        Ok(Err(text)) => Setting { setting, status: Status::Missing, text, fix },
+        Err(why) => {
+            let text = format!("GitHub did not report the setting: {why}");
+            let fix = format!("give the token that permission, or run: {fix}");
+            Setting { setting, status: Status::Unknown, text, fix }
+        }
+    }
 }
 
 fn actions(facts: &Facts, path: &str) -> Setting {
     let fix = format!("gh api -X PUT {path}/actions/permissions -F enabled=true -f allowed_actions=all");
-    match &facts.permissions {
-        Err(why) => unknown("actions", why, fix),
-        Ok(permissions) if permissions.enabled == Some(false) => missing("actions", "GitHub Actions is disabled", fix),
-        Ok(_) => ok("actions", "GitHub Actions is enabled"),
-    }
+    judged("actions", &facts.permissions, fix, |permissions| match permissions.enabled {
+        Some(false) => Err("GitHub Actions is disabled".into()),
+        _ => Ok("GitHub Actions is enabled".into()),
+    })
 }
 
 /// Every job declares its permissions. A new workflow that forgets this must not be able to write.
@@ -140,17 +149,15 @@ fn token(facts: &Facts, path: &str) -> Setting {
         "gh api -X PUT {path}/actions/permissions/workflow -f default_workflow_permissions=read \
          -F can_approve_pull_request_reviews=false"
     );
-    match &facts.token {
-        Err(why) => unknown("token", why, fix),
-        Ok(token) if token.default_workflow_permissions != "read" => {
-            let text = format!("the token of a job may {} by default", plain(&token.default_workflow_permissions));
-            missing("token", text, fix)
+    judged("token", &facts.token, fix, |token| {
+        if token.default_workflow_permissions != "read" {
+            return Err(format!("the token of a job may {} by default", plain(&token.default_workflow_permissions)));
         }
-        Ok(token) if token.can_approve_pull_request_reviews => {
-            missing("token", "the token of a job may approve pull requests", fix)
+        if token.can_approve_pull_request_reviews {
+            return Err("the token of a job may approve pull requests".into());
         }
-        Ok(_) => ok("token", "the token of a job may only read by default"),
-    }
+        Ok("the token of a job may only read by default".into())
+    })
 }
 
 fn approval(facts: &Facts, path: &str) -> Setting {
@@ -160,49 +167,36 @@ fn approval(facts: &Facts, path: &str) -> Setting {
     let fix = format!(
         "gh api -X PUT {path}/actions/permissions/fork-pr-contributor-approval -f approval_policy={APPROVE_ALL}"
     );
-    match &facts.approval {
-        Err(why) => unknown("approval", why, fix),
-        Ok(approval) if approval.approval_policy == APPROVE_ALL => {
-            ok("approval", "every run of a pull request from a fork waits for an approval")
+    judged("approval", &facts.approval, fix, |approval| {
+        if approval.approval_policy == APPROVE_ALL {
+            return Ok("every run of a pull request from a fork waits for an approval".into());
         }
-        Ok(approval) => {
-            let text = format!(
-                "runs of pull requests from forks wait for an approval only for {}",
-                plain(&approval.approval_policy)
-            );
-            missing("approval", text, fix)
-        }
-    }
+        let policy = plain(&approval.approval_policy);
+        Err(format!("runs of pull requests from forks wait for an approval only for {policy}"))
+    })
 }
 
 fn pages(facts: &Facts, path: &str) -> Setting {
-    let fix = |method| format!("gh api -X {method} {path}/pages -f build_type=workflow");
-    match &facts.pages {
-        Err(why) => unknown("pages", why, fix("POST")),
-        Ok(None) => missing("pages", "the repository has no GitHub Pages site", fix("POST")),
-        Ok(Some(site)) if site.build_type.as_deref() != Some("workflow") => {
-            missing("pages", "GitHub Pages builds the site from a branch, not from a workflow", fix("PUT"))
-        }
-        Ok(Some(_)) => ok("pages", "GitHub Pages gets the site from a workflow"),
-    }
+    let method = if matches!(facts.pages, Ok(Some(_))) { "PUT" } else { "POST" };
+    let fix = format!("gh api -X {method} {path}/pages -f build_type=workflow");
+    judged("pages", &facts.pages, fix, |site| match site.as_ref().map(|site| site.build_type.as_deref()) {
+        None => Err("the repository has no GitHub Pages site".into()),
+        Some(Some("workflow")) => Ok("GitHub Pages gets the site from a workflow".into()),
+        Some(_) => Err("GitHub Pages builds the site from a branch, not from a workflow".into()),
+    })
 }
 
 fn checks(facts: &Facts, needs: &Needs, path: &str) -> Setting {
     let branch = plain(&facts.repository.default_branch);
     let list = |names: &[&String]| names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
     let all: Vec<&String> = needs.checks.iter().collect();
-    let fix = ruleset(&all, path);
-    match &facts.branch {
-        Err(why) => unknown("checks", why, fix),
-        Ok(branch_facts) => {
-            let lacking: Vec<&String> =
-                needs.checks.iter().filter(|name| !branch_facts.checks.contains(*name)).collect();
-            if lacking.is_empty() {
-                return ok("checks", format!("{branch} requires {}", list(&all)));
-            }
-            missing("checks", format!("{branch} does not require {}", list(&lacking)), fix)
+    judged("checks", &facts.checks, ruleset(&all, path), |required| {
+        let lacking: Vec<&String> = needs.checks.difference(required).collect();
+        if lacking.is_empty() {
+            return Ok(format!("{branch} requires {}", list(&all)));
         }
-    }
+        Err(format!("{branch} does not require {}", list(&lacking)))
+    })
 }
 
 /// The command that creates a ruleset which requires these checks.
@@ -221,14 +215,16 @@ fn ruleset(checks: &[&String], path: &str) -> String {
 fn variable(facts: &Facts, name: &str) -> Setting {
     let repository = plain(&facts.repository.full_name);
     let fix = format!("gh variable set {name} --repo {repository} --body VALUE");
-    match &facts.variables {
-        Err(why) => unknown("variable", &format!("{name}: {why}"), fix),
-        Ok(names) if names.contains(name) => ok("variable", format!("{name} is set")),
-        Ok(_) => {
-            let text = format!("{name} is not set: the workflows treat it as empty");
-            Setting { setting: "variable", status: Status::Optional, text, fix }
+    let names = facts.variables.as_ref().map_err(|why| format!("{name}: {why}"));
+    let setting = judged("variable", &names, fix, |names| {
+        if names.contains(name) {
+            return Ok(format!("{name} is set"));
         }
-    }
+        Err(format!("{name} is not set: the workflows treat it as empty"))
+    });
+    // The workflows do not require a variable.
+    let status = if setting.status == Status::Missing { Status::Optional } else { setting.status };
+    Setting { status, ..setting }
 }
 
 #[cfg(test)]
@@ -247,7 +243,7 @@ mod tests {
             token: Ok(token(false, "read")),
             approval: Ok(ForkApproval { approval_policy: APPROVE_ALL.into() }),
             pages: Ok(Some(Pages { build_type: Some("workflow".into()) })),
-            branch: Ok(Branch { checks: ["gate", "rust", "other"].map(String::from).into() }),
+            checks: Ok(["gate", "rust", "other"].map(String::from).into()),
             variables: Ok(["ARCHPROOF_RUNNERS".to_owned()].into()),
         }
     }
@@ -270,7 +266,8 @@ mod tests {
     #[test]
     fn each_missing_or_unknown_setting_is_named_with_its_command() {
         use Status::{Missing, Optional, Unknown};
-        let checks = |names: &[&str]| Branch { checks: names.iter().map(|name| (*name).to_owned()).collect() };
+        let checks = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect());
+        let only_new = Ok(ForkApproval { approval_policy: "first_time_contributors".into() });
         let disabled = Permissions { enabled: Some(false), sha_pinning_required: None };
         let legacy = Pages { build_type: Some("legacy".into()) };
         for (facts, setting, status, part) in [
@@ -279,19 +276,14 @@ mod tests {
             (Facts { token: Ok(token(false, "write")), ..facts() }, "token", Missing, "permissions=read"),
             (Facts { token: Ok(token(true, "read")), ..facts() }, "token", Missing, "reviews=false"),
             (Facts { token: denied(), ..facts() }, "token", Unknown, "permissions=read"),
-            (
-                Facts { approval: Ok(ForkApproval { approval_policy: "first_time_contributors".into() }), ..facts() },
-                "approval",
-                Missing,
-                "approval_policy=all_external_contributors",
-            ),
+            (Facts { approval: only_new, ..facts() }, "approval", Missing, "approval_policy=all_external_contributors"),
             (Facts { approval: denied(), ..facts() }, "approval", Unknown, "approval_policy="),
             (Facts { pages: Ok(None), ..facts() }, "pages", Missing, "-X POST repos/o/r/pages"),
             (Facts { pages: Ok(Some(legacy)), ..facts() }, "pages", Missing, "-X PUT repos/o/r/pages"),
             (Facts { pages: denied(), ..facts() }, "pages", Unknown, "build_type=workflow"),
-            (Facts { branch: Ok(checks(&["gate"])), ..facts() }, "checks", Missing, "\"context\":\"rust\""),
-            (Facts { branch: Ok(checks(&[])), ..facts() }, "checks", Missing, "repos/o/r/rulesets"),
-            (Facts { branch: denied(), ..facts() }, "checks", Unknown, "rulesets"),
+            (Facts { checks: checks(&["gate"]), ..facts() }, "checks", Missing, "\"context\":\"rust\""),
+            (Facts { checks: checks(&[]), ..facts() }, "checks", Missing, "repos/o/r/rulesets"),
+            (Facts { checks: denied(), ..facts() }, "checks", Unknown, "rulesets"),
             (Facts { variables: Ok(BTreeSet::new()), ..facts() }, "variable", Optional, "gh variable set"),
             (Facts { variables: denied(), ..facts() }, "variable", Unknown, "gh variable set"),
         ] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::redirect::Policy;
-use sys::{interrupt, progress};
+use sys::progress;
 
 use crate::call::Answer;
 use crate::error::Error;
@@ -29,7 +29,11 @@ pub(crate) enum TransportError {
 }
 
 pub(crate) fn answer(request: RequestBuilder) -> Result<Answer, TransportError> {
-    let response = request.send().map_err(|error| transport_error(&error))?;
+    let response = request.send().map_err(|error| TransportError::Connection {
+        why: reason(&error),
+        // A header that cannot be sent is a token with an invalid character. The error text does not show the token.
+        begun: !error.is_connect() && !error.is_builder(),
+    })?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let body = text(response)?;
     Ok(Answer { status, headers, body })
@@ -46,18 +50,11 @@ fn text(response: Response) -> Result<String, TransportError> {
 }
 
 /// reqwest has the root cause at the end of the chain.
-fn transport_error(error: &reqwest::Error) -> TransportError {
-    let mut why = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(source) = cause {
-        why = source.to_string();
-        cause = source.source();
-    }
+fn reason(error: &reqwest::Error) -> String {
     if error.is_timeout() {
-        why = format!("no answer within {}", progress::elapsed(LIMIT));
+        return format!("no answer within {}", progress::elapsed(LIMIT));
     }
-    // A header that cannot be sent is a token with an invalid character. The error text does not show the token.
-    TransportError::Connection { why: crate::plain(&why), begun: !error.is_connect() && !error.is_builder() }
+    anyhow::Chain::new(error).last().map_or_else(String::new, |cause| crate::plain(&cause.to_string()))
 }
 
 pub(crate) fn client(base: &Url) -> Result<Client, Error> {
@@ -71,9 +68,7 @@ pub(crate) fn client(base: &Url) -> Result<Client, Error> {
     // Connections to this machine never use a proxy.
     let built = if here { builder().no_proxy().tls_certs_only([]).build() } else { builder().build() };
     built.map_err(|error| {
-        let TransportError::Connection { why, .. } = transport_error(&error) else {
-            return interrupt::Interrupted.into();
-        };
+        let why = reason(&error);
         Error::Config(format!("no HTTPS on this machine: {why}; are its CA certificates installed (ca-certificates)?"))
     })
 }

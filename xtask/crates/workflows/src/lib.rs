@@ -29,6 +29,6 @@ pub use event::{Event, Origin};
 pub use job::{Breadth, Job};
 pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
-pub use needs::{Needs, needs};
+pub use needs::needs;
 pub use plan::{Artifact, Bound, Claim, Plan, PlannedJob, Role};
 pub use render::{Parts, RenderError, render};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use runner::setup::Needs;
 use serde_yaml::Value;
 
 /// The event of a proposed change.
@@ -11,17 +12,6 @@ const LOCAL: &str = "./.github/workflows/";
 const PAGES: &str = "actions/deploy-pages";
 /// Called workflows may call other workflows; GitHub allows ten levels.
 const LEVELS: usize = 10;
-
-/// Settings that the repository must have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// The names of the checks that a change must pass before it is merged.
-    pub checks: BTreeSet<String>,
-    /// Actions variables. A variable without a value is an empty string in a workflow.
-    pub variables: BTreeSet<String>,
-    /// Whether a workflow deploys to GitHub Pages.
-    pub pages: bool,
-}
 
 /// Reads the texts of the workflows, by file name without folder.
 ///

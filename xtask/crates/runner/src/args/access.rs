@@ -1,6 +1,6 @@
 //! The owner of the runners, and the credentials: options of all commands that talk to GitHub.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
@@ -80,34 +80,41 @@ impl Access {
         if let (Some(id), Some(installation), Some(file)) = (&self.app_id, self.installation_id, &self.app_key_file) {
             return Ok(Credentials::App(Box::new(App::new(id, installation, &from_file(file)?, scope)?)));
         }
-        let token = match &self.token_file {
-            Some(file) => Some(from_file(file)?),
-            None => from_env(&self.token_env),
-        };
-        match token {
-            Some(token) => Ok(Credentials::Token(token)),
-            None if self.output.dry_run => Ok(Credentials::None),
-            None => Err(Error::Config(format!(
-                "no token: put one into the variable {}, or give --token-env, --token-file or --app-id; it needs \
-                 Administration: write on the repository, or Self-hosted runners: write on the organisation",
-                self.token_env
-            ))),
-        }
+        stored_token(&self.token_env, self.token_file.as_deref(), self.output, |name| {
+            format!(
+                "no token: put one into the variable {name}, or give --token-env, --token-file or --app-id; it needs \
+                 Administration: write on the repository, or Self-hosted runners: write on the organisation"
+            )
+        })
+    }
+}
+
+/// The token from a file or from the variable `name`. A dry run works without one.
+pub(super) fn stored_token(
+    name: &str,
+    file: Option<&Path>,
+    output: Output,
+    missing: impl Fn(&str) -> String,
+) -> Result<Credentials, Error> {
+    match file.map_or_else(|| Ok(from_env(name)), |file| from_file(file).map(Some))? {
+        Some(token) => Ok(Credentials::Token(token)),
+        None if output.dry_run => Ok(Credentials::None),
+        None => Err(Error::Config(missing(name))),
     }
 }
 
 /// The value of the variable with this name; `None` if it is unset or empty.
-pub(super) fn from_env(name: &str) -> Option<Secret> {
+fn from_env(name: &str) -> Option<Secret> {
     let secret = Secret::new(&std::env::var(name).ok()?);
     (!secret.is_empty()).then_some(secret)
 }
 
 /// The content of a file, which other users must not be able to read.
-pub(super) fn from_file(file: &std::path::Path) -> Result<Secret, Error> {
+fn from_file(file: &Path) -> Result<Secret, Error> {
     read(file).map_err(|error| Error::Config(format!("{error:#}")))
 }
 
-fn read(file: &std::path::Path) -> anyhow::Result<Secret> {
+fn read(file: &Path) -> anyhow::Result<Secret> {
     use std::os::unix::fs::PermissionsExt;
     let what = || format!("failed to read the secret in {}", file.display());
     let meta = std::fs::metadata(file).with_context(what)?;

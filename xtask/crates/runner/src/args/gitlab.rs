@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args as ClapArgs, Subcommand};
 
 use super::Output;
-use super::access::{from_env, from_file};
+use super::access::stored_token;
 use crate::{Credentials, Error};
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -81,17 +81,11 @@ pub(crate) struct GitlabRmOptions {
 
 impl GitlabAccess {
     pub(crate) fn credentials(&self) -> Result<Credentials, Error> {
-        let token = match &self.token_file {
-            Some(file) => Some(from_file(file)?),
-            None => from_env(&self.token_env),
-        };
-        match token {
-            Some(token) => Ok(Credentials::Token(token)),
-            None if self.output.dry_run => Ok(Credentials::None),
-            None => Err(Error::Config(format!(
-                "no token: put one with the scope `create_runner` into the variable {}, or give --token-env or --token-file",
-                self.token_env
-            ))),
-        }
+        stored_token(&self.token_env, self.token_file.as_deref(), self.output, |name| {
+            format!(
+                "no token: put one with the scope `create_runner` into the variable {name}, or give --token-env or \
+                 --token-file"
+            )
+        })
     }
 }

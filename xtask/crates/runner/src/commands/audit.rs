@@ -5,11 +5,11 @@ use std::path::Path;
 use jiff::Timestamp;
 use targets::Catalogue;
 
-use super::{Ended, Shown, names, value, with_github};
+use super::{Shown, Stop, names, value, with_github};
 use crate::args::{AuditForm, AuditOptions};
 use crate::audit::{self, AuditPolicy};
 
-pub(super) fn run(data: &Path, options: &AuditOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, options: &AuditOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let agents = &catalogue.runners.agents;
     with_github(&options.access, |github| {

@@ -10,7 +10,8 @@ use model::Cloud;
 use sys::progress;
 use targets::Catalogue;
 
-use super::stop::Stop;
+use super::Stop;
+use crate::Error;
 use crate::args::CloudOptions;
 
 /// Metadata key of a server: the start of `up` that created it.
@@ -39,7 +40,7 @@ pub(crate) fn find(options: &CloudOptions, home: Option<&Path>, cloud: &str) -> 
     };
     let Some(file) = file else {
         return match named {
-            Some(name) => Err(Stop::Usage(format!("no clouds.yaml found for the cloud `{name}`"))),
+            Some(name) => Err(Error::Config(format!("no clouds.yaml found for the cloud `{name}`")).into()),
             None => Ok(None),
         };
     };
@@ -70,9 +71,9 @@ pub(crate) fn reachable(
     };
     let wanted = provider.map(of_provider);
     if let (Some(name), Some([])) = (provider, wanted.as_deref()) {
-        return Err(Stop::Usage(format!(
-            "`{name}` has no machines that can be created in a cloud; see `cargo xtask runner providers`"
-        )));
+        let text =
+            format!("`{name}` has no machines that can be created in a cloud; see `cargo xtask runner providers`");
+        return Err(Error::Config(text).into());
     }
     let mut found: Vec<(String, Microversion, Access)> = Vec::new();
     for cloud in &catalogue.runners.clouds {
@@ -81,7 +82,7 @@ pub(crate) fn reachable(
         }
         let access = find(options, home, &cloud.name)?;
         if access.is_none() && wanted.is_some() {
-            return Err(Stop::Usage(missing(cloud)));
+            return Err(missing(cloud).into());
         }
         // Several clouds may share one access.
         let known = |access: &Access| found.iter().any(|(_, _, other)| other == access);
@@ -94,7 +95,7 @@ pub(crate) fn reachable(
 
 /// Like [`find`], but an error if no access is defined.
 pub(crate) fn open(options: &CloudOptions, home: Option<&Path>, cloud: &Cloud) -> Result<Session, Stop> {
-    let access = find(options, home, &cloud.name)?.ok_or_else(|| Stop::Usage(missing(cloud)))?;
+    let access = find(options, home, &cloud.name)?.ok_or_else(|| missing(cloud))?;
     Ok(Session::open(access)?)
 }
 
@@ -102,21 +103,21 @@ pub(crate) fn newest(cloud: &Cloud) -> Result<Microversion, Fault> {
     cloud.microversion.parse()
 }
 
-fn missing(cloud: &Cloud) -> String {
+fn missing(cloud: &Cloud) -> Error {
     let dashboard = cloud.dashboard.as_deref().map_or_else(String::new, |url| format!(" at {url}"));
-    format!(
+    Error::Config(format!(
         "no credentials for {}: create an application credential (Identity, Application Credentials{dashboard}), \
          put its clouds.yaml into ~/.config/openstack and give --os-cloud, or set OS_AUTH_URL, \
          OS_APPLICATION_CREDENTIAL_ID and OS_APPLICATION_CREDENTIAL_SECRET",
         cloud.name
-    )
+    ))
 }
 
 /// Reads a file with secrets; warns if other users can read it.
-fn read(file: &Path) -> Result<String, Stop> {
+fn read(file: &Path) -> Result<String, Error> {
     use std::os::unix::fs::PermissionsExt;
     let shown = file.display();
-    let wrong = |error| Stop::Usage(format!("failed to read {shown}: {error}"));
+    let wrong = |error| Error::Config(format!("failed to read {shown}: {error}"));
     let mode = std::fs::metadata(file).map_err(wrong)?.permissions().mode();
     if mode & 0o077 != 0 {
         progress::say(&format!("warning: other users can read {shown}: run `chmod 600 {shown}`"));

@@ -6,12 +6,11 @@
 mod probe;
 
 use cli::finding::{Status, UNTRIED};
-use cli::{Failure, Finding, Paths, Places, print, print_json};
+use cli::{Finding, Paths, Places, print, print_json};
 use serde::Serialize;
 use targets::Catalogue;
 
-use super::Diagnose;
-use super::stop::Stop;
+use super::{Diagnose, Stop};
 use crate::args::RunnerDoctorOptions;
 
 use probe::Seen;
@@ -50,7 +49,7 @@ pub(crate) fn run(places: &Places, options: &RunnerDoctorOptions, diagnose: Diag
         return Ok(());
     }
     let paths = Paths::new(places)?;
-    let catalogue = Catalogue::load(&paths.targets).map_err(Failure::from)?;
+    let catalogue = Catalogue::load(&paths.targets)?;
     let seen = probe::look();
     let agents: Vec<String> = catalogue.runners.agents.iter().map(|agent| agent.name.clone()).collect();
     let pinned = |arch: &str| -> Vec<String> {

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use cloud::Session;
 use cloud::compute::Compute;
+use cloud::{Kind, Session};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
+use sys::interrupt::Interrupted;
 use sys::progress;
 use targets::Catalogue;
 
-use super::stop::Stop;
-use super::{Ended, clouds, finish, machines, open, shown, value};
+use super::{Shown, Stop, clouds, finish, open, shown, value};
 use crate::args::GcOptions;
 use crate::gc::{self, Deletion, SERVER_RUNNER};
 use crate::github::{Github, Runner};
@@ -42,18 +42,18 @@ struct Opened {
     servers: Vec<gc::Server>,
 }
 
-pub(super) fn run(data: &Path, home: Option<&Path>, options: &GcOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, home: Option<&Path>, options: &GcOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let github = open(&options.access)?;
     let mut cleaned = Cleaned::default();
-    let result = clean(&catalogue, home, options, &github, &mut cleaned);
+    let result = clean(&catalogue, home, options, &github, &mut cleaned).map_err(of_cloud);
     let planned = std::mem::take(&mut cleaned.planned);
     let shown = result.and_then(|count| {
         let (runners, servers) = (cleaned.runners.len(), cleaned.servers.len());
         progress::say(&format!("{runners} of {count} runners deleted, and {servers} servers"));
         let json =
             json!({ "deleted": value(&cleaned.runners)?, "servers": value(&cleaned.servers)?, "runners": count });
-        Ok(super::Shown { code: cleaned.failed.unwrap_or(0), ..shown(String::new(), json) })
+        Ok(Shown { code: cleaned.failed.unwrap_or(0), ..shown(String::new(), json) })
     });
     finish(options.access.output, shown, || github.planned().into_iter().chain(planned).collect())
 }
@@ -65,7 +65,7 @@ fn clean(
     options: &GcOptions,
     github: &Github,
     cleaned: &mut Cleaned,
-) -> Result<usize, Ended> {
+) -> Result<usize, Stop> {
     // List servers before runners: otherwise a server created in between would look like one without a runner.
     let opened = opened(catalogue, home, options)?;
     let runners = github.runners(None)?;
@@ -87,7 +87,7 @@ fn delete_runners(
     options: &GcOptions,
     now: Timestamp,
     cleaned: &mut Cleaned,
-) -> Result<(), Ended> {
+) -> Result<(), Stop> {
     for deletion in gc::runners(runners, now, options.older) {
         let Ok(id) = deletion.id.parse() else { continue };
         match github.delete(id) {
@@ -107,16 +107,15 @@ fn delete_runners(
     Ok(())
 }
 
-fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &mut Cleaned) -> Result<(), Ended> {
-    let nova = Compute::open(&cloud.session, cloud.newest).map_err(Stop::from)?;
+fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &mut Cleaned) -> Result<(), Stop> {
+    let nova = Compute::open(&cloud.session, cloud.newest)?;
     for deletion in found {
         if dry_run {
-            let planned = nova.planned_delete(&deletion.id).map_err(Stop::from)?;
-            cleaned.planned.push(machines::planned(planned));
+            cleaned.planned.push(nova.planned_delete(&deletion.id)?);
             continue;
         }
         match nova.delete(&deletion.id) {
-            Err(fault) if fault.kind == cloud::Kind::Interrupted => return Err(Stop::from(fault).into()),
+            Err(fault) if fault.kind == Kind::Interrupted => return Err(fault.into()),
             Err(fault) => {
                 progress::say(&format!("failed to delete server {}: {fault}", plain(&deletion.name)));
                 cleaned.failed.get_or_insert(Stop::from(fault).code());
@@ -135,14 +134,24 @@ fn opened(catalogue: &Catalogue, home: Option<&Path>, options: &GcOptions) -> Re
     if all.is_empty() {
         progress::say("no cloud is configured (--os-cloud, OS_AUTH_URL or clouds.yaml): servers are not checked");
     }
-    let mut opened = Vec::new();
-    for (name, newest, access) in all {
+    let open = |(name, newest, access)| {
         let session = Session::open(access)?;
         let found = Compute::open(&session, newest)?.list(SERVER_RUNNER)?;
         let servers = found.into_iter().filter_map(known).collect();
-        opened.push(Opened { name, session, newest, servers });
+        Ok(Opened { name, session, newest, servers })
+    };
+    all.into_iter().map(open).collect()
+}
+
+/// The text says that the error is not from GitHub.
+fn of_cloud(stop: Stop) -> Stop {
+    match stop {
+        Stop::Cloud(fault) if fault.kind == Kind::Interrupted => Error::Interrupted(Interrupted).into(),
+        Stop::Cloud(fault) if fault.kind == Kind::Remote => {
+            Error::Remote { call: "the cloud".into(), why: fault.text, may_be_done: fault.unsure }.into()
+        }
+        other => other,
     }
-    Ok(opened)
 }
 
 /// `None` if the creation time is unknown: such a server must not count as old.

@@ -8,7 +8,7 @@ use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use super::private::Private;
-use super::{Ended, config, finish, shown};
+use super::{Stop, config, finish, shown};
 use crate::args::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
 use crate::gitlab::{Ask, Gitlab, Owner};
 use crate::{Error, Name};
@@ -16,7 +16,7 @@ use crate::{Error, Name};
 /// Longest single wait for a rate limit of the server, in seconds.
 const MAX_WAIT: u64 = 900;
 
-pub(super) fn run(data: &Path, options: &GitlabOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, options: &GitlabOptions) -> Result<u8, Stop> {
     match &options.command {
         GitlabCommand::Create(options) => create(data, options),
         GitlabCommand::Rm(options) => rm(options),
@@ -27,7 +27,7 @@ fn gitlab(access: &GitlabAccess) -> Result<Gitlab, Error> {
     Gitlab::new(config(&access.url, access.credentials()?, access.output, MAX_WAIT))
 }
 
-fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Ended> {
+fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let arch = &catalogue.target(&options.arch)?.name;
     let owner = match (options.project, options.of_group) {
@@ -63,7 +63,7 @@ fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Ended> {
     finish(options.access.output, work(), || gitlab.planned())
 }
 
-fn rm(options: &GitlabRmOptions) -> Result<u8, Ended> {
+fn rm(options: &GitlabRmOptions) -> Result<u8, Stop> {
     let gitlab = gitlab(&options.access)?;
     let work = || {
         let was = gitlab.delete(options.id)?;

@@ -8,12 +8,12 @@ use sys::{interrupt, progress};
 use targets::Catalogue;
 
 use super::private::Private;
-use super::{Ended, admitted_group, names, shown, with_github};
+use super::{Stop, admitted_group, names, shown, with_github};
 use crate::args::JitOptions;
 use crate::github::JitRequest;
 use crate::{Error, check_name, plain, policy};
 
-pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, options: &JitOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let arch = &catalogue.target(&options.arch)?.name;
     let labels = labels(&catalogue, arch, options)?;

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::{Ended, find, shown, value, with_github};
+use super::{Stop, find, shown, value, with_github};
 use crate::args::{LabelsCommand, LabelsOptions};
 use crate::github::Label;
 
-pub(super) fn run(options: &LabelsOptions) -> Result<u8, Ended> {
+pub(super) fn run(options: &LabelsOptions) -> Result<u8, Stop> {
     let of = options.command.of();
     with_github(&of.access, |github| {
         let runner = find(github, &of.runner)?;

@@ -4,12 +4,12 @@ use serde_json::json;
 use sys::progress;
 
 use super::table::table;
-use super::{Ended, find, shown, value, with_github};
+use super::{Stop, find, shown, value, with_github};
 use crate::Error;
 use crate::args::{RmOptions, RunnerListOptions};
 use crate::github::Runner;
 
-pub(super) fn run(options: &RunnerListOptions) -> Result<u8, Ended> {
+pub(super) fn run(options: &RunnerListOptions) -> Result<u8, Stop> {
     with_github(&options.access, |github| {
         let runners = github.runners(None)?;
         let heading = ["ID", "NAME", "STATUS", "JOBS", "AGENT", "GROUP", "LABELS"];
@@ -30,7 +30,7 @@ fn row(runner: &Runner) -> [String; 7] {
     [runner.id.to_string(), runner.name.clone(), status.into(), jobs.into(), version, group, labels.join(",")]
 }
 
-pub(super) fn rm(options: &RmOptions) -> Result<u8, Ended> {
+pub(super) fn rm(options: &RmOptions) -> Result<u8, Stop> {
     with_github(&options.access, |github| {
         let runner = find(github, &options.runner)?;
         if runner.busy && !options.force {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cli::{Failure, OrExit, Paths, host_target, print_json};
+use cli::{OrExit, Paths, host_target, print_json};
 use cloud::userdata::{Agent, AgentKind};
 use model::{Exit, Secret};
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
@@ -21,11 +21,10 @@ use sys::progress::{Phase, say};
 use sys::{Scratch, Spec, Supervised};
 use targets::Catalogue;
 
-use super::stop::Stop;
-use super::{machine, userdata};
+use super::{Stop, machine, userdata};
 use crate::args::RunnerUpOptions;
 use crate::github::{Github, JitRequest};
-use crate::policy;
+use crate::{Error, policy};
 
 const UNPACK: Duration = Duration::from_secs(300);
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -44,22 +43,20 @@ struct Ready {
 }
 
 pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> {
-    let catalogue = Catalogue::load(&paths.targets).map_err(Failure::from)?;
+    let catalogue = Catalogue::load(&paths.targets)?;
     let target = host_target(&catalogue)?;
     if let Some(name) = &options.arch
         && catalogue.target(name)?.name != target.name
     {
-        return Err(Stop::Usage(format!(
-            "--local is this machine, which has the architecture {}, not {name}",
-            target.name
-        )));
+        let text = format!("--local is this machine, which has the architecture {}, not {name}", target.name);
+        return Err(Error::Config(text).into());
     }
     if geteuid().is_root() {
         let text = "refused: a job on a root runner can do anything to this machine; run this as an unprivileged user";
-        return Err(Stop::Policy(text.into()));
+        return Err(Error::Policy(text.into()).into());
     }
     let agent = machine::agent(&catalogue, target, &options.make.worker)?;
-    cloud::check_address(&agent.url, "the agent's address")?;
+    cloud::address(&agent.url, "the agent's address")?;
     if options.access.output.dry_run {
         return dry(&catalogue, options, &target.name, &agent);
     }
@@ -90,20 +87,18 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
     if options.access.output.json {
         Ok(print_json(&json!({ "agent": agent.url, "log": log }))?)
     } else {
-        super::machines::show(&log)
+        super::show(&log)
     }
 }
 
 /// Refuses a file with a GitHub credential, because a job could read it.
-fn without_files(options: &RunnerUpOptions) -> Result<(), Stop> {
-    if let Some(file) = options.access.token_file.as_ref().or(options.access.app_key_file.as_ref()) {
-        return Err(Stop::Policy(format!(
-            "refused: a job runs as this user and can read {}; create the configuration elsewhere with `cargo xtask \
-             runner jit`, and give it to this command with --jit",
-            file.display()
-        )));
-    }
-    Ok(())
+fn without_files(options: &RunnerUpOptions) -> Result<(), Error> {
+    let Some(file) = options.access.token_file.as_ref().or(options.access.app_key_file.as_ref()) else { return Ok(()) };
+    Err(Error::Policy(format!(
+        "refused: a job runs as this user and can read {}; create the configuration elsewhere with `cargo xtask \
+         runner jit`, and give it to this command with --jit",
+        file.display()
+    )))
 }
 
 fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Result<Ready, Stop> {
@@ -111,7 +106,7 @@ fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Res
     let repository = github.repository()?;
     let groups = github.groups()?;
     policy::registration(repository.as_ref(), &groups, options.allow_persistent_public)
-        .map_err(|error| Stop::Policy(format!("{error} (a machine that is reused counts as persistent)")))?;
+        .map_err(|error| Error::Policy(format!("{error} (a machine that is reused counts as persistent)")))?;
     let jit = github.create_jit(&asked(catalogue, options, arch, &github)?)?;
     say(&format!("registered {}", jit.runner));
     Ok(Ready { jit: jit.config, registered: Some((github, jit.runner.id)) })
@@ -155,7 +150,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         agent_run.stop();
     }
     let last = tail(&log, LAST_LINES);
-    let status = ended.map_err(Stop::of_wait)?;
+    let status = ended?;
     match status.code() {
         Some(0) => {
             phase.done("has finished its job");
@@ -205,7 +200,7 @@ fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Age
     if options.jit.is_none() {
         let github = super::open(&options.access)?;
         match github.create_jit(&asked(catalogue, options, arch, &github)?) {
-            Err(crate::Error::DryRun) => planned = github.planned(),
+            Err(Error::DryRun) => planned = github.planned(),
             Err(error) => return Err(error.into()),
             Ok(_) => return Err(Stop::Remote("a dry run registered a runner".into())),
         }
@@ -214,5 +209,5 @@ fn dry(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, agent: &Age
     if !options.access.output.json {
         say(&format!("would fetch {} (SHA-256 {}) and start {start}", agent.url, agent.sha256));
     }
-    super::machines::print_planned(options.access.output, planned, Vec::new())
+    super::show_planned(options.access.output, &planned)
 }

@@ -4,7 +4,7 @@ use cloud::userdata::{Agent, AgentKind};
 use model::{MachineSpec, Runner, Target};
 use targets::Catalogue;
 
-use super::stop::Stop;
+use crate::Error;
 use crate::args::WorkerOptions;
 
 /// A machine that can be created, or set up as a runner.
@@ -28,21 +28,21 @@ pub(crate) fn of<'a>(catalogue: &'a Catalogue, target: &Target, provider: Option
 }
 
 /// Refuses a provider that does not exist or that has its own runners.
-pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), Stop> {
+pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), Error> {
     let Some(provider) = catalogue.runners.provider(name) else {
         let names: Vec<&str> = catalogue.runners.providers.iter().map(|provider| provider.name.as_str()).collect();
-        return Err(Stop::Usage(format!("unknown provider `{name}`; valid: {}", names.join(", "))));
+        return Err(Error::Config(format!("unknown provider `{name}`; valid: {}", names.join(", "))));
     };
     let mut machines = catalogue.runners.machines.iter().filter(|machine| machine.provider == name);
     if machines.clone().next().is_some() && machines.all(|machine| machine.agent.is_none()) {
         let text = format!("{} has its own runners, so there is nothing to set up: {}", provider.title, provider.apply);
-        return Err(Stop::Usage(text));
+        return Err(Error::Config(text));
     }
     Ok(())
 }
 
 /// The agent from the options, or the machine's agent, or the first agent that supports the architecture.
-pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Stop> {
+pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Error> {
     let machine = of(catalogue, target, options.provider.as_deref()).into_iter().next();
     let machine = machine.or_else(|| of(catalogue, target, None).into_iter().next());
     let usual = machine.and_then(|chosen| chosen.spec.agent.as_deref());
@@ -51,9 +51,9 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
     let agent = match options.agent.as_deref().or(usual) {
         Some(name) => catalogue.runners.agent(name).ok_or_else(|| {
             let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-            Stop::Usage(format!("unknown agent `{name}`; valid: {}", names.join(", ")))
+            Error::Config(format!("unknown agent `{name}`; valid: {}", names.join(", ")))
         })?,
-        None => first().ok_or_else(|| Stop::Usage(format!("no agent is known for {}", target.name)))?,
+        None => first().ok_or_else(|| Error::Config(format!("no agent is known for {}", target.name)))?,
     };
     let kind = kind(agent)?;
     if let (Some(url), Some(sha256)) = (&options.agent_url, &options.agent_sha256) {
@@ -61,7 +61,7 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
         return Ok(Agent { kind, version: "given".into(), url: url.clone(), sha256: sha256.clone(), size });
     }
     let download = agent.downloads.get(&target.name).ok_or_else(|| {
-        Stop::Usage(format!(
+        Error::Config(format!(
             "no archive of {} {} for {} is pinned: check the file ({}) and add its url and sha256 to \
              targets/runners.yaml, or give --agent-url and --agent-sha256",
             agent.name, agent.version, target.name, agent.source
@@ -73,11 +73,11 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
 }
 
 /// Not in the target data, because a script implements how each agent starts.
-fn kind(agent: &model::Agent) -> Result<AgentKind, Stop> {
+fn kind(agent: &model::Agent) -> Result<AgentKind, Error> {
     match agent.name.as_str() {
         "actions-runner" => Ok(AgentKind::ActionsRunner),
         "github-act-runner" => Ok(AgentKind::GithubActRunner),
-        other => Err(Stop::Usage(format!("no script starts the agent `{other}`"))),
+        other => Err(Error::Config(format!("no script starts the agent `{other}`"))),
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn one<'a>(
     target: &Target,
     runner: Option<&str>,
     provider: Option<&str>,
-) -> Result<Chosen<'a>, Stop> {
+) -> Result<Chosen<'a>, Error> {
     if let Some(provider) = provider {
         check_provider(catalogue, provider)?;
     }
@@ -96,9 +96,9 @@ pub(crate) fn one<'a>(
     let found = all.into_iter().find(|chosen| runner.is_none_or(|runner| chosen.runner.name == runner));
     found.ok_or_else(|| match (runner, names.is_empty()) {
         (Some(runner), false) => {
-            Stop::Usage(format!("`{runner}` is not a runner of the project for {}; valid: {names}", target.name))
+            Error::Config(format!("`{runner}` is not a runner of the project for {}; valid: {names}", target.name))
         }
-        _ => Stop::Usage(format!(
+        _ => Error::Config(format!(
             "no machine for {} can be set up: targets/runners.yaml has none with an agent{}",
             target.name,
             provider.map_or_else(String::new, |provider| format!(" of {provider}"))

@@ -15,14 +15,12 @@ pub(super) struct Private {
     file: File,
     part: PathBuf,
     to: PathBuf,
-    done: bool,
 }
 
 impl Private {
     /// Call this before the secret is requested, to check that it can be written: a registered runner whose secret is
     /// lost would have to be deleted again.
     pub(super) fn create(to: &Path) -> Result<Private, Error> {
-        let wrong = |error: std::io::Error| Error::Config(format!("failed to write {}: {error}", to.display()));
         if to.is_dir() {
             return Err(Error::Config(format!("{} is a folder: give a file with --out", to.display())));
         }
@@ -30,27 +28,30 @@ impl Private {
         part.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(part);
         // `create_new` follows no symbolic link that another user has created.
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(wrong)?;
-        Ok(Private { file, part, to: to.to_owned(), done: false })
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&part)
+            .map_err(|error| failed(to, &error))?;
+        Ok(Private { file, part, to: to.to_owned() })
     }
 
     /// Replaces an older file; replaces a symbolic link instead of following it.
     pub(super) fn write(mut self, secret: &Secret) -> Result<(), Error> {
-        let wrong =
-            |error: std::io::Error, to: &Path| Error::Config(format!("failed to write {}: {error}", to.display()));
         let text = format!("{}\n", secret.expose());
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_all());
-        written.and_then(|()| std::fs::rename(&self.part, &self.to)).map_err(|error| wrong(error, &self.to))?;
-        self.done = true;
-        Ok(())
+        written.and_then(|()| std::fs::rename(&self.part, &self.to)).map_err(|error| failed(&self.to, &error))
     }
 }
 
 impl Drop for Private {
     fn drop(&mut self) {
-        if !self.done {
-            // It is empty or incomplete.
-            let _ = std::fs::remove_file(&self.part);
-        }
+        // Fails after the file got its final name. Otherwise it is empty or incomplete.
+        let _ = std::fs::remove_file(&self.part);
     }
+}
+
+fn failed(to: &Path, error: &std::io::Error) -> Error {
+    Error::Config(format!("failed to write {}: {error}", to.display()))
 }

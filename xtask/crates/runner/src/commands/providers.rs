@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use targets::Catalogue;
 
 use super::table::table;
-use super::{Ended, value};
+use super::{Stop, value};
 use crate::args::ProvidersOptions;
 
-pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, options: &ProvidersOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let (runners, matrix) = (&catalogue.runners, &catalogue.matrix);
     let arch = options.arch.as_deref().map(|name| catalogue.target(name)).transpose()?.map(|target| &target.name);
     let wanted = |runner: &&Runner| arch.is_none_or(|arch| runner.arch == *arch);
     let of: Vec<&Runner> = matrix.runners.iter().filter(wanted).collect();
     if options.output.json {
-        let of: Vec<Value> = of.iter().map(|runner| json_of(runner, runners)).collect::<Result<_, Ended>>()?;
+        let of: Vec<Value> = of.iter().map(|runner| json_of(runner, runners)).collect::<Result<_, Stop>>()?;
         print_json(&json!({ "runners": of, "providers": value(&named(runners, matrix, arch))? }))?;
         return Ok(0);
     }
@@ -57,7 +57,7 @@ fn paragraph(provider: &Provider) -> String {
     text
 }
 
-fn json_of(runner: &Runner, runners: &RunnerData) -> Result<Value, Ended> {
+fn json_of(runner: &Runner, runners: &RunnerData) -> Result<Value, Stop> {
     let spec = runners.machine_spec(&runner.name);
     let agent = spec.and_then(|spec| runners.agent(spec.agent.as_deref()?));
     let download = agent.and_then(|agent| agent.downloads.get(&runner.arch));

@@ -2,29 +2,30 @@
 
 use std::path::Path;
 
-use cli::{Failure, print_json};
+use cli::print_json;
 use cloud::request;
 use model::RequestForm;
 use serde_json::{Map, Value};
 use sys::progress;
 use targets::Catalogue;
 
-use super::machines::show;
-use super::stop::Stop;
+use super::{Stop, show};
+use crate::Error;
 use crate::args::RequestOptions;
 
 pub(crate) fn run(targets: &Path, options: &RequestOptions) -> Result<(), Stop> {
-    let catalogue = Catalogue::load(targets).map_err(Failure::from)?;
+    let catalogue = Catalogue::load(targets)?;
     let form = form(&catalogue, &options.provider)?;
     let Some(file) = &options.answers else {
         return if options.json { Ok(print_json(form)?) } else { deliver(options, &request::template(form)) };
     };
     let read = std::fs::read_to_string(file);
-    let text = read.map_err(|error| Stop::Usage(format!("failed to read the answers {}: {error}", file.display())))?;
+    let text =
+        read.map_err(|error| Error::Config(format!("failed to read the answers {}: {error}", file.display())))?;
     let filled = request::parse(&text).and_then(|answers| request::fill(form, &answers));
     let filled = filled.map_err(|wrong| {
         let lines: String = wrong.iter().map(|line| format!("\n{}: {line}", file.display())).collect();
-        Stop::Usage(format!("{} of the answers are not valid:{lines}", wrong.len()))
+        Error::Config(format!("{} of the answers are not valid:{lines}", wrong.len()))
     })?;
     if options.json {
         let fields: Map<String, Value> =
@@ -38,7 +39,7 @@ pub(crate) fn run(targets: &Path, options: &RequestOptions) -> Result<(), Stop> 
     deliver(options, &request::text(form, &filled))
 }
 
-fn form<'a>(catalogue: &'a Catalogue, provider: &str) -> Result<&'a RequestForm, Stop> {
+fn form<'a>(catalogue: &'a Catalogue, provider: &str) -> Result<&'a RequestForm, Error> {
     let forms = &catalogue.requests.forms;
     if let Some(form) = forms.iter().find(|form| form.provider == provider) {
         return Ok(form);
@@ -48,12 +49,13 @@ fn form<'a>(catalogue: &'a Catalogue, provider: &str) -> Result<&'a RequestForm,
         Some(known) => format!("{} needs no application: {}", known.title, known.apply),
         None => format!("unknown provider `{provider}`"),
     };
-    Err(Stop::Usage(format!("{text}; providers with an application: {}", with.join(", "))))
+    Err(Error::Config(format!("{text}; providers with an application: {}", with.join(", "))))
 }
 
 fn deliver(options: &RequestOptions, text: &str) -> Result<(), Stop> {
     let Some(file) = &options.out else { return show(text) };
-    std::fs::write(file, text).map_err(|error| Stop::Usage(format!("failed to write {}: {error}", file.display())))?;
+    std::fs::write(file, text)
+        .map_err(|error| Error::Config(format!("failed to write {}: {error}", file.display())))?;
     progress::say(&format!("wrote {}; nothing was sent", file.display()));
     Ok(())
 }

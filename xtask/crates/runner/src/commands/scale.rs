@@ -7,17 +7,16 @@ use serde_json::json;
 use sys::progress;
 use targets::Catalogue;
 
-use super::stop::Stop;
 use super::table::table;
 use super::up::{self, Order};
-use super::{Ended, Shown, admitted_group, shown, value, with_github};
+use super::{Shown, Stop, admitted_group, shown, value, with_github};
 use crate::args::ScaleOptions;
 use crate::exposure::Exposure;
 use crate::github::{DEFAULT_GROUP, Github};
 use crate::scale::{self, Start, Startable};
 use crate::{Error, Scope};
 
-pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> Result<u8, Ended> {
+pub(super) fn run(data: &Path, home: Option<&Path>, options: &ScaleOptions) -> Result<u8, Stop> {
     let catalogue = Catalogue::load(data)?;
     let kinds = startable(&catalogue);
     with_github(&options.access, |github| {

@@ -5,11 +5,11 @@ use std::io::IsTerminal;
 use serde_json::json;
 use sys::progress;
 
-use super::{Ended, Shown, shown, with_github};
+use super::{Stop, shown, with_github};
 use crate::args::{TokenKind, TokenOptions};
 use crate::{Error, policy};
 
-pub(super) fn run(options: &TokenOptions) -> Result<u8, Ended> {
+pub(super) fn run(options: &TokenOptions) -> Result<u8, Stop> {
     let dry_run = options.access.output.dry_run;
     if std::io::stdout().is_terminal() && !options.reveal && !dry_run {
         let text = "stdout is a terminal: redirect it to a file or pipe, or give --reveal";
@@ -27,6 +27,6 @@ pub(super) fn run(options: &TokenOptions) -> Result<u8, Ended> {
         progress::say(&format!("the token is valid until {}", token.expires_at));
         let secret = token.token.expose();
         let json = json!({ "token": secret, "expires_at": token.expires_at });
-        Ok::<Shown, Ended>(shown(format!("{secret}\n"), json))
+        Ok(shown(format!("{secret}\n"), json))
     })
 }

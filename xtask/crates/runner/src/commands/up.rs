@@ -9,7 +9,7 @@ mod made;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cli::{Failure, Paths, Places, paths, print_json};
+use cli::{Paths, Places, paths, print_json};
 use cloud::compute::{Compute, NewServer};
 use cloud::userdata::{Agent, Worker, render};
 use cloud::{Session, lookup, plan};
@@ -18,8 +18,7 @@ use serde::Serialize;
 use sys::progress::{Phase, say};
 use targets::Catalogue;
 
-use super::stop::Stop;
-use super::{admitted_group, clouds, local, machine, machines, names, open};
+use super::{Stop, admitted_group, clouds, local, machine, names, open, show, show_planned};
 use crate::args::{MakeOptions, RunnerUpOptions};
 use crate::github::{Github, JitRequest};
 use crate::{Error, policy};
@@ -51,7 +50,7 @@ pub(super) fn run(places: &Places, home: Option<&Path>, options: &RunnerUpOption
     if options.local {
         return local::run(&Paths::new(places)?, options);
     }
-    let catalogue = Catalogue::load(&paths::targets(places)).map_err(Failure::from)?;
+    let catalogue = Catalogue::load(&paths::targets(places))?;
     let target = catalogue.target(options.arch.as_deref().unwrap_or_default())?;
     let mut order = Order::new(&catalogue, target, options.runner.as_deref(), &options.make)?;
     let github = open(&options.access)?;
@@ -61,7 +60,7 @@ pub(super) fn run(places: &Places, home: Option<&Path>, options: &RunnerUpOption
         return dry(&github, home, options, &order);
     }
     let started = make(&github, home, &order)?;
-    if output.json { Ok(print_json(&started)?) } else { machines::show(&format!("{}\n", started.name)) }
+    if output.json { Ok(print_json(&started)?) } else { show(&format!("{}\n", started.name)) }
 }
 
 impl<'a> Order<'a> {
@@ -75,7 +74,7 @@ impl<'a> Order<'a> {
         let chosen = machine::one(catalogue, target, runner, make.worker.provider.as_deref())?;
         policy::labels(&names(catalogue), &target.name, &chosen.runner.labels)?;
         let base = chosen.spec.server.as_ref().ok_or_else(|| {
-            Stop::Usage(format!(
+            Error::Config(format!(
                 "{} is not a cloud server, so it cannot be created: on the machine itself, as an unprivileged user, \
                  run `cargo xtask runner up --local`",
                 chosen.runner.name
@@ -83,7 +82,8 @@ impl<'a> Order<'a> {
         })?;
         let shape = make.shape(base);
         let cloud = catalogue.runners.cloud(&shape.cloud);
-        let cloud = cloud.ok_or_else(|| Stop::Usage(format!("targets/runners.yaml has no cloud `{}`", shape.cloud)))?;
+        let cloud =
+            cloud.ok_or_else(|| Error::Config(format!("targets/runners.yaml has no cloud `{}`", shape.cloud)))?;
         let agent = machine::agent(catalogue, target, &make.worker)?;
         Ok(Order { target, runner: chosen.runner, shape, cloud, agent, group: crate::github::DEFAULT_GROUP, make })
     }
@@ -106,7 +106,7 @@ impl<'a> Order<'a> {
         Ok(render(&worker)?)
     }
 
-    /// The request for a server, with the ids of its image, flavor and network.
+    /// The request for a server, without its name and content.
     fn server(&self, image: String, flavor: String, network: Option<String>) -> NewServer {
         NewServer {
             name: String::new(),
@@ -127,7 +127,7 @@ impl<'a> Order<'a> {
         let mut own = std::iter::once(&self.target.name).chain(&self.target.aliases);
         if let Some(arch) = image.architecture.filter(|arch| own.all(|name| name != arch)) {
             let text = format!("the image `{}` is for {arch}, not for {}", image.name, self.target.name);
-            return Err(Stop::Usage(text));
+            return Err(Error::Config(text).into());
         }
         let flavor = nova.flavor(&self.shape.flavor)?;
         let network = self.shape.network.as_deref().map(|name| lookup::network(session, name)).transpose()?;
@@ -149,15 +149,14 @@ pub(super) fn make(github: &Github, home: Option<&Path>, order: &Order<'_>) -> R
     say(&format!("registered {}", jit.runner));
     let name = jit.runner.name.clone();
     let made = Made { github, session: &session, nova: &nova, runner: jit.runner, limit: order.make.wait };
-    let start = || -> Result<String, Stop> {
+    let start = || {
         server.name.clone_from(&name);
         let run = format!("{:016x}", fastrand::u64(..));
         server.metadata = clouds::marks(&run, &name, &github.scope().to_string());
         server.user_data = order.user_data(&name, jit.config)?;
         made.start(&server)
     };
-    let result = start();
-    let server = match result {
+    let server = match start() {
         Ok(server) => server,
         Err(stop) => match made.undo(&stop) {
             Undone::Busy(server) => server,
@@ -177,13 +176,14 @@ fn dry(github: &Github, home: Option<&Path>, options: &RunnerUpOptions, order: &
         Ok(_) => return Err(Stop::Remote("a dry run registered a runner".into())),
     }
     let name = format!("{}-{}-TIME-XXXX", crate::PREFIX, order.target.name);
-    let mut server = order.server(String::new(), String::new(), None);
-    server.name.clone_from(&name);
-    server.metadata = clouds::marks("RUN", &name, &github.scope().to_string());
-    // Base64 of `***`.
-    server.user_data = order.user_data(&name, Secret::new("Kioq"))?;
     let ServerShape { image, flavor, network, .. } = order.shape.clone();
-    let wanted = plan::Wanted { server, image, flavor, network };
+    let wanted = NewServer {
+        metadata: clouds::marks("RUN", &name, &github.scope().to_string()),
+        // Base64 of `***`.
+        user_data: order.user_data(&name, Secret::new("Kioq"))?,
+        name,
+        ..order.server(image, flavor, network)
+    };
     let cloud = plan::creation(access.as_ref(), &wanted, clouds::newest(order.cloud)?)?;
-    machines::print_planned(options.access.output, github.planned(), cloud)
+    show_planned(options.access.output, &[github.planned(), cloud].concat())
 }

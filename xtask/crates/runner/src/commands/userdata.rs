@@ -13,10 +13,9 @@ use serde::Serialize;
 use sys::progress;
 use targets::Catalogue;
 
-use super::machine;
-use super::machines::show;
 use super::private::Private;
-use super::stop::Stop;
+use super::{Stop, machine, show};
+use crate::Error;
 use crate::args::UserdataOptions;
 use crate::jit::setting;
 
@@ -38,7 +37,7 @@ struct Made<'a> {
 }
 
 pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop> {
-    let catalogue = Catalogue::load(targets).map_err(cli::Failure::from)?;
+    let catalogue = Catalogue::load(targets)?;
     let target = catalogue.target(&options.arch)?;
     if let Some(provider) = &options.worker.provider {
         machine::check_provider(&catalogue, provider)?;
@@ -83,10 +82,11 @@ fn deliver(options: &UserdataOptions, text: &Secret, made: &Made<'_>) -> Result<
             if options.json { Ok(print_json(made)?) } else { Ok(()) }
         }
         None if options.json => {
-            Err(Stop::Usage("--json prints a description of the user data: give --out FILE for the data itself".into()))
+            let text = "--json prints a description of the user data: give --out FILE for the data itself";
+            Err(Error::Config(text.into()).into())
         }
         None if std::io::stdout().is_terminal() && !options.reveal => {
-            Err(Stop::Policy("the user data contains a key: give --out FILE, or --reveal to print it".into()))
+            Err(Error::Policy("the user data contains a key: give --out FILE, or --reveal to print it".into()).into())
         }
         None => show(&format!("{}\n", text.expose())),
     }
@@ -99,7 +99,7 @@ pub(super) fn read(file: &Path) -> Result<Secret, Stop> {
     } else {
         std::fs::File::open(file).and_then(|open| open.take(LARGEST_FILE).read_to_end(&mut bytes))
     };
-    read.map_err(|error| Stop::Usage(format!("failed to read the configuration {}: {error}", file.display())))?;
+    read.map_err(|error| Error::Config(format!("failed to read the configuration {}: {error}", file.display())))?;
     let text = String::from_utf8(bytes).map_err(|_| anyhow!("{} is not text", file.display())).or_exit(Exit::Usage)?;
     Ok(Secret::from(text))
 }

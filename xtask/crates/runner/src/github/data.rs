@@ -17,13 +17,10 @@ pub struct Runner {
     pub busy: bool,
     #[serde(default)]
     pub labels: Vec<Label>,
-    #[serde(default)]
     pub runner_group_id: Option<u64>,
     /// Whether the runner takes one job and is then removed.
-    #[serde(default)]
     pub ephemeral: Option<bool>,
     /// The version of the agent.
-    #[serde(default)]
     pub version: Option<String>,
 }
 
@@ -31,7 +28,7 @@ pub struct Runner {
 pub struct Label {
     pub name: String,
     /// `read-only` for labels that GitHub assigns, `custom` for others.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub kind: Option<String>,
 }
 
@@ -46,10 +43,8 @@ pub struct RegistrationToken {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deprecation {
     /// From then on it gets no jobs.
-    #[serde(default)]
     pub runtime_deprecates_at: Option<Timestamp>,
     /// From then on it cannot be registered.
-    #[serde(default)]
     pub registration_deprecates_at: Option<Timestamp>,
 }
 
@@ -84,10 +79,8 @@ pub struct ForkApproval {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permissions {
     /// Absent for an organisation.
-    #[serde(default)]
     pub enabled: Option<bool>,
     /// Whether actions must be pinned to a commit.
-    #[serde(default)]
     pub sha_pinning_required: Option<bool>,
 }
 
@@ -106,10 +99,8 @@ pub struct Run {
     #[serde(default)]
     pub event: String,
     /// The repository of the workflow.
-    #[serde(default)]
     pub repository: Option<RepositoryOfRun>,
     /// The repository of the commit; None if the fork was deleted.
-    #[serde(default)]
     pub head_repository: Option<RepositoryOfRun>,
 }
 
@@ -125,23 +116,12 @@ pub struct RepositoryOfRun {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub id: u64,
-    #[serde(default)]
-    pub run_id: u64,
     pub name: String,
     pub status: String,
     /// A job with a conclusion has ended, whatever its status says.
-    #[serde(default)]
     pub conclusion: Option<String>,
     #[serde(default)]
     pub labels: Vec<String>,
-    #[serde(default)]
-    pub runner_name: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct Created {
-    pub(crate) runner: Runner,
-    pub(crate) encoded_jit_config: Secret,
 }
 
 #[derive(Debug, Deserialize)]

@@ -25,15 +25,7 @@ pub struct WorkflowToken {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Pages {
     /// `workflow`, or `legacy` for a branch.
-    #[serde(default)]
     pub build_type: Option<String>,
-}
-
-/// The protection of a branch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Branch {
-    /// The checks that rulesets and branch protection require.
-    pub checks: BTreeSet<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,16 +75,17 @@ impl Github {
         self.find(&self.look(&["pages"], READ_PAGES))
     }
 
-    /// A branch that does not exist yet is not protected, unless rules name it.
-    pub fn branch(&self, name: &str) -> Result<Branch, Error> {
+    /// The checks that rulesets and branch protection require for a branch. A branch that does not exist yet is not
+    /// protected, unless rules name it.
+    pub fn required_checks(&self, name: &str) -> Result<BTreeSet<String>, Error> {
         let call = self.look(&["rules", "branches", name], READ_METADATA);
         let rules = self.pages(&call, |page: Vec<Rule>| (page, usize::MAX))?;
         let of_rules = rules.into_iter().filter(|rule| rule.kind == "required_status_checks");
         let of_rules = of_rules.flat_map(|rule| rule.parameters.required_status_checks).map(|check| check.context);
         let mut checks: BTreeSet<String> = of_rules.collect();
         let call = self.look(&["branches", name, "protection", "required_status_checks"], READ_ADMINISTRATION);
-        checks.extend(self.find::<Protection>(&call)?.map_or_else(Vec::new, |protection| protection.contexts));
-        Ok(Branch { checks })
+        checks.extend(self.find::<Protection>(&call)?.into_iter().flat_map(|protection| protection.contexts));
+        Ok(checks)
     }
 
     /// The names of the variables that a workflow sees: those of the repository and of its organisation.

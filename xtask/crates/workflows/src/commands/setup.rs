@@ -23,6 +23,5 @@ fn needs(root: &Path) -> Result<Needs, Failure> {
         let text = read(&root.join(&name)).or_exit(Exit::Infrastructure)?;
         texts.insert(name.rsplit('/').next().unwrap_or_default().to_owned(), text);
     }
-    let needs = crate::needs(&texts).map_err(|why| anyhow!("{RENDERED}/{why}")).or_exit(Exit::TargetData)?;
-    Ok(Needs { checks: needs.checks, variables: needs.variables, pages: needs.pages })
+    crate::needs(&texts).map_err(|why| anyhow!("{RENDERED}/{why}")).or_exit(Exit::TargetData)
 }

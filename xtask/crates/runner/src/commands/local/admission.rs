@@ -3,7 +3,7 @@
 
 use model::Secret;
 
-use super::super::{config, stop::Stop};
+use super::super::config;
 use crate::args::RunnerUpOptions;
 use crate::exposure::Exposure;
 use crate::github::Github;
@@ -14,7 +14,7 @@ use crate::{Credentials, Error, Scope, plain, policy};
 const NOT_PUBLIC: u16 = 404;
 
 /// Refuses the runner of `jit` unless GitHub's settings are known to keep strangers away from this machine.
-pub(super) fn check(options: &RunnerUpOptions, jit: &Secret) -> Result<(), Stop> {
+pub(super) fn check(options: &RunnerUpOptions, jit: &Secret) -> Result<(), Error> {
     let origin = origin(jit);
     let scope = scope(options, origin.as_ref())?;
     let token = options.access.token();
@@ -34,25 +34,25 @@ pub(super) fn check(options: &RunnerUpOptions, jit: &Secret) -> Result<(), Stop>
     }
     let group = group(&github, jit)?;
     let exposure = known(&github, Exposure::ask(&github, group))?;
-    Ok(exposure.check(options.reach.allow_any_workflow)?)
+    exposure.check(options.reach.allow_any_workflow)
 }
 
 /// The repository or organisation of the runner. The configuration and the options must agree.
-fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, Stop> {
+fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, Error> {
     let access = &options.access;
     let given = if access.repo.is_some() || access.org.is_some() { Some(access.scope()?) } else { None };
     let Some(origin) = origin else {
         return given.ok_or_else(|| {
             let text = "refused: the configuration does not name its repository, so it is unknown whether strangers reach \
                         this machine: give --repo OWNER/NAME or --org ORG";
-            Stop::Policy(text.into())
+            Error::Policy(text.into())
         });
     };
     if let Some(given) = given.filter(|given| !given.to_string().eq_ignore_ascii_case(&origin.scope.to_string())) {
-        return Err(Stop::Usage(format!("the configuration is for a runner of {}, not of {given}", origin.scope)));
+        return Err(Error::Config(format!("the configuration is for a runner of {}, not of {given}", origin.scope)));
     }
     if !access.is_api_of(&origin.host) {
-        return Err(Stop::Policy(format!(
+        return Err(Error::Policy(format!(
             "refused: the configuration is from {}, but {} is not the API of that server: give --api-url",
             plain(&origin.host),
             plain(&access.api_url)
@@ -62,17 +62,14 @@ fn scope(options: &RunnerUpOptions, origin: Option<&Origin>) -> Result<Scope, St
 }
 
 /// The runner group of the runner. A repository has only the default group.
-fn group(github: &Github, jit: &Secret) -> Result<u64, Stop> {
+fn group(github: &Github, jit: &Secret) -> Result<u64, Error> {
     if matches!(github.scope(), Scope::Repo { .. }) {
         return Ok(crate::github::DEFAULT_GROUP);
     }
     let id = setting(jit, "agentId").and_then(|id| id.parse().ok());
-    let runner = match id {
-        Some(id) => known(github, github.runner(id))?,
-        None => None,
-    };
+    let runner = id.map(|id| known(github, github.runner(id))).transpose()?.flatten();
     runner.and_then(|runner| runner.runner_group_id).ok_or_else(|| {
-        Stop::Policy(format!(
+        Error::Policy(format!(
             "refused: the runner group of this runner of {} is unknown: create a new configuration with `cargo xtask \
              runner jit --org ORG --group GROUP`",
             github.scope()
@@ -81,10 +78,10 @@ fn group(github: &Github, jit: &Secret) -> Result<u64, Stop> {
 }
 
 /// Refuses a runner whose settings cannot be read.
-fn known<T>(github: &Github, answer: Result<T, Error>) -> Result<T, Stop> {
+fn known<T>(github: &Github, answer: Result<T, Error>) -> Result<T, Error> {
     answer.map_err(|error| match error {
-        Error::Interrupted(_) | Error::Policy(_) | Error::DryRun => error.into(),
-        error => Stop::Policy(format!(
+        Error::Interrupted(_) | Error::Policy(_) | Error::DryRun => error,
+        error => Error::Policy(format!(
             "refused: it is unknown whether strangers reach this machine with a runner of {} ({error}): put a token \
              that can read its settings into the variable of --token-env",
             github.scope()

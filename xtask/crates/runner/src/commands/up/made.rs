@@ -7,7 +7,7 @@ use cloud::compute::{Compute, NewServer, Server};
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::progress::{Phase, say};
 
-use super::super::stop::Stop;
+use super::super::Stop;
 use crate::gc::SERVER_RUNNER;
 use crate::github::{Github, Runner};
 
@@ -38,7 +38,7 @@ impl Made<'_> {
         let id = self.nova.create(server)?;
         say(&format!("creating server {id}"));
         let what = format!("the runner {} to come online", server.name);
-        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || self.look(&id, &phase)).map_err(Stop::of_wait)?;
+        until(&what, self.limit, LOOK_EVERY, OnInterrupt::Stop, || self.look(&id, &phase))?;
         phase.done(&format!("{} is online", self.runner));
         Ok(id)
     }
