@@ -11,10 +11,9 @@ use model::{CiJob, Event};
 use serde::{Deserialize, Serialize};
 use sys::run_dir;
 
+use crate::plan::PREFIX;
 use crate::{Artifact, Claim, Plan};
 
-/// Prefix of the names of jobs' artifacts.
-const PREFIX: &str = "results-";
 /// Folder levels below an artifact: common folder, run, and one in reserve.
 const DEPTH: usize = 3;
 
@@ -44,34 +43,26 @@ pub fn downloaded(results: &Path) -> anyhow::Result<Vec<Artifact>> {
     let folders = folders(results)?;
     let name = |folder: &Path| folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if folders.iter().any(|folder| name(folder).starts_with(PREFIX)) {
-        let artifact = |folder: &PathBuf| Ok(Artifact { name: Some(name(folder)), claims: claims(folder)? });
+        let artifact = |folder: &PathBuf| Ok(Artifact { name: Some(name(folder)), claims: claims(folder, DEPTH)? });
         return folders.iter().map(artifact).collect();
     }
-    Ok(vec![Artifact { name: None, claims: claims(results)? }])
+    Ok(vec![Artifact { name: None, claims: claims(results, DEPTH)? }])
 }
 
-/// The claims of all records below a folder.
-fn claims(folder: &Path) -> anyhow::Result<Vec<Claim>> {
-    let mut found = Vec::new();
-    search(folder, DEPTH, &mut found)?;
-    Ok(found)
-}
-
-fn search(folder: &Path, depth: usize, found: &mut Vec<Claim>) -> anyhow::Result<()> {
+/// The claims of all records below a folder, in so many levels of folders.
+fn claims(folder: &Path, depth: usize) -> anyhow::Result<Vec<Claim>> {
     let (events, _) = run_dir::recorded(folder);
-    if events.is_file() {
-        found.extend(of_run(folder, &events));
-    }
+    let mut found = if events.is_file() { of_run(folder, &events) } else { Vec::new() };
     let build = folder.join(BuildRecord::FILE);
     if build.is_file() {
         found.push(of_build(folder, &build));
     }
     if depth > 0 && !events.is_file() {
         for below in folders(folder)? {
-            search(&below, depth - 1, found)?;
+            found.extend(claims(&below, depth - 1)?);
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// One claim for each `RunStarted` event of the record. An unreadable record claims no job, and so it is refused.

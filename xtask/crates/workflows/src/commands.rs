@@ -20,7 +20,7 @@ use targets::Catalogue;
 
 use crate::args::{AcceptOptions, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
 use crate::artifacts::{downloaded, plan};
-use crate::lint::{File, lint as rules};
+use crate::lint::lint as rules;
 use crate::verdict::{Need, verdict as judge};
 use crate::{Lock, Parts, examples, render as rendered, unified};
 
@@ -103,7 +103,7 @@ fn wanted(catalogue: &Catalogue, root: &Path) -> anyhow::Result<BTreeMap<String,
             Some(example) => example.to_owned(),
             None => source.replacen(SOURCES, RENDERED, 1),
         };
-        wanted.insert(name, rendered(&source, &text, &parts)?);
+        wanted.insert(name, rendered(&source, &text, &parts).map_err(anyhow::Error::msg)?);
     }
     Ok(wanted)
 }
@@ -131,7 +131,7 @@ fn lint(root: &Path, options: &LintOptions, accepts: Accepts) -> Result<Exit, Fa
     let names = files(root, RENDERED).or_exit(Exit::Infrastructure)?;
     let texts: Vec<String> =
         names.iter().map(|name| read(&root.join(name))).collect::<anyhow::Result<_>>().or_exit(Exit::Infrastructure)?;
-    let files: Vec<File<'_>> = names.iter().zip(&texts).map(|(name, text)| File { name, text }).collect();
+    let files: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
     let lock = lock(root).or_exit(Exit::TargetData)?;
     let mut faults = rules(&files, &lock, &accepts);
     if files.is_empty() {

@@ -61,31 +61,29 @@ pub fn gitlab(targets: &[Target], data: &MatrixData) -> String {
 /// Presubmits of a Prow configuration.
 pub fn presubmits(targets: &[Target], data: &MatrixData) -> String {
     let skipped = documents(&data.documents);
-    let mut text = String::new();
-    for shown in shown(targets, data, Event::PullRequest) {
-        let id = shown.job.id();
-        text.push_str(&format!(
-            "- name: pull-archproof-{id}\n  always_run: false\n  optional: {}\n  \
+    let job = |shown: &Shown<'_>| {
+        format!(
+            "- name: pull-archproof-{}\n  always_run: false\n  optional: {}\n  \
              skip_if_only_changed: '{skipped}'\n{}",
+            shown.job.id(),
             shown.experimental,
-            pod(&shown)
-        ));
-    }
-    text
+            pod(shown)
+        )
+    };
+    shown(targets, data, Event::PullRequest).iter().map(job).collect()
 }
 
 /// Periodic jobs of a Prow configuration.
 pub fn periodics(targets: &[Target], data: &MatrixData) -> String {
-    let mut text = String::new();
-    for shown in shown(targets, data, Event::Schedule) {
-        let id = shown.job.id();
-        text.push_str(&format!(
-            "- name: ci-archproof-{id}\n  interval: 24h\n  extra_refs:\n  - {{org: archproof, repo: archproof, \
+    let job = |shown: &Shown<'_>| {
+        format!(
+            "- name: ci-archproof-{}\n  interval: 24h\n  extra_refs:\n  - {{org: archproof, repo: archproof, \
              base_ref: main}}\n{}",
-            pod(&shown)
-        ));
-    }
-    text
+            shown.job.id(),
+            pod(shown)
+        )
+    };
+    shown(targets, data, Event::Schedule).iter().map(job).collect()
 }
 
 fn pod(shown: &Shown<'_>) -> String {

@@ -31,4 +31,4 @@ pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
 pub use needs::needs;
 pub use plan::{Artifact, Bound, Claim, Plan, PlannedJob, Role};
-pub use render::{Parts, RenderError, render};
+pub use render::{Parts, render};

@@ -5,6 +5,7 @@
 use serde_yaml::{Mapping, Value};
 
 use crate::lock::{Lock, is_commit};
+use crate::needs::names;
 
 /// Commands that a `run` step may start with.
 const COMMANDS: [&str; 8] = [
@@ -34,26 +35,18 @@ const HOSTED: &str = "runner.environment == 'github-hosted'";
 /// Labels that come from the matrix.
 const MATRIX: [&str; 2] = ["${{ fromJSON(inputs.runs_on) }}", "${{ matrix.runs_on }}"];
 
-/// A workflow file to check.
-pub struct File<'a> {
-    /// `.github/workflows/ci.yml`.
-    pub name: &'a str,
-    pub text: &'a str,
-}
-
 /// Checks whether the command line accepts these arguments of `cargo xtask`.
 pub type Takes<'a> = &'a dyn Fn(&[&str]) -> Result<(), String>;
 
-/// Every violation, one per line, in the order of the files.
-pub fn lint(files: &[File<'_>], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
-    let mut faults = Vec::new();
-    for file in files {
-        let names = files.iter().map(|file| file.name).collect();
-        let mut linter = Linter { file: file.name, names, lock, takes, writes: false, faults: Vec::new() };
-        linter.file(file.text);
-        faults.append(&mut linter.faults);
+/// Every violation, one per line, in the order of the files: name such as `.github/workflows/ci.yml`, and text.
+pub fn lint(files: &[(&str, &str)], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    let mut linter = Linter { file: "", names, lock, takes, writes: false, faults: Vec::new() };
+    for (name, text) in files {
+        linter.file = name;
+        linter.file(text);
     }
-    faults
+    linter.faults
 }
 
 struct Linter<'a> {
@@ -84,24 +77,22 @@ impl Linter<'_> {
             Ok(workflow) => workflow,
             Err(error) => return self.fault("", &format!("is not YAML: {error}")),
         };
-        let events = keys(&workflow["on"]);
-        for event in events.iter().filter(|event| EVENTS.contains(&event.as_str())) {
-            self.fault(
-                "on",
-                &format!("{event} runs with the repository's rights on code or data from untrusted authors"),
-            );
+        let events = names(&workflow["on"]);
+        for event in events.iter().filter(|event| EVENTS.contains(event)) {
+            let rule = format!("{event} runs with the repository's rights on code or data from untrusted authors");
+            self.fault("on", &rule);
         }
         self.require(!events.is_empty(), "on", "no event starts this workflow");
         let empty = workflow["permissions"].as_mapping().is_some_and(Mapping::is_empty);
         self.require(empty, "permissions", "must be {} at the top level; each job declares its permissions");
-        if events.iter().any(|event| event != "workflow_call") {
+        if events.iter().any(|event| *event != "workflow_call") {
             let group = workflow["concurrency"]["group"].is_string();
             self.require(group, "concurrency", "needs a group: otherwise runs of the same branch pile up");
         }
         if text.contains("runner.arch") {
             self.fault("", "runner.arch is wrong on ported runners; use the architecture in the matrix");
         }
-        let open = events.iter().any(|event| event == OPEN);
+        let open = events.contains(&OPEN);
         let jobs = workflow["jobs"].as_mapping().cloned().unwrap_or_default();
         self.require(!jobs.is_empty(), "jobs", "the workflow has no jobs");
         self.writes = jobs.values().any(|job| grants(job).any(|(_, level)| level == "write"));
@@ -148,11 +139,8 @@ impl Linter<'_> {
             return self.uses(place, uses, step);
         }
         let Some(run) = step["run"].as_str() else { return self.fault(place, "has neither run nor uses") };
-        self.require(
-            !run.contains("${{"),
-            place,
-            "no ${{ }} in run: pass the value through env, and quote the variable",
-        );
+        let plain = !run.contains("${{");
+        self.require(plain, place, "no ${{ }} in run: pass the value through env, and quote the variable");
         let run = run.trim();
         let shell = SHELL.iter().find(|sign| run.contains(**sign));
         if let Some(sign) = shell {
@@ -174,11 +162,8 @@ impl Linter<'_> {
 
     /// Any job that ran on the default branch may have written a cache, including a job on a self-hosted runner.
     fn cache(&mut self, place: &str, name: &str, step: &Value) {
-        self.require(
-            !self.writes,
-            place,
-            "no cache in a workflow with a job that has write permission: any job may have filled the cache",
-        );
+        let rule = "no cache in a workflow with a job that has write permission: any job may have filled the cache";
+        self.require(!self.writes, place, rule);
         if name != "actions/cache/restore" {
             let hosted = step["if"].as_str().is_some_and(|condition| condition.contains(HOSTED));
             self.require(hosted, place, &format!("saves a cache; needs `if: … {HOSTED}`"));
@@ -204,11 +189,8 @@ impl Linter<'_> {
         }
         if name.ends_with("/upload-artifact") {
             let attempt = step["with"]["name"].as_str().is_some_and(|name| name.contains("github.run_attempt"));
-            self.require(
-                attempt,
-                place,
-                "the artifact's name needs github.run_attempt: otherwise attempts replace each other",
-            );
+            let rule = "the artifact's name needs github.run_attempt: otherwise attempts replace each other";
+            self.require(attempt, place, rule);
         }
     }
 }
@@ -237,9 +219,8 @@ fn unlocked_command(command: &str) -> Option<String> {
                 return Some("`cargo-deny` without --locked: it may change Cargo.lock".into());
             }
             "pip" | "pip3" if ["install", "download"].contains(&next) && !own.contains(&"--require-hashes") => {
-                return Some(format!(
-                    "`{program} {next}` without --require-hashes: pin every file in a requirements file"
-                ));
+                let rule = "without --require-hashes: pin every file in a requirements file";
+                return Some(format!("`{program} {next}` {rule}"));
             }
             "pipx" => return Some("`pipx` does not support hashes: use pip with --require-hashes".into()),
             _ => {}
@@ -270,16 +251,6 @@ fn has_jobs(condition: &str) -> bool {
 fn is_hosted(label: &str) -> bool {
     let version = label.strip_prefix("ubuntu-").map(|rest| rest.strip_suffix("-arm").unwrap_or(rest));
     version.is_some_and(|version| !version.is_empty() && version.chars().all(|c| c.is_ascii_digit() || c == '.'))
-}
-
-/// `on: push`, `on: [push]`, `on: {push: …}`.
-fn keys(on: &Value) -> Vec<String> {
-    match on {
-        Value::String(one) => vec![one.clone()],
-        Value::Sequence(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        Value::Mapping(all) => all.keys().filter_map(Value::as_str).map(str::to_owned).collect(),
-        _ => Vec::new(),
-    }
 }
 
 #[cfg(test)]

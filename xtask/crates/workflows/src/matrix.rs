@@ -156,7 +156,7 @@ fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
 /// GitHub cancels a job for an offline runner only after 24 hours, so nothing may depend on such a job alone.
 fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
     let Some(ci) = &target.ci else { return Ok(()) };
-    let mut passed_over: Vec<(&Way, Refusal)> = Vec::new();
+    let mut passed_over: Vec<(&Way, &str)> = Vec::new();
     let mut additional: Option<(&Way, &Runner)> = None;
     for way in &ci.ways {
         let Some(runner) = ask.data.runners.iter().find(|runner| runner.name == way.runner) else { continue };
@@ -168,28 +168,23 @@ fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), Matrix
             additional = additional.or(Some((way, runner)));
             continue;
         }
-        matrix.notes.extend(
-            passed_over
-                .iter()
-                .map(|(over, why)| format!("{}: not {} on {}: {}", target.name, over.mode, over.runner, why.text())),
-        );
+        let note = |(over, why): &(&Way, &str)| format!("{}: not {} on {}: {why}", target.name, over.mode, over.runner);
+        matrix.notes.extend(passed_over.iter().map(note));
         let role = if ci.experimental { Role::Experimental } else { Role::Required };
         let additional = additional.filter(|(own, _)| own.mode < way.mode);
         for (way, runner, role) in
             additional.map(|(way, runner)| (way, runner, Role::Additional)).into_iter().chain([(way, runner, role)])
         {
             let jobs = Job::of(target, way, breadth(way.mode, ask.event));
-            let experimental = ci.experimental;
-            let entries = jobs.iter().map(|job| Entry { experimental, ..entry(ask, job, way, runner, role) });
-            matrix.include.extend(entries);
+            matrix.include.extend(jobs.iter().map(|job| entry(ask, job, way, runner, (role, ci.experimental))));
         }
         return Ok(());
     }
-    let why = passed_over.iter().map(|(way, why)| format!("{} on {}: {}", way.mode, way.runner, why.text()));
+    let why = passed_over.iter().map(|(way, why)| format!("{} on {}: {why}", way.mode, way.runner));
     Err(MatrixError::NoWay { arch: target.name.clone(), why: why.collect() })
 }
 
-fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, role: Role) -> Entry {
+fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, (role, experimental): (Role, bool)) -> Entry {
     Entry {
         id: job.id(),
         arch: job.arch.clone(),
@@ -197,7 +192,7 @@ fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, role: Role) -> En
         mode: job.mode,
         runs_on: RunsOn::new(&runner.labels),
         timeout: way.minutes,
-        experimental: role == Role::Experimental,
+        experimental,
         self_hosted: runner.owner.is_self_hosted(),
         role,
         provider: job.provider(),
@@ -211,52 +206,28 @@ pub(crate) fn breadth(mode: Mode, event: Event) -> Breadth {
     if mode == Mode::Native || event.is_patient() { Breadth::Whole } else { Breadth::Quick }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
-    Stranger,
-    Unwanted,
-    Unavailable,
-    TooGood,
-}
-
-impl Refusal {
-    fn text(self) -> &'static str {
-        match self {
-            Refusal::Stranger => "pull requests from forks never run on self-hosted runners",
-            Refusal::Unwanted => "self-hosted runners are disabled",
-            Refusal::Unavailable => "this repository does not have that runner",
-            Refusal::TooGood => "a lower mode was requested",
-        }
-    }
-}
-
 /// Checks the availability first: a runner that the repository does not have is not withheld from a fork.
-fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), Refusal> {
+fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), &'static str> {
     let self_hosted = runner.owner.is_self_hosted();
     if mode < ask.at_most {
-        return Err(Refusal::TooGood);
+        return Err("a lower mode was requested");
     }
     if !runner.available && !ask.also.contains(&runner.name) {
-        return Err(Refusal::Unavailable);
+        return Err("this repository does not have that runner");
     }
     if self_hosted && ask.origin == Origin::Stranger {
-        return Err(Refusal::Stranger);
+        return Err("pull requests from forks never run on self-hosted runners");
     }
     if self_hosted && !ask.self_hosted {
-        return Err(Refusal::Unwanted);
+        return Err("self-hosted runners are disabled");
     }
     Ok(())
 }
 
 /// Checks only the labels, independent of the code that chose them.
 fn guard(matrix: &Matrix, ask: &Ask<'_>) -> Result<(), MatrixError> {
-    let hosted: Vec<RunsOn> = ask
-        .data
-        .runners
-        .iter()
-        .filter(|runner| !runner.owner.is_self_hosted())
-        .map(|runner| RunsOn::new(&runner.labels))
-        .collect();
+    let hosted = ask.data.runners.iter().filter(|runner| !runner.owner.is_self_hosted());
+    let hosted: Vec<RunsOn> = hosted.map(|runner| RunsOn::new(&runner.labels)).collect();
     let bad = |entry: &&Entry| entry.self_hosted || !hosted.contains(&entry.runs_on);
     match matrix.include.iter().find(bad) {
         Some(entry) if ask.origin == Origin::Stranger => Err(MatrixError::Stranger(entry.id.clone())),

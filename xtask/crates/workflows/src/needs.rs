@@ -29,7 +29,7 @@ pub fn needs(files: &BTreeMap<String, String>) -> Result<Needs, String> {
         workflows.insert(name.as_str(), workflow);
     }
     let mut needs = Needs::default();
-    for (name, workflow) in workflows.iter().filter(|(_, workflow)| has_event(workflow, CHANGE)) {
+    for (name, workflow) in workflows.iter().filter(|(_, workflow)| names(&workflow["on"]).contains(&CHANGE)) {
         needs.checks.extend(checks(&workflows, name, workflow, LEVELS)?);
     }
     for text in files.values() {
@@ -37,15 +37,6 @@ pub fn needs(files: &BTreeMap<String, String>) -> Result<Needs, String> {
         needs.pages |= text.contains(PAGES);
     }
     Ok(needs)
-}
-
-fn has_event(workflow: &Value, event: &str) -> bool {
-    match &workflow["on"] {
-        Value::String(name) => name == event,
-        Value::Sequence(names) => names.iter().any(|name| name == event),
-        Value::Mapping(events) => events.contains_key(event),
-        _ => false,
-    }
 }
 
 /// The check names of the jobs that no other job of the workflow needs.
@@ -87,11 +78,12 @@ fn checks(
     Ok(found)
 }
 
-/// `needs` is a name or a list of names.
-fn names(needs: &Value) -> Vec<&str> {
-    match needs {
+/// The names in a name, a list of names or a mapping by name, such as `on: push`, `on: [push]` and `on: {push: …}`.
+pub(crate) fn names(value: &Value) -> Vec<&str> {
+    match value {
         Value::String(name) => vec![name],
         Value::Sequence(all) => all.iter().filter_map(Value::as_str).collect(),
+        Value::Mapping(all) => all.keys().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     }
 }

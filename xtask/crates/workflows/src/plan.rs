@@ -10,7 +10,7 @@ use model::CiJob;
 use serde::{Deserialize, Serialize};
 
 /// Artifacts of jobs are named `results-ID-ATTEMPT`.
-const PREFIX: &str = "results-";
+pub(crate) const PREFIX: &str = "results-";
 
 /// How the gate treats a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,20 +21,12 @@ pub struct Parts {
     pub lock: Lock,
 }
 
-/// `workflows/ci.yml:12: ...`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {rule}")]
-pub struct RenderError {
-    pub file: String,
-    pub line: usize,
-    pub rule: String,
-}
-
-/// The rendered file, with a header that names its source. `file` is the path of the source below the checkout.
-pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, RenderError> {
+/// The rendered file, with a header that names its source. `file` is the path of the source below the checkout. An
+/// error names the line: `workflows/ci.yml:12: ...`.
+pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, String> {
     let mut text = format!("# Rendered from {file} by `cargo xtask workflows render`: edit that file.\n");
     for (index, line) in source.lines().enumerate() {
-        let at = |rule: String| RenderError { file: file.to_owned(), line: index + 1, rule };
+        let at = |rule: String| format!("{file}:{}: {rule}", index + 1);
         let indent = &line[..line.len() - line.trim_start().len()];
         match directive(line.trim_start(), parts).map_err(at)? {
             Some(lines) => {
@@ -56,18 +48,16 @@ pub fn render(file: &str, source: &str, parts: &Parts) -> Result<String, RenderE
 }
 
 fn directive<'a>(line: &str, parts: &'a Parts) -> Result<Option<&'a str>, String> {
-    let known = |names: Vec<&str>| names.join(", ");
-    if let Some(name) = line.strip_prefix(INCLUDE) {
-        let text = parts.steps.get(name);
-        let names = || known(parts.steps.keys().map(String::as_str).collect());
-        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no part `{name}`; valid: {}", names()));
-    }
-    if let Some(kind) = line.strip_prefix(JOBS) {
-        let names = || known(parts.jobs.keys().copied().collect());
-        let text = parts.jobs.get(kind);
-        return text.map(|text| Some(text.as_str())).ok_or_else(|| format!("no jobs `{kind}`; valid: {}", names()));
-    }
-    Ok(None)
+    let found = if let Some(name) = line.strip_prefix(INCLUDE) {
+        let valid = || parts.steps.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        parts.steps.get(name).ok_or_else(|| format!("no part `{name}`; valid: {}", valid()))?
+    } else if let Some(kind) = line.strip_prefix(JOBS) {
+        let valid = || parts.jobs.keys().copied().collect::<Vec<_>>().join(", ");
+        parts.jobs.get(kind).ok_or_else(|| format!("no jobs `{kind}`; valid: {}", valid()))?
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(found))
 }
 
 /// Adds the locked commit to `uses: owner/name`. A version in a source is an error: versions are only in the lock.
@@ -120,7 +110,7 @@ mod tests {
             ("- uses: a/b\n", "w.yml:1: `a/b` is not in workflows/actions.lock"),
             ("- uses: a/cache@v5\n", "w.yml:1: `a/cache@v5` has a version: move the version to workflows/actions.lock"),
         ] {
-            assert_eq!(render("w.yml", source, &parts()).unwrap_err().to_string(), expected);
+            assert_eq!(render("w.yml", source, &parts()).unwrap_err(), expected);
         }
     }
 

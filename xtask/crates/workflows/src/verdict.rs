@@ -60,7 +60,10 @@ pub fn verdict(needs: &BTreeMap<String, Need>, attempt: u32, artifacts: &[Artifa
         nothing_planned(&mut verdict, needs, output("reason"));
         verdict.faults.extend(plan.bind(attempt, artifacts).refused);
     } else {
-        required(&mut verdict, needs, &plan);
+        let result = needs.get(REQUIRED).map_or("not needed by the gate", |need| need.result.as_str());
+        if !plan.ids(Role::Required).is_empty() && result != "success" {
+            verdict.faults.push(format!("the required jobs: {result}"));
+        }
         results(&mut verdict, &plan, attempt, artifacts);
     }
     verdict
@@ -76,14 +79,6 @@ fn nothing_planned(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, reason
         verdict.faults.push("no job was planned, and no other job has checked the change".into());
     }
     verdict.summary = format!("No architecture was tested: {reason}.");
-}
-
-/// Checks GitHub's status of the required jobs.
-fn required(verdict: &mut Verdict, needs: &BTreeMap<String, Need>, plan: &Plan) {
-    let result = needs.get(REQUIRED).map_or("not needed by the gate", |need| need.result.as_str());
-    if !plan.ids(Role::Required).is_empty() && result != "success" {
-        verdict.faults.push(format!("the required jobs: {result}"));
-    }
 }
 
 fn results(verdict: &mut Verdict, plan: &Plan, attempt: u32, artifacts: &[Artifact]) {

@@ -22,17 +22,17 @@ const MAIL: &str = "archproof@users.noreply.github.com";
 
 /// Creates a folder with the branch's newest commit, or an empty one if the branch does not exist yet.
 pub(super) fn fetch(options: &DataOptions) -> Result<Exit, Failure> {
-    let git = Git::new(options).or_exit(Exit::Usage)?;
-    let told = git.fetch().or_exit(Exit::Infrastructure)?;
-    progress::say(&told);
-    Ok(Exit::Ok)
+    run(options, Git::fetch)
 }
 
 /// Commits and pushes the changes in the folder. Fails if another process has pushed in the meantime.
 pub(super) fn push(options: &DataOptions) -> Result<Exit, Failure> {
+    run(options, Git::push)
+}
+
+fn run<'a>(options: &'a DataOptions, work: fn(&Git<'a>) -> anyhow::Result<String>) -> Result<Exit, Failure> {
     let git = Git::new(options).or_exit(Exit::Usage)?;
-    let told = git.push().or_exit(Exit::Infrastructure)?;
-    progress::say(&told);
+    progress::say(&work(&git).or_exit(Exit::Infrastructure)?);
     Ok(Exit::Ok)
 }
 

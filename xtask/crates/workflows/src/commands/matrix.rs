@@ -13,11 +13,14 @@ use sys::progress;
 use targets::Catalogue;
 
 use crate::args::{MatrixOptions, given};
-use crate::{Ask, Matrix, Plan, Role};
+use crate::{Ask, Matrix, Role};
 
-/// Outputs with the jobs of each role.
-const ROLES: [(&str, Role); 3] =
-    [("required", Role::Required), ("experimental", Role::Experimental), ("additional", Role::Additional)];
+/// Outputs with the jobs of each role, and whether there are such jobs.
+const ROLES: [(&str, &str, Role); 3] = [
+    ("required", "has_required", Role::Required),
+    ("experimental", "has_experimental", Role::Experimental),
+    ("additional", "has_additional", Role::Additional),
+];
 
 const GIT: Duration = Duration::from_secs(60);
 
@@ -47,28 +50,23 @@ pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOp
     progress::say(&format!("{}: {count} jobs: {}", options.event.name(), matrix.reason));
     print(&format!("{}\n", matrix.json()));
     if options.github_output {
+        let plan = matrix.plan(options.workflow_run.attempt, options.workflow_run.run_id.clone());
         let mut outputs = vec![
-            ("plan".to_owned(), json(&matrix.plan(options.workflow_run.attempt, options.workflow_run.run_id.clone()))?),
-            ("matrix".to_owned(), matrix.json()),
-            ("has_jobs".to_owned(), (count > 0).to_string()),
-            ("count".to_owned(), count.to_string()),
-            ("reason".to_owned(), matrix.reason.clone()),
-            ("tested".to_owned(), matrix.tested().into_iter().collect::<Vec<_>>().join(",")),
+            ("plan", serde_json::to_string(&plan).map_err(anyhow::Error::from)?),
+            ("matrix", matrix.json()),
+            ("has_jobs", (count > 0).to_string()),
+            ("count", count.to_string()),
+            ("reason", matrix.reason.clone()),
+            ("tested", matrix.tested().into_iter().collect::<Vec<_>>().join(",")),
         ];
-        for (name, role) in ROLES {
+        for (name, has_name, role) in ROLES {
             let part = matrix.of(role);
-            outputs.push((format!("has_{name}"), (!part.include.is_empty()).to_string()));
-            outputs.push((name.to_owned(), part.json()));
+            outputs.extend([(has_name, (!part.include.is_empty()).to_string()), (name, part.json())]);
         }
-        let outputs: Vec<(&str, String)> = outputs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         github::set(github, &outputs)?;
         github.map_or(Ok(()), |github| github.summarize(&summary(options, &matrix)))?;
     }
     Ok(Exit::Ok)
-}
-
-fn json(plan: &Plan) -> Result<String, Failure> {
-    serde_json::to_string(plan).map_err(|error| anyhow::Error::from(error).into())
 }
 
 /// The payload of the event. A missing payload is allowed here, and the event decides; an unreadable one is an error.

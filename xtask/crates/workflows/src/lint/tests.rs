@@ -47,7 +47,7 @@ fn faults(text: &str) -> Vec<String> {
     let text =
         ["COMMIT3", "COMMIT2", "COMMIT"].iter().fold(text.to_owned(), |text, name| text.replace(name, &"1".repeat(40)));
     let takes = |words: &[&str]| if words[0] == "known" { Ok(()) } else { Err(format!("no {}", words[0])) };
-    lint(&[File { name: ".github/workflows/w.yml", text: &text }], &lock, &takes)
+    lint(&[(".github/workflows/w.yml", &text)], &lock, &takes)
 }
 
 #[test]
@@ -58,6 +58,11 @@ fn valid_workflow_has_no_faults() {
 #[test]
 fn each_rule_finds_its_violation() {
     let moved = "2".repeat(40);
+    let known = "run: cargo xtask known \"$ID\" --flag";
+    let start = "step 2: must start with one of: cargo, sudo";
+    let call = "uses: ./.github/workflows/w.yml";
+    let none = "    permissions: {}\n";
+    let hosted = "cache/save@COMMIT2\n        if: ${{ runner.environment == 'github-hosted' }}";
     for (from, to, expected) in [
         ("  pull_request:\n", "  pull_request_target:\n", "on: pull_request_target runs with"),
         ("  pull_request:\n", "  workflow_run:\n", "on: workflow_run runs with"),
@@ -65,22 +70,18 @@ fn each_rule_finds_its_violation() {
         ("\npermissions: {}\n", "\npermissions: write-all\n", "permissions: must be {} at the top"),
         ("\nconcurrency:", "\nx:", "concurrency: needs a group"),
         ("ID: \"${{ inputs.id }}\"", "ID: \"${{ runner.arch }}\"", "runner.arch is wrong"),
-        ("    permissions: {}\n", "", "job run: must declare its permissions"),
-        ("    permissions: {}\n", "    permissions: write-all\n", "job run: must declare its permissions"),
+        (none, "", "job run: must declare its permissions"),
+        (none, "    permissions: write-all\n", "job run: must declare its permissions"),
         (
-            "    permissions: {}\n",
+            none,
             "    permissions: {contents: write}\n",
             "job run: contents: write in a workflow that runs code of untrusted",
         ),
         ("    timeout-minutes: 5\n", "", "job plan: needs timeout-minutes"),
         ("== 'true'", "!= 'false'", "job arch: a matrix that may be empty needs"),
         ("      fail-fast: false\n", "", "job arch: needs fail-fast: false"),
-        (
-            "uses: ./.github/workflows/w.yml",
-            "uses: ./.github/workflows/x.yml",
-            "job arch: calls ./.github/workflows/x.yml",
-        ),
-        ("uses: ./.github/workflows/w.yml", "uses: a/b/.github/workflows/w.yml@main", "job arch: calls a/b"),
+        (call, "uses: ./.github/workflows/x.yml", "job arch: calls ./.github/workflows/x.yml"),
+        (call, "uses: a/b/.github/workflows/w.yml@main", "job arch: calls a/b"),
         ("ubuntu-24.04", "ubuntu-24.04-board", "job plan: runs-on must be"),
         ("ubuntu-24.04", "self-hosted", "job plan: runs-on must be"),
         ("ubuntu-24.04", "[self-hosted, linux]", "job plan: runs-on must be"),
@@ -90,37 +91,17 @@ fn each_rule_finds_its_violation() {
         ("actions/checkout@COMMIT\n", "some/action@COMMIT\n", "step 1: some/action is not in workflows/actions.lock"),
         ("persist-credentials: false", "fetch-depth: 1", "step 1: needs persist-credentials: false"),
         ("\"$ID\"", "${{ inputs.id }}", "step 2: no ${{ }} in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known | tee x", "step 2: \"|\" in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: 'cargo xtask known && true'", "step 2: \"&\" in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
-        ("run: cargo xtask known \"$ID\" --flag", "run: ./do-it", "step 2: must start with one of: cargo, sudo"),
-        (
-            "run: cargo xtask known \"$ID\" --flag",
-            "run: pipx install x==1",
-            "step 2: must start with one of: cargo, sudo",
-        ),
-        (
-            "run: cargo xtask known \"$ID\" --flag",
-            "run: cargo test -- --locked",
-            "step 2: `cargo test` without --locked",
-        ),
-        (
-            "run: cargo xtask known \"$ID\" --flag",
-            "run: target/tools/bin/pip install x==1",
-            "step 2: `pip install` without --require-hashes",
-        ),
-        (
-            "run: cargo xtask known \"$ID\" --flag",
-            "run: cargo xtask gone",
-            "`cargo xtask gone` is not a valid command: no gone",
-        ),
+        (known, "run: cargo xtask known | tee x", "step 2: \"|\" in run"),
+        (known, "run: 'cargo xtask known && true'", "step 2: \"&\" in run"),
+        (known, "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
+        (known, "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
+        (known, "run: ./do-it", start),
+        (known, "run: pipx install x==1", start),
+        (known, "run: cargo test -- --locked", "step 2: `cargo test` without --locked"),
+        (known, "run: target/tools/bin/pip install x==1", "step 2: `pip install` without --require-hashes"),
+        (known, "run: cargo xtask gone", "`cargo xtask gone` is not a valid command: no gone"),
         ("- run: cargo fmt", "- name: x", "job run, step 1: has neither run nor uses"),
-        (
-            "cache/save@COMMIT2\n        if: ${{ runner.environment == 'github-hosted' }}",
-            "cache/save@COMMIT2",
-            "saves a cache",
-        ),
+        (hosted, "cache/save@COMMIT2", "saves a cache"),
         ("a-${{ github.run_attempt }}", "a", "the artifact's name needs github.run_attempt"),
         ("jobs:", "job:", "jobs: the workflow has no jobs"),
     ] {

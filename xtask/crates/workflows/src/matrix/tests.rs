@@ -12,12 +12,7 @@ fn runner(name: &str, arch: &str, labels: &[&str], owner: Owner, available: bool
 }
 
 fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target {
-    let way = |(mode, runner, shards): &(Mode, &str, u32)| Way {
-        mode: *mode,
-        runner: (*runner).to_owned(),
-        minutes: 60,
-        shards: *shards,
-    };
+    let way = |&(mode, runner, shards): &(Mode, &str, u32)| Way { mode, runner: runner.into(), minutes: 60, shards };
     Target {
         name: name.into(),
         title: name.into(),
@@ -54,12 +49,11 @@ fn targets() -> Vec<Target> {
     ]
 }
 
-/// Makes the matrix for the data above; `change` changes the request.
-fn ask<R>(change: impl FnOnce(&mut Ask<'_>), look: impl FnOnce(Result<Matrix, MatrixError>) -> R) -> R {
-    let (targets, data) = (targets(), data());
-    let mut ask = Ask {
-        targets: &targets,
-        data: &data,
+/// The request of a push.
+fn push<'a>(targets: &'a [Target], data: &'a MatrixData) -> Ask<'a> {
+    Ask {
+        targets,
+        data,
         event: Event::Push,
         origin: Origin::Repository,
         only: &[],
@@ -67,7 +61,13 @@ fn ask<R>(change: impl FnOnce(&mut Ask<'_>), look: impl FnOnce(Result<Matrix, Ma
         also: &[],
         at_most: Mode::Native,
         changed: None,
-    };
+    }
+}
+
+/// Makes the matrix for the data above; `change` changes the request.
+fn ask<R>(change: impl FnOnce(&mut Ask<'_>), look: impl FnOnce(Result<Matrix, MatrixError>) -> R) -> R {
+    let (targets, data) = (targets(), data());
+    let mut ask = push(&targets, &data);
     change(&mut ask);
     look(matrix(&ask))
 }
@@ -114,17 +114,7 @@ fn each_architecture_gets_its_best_way() {
     assert_eq!(nightly, [&["four-vm-1of2", "four-vm-2of2", "one-native"], &three[..], &two].concat());
     let own = ["wish".to_owned()];
     let (targets, data) = (targets(), data());
-    let ask = Ask {
-        targets: &targets,
-        data: &data,
-        event: Event::Push,
-        origin: Origin::Repository,
-        only: &[],
-        self_hosted: true,
-        also: &own,
-        at_most: Mode::Native,
-        changed: None,
-    };
+    let ask = Ask { also: &own, ..push(&targets, &data) };
     assert!(matrix(&ask).unwrap().include.iter().any(|entry| entry.id == "four-native"));
     let unknown = ["wisch".to_owned()];
     let error = matrix(&Ask { also: &unknown, ..ask }).unwrap_err();
@@ -146,28 +136,12 @@ fn untrusted_code_only_runs_on_github_hosted_runners() {
     for event in Event::ALL {
         for also in [&[][..], &["wish".to_owned(), "board".to_owned(), "gift".to_owned()]] {
             let (targets, data) = (targets(), data());
-            let ask = Ask {
-                targets: &targets,
-                data: &data,
-                event,
-                origin: Origin::Stranger,
-                only: &[],
-                self_hosted: true,
-                also,
-                at_most: Mode::Native,
-                changed: None,
-            };
+            let ask = Ask { event, origin: Origin::Stranger, also, ..push(&targets, &data) };
             let matrix = matrix(&ask).unwrap();
-            assert_eq!(
-                matrix.include.iter().map(|entry| &entry.arch).collect::<std::collections::BTreeSet<_>>().len(),
-                4
-            );
+            assert_eq!(matrix.include.iter().map(|entry| &entry.arch).collect::<BTreeSet<_>>().len(), 4);
             for entry in &matrix.include {
-                assert_eq!(
-                    (&entry.runs_on, entry.self_hosted),
-                    (&RunsOn::One("ubuntu-24.04".into()), false),
-                    "{entry:?}"
-                );
+                let on = (entry.runs_on.to_string(), entry.self_hosted);
+                assert_eq!(on, ("ubuntu-24.04".to_owned(), false), "{entry:?}");
             }
             // The emulated job is required, as for every other change.
             let two = matrix.include.iter().find(|entry| entry.arch == "two").unwrap();
@@ -180,17 +154,7 @@ fn untrusted_code_only_runs_on_github_hosted_runners() {
 #[test]
 fn guard_refuses_self_hosted_entries_for_untrusted_code() {
     let (targets, data) = (targets(), data());
-    let ask = Ask {
-        targets: &targets,
-        data: &data,
-        event: Event::PullRequest,
-        origin: Origin::Stranger,
-        only: &[],
-        self_hosted: true,
-        also: &[],
-        at_most: Mode::Native,
-        changed: None,
-    };
+    let ask = Ask { event: Event::PullRequest, origin: Origin::Stranger, ..push(&targets, &data) };
     let good = matrix(&ask).unwrap();
     let with = |change: fn(&mut Entry)| {
         let mut matrix = good.clone();
@@ -220,10 +184,10 @@ fn changed_files_decide_the_jobs() {
         (&[".md"], EVERYTHING),
         (&[], EVERYTHING),
     ] {
-        let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        assert_eq!(ids(|ask| ask.changed = Some(&*Box::leak(files.clone().into_boxed_slice()))), expected, "{files:?}");
+        let files: &[String] = files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>().leak();
+        assert_eq!(ids(|ask| ask.changed = Some(files)), expected, "{files:?}");
     }
-    let documents = ["x.md".to_owned()].to_vec().leak();
+    let documents = vec!["x.md".to_owned()].leak();
     let reason = ask(|ask| ask.changed = Some(documents), |matrix| matrix.unwrap().reason);
     assert_eq!(reason, "only documents have changed: there is nothing to test");
     let none = ids(|ask| {
@@ -238,13 +202,8 @@ fn more_jobs_than_github_allows_are_refused() {
     let many: Vec<Target> = (0..20)
         .map(|n| target(&format!("t{n}"), false, &[(Mode::Vm, "hosted", 13), (Mode::Build, "hosted", 1)]))
         .collect();
-    let refused = ask(
-        |ask| {
-            ask.targets = many.clone().leak();
-            ask.event = Event::Schedule;
-        },
-        |matrix| matrix.unwrap_err(),
-    );
+    let data = data();
+    let refused = matrix(&Ask { event: Event::Schedule, ..push(&many, &data) }).unwrap_err();
     assert_eq!(refused, MatrixError::TooMany(260));
 }
 
