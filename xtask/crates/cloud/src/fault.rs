@@ -38,10 +38,6 @@ impl Fault {
         Fault { unsure: true, ..self }
     }
 
-    pub(crate) fn saying(self, text: String) -> Fault {
-        Fault { text, ..self }
-    }
-
     pub(crate) fn config(text: impl Into<String>) -> Fault {
         Fault::new(Kind::Config, text)
     }

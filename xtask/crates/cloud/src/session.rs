@@ -141,6 +141,7 @@ fn unanswered(call: &Call, lost: &Lost) -> Outcome {
 /// Classifies an error answer by the necessary reaction.
 fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
     let fault = |kind, hint: &str| Fault::new(kind, described(call, answer, token) + hint);
+    let passing = |kind| Outcome::Passing(fault(kind, ""), answer.retry_after);
     let said = answer.said().to_lowercase();
     match answer.status {
         StatusCode::UNAUTHORIZED => Outcome::Stale(fault(Kind::Auth, "")),
@@ -152,15 +153,11 @@ fn refused(call: &Call, answer: &Answer, token: Option<&Secret>) -> Outcome {
         StatusCode::FORBIDDEN => {
             Outcome::Refused(fault(Kind::Auth, "; the credential needs the role `member` in the project"))
         }
-        StatusCode::CONFLICT => Outcome::Passing(fault(Kind::Conflict, ""), answer.retry_after),
-        StatusCode::TOO_MANY_REQUESTS => Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after),
+        StatusCode::CONFLICT => passing(Kind::Conflict),
+        StatusCode::TOO_MANY_REQUESTS => passing(Kind::Remote),
         // Without Retry-After the body itself is too large, and a repetition would fail again.
-        StatusCode::PAYLOAD_TOO_LARGE if answer.retry_after.is_some() => {
-            Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after)
-        }
-        status if status.is_server_error() && call.repeatable => {
-            Outcome::Passing(fault(Kind::Remote, ""), answer.retry_after)
-        }
+        StatusCode::PAYLOAD_TOO_LARGE if answer.retry_after.is_some() => passing(Kind::Remote),
+        status if status.is_server_error() && call.repeatable => passing(Kind::Remote),
         status if status.is_server_error() => Outcome::Refused(fault(Kind::Remote, "").unsure()),
         status if status.is_redirection() => {
             Outcome::Refused(fault(Kind::Config, "; the server redirects elsewhere, and secrets are not sent there"))
@@ -193,16 +190,15 @@ fn go_on(on_interrupt: OnInterrupt) -> Result<(), Interrupted> {
 }
 
 /// Waits before the next attempt, and returns its number. Returns the fault after the last attempt.
-fn again(fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterrupt) -> Result<u32, Fault> {
+fn again(mut fault: Fault, attempt: u32, after: Option<u64>, on_interrupt: OnInterrupt) -> Result<u32, Fault> {
     let wanted = after.unwrap_or_default();
     if attempt >= ATTEMPTS || wanted > LONGEST_PAUSE {
-        let text = match after.filter(|_| wanted > LONGEST_PAUSE) {
-            Some(seconds) => {
-                format!("{}; the server asks for a repetition in {seconds} s, which is too long", fault.text)
-            }
-            None => format!("{}; failed after {attempt} attempts", fault.text),
+        fault.text += &if wanted > LONGEST_PAUSE {
+            format!("; the server asks for a repetition in {wanted} s, which is too long")
+        } else {
+            format!("; failed after {attempt} attempts")
         };
-        return Err(fault.saying(text));
+        return Err(fault);
     }
     let own = PAUSE_MS << (attempt - 1);
     let pause = match after {

@@ -7,6 +7,8 @@
 
 mod scripts;
 
+use std::collections::BTreeSet;
+
 use model::{Secret, Size};
 use serde::Serialize;
 
@@ -72,7 +74,7 @@ struct CloudConfig {
     users: Vec<User>,
     ssh_pwauth: bool,
     package_update: bool,
-    packages: Vec<String>,
+    packages: BTreeSet<String>,
     write_files: Vec<File>,
     runcmd: Vec<Vec<String>>,
     power_state: PowerState,
@@ -140,7 +142,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         users: known.into_iter().chain([user]).collect(),
         ssh_pwauth: false,
         package_update: true,
-        packages: packages(worker),
+        packages: PACKAGES.into_iter().map(str::to_owned).chain(worker.packages.clone()).collect(),
         write_files: vec![
             file(place.jit, "0600", format!("ACTIONS_RUNNER_INPUT_JITCONFIG={}\n", worker.jit.expose())),
             file(place.setup, "0700", setup_script(&place, &worker.agent)),
@@ -159,13 +161,6 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
     let yaml = serde_yaml::to_string(&config)
         .map_err(|error| Fault::config(format!("cannot write the user data as YAML: {error}")))?;
     sized(format!("#cloud-config\n{yaml}"), worker)
-}
-
-fn packages(worker: &Worker) -> Vec<String> {
-    let mut all: Vec<String> = PACKAGES.iter().map(|name| (*name).to_owned()).chain(worker.packages.clone()).collect();
-    all.sort();
-    all.dedup();
-    all
 }
 
 fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {

@@ -16,9 +16,7 @@ pub(crate) use look::{AuditForm, AuditOptions, GcOptions, ProvidersOptions, Scal
 pub(crate) use machines::{
     CloudOptions, MakeOptions, RequestOptions, RunnerDoctorOptions, RunnerUpOptions, UserdataOptions, WorkerOptions,
 };
-pub(crate) use register::{
-    JitOptions, LabelsCommand, LabelsOptions, ReachOptions, RmOptions, RunnerListOptions, TokenKind, TokenOptions,
-};
+pub(crate) use register::{JitOptions, LabelsCommand, LabelsOptions, ReachOptions, RmOptions, TokenKind, TokenOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -45,7 +43,7 @@ pub(crate) enum RunnerCommand {
     /// Register a runner for one job, and write the configuration of its agent
     Jit(JitOptions),
     /// List the runners
-    List(RunnerListOptions),
+    List(Access),
     /// Show or change the labels of a runner
     Labels(LabelsOptions),
     /// Delete a runner

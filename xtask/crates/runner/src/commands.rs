@@ -187,13 +187,11 @@ fn find(github: &Github, given: &str) -> Result<Runner, Error> {
         return Ok(runner);
     }
     let mut named = github.runners(Some(given))?;
-    match (named.pop(), named.is_empty()) {
-        (Some(runner), true) => Ok(runner),
-        (Some(_), false) => Err(Error::Config(format!("several runners are called {}: give the id", plain(given)))),
-        (None, _) => {
-            Err(Error::Config(format!("{} has no runner {}: see `runner list`", github.scope(), plain(given))))
-        }
-    }
+    Err(Error::Config(match (named.pop(), named.is_empty()) {
+        (Some(runner), true) => return Ok(runner),
+        (Some(_), false) => format!("several runners are called {}: give the id", plain(given)),
+        (None, _) => format!("{} has no runner {}: see `runner list`", github.scope(), plain(given)),
+    }))
 }
 
 fn names(catalogue: &Catalogue) -> ArchNames {

@@ -134,14 +134,7 @@ mod tests {
     }
 
     fn group(public: bool, restricted: bool) -> Exposure {
-        let group = Group {
-            id: 2,
-            name: "g".into(),
-            visibility: "selected".into(),
-            allows_public_repositories: public,
-            restricted_to_workflows: restricted,
-        };
-        organisation(Ok(Some(group)))
+        organisation(Ok(Some(Group::sample("selected", public, restricted))))
     }
 
     fn organisation(found: Result<Option<Group>, String>) -> Exposure {
@@ -169,17 +162,14 @@ mod tests {
     fn reachable_and_unknown_runners_are_refused_with_the_setting_and_its_command() {
         let with = |exposure: Exposure, approval| Exposure { approval: Some(approval), ..exposure };
         let denied = || Err("403: Resource not accessible".to_owned());
+        let restrict = "gh api orgs/o/actions/runner-groups/2";
         let approve = "gh api repos/o/r/actions/permissions/fork-pr-contributor-approval";
         for (exposure, any_workflow, parts) in [
             (repository(false), false, &["any workflow", "--allow-any-workflow", "--org"][..]),
             (with(repository(false), approval("first_time_contributors")), true, &["first_time_contributors", approve]),
             (with(repository(false), approval("a_new_policy")), true, &["a_new_policy", approve]),
             (with(repository(false), denied()), true, &["unknown", "403", approve]),
-            (
-                group(true, false),
-                true,
-                &["any workflow", "restricted_to_workflows=true", "gh api orgs/o/actions/runner-groups/2"],
-            ),
+            (group(true, false), true, &["any workflow", "restricted_to_workflows=true", restrict]),
             (with(group(true, true), denied()), false, &["unknown", "403"]),
             (with(group(true, false), denied()), false, &["unknown", "any workflow"]),
             (organisation(Ok(None)), true, &["no runner group has the id 2"]),

@@ -244,6 +244,19 @@ impl Github {
 }
 
 #[cfg(test)]
+impl Group {
+    pub(crate) fn sample(visibility: &str, open: bool, restricted: bool) -> Group {
+        Group {
+            id: 2,
+            name: "g".into(),
+            visibility: visibility.into(),
+            allows_public_repositories: open,
+            restricted_to_workflows: restricted,
+        }
+    }
+}
+
+#[cfg(test)]
 impl Repository {
     /// A public repository.
     pub(crate) fn named(full_name: &str) -> Repository {

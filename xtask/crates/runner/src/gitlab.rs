@@ -29,14 +29,6 @@ pub enum Owner {
     Group(u64),
 }
 
-/// The properties of a new runner.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    pub owner: Owner,
-    pub description: String,
-    pub tags: Vec<String>,
-}
-
 #[derive(Clone, Debug, Deserialize)]
 pub struct Created {
     pub id: u64,
@@ -56,13 +48,13 @@ impl Gitlab {
     }
 
     /// The runner only takes jobs with its tags: a job without tags could be for another architecture.
-    pub fn create(&self, ask: &Ask) -> Result<Created, Error> {
-        let (kind, key, id) = match ask.owner {
+    pub fn create(&self, owner: Owner, description: &str, tags: &[String]) -> Result<Created, Error> {
+        let (kind, key, id) = match owner {
             Owner::Project(id) => ("project_type", "project_id", id),
             Owner::Group(id) => ("group_type", "group_id", id),
         };
         let mut body = json!({
-            "runner_type": kind, "description": ask.description, "tag_list": ask.tags,
+            "runner_type": kind, "description": description, "tag_list": tags,
             "run_untagged": false, "locked": true, "access_level": "ref_protected",
         });
         body[key] = Value::from(id);

@@ -105,13 +105,7 @@ pub(crate) mod tests {
     #[test]
     fn persistent_runners_are_refused_for_public_repositories() {
         let repository = |private| Repository { private, ..Repository::named("o/r") };
-        let group = |open| Group {
-            id: 2,
-            name: "g".into(),
-            visibility: "all".into(),
-            allows_public_repositories: open,
-            restricted_to_workflows: false,
-        };
+        let group = |open| Group::sample("all", open, false);
         assert!(registration(Some(&repository(true)), &[], false).is_ok());
         assert!(registration(None, &[group(false)], false).is_ok());
         for (repository, groups) in [(Some(repository(false)), vec![]), (None, vec![group(false), group(true)])] {

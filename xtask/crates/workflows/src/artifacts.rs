@@ -3,6 +3,7 @@
 //! Each artifact is in a folder of its name. But a single artifact is unpacked without that folder.
 //! <https://github.com/actions/download-artifact/blob/v8.0.1/src/download-artifact.ts>
 
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -95,17 +96,22 @@ fn unknown(folder: &Path) -> Claim {
 
 /// The folders in a folder, without symbolic links, sorted by name.
 fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.with_context(|| format!("failed to read {}", folder.display()))?;
     let mut folders: Vec<PathBuf> = Vec::new();
-    for entry in entries {
+    for entry in listed(folder)? {
         let kind = entry.file_type().with_context(|| format!("failed to read {}", entry.path().display()))?;
         if kind.is_dir() {
             folders.push(entry.path());
         }
     }
-    folders.sort();
     Ok(folders)
+}
+
+/// The entries of a folder, sorted by name.
+pub(crate) fn listed(folder: &Path) -> anyhow::Result<Vec<DirEntry>> {
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut entries = entries.with_context(|| format!("failed to read {}", folder.display()))?;
+    entries.sort_by_key(DirEntry::file_name);
+    Ok(entries)
 }
 
 #[cfg(test)]
@@ -142,12 +148,8 @@ mod tests {
             ("one run without a folder", vec![("events.jsonl", STARTED)], vec![run.clone()]),
             ("no record", vec![("r/junit.xml", "")], vec![]),
             ("an empty record", vec![("r/events.jsonl", "")], vec![]),
-            (
-                "two runs",
-                vec![("r/events.jsonl", STARTED), ("s/events.jsonl", STARTED)],
-                vec![run.clone(), run.clone()],
-            ),
-            ("two runs in a record", vec![("r/events.jsonl", &twice)], vec![run.clone(), run.clone()]),
+            ("two runs", vec![("r/events.jsonl", STARTED), ("s/events.jsonl", STARTED)], vec![run.clone(); 2]),
+            ("two runs in a record", vec![("r/events.jsonl", &twice)], vec![run.clone(); 2]),
             ("a run and a build", vec![("r/events.jsonl", STARTED), ("r/build.json", BUILD)], vec![run, build.clone()]),
             ("no list of events", vec![("r/events.jsonl", "x\n")], vec![None]),
             ("a build", vec![("a-build/build.json", BUILD)], vec![build]),

@@ -19,7 +19,7 @@ use sys::progress;
 use targets::Catalogue;
 
 use crate::args::{AcceptOptions, LintOptions, RenderOptions, VerdictOptions, WorkflowsCommand, WorkflowsOptions};
-use crate::artifacts::{downloaded, plan};
+use crate::artifacts::{downloaded, listed, plan};
 use crate::lint::lint as rules;
 use crate::verdict::{Need, verdict as judge};
 use crate::{Lock, Parts, examples, render as rendered, unified};
@@ -190,12 +190,8 @@ fn files(root: &Path, folder: &str) -> anyhow::Result<Vec<String>> {
     if !path.is_dir() {
         return Ok(Vec::new());
     }
-    let entries = fs::read_dir(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.with_context(|| format!("failed to read {}", path.display()))?;
-    let files = entries.into_iter().filter(|entry| entry.path().is_file());
-    let mut names: Vec<String> = files.map(|file| format!("{folder}/{}", file.file_name().to_string_lossy())).collect();
-    names.sort();
-    Ok(names)
+    let files = listed(&path)?.into_iter().filter(|entry| entry.path().is_file());
+    Ok(files.map(|file| format!("{folder}/{}", file.file_name().to_string_lossy())).collect())
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

@@ -72,21 +72,17 @@ mod tests {
     fn pull_request_is_untrusted_unless_the_payload_proves_otherwise() {
         let ours = json!({"id": 7, "full_name": "us/archproof"});
         let pull = |head: Value, base: &Value| json!({"pull_request": {"head": {"repo": head}}, "repository": base});
+        let renamed = json!({"id": 8, "full_name": "us/archproof"});
+        let nameless = json!({"id": 7, "full_name": null});
         let origin = |payload: &Value| Event::PullRequest.origin(Some(payload));
         assert_eq!(origin(&pull(ours.clone(), &ours)), Origin::Repository);
         for (what, payload) in [
             ("a fork", pull(json!({"id": 8, "full_name": "them/archproof", "fork": true}), &ours)),
-            (
-                "a fork with the former name of the repository",
-                pull(json!({"id": 8, "full_name": "us/archproof"}), &ours),
-            ),
+            ("a fork with the former name of the repository", pull(renamed, &ours)),
             ("a deleted fork", pull(Value::Null, &ours)),
             ("a head without a name", pull(json!({"id": 7}), &ours)),
             ("a head without an id", pull(json!({"full_name": "us/archproof"}), &ours)),
-            (
-                "names that are not strings",
-                pull(json!({"id": 7, "full_name": null}), &json!({"id": 7, "full_name": null})),
-            ),
+            ("names that are not strings", pull(nameless.clone(), &nameless)),
             ("no repository", json!({"pull_request": {"head": {"repo": ours}}})),
             ("no pull request", json!({"repository": ours})),
             ("nothing", json!({})),

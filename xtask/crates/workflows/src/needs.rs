@@ -61,19 +61,16 @@ fn checks(
                 "{file}: jobs.{id}: a required check needs a fixed name: add a job without a matrix that needs this one"
             ));
         }
-        match job["uses"].as_str() {
-            None => {
-                found.insert(name.to_owned());
-            }
-            Some(uses) => {
-                let called = uses.strip_prefix(LOCAL).and_then(|called| Some((called, workflows.get(called)?)));
-                let Some((called, inner)) = called.filter(|_| levels > 0) else {
-                    return Err(format!("{file}: jobs.{id}: `{uses}` is not a workflow of this checkout"));
-                };
-                let inner = checks(workflows, called, inner, levels - 1)?;
-                found.extend(inner.into_iter().map(|inner| format!("{name} / {inner}")));
-            }
-        }
+        let Some(uses) = job["uses"].as_str() else {
+            found.insert(name.to_owned());
+            continue;
+        };
+        let called = uses.strip_prefix(LOCAL).and_then(|called| Some((called, workflows.get(called)?)));
+        let Some((called, inner)) = called.filter(|_| levels > 0) else {
+            return Err(format!("{file}: jobs.{id}: `{uses}` is not a workflow of this checkout"));
+        };
+        let inner = checks(workflows, called, inner, levels - 1)?;
+        found.extend(inner.into_iter().map(|inner| format!("{name} / {inner}")));
     }
     Ok(found)
 }

@@ -3,8 +3,8 @@
 use super::*;
 
 fn settings(pairs: &[(&str, &str)]) -> Entry {
-    let auth: String = pairs.iter().map(|(key, value)| format!("      {key}: '{value}'\n")).collect();
-    entry("clouds.yaml", &format!("clouds:\n  c:\n    auth:\n{auth}"), None, None).unwrap()
+    let auth: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}: '{value}'")).collect();
+    entry("clouds.yaml", &format!("clouds:\n  c: {{auth: {{{}}}}}\n", auth.join(", ")), None, None).unwrap()
 }
 
 #[test]
@@ -39,10 +39,7 @@ fn missing_setting_is_named_with_its_variable() {
             "OS_PROJECT_DOMAIN_NAME",
         ),
     ] {
-        let auth: String = pairs.iter().map(|(key, value)| format!("      {key}: '{value}'\n")).collect();
-        let text =
-            if auth.is_empty() { "clouds:\n  c: {}\n".to_owned() } else { format!("clouds:\n  c:\n    auth:\n{auth}") };
-        let error = access(&entry("f", &text, None, None).unwrap(), "the file").unwrap_err();
+        let error = access(&settings(&pairs), "the file").unwrap_err();
         assert!(error.text.starts_with("the file: ") && error.text.contains(part), "{error}, expected `{part}`");
     }
 }

@@ -251,8 +251,7 @@ impl CloudOptions {
             project_id: set.os_project_id,
             project_domain_name: set.os_project_domain_name,
             project_domain_id: set.os_project_domain_id,
-            domain_name: None,
-            domain_id: None,
+            ..Settings::default()
         };
         Some(Entry {
             auth,

@@ -81,12 +81,6 @@ pub(crate) struct JitOptions {
 }
 
 #[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct RunnerListOptions {
-    #[command(flatten)]
-    pub(crate) access: Access,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   cargo xtask runner labels show board-1 --repo OWNER/NAME
@@ -139,9 +133,7 @@ Examples:
   cargo xtask runner rm --org ORG 17 --force")]
 pub(crate) struct RmOptions {
     #[command(flatten)]
-    pub(crate) access: Access,
-    #[arg(value_name = "ID|NAME")]
-    pub(crate) runner: String,
+    pub(crate) of: RunnerOf,
     /// Ask GitHub to delete the runner even if it is busy
     #[arg(long)]
     pub(crate) force: bool,

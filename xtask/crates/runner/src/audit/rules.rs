@@ -154,18 +154,15 @@ pub(super) fn groups(facts: &Facts) -> Vec<Finding> {
 
 fn group(group: &Group) -> Vec<Finding> {
     let subject = format!("runner group {}", plain(&group.name));
-    let mut found = Vec::new();
-    if group.allows_public_repositories && group.visibility != "selected" {
-        let text = "every public repository of the organisation reaches its runners".into();
-        let fix = "allow only selected repositories, and allow public repositories in no other group";
-        found.push(finding(Level::Problem, "group", &subject, text, fix));
-    }
-    if group.allows_public_repositories && !group.restricted_to_workflows {
-        let text = "any workflow can reach these runners, including one in a pull request from a fork".into();
-        let fix = "restrict the group to the named workflows that need it";
-        found.push(finding(Level::Problem, "group", &subject, text, fix));
-    }
-    found
+    let every = "every public repository of the organisation reaches its runners";
+    let select = "allow only selected repositories, and allow public repositories in no other group";
+    let any = "any workflow can reach these runners, including one in a pull request from a fork";
+    let restrict = "restrict the group to the named workflows that need it";
+    [(group.visibility != "selected", every, select), (!group.restricted_to_workflows, any, restrict)]
+        .into_iter()
+        .filter(|(broken, ..)| group.allows_public_repositories && *broken)
+        .map(|(_, text, fix)| finding(Level::Problem, "group", &subject, text.into(), fix))
+        .collect()
 }
 
 fn unknown(rule: &'static str, subject: &str, why: &str) -> Finding {

@@ -38,17 +38,7 @@ fn facts() -> Facts {
         deprecations: BTreeMap::from([("2.337.0".into(), Ok(Some(Deprecation::default())))]),
         approval: Ok(ForkApproval { approval_policy: "all_external_contributors".into() }),
         permissions: Ok(Permissions { enabled: Some(true), sha_pinning_required: Some(true) }),
-        groups: Some(Ok(vec![group("selected", true, true)])),
-    }
-}
-
-fn group(visibility: &str, open: bool, restricted: bool) -> Group {
-    Group {
-        id: 1,
-        name: "g".into(),
-        visibility: visibility.into(),
-        allows_public_repositories: open,
-        restricted_to_workflows: restricted,
+        groups: Some(Ok(vec![Group::sample("selected", true, true)])),
     }
 }
 
@@ -63,13 +53,17 @@ fn found(facts: &Facts) -> Vec<(Level, &'static str)> {
 }
 
 fn private(facts: Facts) -> Facts {
-    Facts { groups: Some(Ok(vec![group("all", false, false)])), ..facts }
+    Facts { groups: Some(Ok(vec![Group::sample("all", false, false)])), ..facts }
 }
 
 fn ending(runtime: Option<&str>, registration: Option<&str>) -> Facts {
     let date = |text: Option<&str>| text.map(|text| text.parse().unwrap());
     let dates = Deprecation { runtime_deprecates_at: date(runtime), registration_deprecates_at: date(registration) };
-    Facts { deprecations: BTreeMap::from([("2.337.0".into(), Ok(Some(dates)))]), ..facts() }
+    told("2.337.0", Ok(Some(dates)))
+}
+
+fn told(version: &str, answer: Result<Option<Deprecation>, String>) -> Facts {
+    Facts { deprecations: BTreeMap::from([(version.into(), answer)]), ..facts() }
 }
 
 #[test]
@@ -113,16 +107,8 @@ fn version_dates_become_findings_and_days_left() {
         (ending(Some("2026-11-01T12:00:00Z"), None), vec![(Problem, "version")], Some(0)),
         (ending(Some("2026-10-31T12:00:00Z"), None), vec![(Problem, "version")], Some(-1)),
         (ending(None, Some("2026-10-31T12:00:00Z")), vec![(Problem, "version")], None),
-        (
-            Facts { deprecations: BTreeMap::from([("3.0.0".into(), Ok(None))]), ..facts() },
-            vec![(Warning, "version")],
-            None,
-        ),
-        (
-            Facts { deprecations: BTreeMap::from([("2.337.0".into(), Err("403".into()))]), ..facts() },
-            vec![(Unknown, "version")],
-            None,
-        ),
+        (told("3.0.0", Ok(None)), vec![(Warning, "version")], None),
+        (told("2.337.0", Err("403".into())), vec![(Unknown, "version")], None),
     ] {
         assert_eq!(found(&facts), expected, "{:?}", facts.deprecations);
         assert_eq!(of(&facts).days_left.get("2.337.0").copied(), days);
@@ -148,10 +134,10 @@ fn permissive_settings_and_groups_are_found() {
         (Facts { permissions: Ok(pinning(Some(false))), ..facts() }, vec![(Warning, "sha-pinning")]),
         (Facts { permissions: Ok(pinning(None)), ..facts() }, vec![(Warning, "sha-pinning")]),
         (Facts { permissions: Err("403".into()), ..facts() }, vec![(Unknown, "sha-pinning")]),
-        (org(group("all", false, false)), vec![]),
-        (org(group("selected", true, true)), vec![]),
-        (org(group("selected", true, false)), vec![(Problem, "group")]),
-        (org(group("all", true, true)), vec![(Problem, "group")]),
+        (org(Group::sample("all", false, false)), vec![]),
+        (org(Group::sample("selected", true, true)), vec![]),
+        (org(Group::sample("selected", true, false)), vec![(Problem, "group")]),
+        (org(Group::sample("all", true, true)), vec![(Problem, "group")]),
         (Facts { groups: Some(Err("403".into())), ..facts() }, vec![(Unknown, "group")]),
         // The runners of a repository have no group that could be restricted.
         (repository(false), vec![(Problem, "group")]),

@@ -89,16 +89,15 @@ fn ways(arch: Option<&str>, findings: &[Finding], seen: &Seen) -> Vec<Way> {
         findings.iter().find(stands).map(|finding| format!("{}: {}", finding.check, finding.text))
     };
     let base = problems(&["go", "cache", "reports", "disk", "ports", "clock", "memory"]);
-    let process = match &base {
-        Some(why) => Way { way: "process", works: Works::No, why: why.clone() },
-        None => Way { way: "process", works: Works::Yes, why: format!("{arch} processes run here") },
+    let way = |way, in_the_way: Option<String>, why: &str| match in_the_way {
+        Some(why) => Way { way, works: Works::No, why },
+        None => Way { way, works: Works::Yes, why: why.into() },
     };
+    let process = way("process", base.clone(), &format!("{arch} processes run here"));
     let qemu = of("qemu").filter(|finding| finding.status == Status::Problem).map(|finding| finding.text.clone());
-    let tcg = match base.clone().or(qemu.clone()) {
-        Some(why) => Way { way: "vm-tcg", works: Works::No, why },
-        None => Way { way: "vm-tcg", works: Works::Yes, why: "QEMU emulates machines of every target, slowly".into() },
-    };
-    vec![kind(of("docker"), seen), kvm(of("kvm"), base.or(qemu)), tcg, process, unit()]
+    let in_the_way = base.or(qemu);
+    let tcg = way("vm-tcg", in_the_way.clone(), "QEMU emulates machines of every target, slowly");
+    vec![kind(of("docker"), seen), kvm(of("kvm"), in_the_way), tcg, process, unit()]
 }
 
 fn kvm(finding: Option<&Finding>, in_the_way: Option<String>) -> Way {
@@ -153,12 +152,10 @@ fn of_runner(seen: &Seen, arch: Option<&str>, pinned: &[String], agents: &[Strin
         finding("user", Status::Ok, "not root")
     };
     let container = match &seen.container {
-        Some(name) if seen.unprivileged => finding(
-            "container",
-            Status::Warning,
-            &format!("in a {name} container with a user namespace: no modules, no devices"),
-        ),
-        Some(name) => finding("container", Status::Warning, &format!("in a {name} container")),
+        Some(name) => {
+            let limits = if seen.unprivileged { " with a user namespace: no modules, no devices" } else { "" };
+            finding("container", Status::Warning, &format!("in a {name} container{limits}"))
+        }
         None => finding("container", Status::Ok, "no container detected"),
     };
     let metadata = if seen.metadata {
@@ -187,13 +184,12 @@ fn node(version: Option<&str>) -> Finding {
 }
 
 fn kernel(seen: &Seen) -> Finding {
-    let mut lacks: Vec<&str> = Vec::new();
     let parts = [
         (seen.cgroup2, "cgroup v2"),
         (seen.namespaces, "unprivileged user namespaces"),
         (seen.overlay, "the overlay file system"),
     ];
-    lacks.extend(parts.iter().filter(|(there, _)| !there).map(|(_, name)| *name));
+    let lacks: Vec<&str> = parts.iter().filter(|(there, _)| !there).map(|(_, name)| *name).collect();
     if lacks.is_empty() {
         return Finding::new("kernel", Status::Ok, "cgroup v2, namespaces, overlay");
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cloud::compute::Compute;
-use cloud::{Kind, Session};
+use cloud::{Fault, Kind, Session};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -14,7 +14,7 @@ use targets::Catalogue;
 use super::{Shown, Stop, clouds, finish, open, shown, value};
 use crate::args::GcOptions;
 use crate::gc::{self, Deletion, SERVER_RUNNER};
-use crate::github::{Github, Runner};
+use crate::github::Github;
 use crate::{Error, Planned, plain};
 
 /// What was deleted, and what failed.
@@ -77,34 +77,34 @@ fn clean(
         let found = gc::servers(&cloud.servers, &runners, &scope, now, options.older);
         delete_servers(cloud, &found, dry_run, cleaned)?;
     }
-    delete_runners(github, &runners, options, now, cleaned)?;
+    for deletion in gc::runners(&runners, now, options.older) {
+        let Ok(id) = deletion.id.parse() else { continue };
+        if cleaned.has_deleted("runner", &deletion, github.delete(id).map_err(Stop::from))? {
+            cleaned.runners.push(deletion);
+        }
+    }
     Ok(runners.len())
 }
 
-fn delete_runners(
-    github: &Github,
-    runners: &[Runner],
-    options: &GcOptions,
-    now: Timestamp,
-    cleaned: &mut Cleaned,
-) -> Result<(), Stop> {
-    for deletion in gc::runners(runners, now, options.older) {
-        let Ok(id) = deletion.id.parse() else { continue };
-        match github.delete(id) {
+impl Cleaned {
+    /// Reports the result of a deletion. Only an interrupt is an error.
+    fn has_deleted(&mut self, what: &str, deletion: &Deletion, result: Result<bool, Stop>) -> Result<bool, Stop> {
+        let name = plain(&deletion.name);
+        match result {
             // Continue, so that a dry run shows all requests.
-            Err(Error::DryRun) => {}
-            Err(error @ Error::Interrupted(_)) => return Err(error.into()),
-            Err(error) => {
-                progress::say(&format!("failed to delete runner {}: {error}", plain(&deletion.name)));
-                cleaned.failed.get_or_insert(error.code());
+            Err(Stop::Own(Error::DryRun)) => return Ok(false),
+            Err(Stop::Cloud(Fault { kind: Kind::Interrupted, .. }) | Stop::Own(Error::Interrupted(_))) => {
+                return Err(Error::Interrupted(Interrupted).into());
             }
-            Ok(_) => {
-                progress::say(&format!("deleted runner {}: {}", plain(&deletion.name), deletion.why));
-                cleaned.runners.push(deletion);
+            Err(stop) => {
+                progress::say(&format!("failed to delete {what} {name}: {stop}"));
+                self.failed.get_or_insert(stop.code());
+                return Ok(false);
             }
+            Ok(_) => progress::say(&format!("deleted {what} {name}: {}", deletion.why)),
         }
+        Ok(true)
     }
-    Ok(())
 }
 
 fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &mut Cleaned) -> Result<(), Stop> {
@@ -114,16 +114,8 @@ fn delete_servers(cloud: &Opened, found: &[Deletion], dry_run: bool, cleaned: &m
             cleaned.planned.push(nova.planned_delete(&deletion.id)?);
             continue;
         }
-        match nova.delete(&deletion.id) {
-            Err(fault) if fault.kind == Kind::Interrupted => return Err(fault.into()),
-            Err(fault) => {
-                progress::say(&format!("failed to delete server {}: {fault}", plain(&deletion.name)));
-                cleaned.failed.get_or_insert(Stop::from(fault).code());
-            }
-            Ok(_) => {
-                progress::say(&format!("deleted server {}: {}", plain(&deletion.name), deletion.why));
-                cleaned.servers.push(OfCloud { cloud: cloud.name.clone(), server: deletion.clone() });
-            }
+        if cleaned.has_deleted("server", deletion, nova.delete(&deletion.id).map_err(Stop::from))? {
+            cleaned.servers.push(OfCloud { cloud: cloud.name.clone(), server: deletion.clone() });
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use targets::Catalogue;
 use super::private::Private;
 use super::{Stop, config, finish, shown};
 use crate::args::{GitlabAccess, GitlabCommand, GitlabCreateOptions, GitlabOptions, GitlabRmOptions};
-use crate::gitlab::{Ask, Gitlab, Owner};
+use crate::gitlab::{Gitlab, Owner};
 use crate::{Error, Name};
 
 /// Longest single wait for a rate limit of the server, in seconds.
@@ -44,7 +44,7 @@ fn create(data: &Path, options: &GitlabCreateOptions) -> Result<u8, Stop> {
     let gitlab = gitlab(&options.access)?;
     let file = if options.access.output.dry_run { None } else { Some(Private::create(&options.out)?) };
     let work = || {
-        let created = gitlab.create(&Ask { owner, description: name.clone(), tags: tags.clone() })?;
+        let created = gitlab.create(owner, &name, &tags)?;
         let toml = gitlab.config_toml(&created, &name, &options.executor, &options.image);
         let kept = interrupt::check().map_err(Error::from);
         if let Err(error) = kept.and_then(|()| file.map_or(Ok(()), |file| file.write(&toml))) {

@@ -53,26 +53,15 @@ fn labels(catalogue: &Catalogue, arch: &str, options: &JitOptions) -> Result<Vec
         None => runner.owner == Owner::Own,
     });
     let own: Vec<&Runner> = own.copied().collect();
-    match (&own[..], &options.runner) {
-        ([runner], _) if runner.owner == Owner::Own => Ok(runner.labels.clone()),
-        ([runner], _) => {
-            Err(Error::Config(format!("{} does not belong to the project, so it cannot be registered", runner.name)))
-        }
+    let names = |runners: &[&Runner]| runners.iter().map(|runner| runner.name.as_str()).collect::<Vec<_>>().join(", ");
+    Err(Error::Config(match (&own[..], &options.runner) {
+        ([runner], _) if runner.owner == Owner::Own => return Ok(runner.labels.clone()),
+        ([runner], _) => format!("{} does not belong to the project, so it cannot be registered", runner.name),
         (_, Some(name)) => {
-            let valid: Vec<&str> = of_arch.iter().map(|runner| runner.name.as_str()).collect();
-            let name = plain(name);
-            Err(Error::Config(format!(
-                "{arch} has no runner `{name}` in targets/matrix.yaml; valid: {}",
-                valid.join(", ")
-            )))
+            let (name, valid) = (plain(name), names(&of_arch));
+            format!("{arch} has no runner `{name}` in targets/matrix.yaml; valid: {valid}")
         }
-        ([], None) => {
-            let text = format!("targets/matrix.yaml has no runner of the project for {arch}: give --labels");
-            Err(Error::Config(text))
-        }
-        (several, None) => {
-            let valid: Vec<&str> = several.iter().map(|runner| runner.name.as_str()).collect();
-            Err(Error::Config(format!("several runners match: give --runner, one of {}", valid.join(", "))))
-        }
-    }
+        ([], None) => format!("targets/matrix.yaml has no runner of the project for {arch}: give --labels"),
+        (several, None) => format!("several runners match: give --runner, one of {}", names(several)),
+    }))
 }

@@ -6,11 +6,11 @@ use sys::progress;
 use super::table::table;
 use super::{Stop, find, shown, value, with_github};
 use crate::Error;
-use crate::args::{RmOptions, RunnerListOptions};
+use crate::args::{Access, RmOptions};
 use crate::github::Runner;
 
-pub(super) fn run(options: &RunnerListOptions) -> Result<u8, Stop> {
-    with_github(&options.access, |github| {
+pub(super) fn run(access: &Access) -> Result<u8, Stop> {
+    with_github(access, |github| {
         let runners = github.runners(None)?;
         let heading = ["ID", "NAME", "STATUS", "JOBS", "AGENT", "GROUP", "LABELS"];
         Ok(shown(table(heading, runners.iter().map(row)), json!({ "runners": value(&runners)? })))
@@ -31,8 +31,8 @@ fn row(runner: &Runner) -> [String; 7] {
 }
 
 pub(super) fn rm(options: &RmOptions) -> Result<u8, Stop> {
-    with_github(&options.access, |github| {
-        let runner = find(github, &options.runner)?;
+    with_github(&options.of.access, |github| {
+        let runner = find(github, &options.of.runner)?;
         if runner.busy && !options.force {
             let text = format!("{runner} is busy: wait for its job, or give --force, which loses the job");
             return Err(Error::Conflict(text).into());

@@ -1,11 +1,11 @@
 //! `cargo xtask runner request`: prints an application for machines. Nothing is sent.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cli::print_json;
 use cloud::request;
 use model::RequestForm;
-use serde_json::{Map, Value};
 use sys::progress;
 use targets::Catalogue;
 
@@ -28,9 +28,7 @@ pub(crate) fn run(targets: &Path, options: &RequestOptions) -> Result<(), Stop> 
         Error::Config(format!("{} of the answers are not valid:{lines}", wrong.len()))
     })?;
     if options.json {
-        let fields: Map<String, Value> =
-            filled.iter().map(|(key, answer)| (key.clone(), answer.as_str().into())).collect();
-        return Ok(print_json(&fields)?);
+        return Ok(print_json(&filled.into_iter().collect::<BTreeMap<String, String>>())?);
     }
     if options.dry_run {
         progress::say(&format!("{}: all {} answers fit the form", file.display(), filled.len()));

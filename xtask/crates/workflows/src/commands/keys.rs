@@ -1,7 +1,7 @@
 //! `cargo xtask cache keys`: the keys under which a CI system caches slow build results. This module reads their
 //! inputs.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use sys::exec::{Shell, cmd, run as exec};
 use targets::Catalogue;
 
 use crate::args::KeysOptions;
+use crate::artifacts::listed;
 use crate::{Inputs, Kept, Keys, kept};
 
 const ASK: Duration = Duration::from_secs(60);
@@ -28,8 +29,8 @@ pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &KeysOpti
     if options.json {
         print_json(&keys)?;
     } else if options.github_output {
-        let restores: Vec<String> = keys.named().iter().map(|(name, _)| format!("{name}_restore")).collect();
         let named = keys.named();
+        let restores = named.map(|(name, _)| format!("{name}_restore"));
         let each = named.iter().zip(&restores);
         let outputs =
             each.flat_map(|((name, key), restore)| [(*name, key.key.clone()), (restore, key.restore.clone())]);
@@ -96,9 +97,5 @@ fn components(data: &Path) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 fn sorted(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
-    let entries = fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let entries = entries.with_context(|| format!("failed to read {}", folder.display()))?;
-    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).collect();
-    paths.sort();
-    Ok(paths)
+    Ok(listed(folder)?.iter().map(DirEntry::path).collect())
 }
