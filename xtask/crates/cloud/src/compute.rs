@@ -115,7 +115,11 @@ impl<'a> Compute<'a> {
         let mut servers: Vec<Server> = Vec::new();
         let mut marker: Option<String> = None;
         for _ in 0..PAGES {
-            let call = versioned(list_call(&self.url, marker.as_deref()), self.version);
+            let mut url = http::below(&self.url, "servers/detail");
+            let pairs =
+                [("limit", PAGE.to_string())].into_iter().chain(marker.clone().map(|marker| ("marker", marker)));
+            url.query_pairs_mut().extend_pairs(pairs);
+            let call = versioned(Call::get("Nova: list the servers", url), self.version);
             let page: Result<Page, _> = Page::deserialize(self.session.call(&call)?);
             let page = page.map_err(|error| Fault::remote(format!("Nova's list of servers: {error}")))?;
             let last = page.servers.last().map(|server| server.id.clone());
@@ -231,15 +235,6 @@ pub(crate) fn create_call(base: &Url, version: Option<Microversion>, server: &Ne
     }
     let what = format!("Nova: create the server `{}`", server.name);
     Ok(versioned(Call::post(what, http::below(base, "servers"), json!({ "server": described })), version))
-}
-
-fn list_call(base: &Url, marker: Option<&str>) -> Call {
-    let mut url = http::below(base, "servers/detail");
-    url.query_pairs_mut().append_pair("limit", &PAGE.to_string());
-    if let Some(marker) = marker {
-        url.query_pairs_mut().append_pair("marker", marker);
-    }
-    Call::get("Nova: list the servers", url)
 }
 
 fn versioned(call: Call, version: Option<Microversion>) -> Call {

@@ -143,20 +143,16 @@ pub fn access(entry: &Entry, source: &str) -> Result<Access, Fault> {
     if let Some(profile) = &entry.profile {
         return Err(missing(&format!("`profile: {profile}` is not supported; write its auth_url instead")));
     }
+    // `publicURL` is an old spelling of `public`.
+    let interface = entry.interface.as_ref().or(entry.endpoint_type.as_ref()).map(|text| text.trim_end_matches("URL"));
     let auth_url = entry.auth.auth_url.clone().filter(|url| !url.is_empty());
     Ok(Access {
         auth_url: auth_url.ok_or_else(|| missing("no auth_url (OS_AUTH_URL)"))?,
         login: login(entry, &missing)?,
         region: entry.region_name.clone().filter(|name| !name.is_empty()),
-        interface: interface(entry),
+        interface: interface.filter(|text| !text.is_empty()).unwrap_or("public").to_owned(),
         ca: entry.cacert.clone(),
     })
-}
-
-/// `publicURL` is an old spelling of `public`.
-fn interface(entry: &Entry) -> String {
-    let given = entry.interface.as_ref().or(entry.endpoint_type.as_ref()).map(|text| text.trim_end_matches("URL"));
-    given.filter(|text| !text.is_empty()).unwrap_or("public").to_owned()
 }
 
 fn login(entry: &Entry, missing: &dyn Fn(&str) -> Fault) -> Result<Login, Fault> {

@@ -84,19 +84,16 @@ struct CloudConfig {
 #[serde(untagged)]
 enum User {
     /// `default`.
-    Known(String),
-    New(NewUser),
-}
-
-/// A user without `sudo` and without a password, only in its own group.
-#[derive(Serialize)]
-struct NewUser {
-    name: String,
-    gecos: String,
-    homedir: String,
-    shell: String,
-    lock_passwd: bool,
-    system: bool,
+    Known(&'static str),
+    /// A user without `sudo` and without a password, only in its own group.
+    New {
+        name: &'static str,
+        gecos: &'static str,
+        homedir: &'static str,
+        shell: &'static str,
+        lock_passwd: bool,
+        system: bool,
+    },
 }
 
 #[derive(Serialize)]
@@ -128,15 +125,15 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         permissions: permissions.into(),
         content,
     };
-    let known = worker.keep_default_user.then(|| User::Known("default".into()));
-    let user = User::New(NewUser {
-        name: place.user.into(),
-        gecos: "Runs one job of GitHub Actions".into(),
-        homedir: place.home.into(),
-        shell: "/bin/bash".into(),
+    let known = worker.keep_default_user.then(|| User::Known("default"));
+    let user = User::New {
+        name: place.user,
+        gecos: "Runs one job of GitHub Actions",
+        homedir: place.home,
+        shell: "/bin/bash",
         lock_passwd: true,
         system: true,
-    });
+    };
     let config = CloudConfig {
         hostname: host_name(&worker.name),
         users: known.into_iter().chain([user]).collect(),
@@ -160,10 +157,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
     };
     let yaml = serde_yaml::to_string(&config)
         .map_err(|error| Fault::config(format!("cannot write the user data as YAML: {error}")))?;
-    sized(format!("#cloud-config\n{yaml}"), worker)
-}
-
-fn sized(text: String, worker: &Worker) -> Result<Secret, Fault> {
+    let text = format!("#cloud-config\n{yaml}");
     if text.len() > LARGEST {
         return Err(Fault::config(format!(
             "the user data of `{}` has {} bytes; at most {LARGEST} bytes fit into Nova's field as base64 \

@@ -48,11 +48,9 @@ fn answers(bytes: &[u8]) {
         one_line(&error);
     }
     contents(&answer, &call);
-    let lists = (content::<RunnerPage>(&answer, &call), content::<JobPage>(&answer, &call));
-    let runs = content::<RunPage>(&answer, &call);
-    let runners = lists.0.map(|page| page.runners).unwrap_or_default();
-    let jobs = lists.1.map(|page| page.jobs).unwrap_or_default();
-    let runs = runs.map(|page| page.workflow_runs).unwrap_or_default();
+    let runners = content(&answer, &call).map(|page: RunnerPage| page.runners).unwrap_or_default();
+    let jobs = content(&answer, &call).map(|page: JobPage| page.jobs).unwrap_or_default();
+    let runs = content(&answer, &call).map(|page: RunPage| page.workflow_runs).unwrap_or_default();
     let queued: Vec<Queued> =
         jobs.into_iter().zip(runs.into_iter().cycle()).map(|(job, run)| Queued { job, run }).collect();
     let now = Timestamp::from_second(1_795_000_000).expect("a time within the range");

@@ -35,21 +35,22 @@ pub(crate) fn check(config: &Secret) -> Result<(), String> {
         }
         STANDARD.decode(content).map_err(|_| format!("its file {name} is not base64"))?;
     }
-    let settings = STANDARD.decode(settings).map_err(|_| "its file .runner is not base64")?;
-    // Files written by .NET start with a byte order mark.
-    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
-    match serde_json::from_slice(settings) {
-        Ok(Value::Object(_)) => Ok(()),
-        _ => Err("its file .runner is not a JSON object".into()),
+    if parsed(settings).is_some_and(|settings| settings.is_object()) {
+        return Ok(());
     }
+    Err("its file .runner is not a JSON object".into())
+}
+
+/// The JSON in the base64 of a file. Files written by .NET start with a byte order mark.
+fn parsed(file: &str) -> Option<Value> {
+    let bytes = STANDARD.decode(file).ok()?;
+    serde_json::from_slice(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes)).ok()
 }
 
 /// A value of the settings in a configuration. The name is compared case-insensitively.
 pub fn setting(config: &Secret, name: &str) -> Option<String> {
     let files: Value = serde_json::from_slice(&STANDARD.decode(config.expose().trim()).ok()?).ok()?;
-    let settings = STANDARD.decode(files.get(".runner")?.as_str()?).ok()?;
-    let settings = settings.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&settings);
-    let settings: Value = serde_json::from_slice(settings).ok()?;
+    let settings = parsed(files.get(".runner")?.as_str()?)?;
     match settings.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?.1 {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),

@@ -18,6 +18,11 @@ const COMMANDS: [&str; 8] = [
     ".ci/advisories/run",
     ".ci/rust-version",
 ];
+/// Subcommands of cargo that choose or use versions of dependencies.
+const SUBCOMMANDS: [&str; 18] = [
+    "bench", "build", "check", "clippy", "deny", "doc", "fetch", "fix", "install", "metadata", "nextest", "package",
+    "publish", "run", "rustc", "test", "tree", "update",
+];
 /// Subcommands that build nothing, or whose alias in `.cargo/config.toml` has `--locked`.
 const LOCKED: [&str; 3] = ["fmt", "xtask", "--version"];
 /// Separators between two shell commands.
@@ -112,6 +117,7 @@ impl Linter<'_> {
         }
         if job["strategy"]["matrix"].as_str().is_some_and(|matrix| matrix.contains("fromJSON")) {
             // GitHub fails a workflow whose matrix has no entry.
+            let has_jobs = |text: &str| text.contains("outputs.has_") && text.contains("== 'true'");
             let guarded = job["if"].as_str().is_some_and(has_jobs);
             self.require(guarded, &place, "a matrix that may be empty needs `if: … outputs.has_… == 'true'`");
             let all = job["strategy"]["fail-fast"].as_bool() == Some(false);
@@ -122,16 +128,12 @@ impl Linter<'_> {
             return self.require(known, &place, &format!("calls {uses}, which is not a workflow of this project"));
         }
         self.require(!job["timeout-minutes"].is_null(), &place, "needs timeout-minutes; GitHub's default is six hours");
-        self.machine(&place, &job["runs-on"]);
+        // Self-hosted runners are only reachable through the matrix, which knows the origin of the code.
+        let good = job["runs-on"].as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
+        self.require(good, &place, "runs-on must be a label of a GitHub-hosted runner, or come from the matrix");
         for (index, step) in job["steps"].as_sequence().into_iter().flatten().enumerate() {
             self.step(&format!("{place}, step {}", index + 1), step);
         }
-    }
-
-    /// Self-hosted runners are only reachable through the matrix, which knows the origin of the code.
-    fn machine(&mut self, place: &str, runs_on: &Value) {
-        let good = runs_on.as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
-        self.require(good, place, "runs-on must be a label of a GitHub-hosted runner, or come from the matrix");
     }
 
     fn step(&mut self, place: &str, step: &Value) {
@@ -212,7 +214,7 @@ fn unlocked_command(command: &str) -> Option<String> {
         let program = word.rsplit('/').next().unwrap_or_default();
         let next = own[index + 1..].iter().find(|word| !word.starts_with('+')).copied().unwrap_or_default();
         match program {
-            "cargo" if is_subcommand(next) && !LOCKED.contains(&next) && !own.contains(&"--locked") => {
+            "cargo" if SUBCOMMANDS.contains(&next) && !LOCKED.contains(&next) && !own.contains(&"--locked") => {
                 return Some(format!("`cargo {next}` without --locked: it may change Cargo.lock"));
             }
             "cargo-deny" if own.contains(&"check") && !own.contains(&"--locked") => {
@@ -229,22 +231,10 @@ fn unlocked_command(command: &str) -> Option<String> {
     None
 }
 
-fn is_subcommand(word: &str) -> bool {
-    const KNOWN: [&str; 18] = [
-        "bench", "build", "check", "clippy", "deny", "doc", "fetch", "fix", "install", "metadata", "nextest",
-        "package", "publish", "run", "rustc", "test", "tree", "update",
-    ];
-    KNOWN.contains(&word)
-}
-
 /// Permission and level, for each permission of a job.
 fn grants(job: &Value) -> impl Iterator<Item = (&str, &str)> {
     let each = job["permissions"].as_mapping().into_iter().flatten();
     each.map(|(what, level)| (what.as_str().unwrap_or_default(), level.as_str().unwrap_or_default()))
-}
-
-fn has_jobs(condition: &str) -> bool {
-    condition.contains("outputs.has_") && condition.contains("== 'true'")
 }
 
 /// `ubuntu-24.04`, `ubuntu-24.04-arm`. Labels of donated machines start in the same way: `ubuntu-24.04-NAME`.

@@ -221,11 +221,6 @@ mod tests {
         }
     }
 
-    fn fifo(at: &Path) {
-        let shell = Shell::new().unwrap();
-        exec::run(cmd!(shell, "mkfifo {at}"), Duration::from_secs(30)).unwrap();
-    }
-
     #[test]
     fn last_log_lines_are_shown_without_control_characters() {
         let machine = Machine::new("log");
@@ -241,7 +236,8 @@ mod tests {
     #[test]
     fn fifo_link_or_endless_log_does_not_keep_the_machine_on() {
         let machine = Machine::new("fifo");
-        fifo(&machine.log());
+        let (shell, log) = (Shell::new().unwrap(), machine.log());
+        exec::run(cmd!(shell, "mkfifo {log}"), Duration::from_secs(30)).unwrap();
         assert!(machine.end().contains("has ended"));
 
         let machine = Machine::new("link");

@@ -23,7 +23,7 @@ use targets::Catalogue;
 
 use super::{Stop, machine, userdata};
 use crate::args::RunnerUpOptions;
-use crate::github::{Github, JitRequest};
+use crate::github::{Github, Jit, JitRequest};
 use crate::{Error, policy};
 
 const UNPACK: Duration = Duration::from_secs(300);
@@ -35,12 +35,6 @@ const DEPRECATED: i32 = 7;
 const LAST_LINES: usize = 30;
 /// The agent reads its configuration from this variable, because every user can read a command line.
 const VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
-
-/// The configuration, and the registration to delete at the end.
-struct Ready {
-    jit: Secret,
-    registered: Option<(Github, u64)>,
-}
 
 pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> {
     let catalogue = Catalogue::load(&paths.targets)?;
@@ -61,25 +55,27 @@ pub(super) fn run(paths: &Paths, options: &RunnerUpOptions) -> Result<(), Stop> 
         return dry(&catalogue, options, &target.name, &agent);
     }
     without_files(options)?;
-    let ready = match &options.jit {
+    // The registration is deleted at the end.
+    let (jit, registered) = match &options.jit {
         Some(file) => {
             let jit = userdata::read(file)?;
             admission::check(options, &jit)?;
-            Ready { jit, registered: None }
+            (jit, None)
         }
         None => {
             say("warning: a job runs as this user, and may find the token at its source; --jit FILE needs no token");
             // Fetch the archive first, because this fails most often, and nothing is registered yet.
             archive(paths, &agent)?;
-            register(&catalogue, options, &target.name)?
+            let (jit, github) = register(&catalogue, options, &target.name)?;
+            (jit.config, Some((github, jit.runner.id)))
         }
     };
     // Keeps other processes of this user, such as jobs, from reading the memory and environment of this process.
     if set_dumpable_behavior(DumpableBehavior::NotDumpable).is_err() {
         say("warning: a job may be able to read the environment of this command");
     }
-    let ended = serve(paths, &agent, &ready, options.make.worker.minutes);
-    let gone = ready.registered.as_ref().map(|(github, id)| github.for_teardown().delete(*id));
+    let ended = serve(paths, &agent, &jit, options.make.worker.minutes);
+    let gone = registered.map(|(github, id)| github.for_teardown().delete(id));
     if let Some(Err(error)) = gone {
         say(&format!("warning: the runner was not deleted; `cargo xtask runner gc` removes it: {error}"));
     }
@@ -101,7 +97,7 @@ fn without_files(options: &RunnerUpOptions) -> Result<(), Error> {
     )))
 }
 
-fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Result<Ready, Stop> {
+fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Result<(Jit, Github), Stop> {
     let github = super::open(&options.access)?;
     let repository = github.repository()?;
     let groups = github.groups()?;
@@ -109,7 +105,7 @@ fn register(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str) -> Res
         .map_err(|error| Error::Policy(format!("{error} (a machine that is reused counts as persistent)")))?;
     let jit = github.create_jit(&asked(catalogue, options, arch, &github)?)?;
     say(&format!("registered {}", jit.runner));
-    Ok(Ready { jit: jit.config, registered: Some((github, jit.runner.id)) })
+    Ok((jit, github))
 }
 
 fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &Github) -> Result<JitRequest, Stop> {
@@ -122,7 +118,7 @@ fn asked(catalogue: &Catalogue, options: &RunnerUpOptions, arch: &str, github: &
 }
 
 /// Runs the agent until its job ends; returns the end of its log.
-fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<String, Stop> {
+fn serve(paths: &Paths, agent: &Agent, jit: &Secret, minutes: u32) -> Result<String, Stop> {
     let archive = archive(paths, agent)?;
     let place = Scratch::create(&paths.cache, "runner").or_exit(Exit::Infrastructure)?;
     let program = unpack(&archive, place.path(), agent.kind).or_exit(Exit::Infrastructure)?;
@@ -131,7 +127,7 @@ fn serve(paths: &Paths, agent: &Agent, ready: &Ready, minutes: u32) -> Result<St
         name: "the agent".into(),
         program,
         args: if agent.kind == AgentKind::GithubActRunner { vec!["run".into()] } else { Vec::new() },
-        env: environment(place.path(), &ready.jit),
+        env: environment(place.path(), jit),
         dir: Some(place.path().join("agent")),
         log: log.clone(),
         process_registry: place.process_registry(),

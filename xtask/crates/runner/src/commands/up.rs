@@ -23,7 +23,7 @@ use crate::args::{MakeOptions, RunnerUpOptions};
 use crate::github::{Github, JitRequest};
 use crate::{Error, policy};
 
-use made::{Made, Undone};
+use made::Made;
 
 /// The runner and server to create.
 pub(super) struct Order<'a> {
@@ -158,10 +158,7 @@ pub(super) fn make(github: &Github, home: Option<&Path>, order: &Order<'_>) -> R
     };
     let server = match start() {
         Ok(server) => server,
-        Err(stop) => match made.undo(&stop) {
-            Undone::Busy(server) => server,
-            Undone::Done => return Err(stop),
-        },
+        Err(stop) => made.undo(&stop).ok_or(stop)?,
     };
     let labels = order.runner.labels.clone();
     Ok(Started { runner: made.runner.id, name, server, arch: order.target.name.clone(), labels })

@@ -25,12 +25,6 @@ pub(super) struct Made<'a> {
     pub(super) limit: Duration,
 }
 
-pub(super) enum Undone {
-    Done,
-    /// The runner has got a job in the meantime; this is its server.
-    Busy(String),
-}
-
 impl Made<'_> {
     /// Creates the server and waits for the runner; returns the server's id.
     pub(super) fn start(&self, server: &NewServer) -> Result<String, Stop> {
@@ -65,8 +59,9 @@ impl Made<'_> {
         }
     }
 
-    /// Removes both. Warns about what it cannot remove; `gc` finds it later.
-    pub(super) fn undo(&self, why: &Stop) -> Undone {
+    /// Removes both. Warns about what it cannot remove; `gc` finds it later. If the runner has got a job in the meantime,
+    /// both stay, and the result is the server.
+    pub(super) fn undo(&self, why: &Stop) -> Option<String> {
         say(&format!("{why}; removing the runner and its server"));
         self.session.begin_teardown();
         match self.github.for_teardown().delete(self.runner.id) {
@@ -74,7 +69,7 @@ impl Made<'_> {
             Err(error) if error.code() == 4 => {
                 if let Some(server) = self.servers().ok().and_then(|mut servers| servers.pop()) {
                     say(&format!("{} came online late and has a job; it stays", self.runner));
-                    return Undone::Busy(server);
+                    return Some(server);
                 }
                 stays(&self.runner.to_string(), &error);
             }
@@ -84,7 +79,7 @@ impl Made<'_> {
             Ok(servers) => servers.iter().for_each(|id| self.delete(id)),
             Err(stop) => stays(&format!("a server {}", self.runner.name), &stop),
         }
-        Undone::Done
+        None
     }
 
     fn delete(&self, id: &str) {
