@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 
 /// The paths and locks that this process holds until it ends.
 static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
@@ -25,7 +25,7 @@ pub fn shared(path: &Path) -> bool {
     }
     let Ok(file) = File::open(path) else { return false };
     // A process that removes the folder holds the lock for a moment; afterwards the path is no longer this folder.
-    if flock(&file, FlockOperation::LockShared).is_err() || !same(&file) {
+    if file.lock_shared().is_err() || !same(&file) {
         return false;
     }
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
@@ -38,7 +38,7 @@ pub fn shared(path: &Path) -> bool {
 /// A folder or file that no process holds; none can hold it until this value is dropped. None: some process holds it.
 pub fn try_exclusive(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    file.try_lock().ok()?;
     file.metadata().is_ok_and(|ours| is(path, &ours)).then_some(file)
 }
 
@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn held_folder_is_not_removed_and_folder_in_removal_is_not_held() {
-        let dir = std::env::temp_dir().join(format!("archproof-hold-{}", std::process::id()));
+        let scratch = crate::Scratch::temporary("hold").unwrap();
+        let dir = scratch.path();
         let [used, unused] = ["used", "unused"].map(|name| dir.join(name));
         fs::create_dir_all(&used).unwrap();
         fs::create_dir_all(&unused).unwrap();
@@ -71,6 +72,5 @@ mod tests {
         fs::remove_dir_all(&used).unwrap();
         fs::create_dir_all(&used).unwrap();
         assert!(try_exclusive(&used).is_some(), "a new folder of the same name must not be held");
-        fs::remove_dir_all(dir).unwrap();
     }
 }

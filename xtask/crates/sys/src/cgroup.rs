@@ -19,19 +19,15 @@ impl Cgroup {
         let text = |file| fs::read_to_string(file).ok();
         let own = own_dir(&text("/proc/self/mountinfo")?, &text("/proc/self/cgroup")?)?;
         // The kernel moves a process only if the mover may also write to `cgroup.procs` of the common ancestor.
-        OpenOptions::new().write(true).open(own.join("cgroup.procs")).ok()?;
+        entrance(&own).ok()?;
         let dir = own.join(name);
         fs::create_dir(&dir).ok()?;
         let group = Cgroup { dir };
-        (group.dir.join("cgroup.kill").exists() && group.entrance().is_ok()).then_some(group)
+        (group.dir.join("cgroup.kill").exists() && entrance(&group.dir).is_ok()).then_some(group)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.dir
-    }
-
-    fn entrance(&self) -> std::io::Result<File> {
-        entrance(&self.dir)
     }
 }
 
@@ -82,10 +78,9 @@ fn own_dir(mounts: &str, groups: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-    use std::time::Duration;
 
     use super::*;
-    use crate::deadline::{OnInterrupt, Probe, until};
+    use crate::deadline::tests::wait_for;
     use crate::spawner;
 
     #[test]
@@ -96,18 +91,12 @@ mod tests {
         let dir = group.path().to_owned();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "setsid sleep 1000 & exec sleep 1001"]);
-        let mut child = spawner::spawn_into(command, group.entrance().unwrap()).unwrap();
+        let mut child = spawner::spawn_into(command, entrance(&dir).unwrap()).unwrap();
         let inside = || fs::read_to_string(dir.join("cgroup.procs")).unwrap().lines().count();
-        let wait_for = |what: &str, reached: &dyn Fn() -> bool| {
-            until(what, Duration::from_secs(60), Duration::from_millis(5), OnInterrupt::Continue, || {
-                if reached() { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) }
-            })
-            .unwrap();
-        };
-        wait_for("both processes", &|| inside() == 2);
+        wait_for("both processes", || inside() == 2);
         kill(&dir);
         child.wait().unwrap();
-        wait_for("the end of both", &|| inside() == 0);
+        wait_for("the end of both", || inside() == 0);
         drop(group);
         assert!(!dir.exists());
     }

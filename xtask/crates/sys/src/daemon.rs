@@ -74,12 +74,7 @@ impl Daemon {
     }
 
     fn begin(spec: Spec, inherits: bool) -> anyhow::Result<Daemon> {
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&spec.log)
-            .with_context(|| format!("failed to open the log {}", spec.log.display()))?;
-        let child = spawner::spawn(command(&spec, log, inherits)?)
+        let child = spawner::spawn(command(&spec, inherits)?)
             .with_context(|| format!("failed to start {} ({})", spec.name, spec.program.display()))?;
         let group = Pid::from_child(&child);
         process::register(group);
@@ -120,10 +115,7 @@ impl Daemon {
         }
         if signal == Signal::STOP {
             let (what, pid) = (format!("{} to stop", self.spec.name), self.pid());
-            let stopped = || match process::group_is_stopped(pid) {
-                true => Probe::Ready(()),
-                false => Probe::NotYet("a thread still runs".into()),
-            };
+            let stopped = || Probe::of(process::group_is_stopped(pid).then_some(()), "a thread still runs");
             // A thread that waits for a disk stops when the disk has answered; there is nothing to do about it here.
             let _ = until(&what, AFTER_KILL, Duration::from_millis(1), OnInterrupt::Stop, stopped);
         }
@@ -144,22 +136,15 @@ impl Daemon {
 
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let what = format!("the end of {}", self.spec.name);
-        until(&what, limit, Duration::from_millis(5), OnInterrupt::Continue, || match self.ended() {
-            Some(status) => Probe::Ready(status),
-            None => Probe::NotYet("it is still running".into()),
-        })
-        .ok()
+        let probe = || Probe::of(self.ended(), "it is still running");
+        until(&what, limit, Duration::from_millis(5), OnInterrupt::Continue, probe).ok()
     }
 
     fn note_in_ledger(&self) -> anyhow::Result<()> {
         let Some(identity) = Identity::of(self.pid()) else { return Ok(()) };
-        let mut process_registry = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&self.spec.process_registry)
-            .with_context(|| format!("failed to open {}", self.spec.process_registry.display()))?;
-        writeln!(process_registry, "{identity}")
-            .with_context(|| format!("failed to write {}", self.spec.process_registry.display()))
+        let file = &self.spec.process_registry;
+        let mut process_registry = append_to(file).with_context(|| format!("failed to open {}", file.display()))?;
+        writeln!(process_registry, "{identity}").with_context(|| format!("failed to write {}", file.display()))
     }
 }
 
@@ -214,18 +199,29 @@ fn is_credential(variable: &str) -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
-fn command(spec: &Spec, log: File, inherits: bool) -> anyhow::Result<Command> {
-    let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
+fn command(spec: &Spec, inherits: bool) -> anyhow::Result<Command> {
     let mut command = Command::new(&spec.program);
-    command.env_clear();
+    command.args(&spec.args).env_clear();
     if inherits {
         command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     }
-    command.args(&spec.args).envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
+    connect(&mut command, spec)?;
+    Ok(command)
+}
+
+/// Sets the environment, the streams and the working directory.
+pub(crate) fn connect(command: &mut Command, spec: &Spec) -> anyhow::Result<()> {
+    let log = append_to(&spec.log).with_context(|| format!("failed to open the log {}", spec.log.display()))?;
+    let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
+    command.envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
     if let Some(dir) = &spec.dir {
         command.current_dir(dir);
     }
-    Ok(command)
+    Ok(())
+}
+
+fn append_to(file: &Path) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(file)
 }
 
 /// The last `lines` lines of a file. If the file cannot be read, a text that says so.
@@ -241,72 +237,62 @@ pub fn tail(file: &Path, lines: usize) -> String {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     match read() {
-        Ok(text) => {
-            let all: Vec<&str> = text.lines().collect();
-            all[all.len().saturating_sub(lines)..].join("\n")
-        }
+        Ok(text) => last_lines(text.lines(), lines),
         Err(error) => format!("({} could not be read: {error})", file.display()),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub(crate) fn last_lines<'a>(lines: impl Iterator<Item = &'a str>, number: usize) -> String {
+    let all: Vec<&str> = lines.collect();
+    all[all.len().saturating_sub(number)..].join("\n")
+}
 
-    fn daemon(dir: &Path, script: &str) -> Daemon {
-        Daemon::start(Spec {
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::Scratch;
+    use crate::deadline::tests::wait_for;
+
+    pub(crate) fn spec(dir: &Path, command: &[&str]) -> Spec {
+        Spec {
             name: "test".into(),
-            program: "/bin/sh".into(),
-            args: vec!["-c".into(), script.into()],
+            program: command[0].into(),
+            args: command[1..].iter().map(ToString::to_string).collect(),
             env: BTreeMap::new(),
             dir: None,
             log: dir.join("log"),
             process_registry: dir.join("ledger"),
-        })
-        .unwrap()
+        }
     }
 
-    fn temp(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("proc-daemon-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
+    /// A daemon whose script has printed `ready`.
+    fn ready(dir: &Path, script: &str) -> Daemon {
+        let daemon = Daemon::start(spec(dir, &["/bin/sh", "-c", script])).unwrap();
+        wait_for("ready", || tail(&dir.join("log"), 5).contains("ready"));
+        daemon
     }
 
     #[test]
     fn stopped_group_has_no_running_thread() {
-        let dir = temp("stopped");
+        let scratch = Scratch::temporary("stopped").unwrap();
         let loops = "for i in 1 2 3 4; do (while :; do :; done) & done; echo ready; wait";
-        let mut daemon = daemon(&dir, loops);
-        until("ready", Duration::from_secs(30), Duration::from_millis(5), OnInterrupt::Stop, || {
-            if tail(&dir.join("log"), 5).contains("ready") { Probe::Ready(()) } else { Probe::NotYet(String::new()) }
-        })
-        .unwrap();
+        let mut daemon = ready(scratch.path(), loops);
         assert!(!process::group_is_stopped(daemon.pid()));
         for _ in 0..50 {
             daemon.signal(Signal::STOP);
             assert!(process::group_is_stopped(daemon.pid()));
             daemon.signal(Signal::CONT);
         }
-        drop(daemon);
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn daemon_that_ignores_term_is_killed_with_its_children() {
-        let dir = temp("term");
-        let mut daemon = daemon(&dir, "trap '' TERM; sleep 600 & echo ready; wait; wait; sleep 600");
-        until("ready", Duration::from_secs(30), Duration::from_millis(5), OnInterrupt::Stop, || {
-            if tail(&dir.join("log"), 5).contains("ready") { Probe::Ready(()) } else { Probe::NotYet(String::new()) }
-        })
-        .unwrap();
+        let scratch = Scratch::temporary("term").unwrap();
+        let mut daemon = ready(scratch.path(), "trap '' TERM; sleep 600 & echo ready; wait; wait; sleep 600");
         let pid = daemon.pid();
         let status = daemon.stop(Duration::from_millis(200)).unwrap();
         assert!(!status.success());
-        until("the group's end", Duration::from_secs(10), Duration::from_millis(5), OnInterrupt::Stop, || {
-            if process::group_exists(pid) { Probe::NotYet("alive".into()) } else { Probe::Ready(()) }
-        })
-        .unwrap();
-        std::fs::remove_dir_all(dir).unwrap();
+        wait_for("the group's end", || !process::group_exists(pid));
     }
 
     #[test]
@@ -319,18 +305,11 @@ mod tests {
 
     #[test]
     fn clean_start_passes_no_variables_on() {
-        let dir = temp("clean");
+        let scratch = Scratch::temporary("clean").unwrap();
         for (clean, expected) in [(false, false), (true, true)] {
-            let log = dir.join(format!("log-{clean}"));
-            let spec = Spec {
-                name: "test".into(),
-                program: "/usr/bin/env".into(),
-                args: Vec::new(),
-                env: BTreeMap::from([("GIVEN".into(), "yes".into())]),
-                dir: None,
-                log: log.clone(),
-                process_registry: dir.join("ledger"),
-            };
+            let log = scratch.path().join(format!("log-{clean}"));
+            let env = BTreeMap::from([("GIVEN".into(), "yes".into())]);
+            let spec = Spec { env, log: log.clone(), ..spec(scratch.path(), &["/usr/bin/env"]) };
             let mut daemon = if clean { Daemon::start_clean(spec) } else { Daemon::start(spec) }.unwrap();
             daemon.wait(Duration::from_secs(30)).unwrap();
             let lines = std::fs::read_to_string(&log).unwrap();
@@ -340,19 +319,17 @@ mod tests {
             // Cargo sets this one too; no daemon may inherit it.
             assert!(!lines.contains("CARGO_MANIFEST_DIR="), "{lines}");
         }
-        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
     fn dropping_a_daemon_ends_it_and_the_ledger_has_its_identity() {
-        let dir = temp("drop");
-        let daemon = daemon(&dir, "exec sleep 600");
-        let process_registry = std::fs::read_to_string(dir.join("ledger")).unwrap();
+        let scratch = Scratch::temporary("drop").unwrap();
+        let daemon = Daemon::start(spec(scratch.path(), &["/bin/sleep", "600"])).unwrap();
+        let process_registry = std::fs::read_to_string(scratch.path().join("ledger")).unwrap();
         let identity: Identity = process_registry.trim().parse().unwrap();
         assert_eq!(identity.pid, daemon.pid());
         assert!(identity.is_alive());
         drop(daemon);
         assert!(!identity.is_alive());
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -24,6 +24,13 @@ pub enum Probe<T> {
     Hopeless(anyhow::Error),
 }
 
+impl<T> Probe<T> {
+    /// Probes again as long as there is no value.
+    pub fn of(value: Option<T>, not_yet: &str) -> Probe<T> {
+        value.map_or_else(|| Probe::NotYet(not_yet.to_owned()), Probe::Ready)
+    }
+}
+
 /// How a wait reacts to Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInterrupt {
@@ -65,8 +72,13 @@ pub fn pause(time: Duration) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+        let probe = || Probe::of(done().then_some(()), "not yet");
+        until(what, Duration::from_secs(60), Duration::from_millis(5), OnInterrupt::Stop, probe).unwrap();
+    }
 
     fn wait(limit_ms: u64, probe: impl FnMut() -> Probe<u32>) -> Result<u32, WaitError> {
         until("the answer", Duration::from_millis(limit_ms), Duration::from_millis(1), OnInterrupt::Stop, probe)

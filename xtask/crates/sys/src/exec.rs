@@ -4,8 +4,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 pub use xshell::{Cmd, Shell, cmd};
 
+use crate::daemon::last_lines;
 use crate::interrupt::{self, Interrupted};
 use crate::{process, spawner};
 
@@ -109,8 +111,7 @@ fn run_unless(
 
     let begin = Instant::now();
     let mut output = Output::default();
-    let mut stopped = None;
-    let mut killed = None;
+    let mut stopped: Option<(Stop, Instant)> = None;
     loop {
         let going = match lines.recv_timeout(Duration::from_millis(100)) {
             Ok((true, line)) => {
@@ -126,23 +127,23 @@ fn run_unless(
             Err(RecvTimeoutError::Disconnected) => break,
         };
         if stopped.is_none() {
-            stopped = match interrupted() {
+            let why = match interrupted() {
                 Err(interrupted) => Some(Stop::Interrupted(interrupted)),
                 Ok(()) if begin.elapsed() > limit => Some(Stop::Late),
                 Ok(()) => going.is_break().then_some(Stop::Broken),
             };
-            if stopped.is_some() {
+            if let Some(why) = why {
                 // The group may have ended between the check and the signal.
                 let _ = kill_process_group(group, Signal::KILL);
-                killed = Some(Instant::now());
+                stopped = Some((why, Instant::now()));
             }
         }
         // A descendant with a group of its own survives and holds the pipes; its readers end when it does.
-        if killed.is_some_and(|killed| killed.elapsed() > LAST_OUTPUT) {
+        if stopped.as_ref().is_some_and(|(_, killed)| killed.elapsed() > LAST_OUTPUT) {
             break;
         }
     }
-    if killed.is_none() {
+    if stopped.is_none() {
         for reader in readers.into_iter().flatten() {
             // A reader thread cannot fail; it only ends.
             let _ = reader.join();
@@ -150,24 +151,21 @@ fn run_unless(
     }
     let status = child.wait().map_err(|error| ExecError::NotStarted { command: shown.clone(), error })?;
     process::forget(group);
-    match stopped {
+    let tail = last_lines(output.stdout.lines().chain(output.stderr.lines()), TAIL_LINES);
+    match stopped.map(|(why, _)| why) {
         Some(Stop::Interrupted(source)) => Err(ExecError::Interrupted { command: shown, source }),
-        Some(Stop::Late) => Err(ExecError::TimedOut { command: shown, limit, tail: tail(&output) }),
-        Some(Stop::Broken) => Err(ExecError::Ended { command: shown, tail: tail(&output) }),
+        Some(Stop::Late) => Err(ExecError::TimedOut { command: shown, limit, tail }),
+        Some(Stop::Broken) => Err(ExecError::Ended { command: shown, tail }),
         None if status.success() => Ok(output),
-        None => Err(ExecError::Failed { command: shown, status, tail: tail(&output) }),
+        None => Err(ExecError::Failed { command: shown, status, tail }),
     }
 }
 
 /// The path of a program on PATH.
-pub fn find(program: &str) -> Option<std::path::PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| is_executable(file))
-}
-
-fn is_executable(file: &std::path::Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+pub fn find(program: &str) -> Option<PathBuf> {
+    let is_executable =
+        |file: &PathBuf| std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(is_executable)
 }
 
 fn read_lines(
@@ -185,12 +183,6 @@ fn read_lines(
             line.clear();
         }
     })
-}
-
-fn tail(output: &Output) -> String {
-    let lines: Vec<&str> = output.stdout.lines().chain(output.stderr.lines()).collect();
-    let from = lines.len().saturating_sub(TAIL_LINES);
-    lines[from..].join("\n")
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ const CANCELLED: &str = "cancelled";
 impl ExitHook {
     /// # Errors
     /// The shell cannot be started.
+    #[expect(clippy::disallowed_methods, reason = "it must not end with this process, as every other child does")]
     pub fn install(script: &str) -> io::Result<ExitHook> {
         // When this process ends, `read` sees the end of its input.
         let whole = format!("trap '' HUP INT TERM; read word; [ \"$word\" = {CANCELLED} ] || {{ {script}; }}");
-        let mut command = shell();
+        let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(whole).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(ExitHook { shell: command.process_group(0).spawn()? })
     }
@@ -34,15 +35,10 @@ impl ExitHook {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it must not end with this process, as every other child does")]
-fn shell() -> Command {
-    Command::new("/bin/sh")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run_dir::Scratch;
+    use crate::Scratch;
 
     #[test]
     fn script_runs_when_the_process_ends_and_not_when_revoked() {

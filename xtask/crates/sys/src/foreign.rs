@@ -76,6 +76,8 @@ fn entries(folder: &Path) -> anyhow::Result<(Vec<PathBuf>, Vec<PathBuf>, usize)>
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use rustix::fs::{FileType, Mode, mknodat};
+
     use super::*;
     use crate::Scratch;
 
@@ -83,20 +85,12 @@ mod tests {
     fn links_and_fifos_are_refused() {
         let scratch = Scratch::temporary("foreign").unwrap();
         let dir = scratch.path();
-        std::fs::write(dir.join("secret"), "key").unwrap();
-        std::fs::create_dir(dir.join("logs")).unwrap();
-        std::fs::write(dir.join("logs/a.log"), "a").unwrap();
+        scratch.write("secret", "key");
+        scratch.write("logs/a.log", "a");
         symlink(dir.join("secret"), dir.join("logs/b.log")).unwrap();
         symlink(dir.join("logs"), dir.join("linked")).unwrap();
         let fifo = dir.join("logs/c.log");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &fifo,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
+        mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         assert_eq!(list(&dir.join("logs")).unwrap(), (vec![dir.join("logs/a.log")], 2));
         assert_eq!(read(&dir.join("logs/a.log"), 1).unwrap(), b"a");
         assert!(read(&dir.join("logs/a.log"), 0).unwrap_err().to_string().contains("larger than 0 bytes"));

@@ -56,16 +56,16 @@ mod tests {
 
     #[test]
     fn disk_usage_includes_subfolders_and_does_not_follow_links() {
-        let dir = std::env::temp_dir().join(format!("sys-usage-{}", std::process::id()));
+        let scratch = crate::Scratch::temporary("usage").unwrap();
+        let dir = scratch.path();
         let inner = dir.join("private").join("pki");
         fs::create_dir_all(&inner).unwrap();
-        let empty = disk_usage(&dir);
+        let empty = disk_usage(dir);
         std::os::unix::fs::symlink("/", inner.join("root")).unwrap();
         fs::write(inner.join("key"), vec![1; 100_000]).unwrap();
-        let grown = disk_usage(&dir) - empty;
+        let grown = disk_usage(dir) - empty;
         assert!((100_000..200_000).contains(&grown), "{grown}");
         assert_eq!(disk_usage(&dir.join("absent")), 0);
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -192,7 +192,6 @@ impl Origin {
         }
     }
 
-    /// The content of a file that contains only the record.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         self.to_string().into_bytes()
     }

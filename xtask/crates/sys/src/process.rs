@@ -44,15 +44,8 @@ pub struct Identity {
 impl Identity {
     /// None if the process does not exist or is a zombie, which no longer runs.
     pub fn of(pid: i32) -> Option<Identity> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may contain spaces and parentheses.
-        let after_name = stat.rsplit_once(')')?.1;
-        let mut fields = after_name.split_whitespace();
-        if matches!(fields.next()?, "Z" | "X") {
-            return None;
-        }
-        let started = fields.nth(18)?.parse().ok()?;
-        Some(Identity { pid, started })
+        let stat = Stat::read(&format!("/proc/{pid}/stat"))?;
+        (!"ZX".contains(stat.state)).then_some(Identity { pid, started: stat.started })
     }
 
     pub fn me() -> Identity {
@@ -109,35 +102,46 @@ pub fn group_exists(pid: i32) -> bool {
 /// `kill` returns before that: the group stops only when one of its threads runs again and takes the signal, and on a busy
 /// machine the other threads go on until then.
 pub(crate) fn group_is_stopped(group: i32) -> bool {
-    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut members = pids.filter(|pid| fields(&format!("/proc/{pid}/stat")).is_some_and(|(_, of)| of == group));
-    members.all(|pid| {
+    let mut members = all().filter(|(_, stat)| stat.group == group);
+    members.all(|(pid, _)| {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        let mut states = threads.filter_map(|thread| Some(fields(thread.path().join("stat").to_str()?)?.0));
-        states.all(|state| "TtZX".contains(state))
+        let mut stats = threads.filter_map(|thread| Stat::read(thread.path().join("stat").to_str()?));
+        stats.all(|stat| "TtZX".contains(stat.state))
     })
 }
 
-/// State and process group from a `stat` file of /proc.
-fn fields(stat: &str) -> Option<(char, i32)> {
-    let stat = std::fs::read_to_string(stat).ok()?;
-    // The command name, in parentheses, may contain spaces and parentheses.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.nth(1)?.parse().ok()?))
+/// The fields of a `stat` file of /proc that this module needs.
+struct Stat {
+    state: char,
+    parent: i32,
+    group: i32,
+    started: u64,
+}
+
+impl Stat {
+    fn read(file: &str) -> Option<Stat> {
+        let text = std::fs::read_to_string(file).ok()?;
+        // The command name, in parentheses, may contain spaces and parentheses.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        Some(Stat {
+            state: fields.first()?.chars().next()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            started: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// All processes.
+fn all() -> impl Iterator<Item = (i32, Stat)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter_map(|pid: i32| Some((pid, Stat::read(&format!("/proc/{pid}/stat"))?)))
 }
 
 /// All descendants of a process, nearest first.
 pub(crate) fn descendants(of: i32) -> Vec<i32> {
-    let numbers = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let with_parent = numbers.filter_map(|pid: i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name, in parentheses, may contain spaces and parentheses.
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Some((pid, parent))
-    });
-    below(of, with_parent)
+    below(of, all().map(|(pid, stat)| (pid, stat.parent)))
 }
 
 /// The descendants of `of`, from pairs of process and parent.

@@ -39,7 +39,7 @@ impl RunDir {
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<RunDir> {
         sweep(cache);
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
-        new_name(&format!("{}-{label}", stamp()), reports, |id| {
+        new_name(label, reports, |id| {
             let Some((private, owner)) = new_private(cache, id)? else { return Ok(None) };
             // Both must be new: two checkouts may share a cache, and two caches may share a reports folder.
             let public = reports.join(id);
@@ -149,7 +149,7 @@ impl Together {
     pub fn create(reports: &Path, cache: &Path, label: &str) -> anyhow::Result<Together> {
         sweep(cache);
         fs::create_dir_all(reports).with_context(|| writable_hint("the reports folder", reports))?;
-        new_name(&format!("{}-{label}", stamp()), reports, |id| {
+        new_name(label, reports, |id| {
             let public = reports.join(id);
             if !make_new(&public, 0o777, "the run folder")? {
                 return Ok(None);
@@ -172,8 +172,7 @@ impl Together {
     /// it contains sockets, whose paths are limited to about a hundred characters.
     pub fn run(&self, name: &str) -> anyhow::Result<RunDir> {
         let public = self.public.join(name);
-        let label = format!("{}-{name}", stamp());
-        let (private, owner) = new_name(&label, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
+        let (private, owner) = new_name(name, &self.cache.join(PRIVATE), |id| new_private(&self.cache, id))?;
         if !make_new(&public, 0o777, "the run folder")? {
             let _ = fs::remove_dir_all(&private);
             bail!("failed to create the run {}: it already exists", public.display());
@@ -193,23 +192,26 @@ impl Drop for RunDir {
     }
 }
 
-/// A private folder for a short task that belongs to no run. Dropping it removes it. If the harness is killed,
+/// A private, empty folder for a short task that belongs to no run. Dropping it removes it. If the harness is killed,
 /// [`sweep`] ends the recorded daemons and removes the folder.
 #[derive(Debug)]
 pub struct Scratch {
+    /// Contains the folder and the files that [`sweep`] needs.
+    outer: PathBuf,
     path: PathBuf,
-    published: bool,
     /// Locked until the folder is removed.
     _owner: Owner,
 }
 
 impl Scratch {
-    /// Creates `<cache>/run/<UTC time>-<label>`; first removes what dead runs left behind.
+    /// Creates `<cache>/run/<UTC time>-<label>/dir`; first removes what dead runs left behind.
     pub fn create(cache: &Path, label: &str) -> anyhow::Result<Scratch> {
         sweep(cache);
-        let label = format!("{}-{label}", stamp());
-        let (path, owner) = new_name(&label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
-        Ok(Scratch { path: absolute(&path)?, published: false, _owner: owner })
+        let (outer, owner) = new_name(label, &cache.join(PRIVATE), |id| new_private(cache, id))?;
+        let outer = absolute(&outer)?;
+        let scratch = Scratch { path: outer.join("dir"), outer, _owner: owner };
+        make_private_dir(&scratch.path)?;
+        Ok(scratch)
     }
 
     /// Creates a folder below this user's folder in the system's temporary folder: for tests.
@@ -222,28 +224,32 @@ impl Scratch {
         &self.path
     }
 
+    /// Writes a file and the folders above it.
+    ///
+    /// # Panics
+    /// The file cannot be written: for tests.
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let file = self.path.join(name);
+        let written = fs::create_dir_all(file.parent().unwrap_or(&self.path)).and_then(|()| fs::write(&file, content));
+        written.unwrap_or_else(|error| panic!("failed to write {}: {error}", file.display()));
+        file
+    }
+
     /// Moves the folder to `to`, where it stays. On an error the folder is removed.
-    pub fn publish(mut self, to: &Path) -> std::io::Result<()> {
-        fs::rename(&self.path, to)?;
-        // From now on another process may use the old name for a new folder.
-        self.published = true;
-        // The published folder has no owner.
-        let _ = fs::remove_file(to.join(OWNER));
-        Ok(())
+    pub fn publish(self, to: &Path) -> std::io::Result<()> {
+        fs::rename(&self.path, to)
     }
 
     /// The file in which daemons are recorded, for [`sweep`].
     pub fn process_registry(&self) -> PathBuf {
-        self.path.join(PROCESS_REGISTRY)
+        self.outer.join(PROCESS_REGISTRY)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if !self.published {
-            // If this fails, the next run's sweep removes the folder.
-            let _ = fs::remove_dir_all(&self.path);
-        }
+        // If this fails, the next run's sweep removes the folder.
+        let _ = fs::remove_dir_all(&self.outer);
     }
 }
 
@@ -307,19 +313,12 @@ fn is_young(dir: &Path) -> bool {
     age.is_some_and(|age| age.as_secs() < 60)
 }
 
-/// UTC, so that names sort by time.
-fn stamp() -> String {
-    jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string()
-}
-
-/// Creates the first of `name`, `name-2`, … that does not exist. `make` returns None if its name exists.
-fn new_name<T>(
-    name: &str,
-    folder: &Path,
-    mut make: impl FnMut(&str) -> anyhow::Result<Option<T>>,
-) -> anyhow::Result<T> {
+/// Creates the first of `<UTC time>-<label>`, `<UTC time>-<label>-2`, … that does not exist. `make` returns None if its
+/// name exists. Names sort by time.
+fn new_name<T>(label: &str, folder: &Path, make: impl Fn(&str) -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+    let name = format!("{}-{label}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ"));
     for attempt in 1..1000 {
-        let id = if attempt == 1 { name.to_owned() } else { format!("{name}-{attempt}") };
+        let id = if attempt == 1 { name.clone() } else { format!("{name}-{attempt}") };
         if let Some(made) = make(&id)? {
             return Ok(made);
         }
@@ -367,54 +366,46 @@ fn writable_hint(what: &str, path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn temp(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("proc-run-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        dir
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
     #[test]
     fn runs_of_the_same_second_have_different_names_and_keys_are_private() {
-        let root = temp("names");
-        let first = RunDir::create(&root.join("reports"), &root, "x").unwrap();
-        let second = RunDir::create(&root.join("reports"), &root, "x").unwrap();
+        let root = Scratch::temporary("names").unwrap();
+        let first = RunDir::create(&root.path().join("reports"), root.path(), "x").unwrap();
+        let second = RunDir::create(&root.path().join("reports"), root.path(), "x").unwrap();
         assert_ne!(first.id(), second.id());
         let key = first.write_private("ca.key", b"secret").unwrap();
-        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::metadata(first.private()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!((mode(&key), mode(first.private())), (0o600, 0o700));
         drop(first);
         assert!(!key.exists());
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
     fn existing_key_file_becomes_private() {
-        let root = temp("mode");
-        let key = root.join("key");
-        fs::write(&key, "old and longer").unwrap();
+        let root = Scratch::temporary("mode").unwrap();
+        let key = root.write("key", "old and longer");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
         write_private_file(&key, b"new").unwrap();
-        assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read(&key).unwrap(), b"new");
-        fs::remove_dir_all(root).unwrap();
+        assert_eq!((mode(&key), fs::read(&key).unwrap().as_slice()), (0o600, &b"new"[..]));
     }
 
     #[test]
     fn runs_with_different_reports_folders_share_no_private_folder() {
-        let root = temp("shared");
-        let runs: Vec<RunDir> =
-            (0..3).map(|n| RunDir::create(&root.join(format!("reports-{n}")), &root, "x").unwrap()).collect();
+        let root = Scratch::temporary("shared").unwrap();
+        let runs: Vec<RunDir> = (0..3)
+            .map(|n| RunDir::create(&root.path().join(format!("reports-{n}")), root.path(), "x").unwrap())
+            .collect();
         let private: std::collections::BTreeSet<&Path> = runs.iter().map(RunDir::private).collect();
         assert_eq!(private.len(), 3, "{private:?}");
         assert!(runs.iter().all(|run| run.private().ends_with(run.id()) && run.public().ends_with(run.id())));
-        drop(runs);
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
     fn runs_started_together_share_the_public_folder_but_no_private_one() {
-        let root = temp("together");
-        let both = [0, 1].map(|_| Together::create(&root.join("reports"), &root, "all").unwrap());
+        let root = Scratch::temporary("together").unwrap();
+        let both = [0, 1].map(|_| Together::create(&root.path().join("reports"), root.path(), "all").unwrap());
         assert_ne!(both[0].id(), both[1].id());
         let runs: Vec<RunDir> =
             both.iter().flat_map(|group| ["one", "two"].map(|name| group.run(name).unwrap())).collect();
@@ -423,50 +414,47 @@ mod tests {
         assert_eq!(runs[3].id(), format!("{}/two", both[1].id()));
         assert!(runs.iter().all(|run| run.public().ends_with(run.id()) && run.logs().is_dir()));
         assert!(format!("{:#}", both[0].run("one").unwrap_err()).contains("it already exists"));
-        assert_eq!(fs::read_dir(root.join(PRIVATE)).unwrap().count(), 4, "the refused run left its private folder");
-        drop(runs);
-        fs::remove_dir_all(root).unwrap();
+        assert_eq!(
+            fs::read_dir(root.path().join(PRIVATE)).unwrap().count(),
+            4,
+            "the refused run left its private folder"
+        );
     }
 
     #[test]
     fn sweep_removes_dead_runs_and_keeps_live_runs() {
-        let root = temp("sweep");
-        let live = RunDir::create(&root.join("reports"), &root, "live").unwrap();
-        let dead = root.join(PRIVATE).join("dead");
+        let root = Scratch::temporary("sweep").unwrap();
+        let live = RunDir::create(&root.path().join("reports"), root.path(), "live").unwrap();
+        let dead = root.path().join(PRIVATE).join("dead");
         make_private_dir(&dead).unwrap();
         let gone = Identity { pid: Identity::me().pid, started: Identity::me().started + 1 };
         write_private_file(&dead.join(OWNER), gone.to_string().as_bytes()).unwrap();
-        sweep(&root);
+        sweep(root.path());
         assert!(!dead.exists());
         assert!(live.private().exists());
-        drop(live);
-        fs::remove_dir_all(root).unwrap();
     }
 
     #[test]
     fn scratch_folder_is_private_and_removed_when_dropped() {
-        let root = temp("scratch");
-        let both = [0, 1].map(|_| Scratch::create(&root, "probe").unwrap());
+        let root = Scratch::temporary("scratch").unwrap();
+        let both = [0, 1].map(|_| Scratch::create(root.path(), "probe").unwrap());
         assert_ne!(both[0].path(), both[1].path());
         let path = both[0].path().to_owned();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        sweep(&root);
+        assert_eq!(mode(&path), 0o700);
+        sweep(root.path());
         assert!(path.exists(), "sweep removed the folder of a live process");
         let [first, second] = both;
-        first.publish(&root.join("published")).unwrap();
-        assert_eq!(fs::read_dir(root.join("published")).unwrap().count(), 0);
+        first.publish(&root.path().join("published")).unwrap();
+        assert_eq!(fs::read_dir(root.path().join("published")).unwrap().count(), 0);
         drop(second);
-        assert_eq!(fs::read_dir(root.join(PRIVATE)).unwrap().count(), 0);
-        fs::remove_dir_all(root).unwrap();
+        assert_eq!(fs::read_dir(root.path().join(PRIVATE)).unwrap().count(), 0);
     }
 
     #[test]
     fn error_for_an_unwritable_path_names_the_flag() {
-        let root = temp("unwritable");
-        let file = root.join("file");
-        fs::write(&file, "").unwrap();
-        let error = format!("{:#}", RunDir::create(&file.join("reports"), &root, "x").unwrap_err());
+        let root = Scratch::temporary("unwritable").unwrap();
+        let file = root.write("file", "");
+        let error = format!("{:#}", RunDir::create(&file.join("reports"), root.path(), "x").unwrap_err());
         assert!(error.contains("--reports") && error.contains("file/reports"), "{error}");
-        fs::remove_dir_all(root).unwrap();
     }
 }

@@ -3,14 +3,13 @@
 //! The unfinished entry is called `NAME.part`, and the process that creates it locks it (flock). So two processes that
 //! create the same entry wait for each other, and a free lock shows that the process which left a `NAME.part` is dead.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::deadline::{OnInterrupt, Probe, until};
 use crate::process::unique_name;
@@ -65,7 +64,7 @@ pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for path in entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == PART)) {
         if let Ok(lock) = File::open(&path)
-            && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && lock.try_lock().is_ok()
         {
             remove(&path);
         }
@@ -135,8 +134,8 @@ fn try_claim(part: &Path, to: &Path, kind: Kind) -> std::io::Result<Option<Atomi
             }
         }
     };
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+    match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => return Ok(None),
         other => other?,
     }
     // The last owner may have renamed or removed it between the open and the lock.

@@ -8,7 +8,6 @@
 //! first.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -27,7 +26,7 @@ use signal_hook::flag;
 use crate::cgroup::{self, Cgroup};
 use crate::deadline::{OnInterrupt, Probe, pause, until};
 use crate::process::descendants;
-use crate::{Spec, spawner};
+use crate::{Spec, daemon, spawner};
 
 /// The subcommand that calls [`supervise`].
 pub const COMMAND: &str = "supervise";
@@ -121,11 +120,8 @@ impl Supervised {
 
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let what = format!("the end of {} and its processes", self.name);
-        until(&what, limit, LOOK_EVERY, OnInterrupt::Continue, || match self.ended() {
-            Some(status) => Probe::Ready(status),
-            None => Probe::NotYet("it is still running".into()),
-        })
-        .ok()
+        let probe = || Probe::of(self.ended(), "it is still running");
+        until(&what, limit, LOOK_EVERY, OnInterrupt::Continue, probe).ok()
     }
 }
 
@@ -141,15 +137,10 @@ impl Drop for Supervised {
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
 fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
-    let what = || format!("failed to open the log {}", spec.log.display());
-    let log = OpenOptions::new().create(true).append(true).open(&spec.log).with_context(what)?;
-    let errors = log.try_clone().context("failed to duplicate the log's descriptor")?;
     // Works even if this executable's file was replaced after the start.
     let mut command = Command::new("/proc/self/exe");
-    command.args(order.words()).env_clear().envs(&spec.env).stdin(Stdio::null()).stdout(log).stderr(errors);
-    if let Some(dir) = &spec.dir {
-        command.current_dir(dir);
-    }
+    command.args(order.words()).env_clear();
+    daemon::connect(&mut command, spec)?;
     Ok(command)
 }
 

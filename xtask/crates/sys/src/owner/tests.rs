@@ -5,38 +5,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::*;
-use crate::daemon::{Daemon, Spec};
-use crate::deadline::{OnInterrupt, Probe, until};
+use crate::Scratch;
+use crate::daemon::{Daemon, Spec, tests::spec};
+use crate::deadline::tests::wait_for;
 use crate::exec::{self, Shell, cmd};
 use crate::run_dir::{RunDir, sweep};
 
 /// The cache of [`owns_a_run`].
 const CACHE: &str = "ARCHPROOF_TEST_OWNER_CACHE";
 const LIMIT: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-
-fn temp(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("proc-owner-{name}-{}", std::process::id()));
-    fs::create_dir_all(&dir).unwrap();
-    dir
-}
 
 fn daemon(dir: &Path, command: &[&str]) -> Daemon {
-    Daemon::start(Spec {
-        name: "test".into(),
-        program: command[0].into(),
-        args: command[1..].iter().map(ToString::to_string).collect(),
-        env: BTreeMap::from([(CACHE.into(), dir.display().to_string())]),
-        dir: None,
-        log: dir.join("log"),
-        process_registry: dir.join("ledger"),
-    })
-    .unwrap()
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let probe = || if done() { Probe::Ready(()) } else { Probe::NotYet("not yet".into()) };
-    until(what, LIMIT, LOOK_EVERY, OnInterrupt::Stop, probe).unwrap();
+    let env = BTreeMap::from([(CACHE.into(), dir.display().to_string())]);
+    Daemon::start(Spec { env, ..spec(dir, command) }).unwrap()
 }
 
 fn place(boot_id: &str, pid_namespace: u64, machine: &str) -> Place {
@@ -103,8 +84,8 @@ fn mounts_with_local_locks_are_found() {
 
 #[test]
 fn only_one_owner_has_a_file_at_a_time() {
-    let dir = temp("claim");
-    let file = dir.join("owner");
+    let dir = Scratch::temporary("claim").unwrap();
+    let file = dir.path().join("owner");
     assert_eq!(status(&file), Status::Unrecorded);
     let owner = Owner::try_create(&file).unwrap().unwrap();
     assert!(owner.origin().is_here());
@@ -114,30 +95,27 @@ fn only_one_owner_has_a_file_at_a_time() {
     drop(owner);
     assert_eq!(status(&file), Status::Dead(origin));
     assert!(Owner::try_create(&file).unwrap().is_some());
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
 fn owner_that_has_not_written_its_record_is_alive() {
-    let dir = temp("unwritten");
-    let file = File::create_new(dir.join("owner")).unwrap();
-    assert_eq!(status(&dir.join("owner")), Status::Unrecorded);
+    let dir = Scratch::temporary("unwritten").unwrap();
+    let path = dir.path().join("owner");
+    let file = File::create_new(&path).unwrap();
+    assert_eq!(status(&path), Status::Unrecorded);
     file.lock().unwrap();
-    assert_eq!(status(&dir.join("owner")), Status::Alive(None));
-    fs::remove_dir_all(dir).unwrap();
+    assert_eq!(status(&path), Status::Alive(None));
 }
 
 #[test]
 fn child_process_does_not_inherit_the_lock() {
-    let dir = temp("inherit");
-    let file = dir.join("owner");
+    let dir = Scratch::temporary("inherit").unwrap();
+    let file = dir.path().join("owner");
     let owner = Owner::create(&file, Origin::to_bytes).unwrap();
-    let mut child = daemon(&dir, &["/bin/sleep", "600"]);
+    let mut child = daemon(dir.path(), &["/bin/sleep", "600"]);
     drop(owner);
     assert!(matches!(status(&file), Status::Dead(_)), "{:?}", status(&file));
     assert!(child.ended().is_none());
-    drop(child);
-    fs::remove_dir_all(dir).unwrap();
 }
 
 /// The process that other tests start. Without the variable it does nothing.
@@ -152,23 +130,23 @@ fn owns_a_run() {
 
 /// Sweeping keeps the run of another live process, and removes it after that process was killed.
 fn run_lives_as_long_as_its_process(name: &str, prefix: &[&str]) {
-    let dir = temp(name);
+    let scratch = Scratch::temporary(name).unwrap();
+    let dir = scratch.path();
     let program = std::env::current_exe().unwrap();
     let program = [program.to_str().unwrap(), "--exact", "owner::tests::owns_a_run"];
-    let mut other = daemon(&dir, &[prefix, &program].concat());
+    let mut other = daemon(dir, &[prefix, &program].concat());
     wait_for("the other run", || {
         assert!(other.ended().is_none(), "{}", crate::daemon::tail(&dir.join("log"), 20));
         dir.join("ready").exists()
     });
     let private = PathBuf::from(fs::read_to_string(dir.join("ready")).unwrap());
-    sweep(&dir);
+    sweep(dir);
     assert!(private.exists(), "sweep removed the folder of a live run");
     other.kill();
     wait_for("the removal of the other run's folder", || {
-        sweep(&dir);
+        sweep(dir);
         !private.exists()
     });
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
