@@ -3,7 +3,7 @@
 //!
 //! Snapshots are in a separate cache, so that cold is cold; packages and components come from the usual cache.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ::boot::qemu::{self, Accelerator};
 use ::boot::{Booted, Saved, Topology};
@@ -14,10 +14,10 @@ use provider::qemu::Machine;
 use provider::{ClusterArg, Prepared, ProviderArg, ProviderOptions, Setup};
 use sys::process::Identity;
 use sys::run_dir::make_private_dir;
-use sys::{RunDir, interrupt, progress};
+use sys::{RunDir, Scratch, interrupt, progress};
 use targets::Catalogue;
 
-use super::{Row, discard, median, table};
+use super::{Row, in_run, in_turn, median, table};
 use crate::BenchOptions;
 
 const MIB: f64 = (1 << 20) as f64;
@@ -34,12 +34,6 @@ pub(super) struct Vms<'a> {
     pub(super) one: Topology,
     all: Topology,
     pub(super) runs: usize,
-}
-
-/// A temporary cache; removed at the end, at the latest by the next run.
-pub(super) struct Scratch {
-    pub(super) cache: PathBuf,
-    _run: RunDir,
 }
 
 /// Times of cold boots, each followed by a boot by hand.
@@ -91,8 +85,8 @@ pub(super) fn each(
 
 /// MiB of packages that a machine with an empty cache downloads, including QEMU.
 fn downloads(paths: &Paths, options: &BenchOptions, catalogue: &Catalogue, target: &Target) -> anyhow::Result<f64> {
-    let empty = Scratch::new(paths)?;
-    let options = fetch::Options { cache: empty.cache, ..fetch_options(paths, &options.machine, false) };
+    let empty = Scratch::create(&paths.cache, "bench")?;
+    let options = fetch::Options { cache: empty.path().to_owned(), ..fetch_options(paths, &options.machine, false) };
     let host = host_target(catalogue).map_err(|failure| failure.error)?;
     Ok(mib(fetch::plan(host, &[target], &options)?.size()))
 }
@@ -132,7 +126,7 @@ impl<'a> Vms<'a> {
             artifacts,
             files,
             accelerator,
-            cache: Scratch::new(paths).or_exit(Exit::Infrastructure)?,
+            cache: Scratch::create(&paths.cache, "bench").or_exit(Exit::Infrastructure)?,
             one: Topology { profiles: one, node: all.node.clone() },
             all,
             runs: options.runs.max(1),
@@ -166,7 +160,7 @@ impl<'a> Vms<'a> {
         for n in 1..=self.runs {
             progress::say(&format!("{}: cold start {n} of {}", self.target.name, self.runs));
             cold.floors.push(self.baseline(qemu::baseline, &self.one)?);
-            self.cache.empty()?;
+            empty(&self.cache)?;
             let (seconds, peak, saved) = self.boot(&self.one, false)?;
             cold.seconds.push(seconds);
             cold.peaks.push(peak);
@@ -177,14 +171,14 @@ impl<'a> Vms<'a> {
 
     /// Medians of the harness's warm start and of QEMU's restore alone.
     fn warm(&self, topology: &Topology) -> anyhow::Result<(f64, f64)> {
-        let (mut ours, mut floors) = (Vec::new(), Vec::new());
-        for n in 1..=self.runs {
+        let mut n = 0;
+        let floor = || {
+            n += 1;
             let count = topology.profiles.len();
             progress::say(&format!("{}: warm start {n} of {}, {count} profiles", self.target.name, self.runs));
-            floors.push(self.baseline(qemu::baseline_restore, topology)?);
-            ours.push(self.boot(topology, true)?.0);
-        }
-        Ok((median(ours), median(floors)))
+            self.baseline(qemu::baseline_restore, topology)
+        };
+        in_turn(self.runs, || Ok(self.boot(topology, true)?.0), floor)
     }
 
     fn boot(&self, topology: &Topology, warm: bool) -> anyhow::Result<(f64, f64, Option<Saved>)> {
@@ -198,14 +192,15 @@ impl<'a> Vms<'a> {
         warm: bool,
         then: impl FnOnce(&Booted) -> anyhow::Result<f64>,
     ) -> anyhow::Result<(f64, f64, Option<Saved>)> {
-        let run = self.run()?;
-        let booted = qemu::up(&self.request(topology), &run)?;
-        let took = then(&booted);
-        let measured = measured(&booted, &run, warm);
-        booted.end(None)?;
-        discard(&run);
+        let (measured, took, saved) = self.in_run(|run| {
+            let booted = qemu::up(&self.request(topology), run)?;
+            let took = then(&booted);
+            let measured = measured(&booted, run, warm);
+            booted.end(None)?;
+            Ok((measured, took, booted.saved))
+        })?;
         let (seconds, peak) = measured?;
-        Ok((seconds + took?, peak, booted.saved))
+        Ok((seconds + took?, peak, saved))
     }
 
     pub(super) fn baseline(
@@ -213,21 +208,18 @@ impl<'a> Vms<'a> {
         measure: impl Fn(&qemu::Request<'_>, &RunDir) -> anyhow::Result<std::time::Duration>,
         topology: &Topology,
     ) -> anyhow::Result<f64> {
-        let run = self.run()?;
-        let time = measure(&self.request(topology), &run)?;
-        discard(&run);
+        let time = self.in_run(|run| measure(&self.request(topology), run))?;
         progress::say(&format!("{}: by hand {:.2} s", self.target.name, time.as_secs_f64()));
         Ok(time.as_secs_f64())
     }
 
-    fn run(&self) -> anyhow::Result<RunDir> {
-        let label = format!("{}-bench", self.target.name);
-        RunDir::create(&self.paths.cache.join("bench"), &self.paths.cache, &label)
+    fn in_run<T>(&self, work: impl FnOnce(&RunDir) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        in_run(self.paths, &format!("{}-bench", self.target.name), work)
     }
 
     fn request<'b>(&'b self, topology: &'b Topology) -> qemu::Request<'b> {
         let Vms { target, artifacts, files, accelerator, cache, .. } = self;
-        qemu::Request { target, artifacts, files, topology, accelerator, cache: &cache.cache, cold: false }
+        qemu::Request { target, artifacts, files, topology, accelerator, cache: cache.path(), cold: false }
     }
 }
 
@@ -248,18 +240,7 @@ fn qemu_peak(process_registry: &Path) -> anyhow::Result<f64> {
 }
 
 pub(super) fn row(target: &Target, what: &str, value: f64, unit: &'static str) -> Row {
-    let name = format!("{} {what}", target.name);
-    Row { name, value, unit, baseline: None, floor_is: "", goal: "", met: None }
-}
-
-impl Row {
-    pub(super) fn against(self, baseline: f64, floor_is: &'static str) -> Row {
-        Row { baseline: Some(baseline), floor_is, ..self }
-    }
-
-    pub(super) fn goal(self, goal: &'static str, met: bool) -> Row {
-        Row { goal, met: Some(met), ..self }
-    }
+    Row::of(format!("{} {what}", target.name), value, unit)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a size in a table")]
@@ -267,16 +248,8 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / MIB
 }
 
-impl Scratch {
-    pub(super) fn new(paths: &Paths) -> anyhow::Result<Scratch> {
-        let run = RunDir::create(&paths.cache.join("bench"), &paths.cache, "scratch")?;
-        discard(&run);
-        let cache = run.private_dir("cache")?;
-        Ok(Scratch { cache, _run: run })
-    }
-
-    pub(super) fn empty(&self) -> anyhow::Result<()> {
-        std::fs::remove_dir_all(&self.cache).with_context(|| format!("failed to empty {}", self.cache.display()))?;
-        make_private_dir(&self.cache)
-    }
+pub(super) fn empty(cache: &Scratch) -> anyhow::Result<()> {
+    let folder = cache.path();
+    std::fs::remove_dir_all(folder).with_context(|| format!("failed to empty {}", folder.display()))?;
+    make_private_dir(folder)
 }

@@ -15,11 +15,11 @@ use provider::{ClusterArg, ProviderArg, ProviderOptions, Setup};
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
 use sys::deadline::{OnInterrupt, Probe, until};
-use sys::{RunDir, progress};
+use sys::{RunDir, Scratch, progress};
 use targets::Catalogue;
 
-use super::boot::{self, Scratch, Vms, row};
-use super::{Row, discard, median};
+use super::boot::{self, Vms, row};
+use super::{Row, in_run, in_turn, median, timed};
 use crate::BenchOptions;
 
 /// Deadline for one answer of an emulated apiserver.
@@ -47,7 +47,7 @@ fn nodes(vms: &Vms<'_>, target: &Target, rows: &mut Vec<Row>) -> anyhow::Result<
     let (mut cold, mut warm, mut floors) = (Vec::new(), Vec::new(), Vec::new());
     for n in 1..=vms.runs {
         progress::say(&format!("{}: node {n} of {}", target.name, vms.runs));
-        vms.cache.empty()?;
+        boot::empty(&vms.cache)?;
         cold.push(vms.boot_and(&vms.one, false, pod)?.0);
         floors.push(vms.baseline(baseline_restore, &vms.one)?);
         warm.push(vms.boot_and(&vms.one, true, pod)?.0);
@@ -124,27 +124,25 @@ fn clusters(
     let topology = Topology { profiles, node: None };
     let mut measured = || -> anyhow::Result<()> {
         rows.push(image(&order, options.runs.max(1))?);
-        let (mut ours, mut floors) = (Vec::new(), Vec::new());
-        for n in 1..=options.runs.max(1) {
-            progress::say(&format!("{}: Kind {n} of {}", target.name, options.runs.max(1)));
-            let fresh = || RunDir::create(&paths.cache.join("bench"), &paths.cache, "kind-bench");
-            let run = fresh()?;
-            // First, because it makes the engine load the image.
-            floors.push(
-                with_inputs(&setup, &artifacts, &topology, |request| kind::baseline(request, &run))?.as_secs_f64(),
-            );
-            discard(&run);
-            let run = fresh()?;
-            ours.push(with_inputs(&setup, &artifacts, &topology, |request| {
-                let begin = Instant::now();
-                let booted = kind::up(request, &run)?;
-                let time = begin.elapsed().as_secs_f64();
-                booted.end(None)?;
-                Ok(time)
-            })?);
-            discard(&run);
-        }
-        let (value, baseline) = (median(ours), median(floors));
+        let measure = |work: fn(&kind::Request<'_>, &RunDir) -> anyhow::Result<f64>| {
+            let of_run = |run: &RunDir| with_inputs(&setup, &artifacts, &topology, |request| work(request, run));
+            in_run(paths, "kind-bench", of_run)
+        };
+        let ours = |request: &kind::Request<'_>, run: &RunDir| {
+            let begin = Instant::now();
+            let booted = kind::up(request, run)?;
+            let time = begin.elapsed().as_secs_f64();
+            booted.end(None)?;
+            Ok(time)
+        };
+        let (runs, mut n) = (options.runs.max(1), 0);
+        // The baseline comes first, because it makes the engine load the image.
+        let floor = || {
+            n += 1;
+            progress::say(&format!("{}: Kind {n} of {runs}", target.name));
+            measure(|request, run| Ok(kind::baseline(request, run)?.as_secs_f64()))
+        };
+        let (value, baseline) = in_turn(runs, || measure(ours), floor)?;
         let row = row(target, "kind", value, "s").against(baseline, "kind create cluster with the same image");
         rows.push(row.goal("at most 2 s more than the baseline", value <= baseline + AROUND));
         Ok(())
@@ -154,17 +152,14 @@ fn clusters(
 
 /// Time to write a node image, compared with a copy of the same size.
 fn image(order: &Order<'_>, runs: usize) -> anyhow::Result<Row> {
-    let scratch = Scratch::new(order.paths)?;
-    let (archive, copy) = (scratch.cache.join("node.tar"), scratch.cache.join("copy.tar"));
+    let scratch = Scratch::create(&order.paths.cache, "bench")?;
+    let [archive, copy] = ["node.tar", "copy.tar"].map(|name| scratch.path().join(name));
     let inputs = Inputs::of(order)?;
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for _ in 0..runs {
-        let begin = Instant::now();
-        inputs.write(&archive)?;
-        ours.push(begin.elapsed().as_secs_f64());
-        let begin = Instant::now();
-        std::fs::copy(&archive, &copy).with_context(|| format!("failed to write {}", copy.display()))?;
-        floors.push(begin.elapsed().as_secs_f64());
+        ours.push(timed(|| inputs.write(&archive))?);
+        let copied = || std::fs::copy(&archive, &copy).with_context(|| format!("failed to write {}", copy.display()));
+        floors.push(timed(copied)?);
     }
     Ok(row(order.target, "node-image", median(ours), "s").against(median(floors), "copying the archive"))
 }

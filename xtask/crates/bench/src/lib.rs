@@ -56,6 +56,20 @@ struct Bench<'a> {
     runs: usize,
 }
 
+impl Row {
+    fn of(name: impl Into<String>, value: f64, unit: &'static str) -> Row {
+        Row { name: name.into(), value, unit, baseline: None, floor_is: "", goal: "", met: None }
+    }
+
+    fn against(self, baseline: f64, floor_is: &'static str) -> Row {
+        Row { baseline: Some(baseline), floor_is, ..self }
+    }
+
+    fn goal(self, goal: &'static str, met: bool) -> Row {
+        Row { goal, met: Some(met), ..self }
+    }
+}
+
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Row>;
 
 /// In the order of the table. `cold-build` compiles the harness from scratch, so it runs only on request.
@@ -109,32 +123,27 @@ pub fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
 /// Time from nothing to a ready `/readyz` of the apiserver: the harness and a shell script with the same commands, in
 /// turn.
 fn ready(bench: &Bench<'_>) -> anyhow::Result<Row> {
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
-    for _ in 0..bench.runs {
-        floors.push(baseline(bench)?);
-        let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "bench")?;
-        let topology = Topology { profiles: vec![bench.profile.clone()], node: None };
-        let begin = Instant::now();
-        let booted = ::boot::up(bench.target, &bench.artifacts, &topology, &run)?;
-        ours.push(begin.elapsed().as_secs_f64());
-        booted.end(None)?;
-        discard(&run);
-    }
-    let (value, baseline) = (median(ours), median(floors));
-    Ok(Row {
-        name: "ready".into(),
-        value,
-        unit: "s",
-        baseline: Some(baseline),
-        floor_is: "the same commands from a shell script",
-        goal: "at most 1.15 times the baseline",
-        met: Some(value <= 1.15 * baseline),
-    })
+    let topology = Topology { profiles: vec![bench.profile.clone()], node: None };
+    let ours = || {
+        in_run(bench.paths, "bench", |run| {
+            let begin = Instant::now();
+            let booted = ::boot::up(bench.target, &bench.artifacts, &topology, run)?;
+            let time = begin.elapsed().as_secs_f64();
+            booted.end(None)?;
+            Ok(time)
+        })
+    };
+    let (value, baseline) = in_turn(bench.runs, ours, || baseline(bench))?;
+    let row = Row::of("ready", value, "s").against(baseline, "the same commands from a shell script");
+    Ok(row.goal("at most 1.15 times the baseline", value <= 1.15 * baseline))
 }
 
 fn baseline(bench: &Bench<'_>) -> anyhow::Result<f64> {
-    let run = RunDir::create(&bench.paths.cache.join("bench"), &bench.paths.cache, "by-hand")?;
-    let script = ::boot::script(bench.target, &bench.artifacts, bench.profile, &run)?;
+    in_run(bench.paths, "by-hand", |run| by_script(bench, run))
+}
+
+fn by_script(bench: &Bench<'_>, run: &RunDir) -> anyhow::Result<f64> {
+    let script = ::boot::script(bench.target, &bench.artifacts, bench.profile, run)?;
     let file = run.write_private("start.sh", script.as_bytes())?;
     let log = run.log("by-hand");
     let begin = Instant::now();
@@ -160,69 +169,50 @@ fn baseline(bench: &Bench<'_>) -> anyhow::Result<f64> {
     )?;
     let time = begin.elapsed().as_secs_f64();
     daemon.kill();
-    discard(&run);
     Ok(time)
 }
 
 /// `cargo xtask build` when everything is in the cache.
 fn no_op_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let value = command(bench, &["build"])?;
-    Ok(Row {
-        name: "no-op-build".into(),
-        value,
-        unit: "s",
-        baseline: Some(command_floor(bench)?),
-        floor_is: "starting /bin/true",
-        goal: "under 2 s",
-        met: Some(value < 2.0),
-    })
+    let row = Row::of("no-op-build", value, "s").against(command_floor(bench)?, "starting /bin/true");
+    Ok(row.goal("under 2 s", value < 2.0))
 }
 
 /// The slower of `list` and `explain`.
 fn start_up(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let id = checks::all().next().map_or("", |check| check.id);
     let value = command(bench, &["list"])?.max(command(bench, &["explain", id])?);
-    Ok(Row {
-        name: "start-up".into(),
-        value: value * 1000.0,
-        unit: "ms",
-        baseline: Some(command_floor(bench)? * 1000.0),
-        floor_is: "starting /bin/true",
-        goal: "under 100 ms",
-        met: Some(value < 0.1),
-    })
+    let row = Row::of("start-up", value * 1000.0, "ms");
+    let row = row.against(command_floor(bench)? * 1000.0, "starting /bin/true");
+    Ok(row.goal("under 100 ms", value < 0.1))
 }
 
 /// All judges over a generated history.
 fn judge(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let history = judge::generate::of_events(1, EVENTS);
     let events = history.revisions.len() + history.streams.iter().map(|stream| stream.frames.len()).sum::<usize>();
-    let (mut ours, mut floors) = (Vec::new(), Vec::new());
-    for _ in 0..bench.runs {
-        let begin = Instant::now();
+    let floor = || {
         // Keeps the optimiser from removing the call, because its result is unused.
         black_box(history.streams.iter().all(|s| s.frames.windows(2).all(|w| w[0].rv <= w[1].rv)));
         black_box(history.revisions.iter().fold(0usize, |sum, r| sum.wrapping_add(r.key.len() + r.value.len())));
-        floors.push(begin.elapsed().as_secs_f64());
+        Ok(())
+    };
+    let ours = || {
         let begin = Instant::now();
         let judgements = judge::judge_all(&history);
-        ours.push(begin.elapsed().as_secs_f64());
+        let time = begin.elapsed().as_secs_f64();
         for (id, judgement) in judgements {
             anyhow::ensure!(judgement.violations.is_empty(), "{id} refuses a good history: {:?}", judgement.violations);
         }
-    }
+        Ok(time)
+    };
+    let (ours, floor) = in_turn(bench.runs, ours, || timed(floor))?;
     #[expect(clippy::cast_precision_loss, reason = "a count of events in a table")]
     let per_second = |seconds: f64| events as f64 / seconds;
-    let value = per_second(median(ours));
-    Ok(Row {
-        name: "judge".into(),
-        value,
-        unit: "events/s",
-        baseline: Some(per_second(median(floors))),
-        floor_is: "reading every event once",
-        goal: "over 1,000,000 events/s, all judges together",
-        met: Some(value > 1e6),
-    })
+    let value = per_second(ours);
+    let row = Row::of("judge", value, "events/s").against(per_second(floor), "reading every event once");
+    Ok(row.goal("over 1,000,000 events/s, all judges together", value > 1e6))
 }
 
 /// Peak memory of generating a history and running all judges on it. It must grow linearly with the length of the
@@ -234,15 +224,9 @@ fn judge_memory(_bench: &Bench<'_>) -> anyhow::Result<Row> {
     let value = peak_of(EVENTS)? - before;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let baseline = part * PARTS as f64;
-    Ok(Row {
-        name: "judge-memory".into(),
-        value,
-        unit: "MiB",
-        baseline: Some(baseline),
-        floor_is: "four times the peak with a quarter of the history",
-        goal: "at most 1.1 times the baseline: linear",
-        met: Some(value <= 1.1 * baseline),
-    })
+    let row = Row::of("judge-memory", value, "MiB");
+    let row = row.against(baseline, "four times the peak with a quarter of the history");
+    Ok(row.goal("at most 1.1 times the baseline: linear", value <= 1.1 * baseline))
 }
 
 /// MiB in use at the peak, including the history.
@@ -255,15 +239,7 @@ fn peak_of(events: usize) -> anyhow::Result<f64> {
 /// A complete warm `cargo xtask ci` on this machine.
 fn whole_ci(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let value = once(bench, &["ci", "--quiet", "--seed", "1"])?;
-    Ok(Row {
-        name: "ci".into(),
-        value,
-        unit: "s",
-        baseline: None,
-        floor_is: "",
-        goal: "under 60 s with all checks",
-        met: Some(value < 60.0),
-    })
+    Ok(Row::of("ci", value, "s").goal("under 60 s with all checks", value < 60.0))
 }
 
 /// `cargo build` of the harness from scratch; also prints the number of crates.
@@ -271,24 +247,15 @@ fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let begin = Instant::now();
-    exec::run(cmd!(shell, "cargo build --quiet --manifest-path {manifest} --target-dir {folder}"), LIMIT)?;
-    let value = begin.elapsed().as_secs_f64();
+    let build = cmd!(shell, "cargo build --quiet --manifest-path {manifest} --target-dir {folder}");
+    let value = timed(|| Ok(exec::run(build, LIMIT)?))?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
     let tree =
         exec::run(cmd!(shell, "cargo tree --manifest-path {manifest} --prefix none --edges normal,build"), LIMIT)?;
     let crates: std::collections::BTreeSet<&str> =
         tree.stdout.lines().filter_map(|line| line.split(" (").next()).collect();
     progress::say(&format!("cold-build: {} crates", crates.len()));
-    Ok(Row {
-        name: "cold-build".into(),
-        value,
-        unit: "s",
-        baseline: None,
-        floor_is: "",
-        goal: "under 120 s on 2 cores",
-        met: Some(value < 120.0),
-    })
+    Ok(Row::of("cold-build", value, "s").goal("under 120 s on 2 cores", value < 120.0))
 }
 
 /// The median time of a command of the harness.
@@ -302,25 +269,43 @@ fn once(bench: &Bench<'_>, args: &[&str]) -> anyhow::Result<f64> {
     let program = std::env::current_exe().context("failed to find the path of the harness")?;
     let (cache, targets) = (&bench.paths.cache, &bench.paths.targets);
     let reports = bench.paths.cache.join("bench");
-    let begin = Instant::now();
-    exec::run(cmd!(shell, "{program} {args...} --cache {cache} --reports {reports} --targets {targets}"), LIMIT)?;
-    Ok(begin.elapsed().as_secs_f64())
+    let command = cmd!(shell, "{program} {args...} --cache {cache} --reports {reports} --targets {targets}");
+    timed(|| Ok(exec::run(command, LIMIT)?))
 }
 
 fn command_floor(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let shell = Shell::new()?;
-    let mut times = Vec::new();
-    for _ in 0..bench.runs {
-        let begin = Instant::now();
-        exec::run(cmd!(shell, "/bin/true"), LIMIT)?;
-        times.push(begin.elapsed().as_secs_f64());
-    }
-    Ok(median(times))
+    let one = || timed(|| Ok(exec::run(cmd!(shell, "/bin/true"), LIMIT)?));
+    Ok(median((0..bench.runs).map(|_| one()).collect::<anyhow::Result<_>>()?))
 }
 
-/// Removes the run folder of a benchmark, which has no further use.
-fn discard(run: &RunDir) {
+/// Does `work` in a run of its own, and removes the run's folder, which has no further use.
+fn in_run<T>(paths: &Paths, label: &str, work: impl FnOnce(&RunDir) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let run = RunDir::create(&paths.cache.join("bench"), &paths.cache, label)?;
+    let done = work(&run)?;
     let _ = std::fs::remove_dir_all(run.public());
+    Ok(done)
+}
+
+/// Medians of a benchmark and of its baseline, which precedes each of its runs.
+fn in_turn(
+    runs: usize,
+    mut ours: impl FnMut() -> anyhow::Result<f64>,
+    mut baseline: impl FnMut() -> anyhow::Result<f64>,
+) -> anyhow::Result<(f64, f64)> {
+    let (mut values, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        floors.push(baseline()?);
+        values.push(ours()?);
+    }
+    Ok((median(values), median(floors)))
+}
+
+/// The seconds that `work` takes.
+fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<f64> {
+    let begin = Instant::now();
+    work()?;
+    Ok(begin.elapsed().as_secs_f64())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -17,6 +17,7 @@ use super::{Bench, LIMIT, Row, median};
 const EVENTS: usize = 1_000_000;
 const REVISIONS: usize = EVENTS / 8;
 const PROFILE: &str = "default";
+const FLOOR: &str = "reading the files of the same million events";
 
 /// Precedes the peak memory in the last line of `rejudge`.
 pub const PEAK: &str = "peak memory ";
@@ -31,30 +32,15 @@ struct Cost {
 pub(super) fn time(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (ours, floors) = costs(bench, bench.runs)?;
     let seconds = |costs: &[Cost]| median(costs.iter().map(|cost| cost.seconds).collect());
-    Ok(Row {
-        name: "rejudge".into(),
-        value: seconds(&ours),
-        unit: "s",
-        baseline: Some(seconds(&floors)),
-        floor_is: "reading the files of the same million events",
-        goal: "",
-        met: None,
-    })
+    Ok(Row::of("rejudge", seconds(&ours), "s").against(seconds(&floors), FLOOR))
 }
 
 pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let (ours, floors) = costs(bench, 1)?;
     let mebibytes = |costs: &[Cost]| median(costs.iter().map(|cost| cost.mebibytes).collect());
     let value = mebibytes(&ours);
-    Ok(Row {
-        name: "rejudge-memory".into(),
-        value,
-        unit: "MiB",
-        baseline: Some(mebibytes(&floors)),
-        floor_is: "reading the files of the same million events",
-        goal: "under 300 MiB",
-        met: Some(value < 300.0),
-    })
+    let row = Row::of("rejudge-memory", value, "MiB").against(mebibytes(&floors), FLOOR);
+    Ok(row.goal("under 300 MiB", value < 300.0))
 }
 
 /// Measures judging and only reading, in turn.

@@ -428,11 +428,10 @@ mod tests {
 
     /// The result of copying a file from an agent that sends these answers, each followed by the bytes after `|`.
     fn fetched(answers: &[&str]) -> Result<Vec<u8>, String> {
-        static NEXT: AtomicI64 = AtomicI64::new(0);
+        let scratch = sys::Scratch::temporary("agent").unwrap();
         let (here, mut there) = UnixStream::pair().unwrap();
         let agent = AgentHost(Arc::new(Agent::new(Arc::new(Guest), here, None).unwrap()));
-        let name = format!("boot-agent-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let copy = std::env::temp_dir().join(name);
+        let copy = scratch.path().join("copy");
         let copied = std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut requests = BufReader::new(there.try_clone().unwrap());
@@ -448,9 +447,7 @@ mod tests {
             drop(agent.0.to.lock().unwrap().shutdown(std::net::Shutdown::Both));
             copied
         });
-        let content = copied.map(|()| std::fs::read(&copy).unwrap());
-        std::fs::remove_file(copy).unwrap();
-        content
+        copied.map(|()| std::fs::read(&copy).unwrap())
     }
 
     #[test]

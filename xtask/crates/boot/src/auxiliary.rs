@@ -34,22 +34,6 @@ pub(crate) struct Native {
     pub(crate) tools: BTreeMap<String, Program>,
 }
 
-/// An empty etcd.
-struct SpareEtcd {
-    component: Component,
-    info: StoreInfo,
-    /// Its URLs as seen from the place where it runs: for clients and for other members.
-    urls: [String; 2],
-}
-
-impl SpareEtcd {
-    fn tell(&self, servers: &mut BTreeMap<String, String>) {
-        let [client, peer] = self.urls.clone();
-        servers.insert(self.info.name.clone(), client);
-        servers.insert(format!("{}-peer", self.info.name), peer);
-    }
-}
-
 impl Plan<'_> {
     /// `dir` is the host path of the profile's private folder.
     pub(crate) fn auxiliary(
@@ -63,11 +47,9 @@ impl Plan<'_> {
         let Some(name) = component_names::spare(profile) else {
             return Ok(Auxiliary { servers, tools, ..Auxiliary::default() });
         };
-        let spare = self.empty(name, dir)?;
-        spare.tell(&mut servers);
-        on_demand.push(spare.component);
+        let spare = Some(self.empty(name, dir, &mut servers, on_demand)?);
         let native = self.native(profile, dir, &mut servers, on_demand)?;
-        Ok(Auxiliary { servers, spare: Some(spare.info), tools, native })
+        Ok(Auxiliary { servers, spare, tools, native })
     }
 
     fn tools(&self, profile: &Profile) -> anyhow::Result<BTreeMap<String, Program>> {
@@ -75,7 +57,14 @@ impl Plan<'_> {
         profile.tools.iter().map(program).collect()
     }
 
-    fn empty(&self, component: String, dir: &Path) -> anyhow::Result<SpareEtcd> {
+    /// Adds an empty etcd, with its URLs as seen from the place where it runs: for clients and for other members.
+    fn empty(
+        &self,
+        component: String,
+        dir: &Path,
+        servers: &mut BTreeMap<String, String>,
+        on_demand: &mut Vec<Component>,
+    ) -> anyhow::Result<StoreInfo> {
         let place = &self.place;
         let (client, peer) =
             ((place.port_mappings)(&component)?, (place.port_mappings)(&format!("{component}/peer"))?.inside);
@@ -93,16 +82,16 @@ impl Plan<'_> {
         let guest_path = place.root.in_guest(dir);
         let pki = self.pki.seen_from(&place.root);
         let flags = flags::store(&store, &member, &guest_path.join(&name), &ports, place.listen, &pki);
-        let component = self.store(component, &store, flags, client.outside, &guest_path)?;
-        let info = StoreInfo {
+        on_demand.push(self.store(component, &store, flags, client.outside, &guest_path)?);
+        servers.extend([(name.clone(), url(client.inside)), (format!("{name}-peer"), url(peer))]);
+        Ok(StoreInfo {
             name,
             endpoint: url(client.outside),
             members: vec![url(client.outside)],
             tls: self.pki.admin.clone(),
             resources: Vec::new(),
             kind: StoreKind::Etcd,
-        };
-        Ok(SpareEtcd { component, info, urls: [url(client.inside), url(peer)] })
+        })
     }
 
     /// The same plan for this machine. Only its auxiliary parts are used.
@@ -127,9 +116,7 @@ impl Plan<'_> {
         };
         let (target, artifacts) = (&native.target, &native.artifacts);
         let plan = Plan { target, artifacts, pki: self.pki, run: self.run, place, node: None };
-        let etcd = plan.empty(component_names::native(profile), dir)?;
-        etcd.tell(servers);
-        on_demand.push(etcd.component);
-        Ok(Some(Native { host, store: etcd.info, tools: plan.tools(profile)? }))
+        let store = plan.empty(component_names::native(profile), dir, servers, on_demand)?;
+        Ok(Some(Native { host, store, tools: plan.tools(profile)? }))
     }
 }

@@ -262,9 +262,7 @@ impl Processes {
         self.lock().extend(taken.into_iter().map(|component| (component.name.clone(), component)));
         result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}{}", self.drop_snapshot())))
     }
-}
 
-impl Processes {
     /// Removes the snapshot: the health gate checked only the first of the suspended profiles, so a profile that does
     /// not resume may have been broken when it was saved.
     fn drop_snapshot(&self) -> &'static str {
@@ -276,9 +274,7 @@ impl Processes {
             _ => "",
         }
     }
-}
 
-impl Processes {
     /// Fills the placeholders of the profile that has the component.
     fn filled(&self, component: &str, action: &Action) -> anyhow::Result<Action> {
         let Action::Restart { flags } = action else { return Ok(action.clone()) };
@@ -303,9 +299,7 @@ impl Processes {
             Some(tool) => auxiliary.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
         }
     }
-}
 
-impl Processes {
     fn change(&self, component: &mut Component, action: &Action) -> anyhow::Result<()> {
         match action {
             Action::Stop => component.stop(),

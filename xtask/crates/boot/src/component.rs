@@ -284,7 +284,7 @@ fn last_words(log: &str) -> String {
 }
 
 /// The innermost error: reqwest's own text stops before it.
-fn root_cause(error: &dyn std::error::Error) -> String {
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

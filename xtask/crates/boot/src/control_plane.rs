@@ -28,16 +28,9 @@ pub(crate) struct PlannedControlPlane {
     pub(crate) apiserver: Component,
     /// More apiservers on the same stores.
     pub(crate) more_apiservers: Vec<Component>,
-    /// Components that checks start when they need them.
-    pub(crate) on_demand: Vec<Component>,
     pub(crate) node: Option<NodeDraft>,
-    pub(crate) auxiliary: Auxiliary,
-    pub(crate) info: ProfileInfo,
-    /// The profile's private folder as the components see it.
-    pub(crate) guest_path: PathBuf,
-    /// `PROFILE.STORE` to the store's data file, as the components see it.
-    pub(crate) data: Vec<(String, PathBuf)>,
-    pub(crate) host: Arc<dyn Host>,
+    /// The rest. Its components are those that checks start when they need them.
+    pub(crate) plane: ControlPlane,
 }
 
 /// The planned stores of a profile.
@@ -58,6 +51,7 @@ pub(crate) struct ControlPlane {
     pub(crate) guest_path: PathBuf,
     pub(crate) components: Vec<Component>,
     pub(crate) auxiliary: Auxiliary,
+    /// `PROFILE.STORE` to the store's data file, as the components see it.
     pub(crate) data: Vec<(String, PathBuf)>,
     pub(crate) host: Arc<dyn Host>,
 }
@@ -93,19 +87,7 @@ impl PlannedControlPlane {
     /// Starts the components, and suspends them when they are ready if `resting`. Adds each launched component to
     /// `started`, also when a later one fails.
     pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let PlannedControlPlane {
-            stores,
-            plugins,
-            apiserver,
-            more_apiservers,
-            on_demand,
-            node,
-            auxiliary,
-            info,
-            guest_path,
-            data,
-            host,
-        } = self;
+        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, mut plane } = self;
         let NodeDraft { early, late, once } = node.unwrap_or_default();
         once.iter().try_for_each(Once::prepare)?;
         for mut first in stores.into_iter().chain(plugins).chain(early) {
@@ -138,35 +120,19 @@ impl PlannedControlPlane {
         if resting {
             suspend(started.iter_mut())?;
         }
-        started.extend(on_demand);
-        Ok(ControlPlane { info, guest_path, components: std::mem::take(started), auxiliary, data, host })
+        started.append(&mut plane.components);
+        Ok(ControlPlane { components: std::mem::take(started), ..plane })
     }
 
     /// Takes over components that already run.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let PlannedControlPlane {
-            stores,
-            plugins,
-            apiserver,
-            more_apiservers,
-            on_demand,
-            node,
-            auxiliary,
-            info,
-            guest_path,
-            data,
-            host,
-        } = self;
+        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, mut plane } = self;
         let NodeDraft { early, late, .. } = node.unwrap_or_default();
         let mut components = stores;
-        components.extend(plugins);
-        components.push(apiserver);
-        components.extend(more_apiservers);
-        components.extend(early);
-        components.extend(late);
+        components.extend(plugins.into_iter().chain([apiserver]).chain(more_apiservers).chain(early).chain(late));
         components.iter_mut().try_for_each(Component::adopt)?;
-        components.extend(on_demand);
-        Ok(ControlPlane { info, guest_path, components, auxiliary, data, host })
+        components.append(&mut plane.components);
+        Ok(ControlPlane { components, ..plane })
     }
 }
 
@@ -227,20 +193,9 @@ impl Plan<'_> {
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
         let info = self.info(profile, &dir, &port_mappings, &endpoints, &apiserver.flags)?;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
-        let host = place.host.clone();
-        Ok(PlannedControlPlane {
-            stores,
-            plugins,
-            apiserver,
-            more_apiservers,
-            on_demand,
-            node,
-            auxiliary,
-            info,
-            guest_path,
-            data,
-            host,
-        })
+        let (components, host) = (on_demand, place.host.clone());
+        let plane = ControlPlane { info, guest_path, components, auxiliary, data, host };
+        Ok(PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, plane })
     }
 
     /// A kube-controller-manager for the apiserver on this port in that place.

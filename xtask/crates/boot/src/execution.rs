@@ -38,26 +38,20 @@ pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<
         let program = path.file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
         (Some(path), format!("{program} {version}"))
     };
-    let slowest = std::thread::scope(|scope| {
-        let trials: Vec<_> = artifacts
-            .by_component
-            .values()
-            .map(|artifact| scope.spawn(|| calibrate(target, emulator.as_deref(), artifact)))
-            .collect();
-        let times = trials.into_iter().map(|trial| trial.join().expect("a calibration does not panic"));
-        times.collect::<anyhow::Result<Vec<Duration>>>()
-    })?
-    .into_iter()
-    .max()
-    .unwrap_or(REFERENCE);
-    let factor = (slowest.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0);
+    let all: Vec<&Artifact> = artifacts.by_component.values().collect();
+    let times = sys::side_by_side(&all, all.len(), |artifact| calibrate(target, emulator.as_deref(), artifact))?;
+    let factor = factor(times.into_iter().max().unwrap_or(REFERENCE));
     Ok(Execution { emulator, name, factor })
 }
 
 /// The slowdown of a machine of the target's own architecture, measured by the start of [`MEASURE`].
 pub(crate) fn native_factor(target: &Target, artifacts: &Artifacts) -> anyhow::Result<f64> {
     let apiserver = artifacts.by_component.get(MEASURE).with_context(|| format!("{MEASURE} was not built"))?;
-    Ok((calibrate(target, None, apiserver)?.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0))
+    Ok(factor(calibrate(target, None, apiserver)?))
+}
+
+fn factor(time: Duration) -> f64 {
+    (time.as_secs_f64() / REFERENCE.as_secs_f64()).max(1.0)
 }
 
 impl Execution {

@@ -219,18 +219,25 @@ pub(crate) fn environment(component: &str, factor: f64) -> BTreeMap<String, Stri
     pairs([("GODEBUG", "tlsmlkem=0".into()), ("GOGC", "200".into()), ("GOMEMLIMIT", limit.into())])
 }
 
-/// Leader election is disabled: each control plane has at most one kube-controller-manager.
-pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
-    let mut flags = pairs([
-        ("kubeconfig", kubeconfig.display().to_string()),
-        ("controllers", profile.controllers.join(",")),
+/// Flags of a controller manager or scheduler. Leader election is disabled: each control plane has at most one of each,
+/// and a loser exits.
+pub(crate) fn manager(listen: &str, pki: &Pki) -> Flags {
+    pairs([
         ("leader-elect", "false".into()),
         ("bind-address", listen.into()),
-        ("secure-port", port.to_string()),
         ("tls-cert-file", pki.server.cert.display().to_string()),
         ("tls-private-key-file", pki.server.key.display().to_string()),
+    ])
+}
+
+pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
+    let mut flags = manager(listen, pki);
+    flags.extend(pairs([
+        ("kubeconfig", kubeconfig.display().to_string()),
+        ("controllers", profile.controllers.join(",")),
+        ("secure-port", port.to_string()),
         ("v", "2".into()),
-    ]);
+    ]));
     // The same gates as the apiserver, as the components of a release expect.
     let gates = profile.apiserver.get(FEATURE_GATES);
     flags.extend(gates.map(|gates| (FEATURE_GATES.to_owned(), gates.clone())));
@@ -291,7 +298,7 @@ fn pairs<const N: usize>(pairs: [(&str, String); N]) -> Flags {
 #[cfg(test)]
 mod tests {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    use model::{BuildStep, Source};
+    use serde_json::json;
 
     use super::*;
 
@@ -299,20 +306,11 @@ mod tests {
     fn flags_are_adapted_to_the_release() {
         let given = pairs([("name", "m".into()), ("notify", "5s".into())]);
         let expected = pairs([("experimental-notify", "5s".into()), ("name", "m".into())]);
-        let release = |experimental: &[&str], unknown: &[&str]| {
-            let words = |list: &[&str]| list.iter().map(ToString::to_string).collect();
-            Artifact {
-                component: "kube-apiserver".into(),
-                path: "/nowhere".into(),
-                sha256: String::new(),
-                size: 0,
-                source: Source::Module(None),
-                version: "v1.34.4".into(),
-                go: String::new(),
-                step: BuildStep::Prebuilt,
-                experimental_flags: words(experimental),
-                unknown_values: words(unknown),
-            }
+        let release = |experimental: &[&str], unknown: &[&str]| -> Artifact {
+            let artifact = json!({"component": "kube-apiserver", "path": "/nowhere", "sha256": "", "size": 0,
+                "source": {"kind": "module", "value": null}, "version": "v1.34.4", "go": "", "step": "prebuilt",
+                "experimental_flags": experimental, "unknown_values": unknown});
+            serde_json::from_value(artifact).unwrap()
         };
         assert_eq!(as_known(given.clone(), &release(&["notify", "absent"], &[])), expected);
         assert_eq!(as_known(given.clone(), &release(&[], &[])), given);

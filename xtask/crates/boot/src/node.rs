@@ -48,15 +48,12 @@ pub(crate) struct Once {
     prepare: Program,
     /// Programs that run to completion when the early components are ready.
     steps: Vec<Program>,
-    objects: Objects,
-}
-
-/// The objects to create in the cluster, and the conditions to wait for.
-struct Objects {
     client: Client,
     /// URL of the apiserver as seen from this machine.
     apiserver: String,
+    /// The objects to create in the cluster.
     objects: Vec<NodeObject>,
+    /// The conditions to wait for.
     ready: Vec<NodeCondition>,
     limit: Duration,
 }
@@ -82,7 +79,7 @@ impl Plan<'_> {
         door: PortMapping,
     ) -> anyhow::Result<NodeDraft> {
         let node = &request.node;
-        let values = self.values(request, root, pki)?;
+        let values = self.values(request, pki)?;
         let fill = |text: &str| flags::fill(&filled(text, &values), &root.guest_path, &BTreeMap::new());
         let changes = node.apiserver.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
         flags::change(&mut apiserver.flags, &changes.collect::<anyhow::Result<_>>()?);
@@ -120,20 +117,22 @@ impl Plan<'_> {
             let text = filled(&object.object.to_string(), &values);
             Ok(NodeObject { path: object.path.clone(), object: serde_json::from_str(&text)? })
         });
-        let objects = Objects {
+        planned.once = Some(Once {
+            host: self.place.host.clone(),
+            prepare: self.shell(node),
+            steps,
             client: self.client(Alpn::Unset)?,
             apiserver: url(door.outside),
             objects: objects.collect::<anyhow::Result<_>>()?,
             ready: node.ready.clone(),
             limit: self.scaled(CONVERGED),
-        };
-        planned.once = Some(Once { host: self.place.host.clone(), prepare: self.shell(node), steps, objects });
+        });
         Ok(planned)
     }
 
     /// The values of the placeholders.
-    fn values(&self, request: &NodeRequest, root: &Root, pki: &Pki) -> anyhow::Result<BTreeMap<String, String>> {
-        let folder = pki.ca.parent().unwrap_or(&root.guest_path).display().to_string();
+    fn values(&self, request: &NodeRequest, pki: &Pki) -> anyhow::Result<BTreeMap<String, String>> {
+        let folder = pki.folder.display().to_string();
         let mut values = BTreeMap::from([("address".to_owned(), ADDRESS.to_owned()), ("pki".to_owned(), folder)]);
         for process in &request.node.processes {
             let inside = (self.place.port_mappings)(&name(&request.node, process))?.inside;
@@ -171,21 +170,14 @@ impl Once {
         self.steps.iter().try_for_each(|step| self.run(step))
     }
 
-    /// Creates the objects, and waits until the cluster is complete.
-    pub(crate) fn complete(&self, processes: &mut [Component]) -> anyhow::Result<()> {
-        self.objects.make(processes)
-    }
-
     fn run(&self, program: &Program) -> anyhow::Result<()> {
         let ran = self.host.run(program, Vec::new());
         ran.with_context(|| format!("{} {}", program.path.display(), program.args.join(" ")))?;
         Ok(())
     }
-}
 
-impl Objects {
     /// Creates the objects, and waits until the cluster is complete.
-    fn make(&self, processes: &mut [Component]) -> anyhow::Result<()> {
+    pub(crate) fn complete(&self, processes: &mut [Component]) -> anyhow::Result<()> {
         for object in &self.objects {
             let failed = || format!("failed to create an object in {}", object.path);
             let url = format!("{}{}", self.apiserver, object.path);

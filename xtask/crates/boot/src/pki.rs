@@ -42,6 +42,7 @@ const SERVER: [&str; 9] = [
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct Pki {
+    pub(crate) folder: PathBuf,
     pub(crate) ca: PathBuf,
     /// For every listener of the run. Also valid as a client certificate, which etcd members need between each other.
     pub(crate) server: TlsFiles,
@@ -75,30 +76,32 @@ pub(crate) fn create_for_kubeadm(run: &RunDir) -> anyhow::Result<Pki> {
 
 fn signed_by(ca: &CertifiedIssuer<'static, KeyPair>, run: &RunDir, identities: &[Identity]) -> anyhow::Result<Pki> {
     run.private_dir("pki")?;
-    let ca_file = run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
+    run.write_private("pki/ca.crt", ca.pem().as_bytes())?;
     let service_account = KeyPair::generate().context("failed to create the service-account key")?;
-    let issue = |name: &str, params| issue(run, ca, &ca_file, name, params);
+    let issue = |name: &str, params| issue(run, ca, name, params);
     for identity in identities {
         let Identity { name, own_ca, .. } = identity;
         if *own_ca {
             let own = authority(name, &PKCS_ED25519).with_context(|| format!("failed to create the CA of `{name}`"))?;
-            let own_file = run.write_private(&format!("pki/{name}.ca.crt"), own.pem().as_bytes())?;
-            self::issue(run, &own, &own_file, name, member(identity)?)?;
+            run.write_private(&format!("pki/{name}.ca.crt"), own.pem().as_bytes())?;
+            self::issue(run, &own, name, member(identity)?)?;
         } else {
             issue(name, member(identity)?)?;
         }
     }
     let token = random_base64().context("failed to create the administrator's token")?;
-    Ok(Pki {
-        server: issue("server", server()?)?,
-        admin: issue("admin", admin())?,
-        token: run.write_private("pki/token", token.as_bytes())?,
+    issue("server", server()?)?;
+    issue("admin", admin())?;
+    for (name, content) in [
+        ("token", token.clone()),
         // Token, user, uid, groups: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
-        tokens: run.write_private("pki/tokens.csv", format!("{token},{ADMIN},{ADMIN},{ADMINS}\n").as_bytes())?,
-        service_account_key: run.write_private("pki/sa.key", service_account.serialize_pem().as_bytes())?,
-        service_account_pub: run.write_private("pki/sa.pub", service_account.public_key_pem().as_bytes())?,
-        ca: ca_file,
-    })
+        ("tokens.csv", format!("{token},{ADMIN},{ADMIN},{ADMINS}\n")),
+        ("sa.key", service_account.serialize_pem()),
+        ("sa.pub", service_account.public_key_pem()),
+    ] {
+        run.write_private(&format!("pki/{name}"), content.as_bytes())?;
+    }
+    Ok(existing(run))
 }
 
 /// The paths of the files that [`create`] wrote in an earlier run.
@@ -109,15 +112,11 @@ pub(crate) fn existing(run: &RunDir) -> Pki {
 /// The paths of the files in a folder.
 pub(crate) fn below(folder: &Path) -> Pki {
     let file = |name: &str| folder.join(name);
-    let files = |name: &str| TlsFiles {
-        ca: file("ca.crt"),
-        cert: file(&format!("{name}.crt")),
-        key: file(&format!("{name}.key")),
-    };
     Pki {
+        folder: folder.to_owned(),
         ca: file("ca.crt"),
-        server: files("server"),
-        admin: files("admin"),
+        server: files(folder, "server"),
+        admin: files(folder, "admin"),
         token: file("token"),
         tokens: file("tokens.csv"),
         service_account_key: file("sa.key"),
@@ -125,29 +124,20 @@ pub(crate) fn below(folder: &Path) -> Pki {
     }
 }
 
+fn files(folder: &Path, name: &str) -> TlsFiles {
+    let file = |end: &str| folder.join(format!("{name}.{end}"));
+    TlsFiles { ca: folder.join("ca.crt"), cert: file("crt"), key: file("key") }
+}
+
 impl Pki {
     /// The files of an identity that the run's CA has signed.
     pub(crate) fn identity(&self, name: &str) -> TlsFiles {
-        let file = |end: &str| self.ca.with_file_name(format!("{name}.{end}"));
-        TlsFiles { ca: self.ca.clone(), cert: file("crt"), key: file("key") }
+        files(&self.folder, name)
     }
 
     /// The same files with the paths that the components use.
     pub(crate) fn seen_from(&self, root: &Root) -> Pki {
-        let files = |files: &TlsFiles| TlsFiles {
-            ca: root.in_guest(&files.ca),
-            cert: root.in_guest(&files.cert),
-            key: root.in_guest(&files.key),
-        };
-        Pki {
-            ca: root.in_guest(&self.ca),
-            server: files(&self.server),
-            admin: files(&self.admin),
-            token: root.in_guest(&self.token),
-            tokens: root.in_guest(&self.tokens),
-            service_account_key: root.in_guest(&self.service_account_key),
-            service_account_pub: root.in_guest(&self.service_account_pub),
-        }
+        below(&root.in_guest(&self.folder))
     }
 }
 
@@ -197,10 +187,9 @@ fn member(identity: &Identity) -> anyhow::Result<CertificateParams> {
 fn issue(
     run: &RunDir,
     ca: &CertifiedIssuer<'static, KeyPair>,
-    ca_file: &Path,
     name: &str,
     mut params: CertificateParams,
-) -> anyhow::Result<TlsFiles> {
+) -> anyhow::Result<()> {
     valid_for_a_week(&mut params);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let make = || -> anyhow::Result<(String, String)> {
@@ -208,11 +197,9 @@ fn issue(
         Ok((params.signed_by(&key, ca)?.pem(), plain_pem(&key)?))
     };
     let (cert, key) = make().with_context(|| format!("failed to create the certificate `{name}`"))?;
-    Ok(TlsFiles {
-        ca: ca_file.to_owned(),
-        cert: run.write_private(&format!("pki/{name}.crt"), cert.as_bytes())?,
-        key: run.write_private(&format!("pki/{name}.key"), key.as_bytes())?,
-    })
+    run.write_private(&format!("pki/{name}.crt"), cert.as_bytes())?;
+    run.write_private(&format!("pki/{name}.key"), key.as_bytes())?;
+    Ok(())
 }
 
 /// The key without its public half. With the public half the file is PKCS #8 version 2 (RFC 8410, section 7), which the

@@ -312,13 +312,11 @@ mod tests {
 
     #[test]
     fn checksum_ignores_holes_and_detects_a_changed_byte() {
-        let dir = std::env::temp_dir().join(format!("boot-snapshot-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let (full, sparse) = (dir.join("full"), dir.join("sparse"));
+        let dir = Scratch::temporary("snapshot").unwrap();
         let mut bytes = vec![0_u8; 5 * BLOCK + 100];
         bytes[BLOCK + 7] = 1;
         bytes[4 * BLOCK..].fill(9);
-        fs::write(&full, &bytes).unwrap();
+        let (full, sparse) = (dir.write("full", &bytes), dir.path().join("sparse"));
         let target = File::create(&sparse).unwrap();
         target.set_len(bytes.len() as u64).unwrap();
         target.write_all_at(&bytes[BLOCK..2 * BLOCK], BLOCK as u64).unwrap();
@@ -336,7 +334,6 @@ mod tests {
         assert_eq!(checksum(&sparse).unwrap(), sum);
         target.write_all_at(&[1], 3 * BLOCK as u64).unwrap();
         assert_ne!(checksum(&sparse).unwrap(), sum);
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
@@ -354,19 +351,18 @@ mod tests {
 
     #[test]
     fn logs_of_profiles_are_distinguished_from_those_of_the_machine() {
-        let dir = std::env::temp_dir().join(format!("boot-snapshot-logs-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let scratch = Scratch::temporary("snapshot-logs").unwrap();
+        let dir = scratch.path();
         for name in ["console.log", "qemu.log", "json.etcd-main.log", "no-cache.kube-apiserver.log", "other.relay.log"]
         {
-            fs::write(dir.join(name), name).unwrap();
+            scratch.write(name, name);
         }
-        let mut found = logs_of(&["json".into(), "no-cache".into(), "pki".into()], &dir).unwrap();
+        let mut found = logs_of(&["json".into(), "no-cache".into(), "pki".into()], dir).unwrap();
         found.sort();
         assert_eq!(found, [dir.join("json.etcd-main.log"), dir.join("no-cache.kube-apiserver.log")]);
         let into = dir.join("into");
         fs::create_dir(&into).unwrap();
         copy_into(&found[0], &into).unwrap();
         assert_eq!(fs::read_to_string(into.join("json.etcd-main.log")).unwrap(), "json.etcd-main.log");
-        fs::remove_dir_all(dir).unwrap();
     }
 }

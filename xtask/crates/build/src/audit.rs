@@ -142,28 +142,18 @@ fn build_info(info: &BuildInfo, expected: &Expected<'_>) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::elf::tests::tiny;
-    use model::ElfFacts;
-    use std::collections::BTreeMap;
 
-    fn target() -> Target {
-        Target {
-            name: "riscv64".into(),
-            title: "RISC-V".into(),
-            aliases: Vec::new(),
-            elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 243 },
-            go_env: BTreeMap::from([("GORISCV64".into(), "rva20u64".into())]),
-            emulator: None,
-            machine: None,
-            component_env: BTreeMap::new(),
-            ci: None,
-        }
+    const SERVER: &str = "go.etcd.io/etcd/server/v3";
+
+    fn with_expected<T>(origin: &Origin, judge: impl FnOnce(&Expected<'_>) -> T) -> T {
+        let target = "{name: riscv64, title: RISC-V, aliases: [], go_env: {GORISCV64: rva20u64},
+                      elf: {class: 64, byte_order: little, machine: 243}}";
+        let target = serde_yaml::from_str(target).unwrap();
+        judge(&Expected { target: &target, component: "etcd", package: SERVER, tags: "", origin })
     }
 
     fn refusal(bytes: &[u8], origin: &Origin) -> Option<String> {
-        let target = target();
-        let expected =
-            Expected { target: &target, component: "etcd", package: "go.etcd.io/etcd/server/v3", tags: "", origin };
-        audit(Path::new("dir/etcd"), bytes, &expected).err().map(|e| e.to_string())
+        with_expected(origin, |expected| audit(Path::new("dir/etcd"), bytes, expected).err().map(|e| e.to_string()))
     }
 
     fn prebuilt() -> Origin {
@@ -196,7 +186,7 @@ mod tests {
 
     fn info(path: &str, version: &str, settings: &[(&str, &str)]) -> BuildInfo {
         let settings = settings.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        let module = buildinfo::Module { path: "go.etcd.io/etcd/server/v3".into(), version: version.into() };
+        let module = buildinfo::Module { path: SERVER.into(), version: version.into() };
         BuildInfo { go: "go1.26.8".into(), path: path.into(), module, settings }
     }
 
@@ -214,47 +204,38 @@ mod tests {
 
     #[test]
     fn build_information_must_match_the_request() {
-        let server = "go.etcd.io/etcd/server/v3";
         let module = Origin::Module { version: "v3.6.16".into() };
         for (found, origin, expected) in [
-            (info(server, "v3.6.16", OURS), &module, ""),
-            (info(server, "(devel)", OURS), &Origin::Checkout, ""),
+            (info(SERVER, "v3.6.16", OURS), &module, ""),
+            (info(SERVER, "(devel)", OURS), &Origin::Checkout, ""),
             (info("example.org/kine", "v1.0.0", &changed("CGO_ENABLED", "1")), &prebuilt(), ""),
-            (info(server, "v3.6.15", OURS), &module, "module version is v3.6.15, expected v3.6.16"),
+            (info(SERVER, "v3.6.15", OURS), &module, "module version is v3.6.15, expected v3.6.16"),
             (info("x.org/y", "v3.6.16", OURS), &module, "main package is x.org/y, expected go.etcd.io/etcd/server/v3"),
             (
                 info("go.etcd.io/etcd/etcdctl/v3", "v3.6.16", OURS),
                 &prebuilt(),
                 "main package is go.etcd.io/etcd/etcdctl/v3, expected go.etcd.io/etcd/server/v3",
             ),
-            (info(server, "v3.6.16", &changed("GOARCH", "arm64")), &prebuilt(), "GOARCH is arm64, expected riscv64"),
-            (info(server, "v3.6.16", &changed("GOOS", "freebsd")), &module, "GOOS is freebsd, expected linux"),
-            (info(server, "v3.6.16", &changed("CGO_ENABLED", "1")), &module, "CGO_ENABLED is 1, expected 0"),
-            (info(server, "v3.6.16", &changed("-trimpath", "")), &module, "-trimpath is not recorded, expected true"),
+            (info(SERVER, "v3.6.16", &changed("GOARCH", "arm64")), &prebuilt(), "GOARCH is arm64, expected riscv64"),
+            (info(SERVER, "v3.6.16", &changed("GOOS", "freebsd")), &module, "GOOS is freebsd, expected linux"),
+            (info(SERVER, "v3.6.16", &changed("CGO_ENABLED", "1")), &module, "CGO_ENABLED is 1, expected 0"),
+            (info(SERVER, "v3.6.16", &changed("-trimpath", "")), &module, "-trimpath is not recorded, expected true"),
             (
-                info(server, "", &changed("GORISCV64", "rva23u64")),
+                info(SERVER, "", &changed("GORISCV64", "rva23u64")),
                 &Origin::Checkout,
                 "GORISCV64 is rva23u64, expected rva20u64",
             ),
         ] {
-            let target = target();
-            let expected_file = Expected { target: &target, component: "etcd", package: server, tags: "", origin };
-            assert_eq!(build_info(&found, &expected_file).join("; "), expected, "{found:?}");
+            let differences = with_expected(origin, |expected| build_info(&found, expected).join("; "));
+            assert_eq!(differences, expected, "{found:?}");
         }
     }
 
     #[test]
     fn version_of_a_prebuilt_program_is_read() {
-        let set = ComponentSet {
-            name: "kubernetes".into(),
-            main_module: "k8s.io/kubernetes".into(),
-            commit: None,
-            ldflags: vec!["-s".into(), "-X k8s.io/component-base/version.gitVersion={version}".into()],
-            tags: Vec::new(),
-            staging: None,
-            releases: Vec::new(),
-            components: Vec::new(),
-        };
+        let set = "{name: kubernetes, main_module: k8s.io/kubernetes, components: [],
+                    ldflags: [-s, '-X k8s.io/component-base/version.gitVersion={version}']}";
+        let set = serde_yaml::from_str(set).unwrap();
         let flags = "-s -X 'k8s.io/component-base/version.gitVersion=v1.37.0-rc.1' -X a=b";
         for (found, version) in [
             (info("p", "(devel)", &[("-ldflags", flags)]), Some("v1.37.0-rc.1")),

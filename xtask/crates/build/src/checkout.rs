@@ -72,7 +72,7 @@ impl Checkout {
                 folders.push(dir.join(&replace.new.path));
             }
         }
-        let mut digest = Fields::new();
+        let mut digest = Fields::default();
         let mut any = false;
         let work = PathBuf::from(go.ask(dir, env, &["env", "GOWORK"])?.trim());
         if work.is_file() {
@@ -103,7 +103,7 @@ impl Checkout {
 
 /// An unpacked source archive. Its version is unknown, so it gets a version that matches no release.
 fn without_git(root: PathBuf) -> anyhow::Result<Checkout> {
-    let mut digest = Fields::new();
+    let mut digest = Fields::default();
     digest.add_folder(&root)?;
     let tree = digest.finish();
     let version = format!("v0.0.0-archive+{}", &tree[..ABBREVIATED]);
@@ -137,7 +137,7 @@ impl Git {
         let ignored =
             ignored.split_terminator('\0').filter(|name| !name.split('/').any(|part| part.starts_with(['_', '.'])));
 
-        let mut digest = Fields::new();
+        let mut digest = Fields::default();
         digest.add(self.line(&["rev-parse", "HEAD^{tree}"])?);
         for name in changed.chain(ignored) {
             digest.add_file(&self.root, Path::new(name))?;
@@ -172,18 +172,19 @@ impl Git {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::testing::TempDir;
+    use sys::Scratch;
 
-    fn git(dir: &TempDir, args: &[&str]) {
+    use super::*;
+
+    fn git(dir: &Scratch, args: &[&str]) {
         let shell = shell_in(dir.path()).unwrap();
         let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
         let command = shell.cmd("git").args(identity).args(args).env("GIT_CONFIG_GLOBAL", "/dev/null");
         exec::run(command.env("GIT_COMMITTER_DATE", "2026-01-02T03:04:05+02:00"), GIT).unwrap();
     }
 
-    fn repository() -> TempDir {
-        let dir = TempDir::new();
+    fn repository() -> Scratch {
+        let dir = Scratch::temporary("checkout").unwrap();
         dir.write("go.mod", "module example.org/m\n\ngo 1.21\n");
         dir.write("main.go", "package main\n");
         dir.write(".gitignore", "zz_*.go\n_output\n*.log\n");
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn tree_without_git_is_an_archive() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("checkout").unwrap();
         dir.write("go.mod", "module example.org/m\n");
         let first = inspect(dir.path()).unwrap();
         assert_eq!((first.stamp.tree_state.as_str(), first.date.as_str()), ("archive", EPOCH));
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     fn folder_that_is_not_a_source_tree_is_named() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("checkout").unwrap();
         let error = inspect(dir.path()).unwrap().build_dir(Some("server"), "example.org/m").unwrap_err().to_string();
         assert!(error.contains("server has no go.mod") && error.contains("example.org/m"), "{error}");
         let missing = inspect(&dir.path().join("nowhere")).err().map(|e| e.to_string()).unwrap();
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn replaced_folder_outside_the_tree_changes_the_digest() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("checkout").unwrap();
         let go_mod = dir.write("tree/go.mod", "module example.org/m\n\ngo 1.21\n\nreplace example.org/n => ../near\n");
         dir.write("near/n.go", "package n\n");
         let go = Toolchain::find(&go_mod, None).unwrap();

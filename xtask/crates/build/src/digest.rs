@@ -12,14 +12,16 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 }
 
 /// A digest over fields, each prefixed by its length, so that moving a byte from one field to the next changes it.
-pub(crate) struct Fields(Context);
+pub struct Fields(Context);
 
-impl Fields {
-    pub(crate) fn new() -> Fields {
+impl Default for Fields {
+    fn default() -> Fields {
         Fields(Context::new(&SHA256))
     }
+}
 
-    pub(crate) fn add(&mut self, field: impl AsRef<[u8]>) {
+impl Fields {
+    pub fn add(&mut self, field: impl AsRef<[u8]>) {
         let bytes = field.as_ref();
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
@@ -65,7 +67,8 @@ impl Fields {
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> String {
+    /// Lower-case hexadecimal digits.
+    pub fn finish(self) -> String {
         hex(self.0.finish().as_ref())
     }
 }
@@ -76,8 +79,9 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sys::Scratch;
+
     use super::*;
-    use crate::testing::TempDir;
 
     #[test]
     fn known_answer() {
@@ -87,7 +91,7 @@ mod tests {
     #[test]
     fn fields_are_framed() {
         let of = |fields: &[&str]| {
-            let mut digest = Fields::new();
+            let mut digest = Fields::default();
             fields.iter().for_each(|f| digest.add(f));
             digest.finish()
         };
@@ -97,12 +101,12 @@ mod tests {
 
     #[test]
     fn folder_digest_covers_names_and_contents() {
-        let of = |dir: &TempDir| {
-            let mut digest = Fields::new();
+        let of = |dir: &Scratch| {
+            let mut digest = Fields::default();
             digest.add_folder(dir.path()).unwrap();
             digest.finish()
         };
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("digest").unwrap();
         dir.write("a/b.go", "package b");
         dir.write("c.go", "package c");
         let first = of(&dir);

@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 }
 
 /// The number with its gABI name: "243 (EM_...)".
-pub(crate) fn machine_name(machine: u16) -> String {
+pub fn machine_name(machine: u16) -> String {
     match elf::Machine(machine).name() {
         Some(name) => format!("{machine} ({name})"),
         None => machine.to_string(),
@@ -99,52 +99,27 @@ pub(crate) mod tests {
         with_segment(class, byte_order, machine, 1)
     }
 
-    fn with_segment(class: u8, byte_order: ByteOrder, machine: u16, segment: u32) -> Vec<u8> {
+    fn with_segment(class: u8, byte_order: ByteOrder, machine: u16, segment: u64) -> Vec<u8> {
         let wide = class == 64;
-        let mut out = Writer { bytes: Vec::new(), big: byte_order == ByteOrder::Big, wide };
-        out.bytes.extend(b"\x7fELF");
-        out.bytes.extend([if wide { 2 } else { 1 }, if out.big { 2 } else { 1 }, 1, 0]);
-        out.bytes.resize(16, 0);
-        let (header, entry) = if wide { (64, 56) } else { (52, 32) };
-        let size = header + entry;
-        out.half(2).half(machine).word(1).address(0x1000).address(u64::from(header)).address(0).word(0);
-        out.half(header).half(entry).half(1).half(0).half(0).half(0);
-        let flags = 6;
-        out.word(segment);
-        if wide {
-            out.word(flags);
+        let (header, entry, address) = if wide { (64, 56, 8) } else { (52, 32, 4) };
+        let (size, flags) = (header + entry, 6);
+        let big = byte_order == ByteOrder::Big;
+        let mut bytes = b"\x7fELF".to_vec();
+        bytes.extend([if wide { 2 } else { 1 }, if big { 2 } else { 1 }, 1, 0]);
+        bytes.resize(16, 0);
+        let mut numbers = vec![(2, 2), (2, u64::from(machine)), (4, 1)];
+        numbers.extend([0x1000, header, 0].map(|value| (address, value)));
+        numbers.extend([(4, 0), (2, header), (2, entry), (2, 1), (2, 0), (2, 0), (2, 0), (4, segment)]);
+        numbers.extend(wide.then_some((4, flags)));
+        numbers.extend([0, 0x1000, 0x1000, size, size].map(|value| (address, value)));
+        numbers.extend((!wide).then_some((4, flags)));
+        numbers.push((address, 0x1000));
+        for (width, value) in numbers {
+            let digits = value.to_le_bytes().into_iter().take(width);
+            if big { bytes.extend(digits.rev()) } else { bytes.extend(digits) }
         }
-        out.address(0).address(0x1000).address(0x1000).address(u64::from(size)).address(u64::from(size));
-        if !wide {
-            out.word(flags);
-        }
-        out.address(0x1000);
-        assert_eq!(out.bytes.len(), usize::from(size));
-        out.bytes
-    }
-
-    struct Writer {
-        bytes: Vec<u8>,
-        big: bool,
-        wide: bool,
-    }
-
-    impl Writer {
-        fn half(&mut self, v: u16) -> &mut Writer {
-            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
-            self
-        }
-        fn word(&mut self, v: u32) -> &mut Writer {
-            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
-            self
-        }
-        fn address(&mut self, v: u64) -> &mut Writer {
-            if !self.wide {
-                return self.word(u32::try_from(v).unwrap());
-            }
-            self.bytes.extend(if self.big { v.to_be_bytes() } else { v.to_le_bytes() });
-            self
-        }
+        assert_eq!(bytes.len() as u64, size);
+        bytes
     }
 
     #[test]

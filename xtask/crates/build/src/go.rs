@@ -37,18 +37,17 @@ pub(crate) struct Toolchain {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct GoMod {
+    /// The module itself.
     #[serde(default)]
-    pub(crate) module: Own,
-    #[serde(default)]
+    pub(crate) module: Module,
     pub(crate) require: Option<Vec<Require>>,
-    #[serde(default)]
     pub(crate) replace: Option<Vec<Replace>>,
 }
 
-/// The module's own name.
+/// A module, or the folder that replaces it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Own {
+pub(crate) struct Module {
     pub(crate) path: String,
 }
 
@@ -64,36 +63,19 @@ pub(crate) struct Require {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Replace {
-    pub(crate) new: Replacement,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct Replacement {
-    pub(crate) path: String,
+    pub(crate) new: Module,
 }
 
 /// The environment variables of every `go build` for `target`. Only `flags` differ between a module and a checkout.
 pub(crate) fn build_env(target: &Target, flags: &str, offline: bool) -> Env {
-    let mut env: Env = [
-        ("CGO_ENABLED", "0"),
-        ("GOOS", "linux"),
-        ("GOARCH", target.name.as_str()),
-        ("GOFLAGS", flags),
-        ("GOTOOLCHAIN", "local"),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .collect();
-    if offline {
-        env.insert("GOPROXY".to_owned(), "off".to_owned());
-    }
-    env.extend(target.go_env.clone());
-    env
+    let proxy = offline.then_some(("GOPROXY", "off"));
+    let own = [("CGO_ENABLED", "0"), ("GOOS", "linux"), ("GOARCH", target.name.as_str()), ("GOFLAGS", flags)];
+    let own = own.into_iter().chain([("GOTOOLCHAIN", "local")]).chain(proxy);
+    own.map(|(name, value)| (name.to_owned(), value.to_owned())).chain(target.go_env.clone()).collect()
 }
 
-impl Replacement {
-    /// Whether the replacement is a folder and not another module.
+impl Module {
+    /// Whether it is a folder.
     pub(crate) fn is_folder(&self) -> bool {
         self.path.starts_with(['.', '/'])
     }
@@ -215,8 +197,11 @@ impl Toolchain {
 
     /// The command line, quoted for a shell.
     pub(crate) fn shown(&self, dir: &Path, env: &Env, args: &[String]) -> String {
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        shown(dir, env, &self.program, &args)
+        let mut words = vec!["cd".to_owned(), quoted(&dir.to_string_lossy()), "&&".to_owned()];
+        words.extend(env.iter().map(|(name, value)| format!("{name}={}", quoted(value))));
+        words.push(quoted(&self.program.to_string_lossy()));
+        words.extend(args.iter().map(|arg| quoted(arg)));
+        words.join(" ")
     }
 
     fn command<'a>(&self, shell: &'a Shell, env: &Env, args: &[&str]) -> Cmd<'a> {
@@ -271,14 +256,6 @@ pub(crate) fn shell_in(dir: &Path) -> anyhow::Result<Shell> {
     let shell = Shell::new()?;
     shell.change_dir(dir);
     Ok(shell)
-}
-
-fn shown(dir: &Path, env: &Env, program: &Path, args: &[&str]) -> String {
-    let mut words = vec!["cd".to_owned(), quoted(&dir.to_string_lossy()), "&&".to_owned()];
-    words.extend(env.iter().map(|(name, value)| format!("{name}={}", quoted(value))));
-    words.push(quoted(&program.to_string_lossy()));
-    words.extend(args.iter().map(|arg| quoted(arg)));
-    words.join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -357,7 +334,7 @@ mod tests {
 
     #[test]
     fn error_for_a_too_old_go_names_the_needed_version() {
-        let dir = crate::testing::TempDir::new();
+        let dir = sys::Scratch::temporary("go").unwrap();
         let error =
             Toolchain::find(&dir.write("go.mod", "module x\ngo 1.999.0\n"), None).err().map(|e| e.to_string()).unwrap();
         for part in ["too old", "Go 1.999.0 or newer", "https://go.dev/dl/", "go.mod"] {
@@ -401,8 +378,10 @@ mod tests {
     #[test]
     fn shown_command_can_be_pasted_into_a_shell() {
         let env = Env::from([("GOFLAGS".to_owned(), "-mod=readonly -buildvcs=false".to_owned())]);
+        let program = "/usr/bin/go".into();
+        let go = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
         assert_eq!(
-            shown(Path::new("/a b"), &env, Path::new("/usr/bin/go"), &["build", "-ldflags", "-X p.v='1'"]),
+            go.shown(Path::new("/a b"), &env, &["build", "-ldflags", "-X p.v='1'"].map(str::to_owned)),
             r"cd '/a b' && GOFLAGS='-mod=readonly -buildvcs=false' /usr/bin/go build -ldflags '-X p.v='\''1'\'''"
         );
     }

@@ -15,8 +15,6 @@ mod go;
 mod job;
 mod module;
 mod stamp;
-#[cfg(test)]
-mod testing;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -26,6 +24,9 @@ use anyhow::{Context, bail};
 use model::{Artifact, Artifacts, BuildStep, Components, Source, Target};
 use serde::{Deserialize, Serialize};
 use sys::{interrupt, progress};
+
+pub use digest::Fields;
+pub use elf::machine_name;
 
 use audit::Origin;
 use cache::{Cache, Entry, Lookup, Record};

@@ -74,7 +74,7 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
         }
     }
     for replace in parsed.replace.unwrap_or_default().iter().filter(|r| r.new.is_folder()) {
-        let mut digest = Fields::new();
+        let mut digest = Fields::default();
         digest.add_folder(&dir.join(&replace.new.path))?;
         files.insert(format!("folder {}", replace.new.path), digest.finish());
     }
@@ -98,7 +98,7 @@ impl Module {
 
     /// The path of the folder for another release of this module, whether or not it exists.
     pub(crate) fn dir_of(&self, set: &ComponentSet, version: &str, cache_dir: &Path) -> PathBuf {
-        let mut digest = Fields::new();
+        let mut digest = Fields::default();
         for required in &self.direct {
             digest.add(&required.path);
             digest.add(if in_step(set, &required.path) { version } else { &required.version });

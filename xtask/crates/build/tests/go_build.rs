@@ -105,6 +105,12 @@ fn host() -> String {
     sys::exec::run(cmd!(shell, "go env GOHOSTARCH"), LONG).unwrap().stdout.trim().to_owned()
 }
 
+/// The standard error of a program.
+fn printed(program: &Path) -> String {
+    let shell = Shell::new().unwrap();
+    sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim().to_owned()
+}
+
 fn foreign() -> &'static str {
     if host() == "riscv64" { "arm64" } else { "riscv64" }
 }
@@ -142,9 +148,7 @@ fn component_is_built_once_per_architecture() {
         assert!(matches!(found.step, BuildStep::Hit { .. }), "{:?}", found.step);
         assert_eq!((&found.sha256, &found.path, found.size), (&built.sha256, &built.path, built.size));
         if arch == host() {
-            let shell = Shell::new().unwrap();
-            let program = &built.path;
-            assert_eq!(sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.2.3");
+            assert_eq!(printed(&built.path), "v1.2.3");
         }
     }
 }
@@ -341,8 +345,7 @@ fn tagged_workspace_has_the_tag_as_version() {
     }
     let built = fixture.build(&host(), Source::Checkout(tree)).unwrap();
     assert_eq!(built.version, "v1.99.0");
-    let program = &built.path;
-    assert_eq!(sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr.trim(), "v1.99.0 staged");
+    assert_eq!(printed(&built.path), "v1.99.0 staged");
 }
 
 #[test]
@@ -384,12 +387,9 @@ fn minor_is_built_from_its_own_folder() {
         "module components/hello-1.1\n\ngo 1.21\n\nrequire example.org/hello v1.1.7\n\n\
          replace example.org/hello => ../hello/source\n",
     );
-    let shell = Shell::new().unwrap();
-    let printed = |source: &str| {
+    let built = |source: &str| {
         let built = fixture.build(&host(), source.parse().unwrap())?;
-        let program = &built.path;
-        let said = sys::exec::run(cmd!(shell, "{program}"), LONG).unwrap().stderr;
-        Ok::<_, String>((built.version, said.trim().to_owned()))
+        Ok::<_, String>((built.version, printed(&built.path)))
     };
     let of_default = ("v1.2.3".to_owned(), "v1.2.3/0123456789abcdef0123456789abcdef01234567".to_owned());
     let of_other = ("v1.1.7".to_owned(), "v1.1.7/unknown".to_owned());
@@ -400,11 +400,11 @@ fn minor_is_built_from_its_own_folder() {
         ("module:v1.1", &of_other),
         ("1.1.7", &of_other),
     ] {
-        assert_eq!(&printed(source).unwrap(), expected, "{source}");
+        assert_eq!(&built(source).unwrap(), expected, "{source}");
     }
-    let error = printed("1.0").unwrap_err();
+    let error = built("1.0").unwrap_err();
     assert!(error.contains("no Go module pins hello v1.0; the pinned minors are 1.2, 1.1"), "{error}");
-    let error = printed("1.1.9").unwrap_err();
+    let error = built("1.1.9").unwrap_err();
     assert!(error.contains("failed to resolve example.org/hello@v1.1.9"), "{error}");
 }
 

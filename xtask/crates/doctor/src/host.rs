@@ -334,11 +334,10 @@ mod tests {
 
     #[test]
     fn sparse_file_probe_keeps_the_full_length() {
-        let path = std::env::temp_dir().join(format!("archproof-doctor-sparse-{}", std::process::id()));
-        std::fs::write(&path, vec![1; 16 << 20]).unwrap();
+        let dir = Scratch::temporary("sparse").unwrap();
+        let path = dir.write("sparse", vec![1; 16 << 20]);
         assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= MIB);
         sparse(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 16 * MIB);
-        std::fs::remove_file(&path).unwrap();
     }
 }

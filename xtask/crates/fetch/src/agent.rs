@@ -105,7 +105,6 @@ mod tests {
     #[test]
     fn archive_that_unpacks_to_too_much_is_refused() {
         let fixture = Fixture::new();
-        let file = fixture.dir.path().join("agent.tar.gz");
         let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
         for path in ["run.sh", "bin/agent"] {
             let mut header = tar::Header::new_gnu();
@@ -114,7 +113,7 @@ mod tests {
         }
         let packed = tar.into_inner().unwrap().finish().unwrap();
         assert!(packed.len() < 1 << 15);
-        std::fs::write(&file, &packed).unwrap();
+        let file = fixture.dir.write("agent.tar.gz", &packed);
         let check = |bytes, entries| within(&file, Limit { bytes, entries }).map_err(|error| format!("{error:#}"));
         assert_eq!(check(3 << 20, 2), Ok(()));
         assert!(check(3 << 20, 1).unwrap_err().contains("more than 1 files"));

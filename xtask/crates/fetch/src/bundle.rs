@@ -13,7 +13,6 @@ use model::Target;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use crate::digest::Sha256;
 use crate::http::human;
 use crate::lock::{Lock, Pin};
 use crate::machine;
@@ -153,26 +152,17 @@ fn take_one(content: &mut impl Read, pin: &Pin, options: &Options) -> anyhow::Re
     }
     let claim = store::claim(&to, Kind::File)?;
     let claim = claim.with_context(|| format!("another process is downloading {}: try again", pin.name))?;
-    let (mut digest, mut size) = (Sha256::new(), 0);
-    let mut buffer = vec![0; 1 << 18];
-    loop {
-        interrupt::check()?;
-        let count = content.read(&mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        digest.update(&buffer[..count]);
-        size += count as u64;
+    let read = |buffer: &mut [u8]| Ok(content.read(buffer)?);
+    let (found, size) = digest::of_stream(read, |chunk, size| {
         if size > pin.size {
             bail!("{} {} has more than {} bytes", pin.name, pin.version, pin.size);
         }
-        let written = claim.file().write_all(&buffer[..count]);
-        written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))?;
-    }
+        let written = claim.file().write_all(chunk);
+        written.with_context(|| format!("failed to write {}: {}", claim.path().display(), store::hint()))
+    })?;
     if size < pin.size {
         bail!("it is cut off: {} {} has {size} of {} bytes", pin.name, pin.version, pin.size);
     }
-    let found = digest.hex();
     if found != pin.sha256 {
         bail!("{} {}: expected SHA-256 {}, found {found}", pin.name, pin.version, pin.sha256);
     }
@@ -215,9 +205,7 @@ mod tests {
         let manifest = format!("{} {} {} {} {}\n", pin.sha256, pin.size, pin.name, pin.version, pin.arch);
         append(&mut tar, MANIFEST, manifest.len() as u64, manifest.as_bytes()).unwrap();
         append(&mut tar, &name(&pin.sha256), content.len() as u64, content).unwrap();
-        let file = fixture.dir.path().join("made.tar");
-        fs::write(&file, tar.into_inner().unwrap()).unwrap();
-        file
+        fixture.dir.write("made.tar", tar.into_inner().unwrap())
     }
 
     #[test]

@@ -222,18 +222,17 @@ fn title(kind: &str, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use sys::Scratch;
+
     use super::*;
-    use crate::testing::TempDir;
 
     /// A cache with a component, two trees and a snapshot, each used the given number of days ago.
-    fn cache(dir: &Path) {
+    fn cache(dir: &Scratch) {
         for (path, days) in [("components/a", 1), ("debian/trees/b", 10), ("debian/trees/c", 100), ("snapshots/d", 50)]
         {
-            let path = dir.join(path);
-            fs::create_dir_all(&path).unwrap();
-            fs::write(path.join("file"), vec![1; 100_000]).unwrap();
+            dir.write(&format!("{path}/file"), vec![1; 100_000]);
             let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
-            fs::File::open(&path).unwrap().set_modified(time).unwrap();
+            fs::File::open(dir.path().join(path)).unwrap().set_modified(time).unwrap();
         }
     }
 
@@ -245,8 +244,8 @@ mod tests {
 
     #[test]
     fn recently_used_entries_are_kept() {
-        let dir = TempDir::new();
-        cache(dir.path());
+        let dir = Scratch::temporary("cache").unwrap();
+        cache(&dir);
         assert_eq!(names(&list(dir.path())), "a b c d");
         let would = |keep| names(&prune(dir.path(), keep, true).unwrap());
         let each = list(dir.path())[0].size;
@@ -268,11 +267,10 @@ mod tests {
 
     #[test]
     fn entries_in_use_are_never_removed() {
-        let dir = TempDir::new();
-        cache(dir.path());
+        let dir = Scratch::temporary("cache").unwrap();
+        cache(&dir);
         fs::create_dir_all(dir.path().join("run/now")).unwrap();
-        fs::create_dir_all(dir.path().join("debian/pool")).unwrap();
-        fs::write(dir.path().join("debian/pool/new.deb"), "about to be unpacked").unwrap();
+        dir.write("debian/pool/new.deb", "about to be unpacked");
         // Locked by this process; a lock of another process looks the same.
         assert!(cache_lock::shared(&dir.path().join("snapshots/d")));
         assert_eq!(names(&prune(dir.path(), Keep::Nothing, false).unwrap()), "a b c");
@@ -282,12 +280,10 @@ mod tests {
 
     #[test]
     fn damaged_entries_are_found_and_removed() {
-        let dir = TempDir::new();
-        let pool = dir.path().join("debian/pool");
-        fs::create_dir_all(&pool).unwrap();
-        let good = pool.join(format!("{}.deb", digest::of_bytes(b"good")));
-        fs::write(&good, "good").unwrap();
-        fs::write(pool.join(format!("{}.deb", digest::of_bytes(b"other"))), "bad").unwrap();
+        let dir = Scratch::temporary("cache").unwrap();
+        let pool = |content: &[u8]| format!("debian/pool/{}.deb", digest::of_bytes(content));
+        let good = dir.write(&pool(b"good"), "good");
+        dir.write(&pool(b"other"), "bad");
         for name in ["good", "bad"] {
             let write = |tree: &mut crate::deb::Unpacker| {
                 tree.write("file", &mut &b"content"[..], 0o644).map(|()| String::new())
@@ -301,13 +297,13 @@ mod tests {
         let found = verify(dir.path()).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|(_, why)| why.contains("expected")), "{found:?}");
-        assert!(good.exists() && fs::read_dir(&pool).unwrap().count() == 1);
+        assert!(good.exists() && fs::read_dir(good.parent().unwrap()).unwrap().count() == 1);
         assert!(dir.path().join("debian/trees/good").exists());
     }
 
     #[test]
     fn removals_of_a_killed_prune_are_completed() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("cache").unwrap();
         fs::create_dir_all(dir.path().join("components/.removed-a/below")).unwrap();
         assert!(list(dir.path()).is_empty());
         prune(dir.path(), Keep::Days(1), false).unwrap();

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, bail};
 use sys::interrupt;
 
-use crate::digest::Sha256;
+use crate::digest;
 use sys::store;
 
 /// The maximum content of a folder: a small archive can unpack to files that fill the disk.
@@ -231,18 +231,8 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<(String
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(to).with_context(failed)?;
     // With a strict umask, a disk made from the tree would contain files that only root can read.
     file.set_permissions(Permissions::from_mode(mode)).with_context(failed)?;
-    let (mut digest, mut size) = (Sha256::new(), 0);
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        interrupt::check()?;
-        let count = content.read(&mut buffer).context("it cannot be decompressed")?;
-        if count == 0 {
-            return Ok((digest.hex(), size));
-        }
-        digest.update(&buffer[..count]);
-        size += count as u64;
-        file.write_all(&buffer[..count]).with_context(failed)?;
-    }
+    let read = |buffer: &mut [u8]| content.read(buffer).context("it cannot be decompressed");
+    digest::of_stream(read, |chunk, _| file.write_all(chunk).with_context(failed))
 }
 
 /// `path`, relative to `folder` below the root, as a path without a leading slash; /bin, /lib and so on become those in
@@ -280,25 +270,26 @@ fn relative(folder: &str, path: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use sys::Scratch;
+
     use super::*;
-    use crate::testing::{TempDir, add, deb};
+    use crate::testing::{add, deb};
 
     struct Place {
-        dir: TempDir,
+        dir: Scratch,
         tree: Unpacker,
     }
 
     impl Place {
         fn new() -> Place {
-            let dir = TempDir::new();
+            let dir = Scratch::temporary("deb").unwrap();
             fs::create_dir_all(dir.path().join("tree")).unwrap();
             let tree = Unpacker::new(dir.path().join("tree"));
             Place { dir, tree }
         }
 
         fn unpack(&mut self, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Result<(), String> {
-            let file = self.dir.path().join("a.deb");
-            fs::write(&file, deb("a", fill)).unwrap();
+            let file = self.dir.write("a.deb", deb("a", fill));
             self.tree.unpack(&file, &|path| !path.starts_with("skipped/")).map_err(|error| format!("{error:#}"))
         }
 
@@ -403,9 +394,8 @@ mod tests {
     #[test]
     fn invalid_packages_are_refused() {
         let mut place = Place::new();
-        let file = place.dir.path().join("b.deb");
         for content in [&b""[..], b"garbage", b"!<arch>\n", &deb("a", |tar| add(tar, "x", b"y"))[..200]] {
-            fs::write(&file, content).unwrap();
+            let file = place.dir.write("b.deb", content);
             let error = format!("{:#}", place.tree.unpack(&file, &|_| true).unwrap_err());
             assert!(error.contains("b.deb"), "{error}");
         }

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
-use ring::digest::{Context as Hasher, SHA256};
+use ring::digest::{Context as Hasher, Digest, SHA256};
+use sys::interrupt;
 
 /// An incremental digest.
 #[derive(Clone)]
@@ -26,8 +27,12 @@ impl Sha256 {
         self.0.update(text.as_bytes());
     }
 
+    pub(crate) fn finish(self) -> Digest {
+        self.0.finish()
+    }
+
     pub(crate) fn hex(self) -> String {
-        self.0.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        self.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -57,10 +62,24 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<(String, u64)> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// The bytes that hexadecimal digits encode; invalid digits are skipped.
-pub(crate) fn bytes(hex: &str) -> Vec<u8> {
-    let pairs = hex.as_bytes().chunks_exact(2).filter_map(|pair| std::str::from_utf8(pair).ok());
-    pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
+/// Digest and size of everything that `read` returns until it returns nothing. `write` gets it in pieces, each with the
+/// size so far.
+pub(crate) fn of_stream(
+    mut read: impl FnMut(&mut [u8]) -> anyhow::Result<usize>,
+    mut write: impl FnMut(&[u8], u64) -> anyhow::Result<()>,
+) -> anyhow::Result<(String, u64)> {
+    let (mut digest, mut size) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        interrupt::check()?;
+        let count = read(&mut buffer)?;
+        if count == 0 {
+            return Ok((digest.hex(), size));
+        }
+        digest.update(&buffer[..count]);
+        size += count as u64;
+        write(&buffer[..count], size)?;
+    }
 }
 
 /// Whether the text has the form of a SHA-256.

@@ -122,8 +122,7 @@ fn xz(data: &[u8]) {
 /// A whole package.
 fn deb_file(data: &[u8]) {
     let dir = empty_dir();
-    let file = dir.join("package.deb");
-    fs::write(&file, data).expect("the temporary folder can be written");
+    let file = write(dir.join("package.deb"), data);
     unpacks(&dir, |unpacker| unpacker.unpack(&file, &|_| true));
 }
 
@@ -135,8 +134,7 @@ fn deb_data(data: &[u8]) {
 /// The module of a Go toolchain, pinned by its own hash: without a pin nothing is unpacked.
 fn go_zip(data: &[u8]) {
     let dir = empty_dir();
-    let file = dir.join("go.zip");
-    fs::write(&file, data).expect("the temporary folder can be written");
+    let file = write(dir.join("go.zip"), data);
     let Ok(pin) = go::pin_of(&file) else { return };
     unpacks(&dir, |unpacker| go::unpack(&file, &pin, unpacker).map(drop));
 }
@@ -171,8 +169,7 @@ fn unpacks(dir: &Path, unpack: impl FnOnce(&mut Unpacker) -> anyhow::Result<()>)
 
 /// Programs and kernel modules of packages.
 fn elf_file(data: &[u8]) {
-    let file = empty_dir().join("program");
-    fs::write(&file, data).expect("the temporary folder can be written");
+    let file = write(empty_dir().join("program"), data);
     let paths = ["lib/ld.so".to_owned(), "lib/libc.so.6".to_owned()];
     let _ = elf::linkage(file.parent().unwrap_or(Path::new("/")), "program", paths.iter());
     let _ = guest::depends(data);
@@ -190,7 +187,7 @@ fn manifest(data: &[u8]) {
     let files = dir.join("files");
     fs::create_dir_all(files.join("d")).expect("the temporary folder can be written");
     for (path, content) in [("a", "one"), ("d/b", "")] {
-        fs::write(files.join(path), content).expect("the temporary folder can be written");
+        write(files.join(path), content.as_bytes());
     }
     std::os::unix::fs::symlink("a", files.join("l")).expect("the temporary folder can be written");
     let line = |path: &str, content: &str| {
@@ -200,7 +197,7 @@ fn manifest(data: &[u8]) {
     for (mark, line) in [("@1", line("a", "one")), ("@2", line("d/b", "")), ("@3", "link a l\n".to_owned())] {
         text = text.replace(mark, line.trim_end());
     }
-    fs::write(dir.join("manifest"), &text).expect("the temporary folder can be written");
+    write(dir.join("manifest"), text.as_bytes());
     let look = if first % 2 == 0 { tree::Look::Quick } else { tree::Look::Full };
     let Ok(found) = tree::look_at(&dir, look) else { return };
     assert_eq!(text.lines().last(), Some("end"), "a manifest that is cut off was accepted");
@@ -216,16 +213,7 @@ fn bundle_archive(data: &[u8]) {
     let dir = empty_dir();
     let contents: BTreeMap<String, &[u8]> =
         [&b""[..], b"package"].map(|content| (digest::of_bytes(content), content)).into();
-    let pin = |(sha256, content): (&String, &&[u8])| Pin {
-        name: "a".to_owned(),
-        version: "1".to_owned(),
-        arch: "all".to_owned(),
-        suite: SUITE.to_owned(),
-        size: content.len() as u64,
-        sha256: sha256.clone(),
-        path: "pool/a.deb".to_owned(),
-    };
-    let locked: BTreeMap<String, Pin> = contents.iter().map(pin).map(|pin| (pin.sha256.clone(), pin)).collect();
+    let locked = contents.values().map(|content| pin(content)).collect();
     let options = options(&dir);
     let taken = bundle::take(tar::Archive::new(data), &locked, &options, phase);
     let pool = fs::read_dir(options.debian().join("pool")).into_iter().flatten().flatten();
@@ -238,6 +226,13 @@ fn bundle_archive(data: &[u8]) {
     if let Ok(count) = taken {
         assert_eq!(count, found.len(), "packages were counted that are not in the cache: {found:?}");
     }
+}
+
+/// A digest and the pin of a package with this content.
+fn pin(content: &[u8]) -> (String, Pin) {
+    let (size, sha256) = (content.len() as u64, digest::of_bytes(content));
+    let [name, version, arch, suite, path] = ["a", "1", "all", SUITE, "pool/a.deb"].map(str::to_owned);
+    (sha256.clone(), Pin { name, version, arch, suite, size, sha256, path })
 }
 
 fn options(dir: &Path) -> Options {
@@ -254,14 +249,19 @@ fn options(dir: &Path) -> Options {
     }
 }
 
-/// An empty folder of this process.
-fn empty_dir() -> PathBuf {
+/// An empty folder of this thread.
+pub fn empty_dir() -> PathBuf {
     let thread = format!("{:?}", std::thread::current().id());
     let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let dir = std::env::temp_dir().join(format!("archproof-fetch-fuzz-{}-{thread}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("archproof-fuzz-{}-{thread}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("the temporary folder can be written");
     dir
+}
+
+fn write(file: PathBuf, content: &[u8]) -> PathBuf {
+    fs::write(&file, content).expect("the temporary folder can be written");
+    file
 }
 
 #[cfg(test)]
@@ -341,19 +341,7 @@ mod tests {
         gnu.sparse[0].numbytes.copy_from_slice(b"00000000000\0");
         archive.append_data(&mut header, format!("pool/{sha256}.deb"), &b""[..]).unwrap();
         let dir = empty_dir();
-        let locked: BTreeMap<String, Pin> = [(
-            sha256.clone(),
-            Pin {
-                name: "a".into(),
-                version: "1".into(),
-                arch: "all".into(),
-                suite: SUITE.into(),
-                size: 7,
-                sha256,
-                path: "pool/a.deb".into(),
-            },
-        )]
-        .into();
+        let locked = [pin(b"package")].into();
         let archive = archive.into_inner().unwrap();
         let begun = Phase::start("test");
         let error = bundle::take(tar::Archive::new(archive.as_slice()), &locked, &options(&dir), &begun).unwrap_err();
@@ -365,8 +353,7 @@ mod tests {
         let data = vec![0; 2 << 20];
         let package = crate::testing::deb("", |tar| crate::testing::add(tar, "usr/a", &data));
         let dir = empty_dir();
-        let file = dir.join("a.deb");
-        fs::write(&file, package).unwrap();
+        let file = write(dir.join("a.deb"), &package);
         let mut unpacker = Unpacker::limited(dir.join("root"), LIMIT);
         let error = format!("{:#}", unpacker.unpack(&file, &|_| true).unwrap_err());
         assert!(error.contains("more than 1048576 bytes"), "{error}");

@@ -145,8 +145,11 @@ pub(crate) fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Resu
     if archive.len() > MOST_FILES {
         bail!("it unpacks to more than {MOST_FILES} files");
     }
-    verify(&mut archive, pin)?;
     let prefix = pin.prefix();
+    let found = content_hash(&mut archive, &prefix)?;
+    if found != pin.hash {
+        bail!("expected the hash {}, found {found}", pin.hash);
+    }
     for number in 0..archive.len() {
         interrupt::check()?;
         let mut entry = archive.by_index(number)?;
@@ -159,19 +162,9 @@ pub(crate) fn unpack(zip: &Path, pin: &Pin, tree: &mut Unpacker) -> anyhow::Resu
     Ok(String::new())
 }
 
-/// Compares the content of all files with the lock.
-fn verify(archive: &mut zip::ZipArchive<File>, pin: &Pin) -> anyhow::Result<()> {
-    let found = content_hash(archive, &pin.prefix())?;
-    if found != pin.hash {
-        bail!("expected the hash {}, found {found}", pin.hash);
-    }
-    Ok(())
-}
-
 /// The sizes in the zip file's directory are not trusted, so bytes are counted.
 fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Result<String> {
     let (mut digests, mut bytes) = (BTreeMap::new(), 0);
-    let mut buffer = vec![0; 1 << 16];
     for number in 0..archive.len() {
         let mut entry = archive.by_index(number)?;
         let name = entry.name()?.into_owned();
@@ -179,20 +172,15 @@ fn content_hash(archive: &mut zip::ZipArchive<File>, prefix: &str) -> anyhow::Re
         if !entry.is_file() {
             bail!("`{name}` is not a plain file");
         }
-        let mut digest = Sha256::new();
-        loop {
-            interrupt::check()?;
-            let count = entry.read(&mut buffer).with_context(|| format!("`{name}` cannot be decompressed"))?;
-            if count == 0 {
-                break;
-            }
-            digest.update(&buffer[..count]);
-            bytes += count as u64;
+        let read = |buffer: &mut [u8]| entry.read(buffer).with_context(|| format!("`{name}` cannot be decompressed"));
+        let (digest, _) = digest::of_stream(read, |chunk, _| {
+            bytes += chunk.len() as u64;
             if bytes > MOST_BYTES {
                 bail!("it unpacks to more than {MOST_BYTES} bytes");
             }
-        }
-        if digests.insert(name.clone(), digest.hex()).is_some() {
+            Ok(())
+        })?;
+        if digests.insert(name.clone(), digest).is_some() {
             bail!("`{name}` occurs twice");
         }
     }
@@ -230,7 +218,7 @@ pub(crate) fn pin_of(zip: &Path) -> anyhow::Result<Pin> {
 fn hash(digests: &BTreeMap<String, String>) -> String {
     let mut summary = Sha256::new();
     digests.iter().for_each(|(name, sha256)| summary.update(format!("{sha256}  {name}\n").as_bytes()));
-    format!("h1:{}", STANDARD.encode(digest::bytes(&summary.hex())))
+    format!("h1:{}", STANDARD.encode(summary.finish()))
 }
 
 #[cfg(test)]
@@ -267,8 +255,7 @@ mod tests {
     fn serving(zip: &[u8], size: usize, hash: &str) -> Fixture {
         let fixture = Fixture::new();
         fixture.server.shared.lock().unwrap().files.insert(ZIP.to_owned(), zip.to_vec());
-        fs::write(fixture.options.targets_dir.join(LOCK), format!("# why\ntoolchain 1.26.8 x {size} {hash}\n"))
-            .unwrap();
+        fixture.dir.write(&format!("targets/{LOCK}"), format!("# why\ntoolchain 1.26.8 x {size} {hash}\n"));
         fixture
     }
 
@@ -331,8 +318,7 @@ mod tests {
         for (files, part) in [(&many[..], "files"), (&large[..], "bytes")] {
             let fixture = fixture(files, &hash_of(&FILES));
             let mut written = 0;
-            let zip = fixture.dir.path().join("bomb.zip");
-            fs::write(&zip, zipped(files)).unwrap();
+            let zip = fixture.dir.write("bomb.zip", zipped(files));
             let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
             let error = tree::make(&fixture.options.cache.join("go/x"), "x", |tree| {
                 let unpacked = unpack(&zip, &pin, tree);
@@ -352,8 +338,7 @@ mod tests {
         let mut other = FILES;
         other[0].1 = "evil";
         let fixture = fixture(&other, &hash_of(&FILES));
-        let zip = fixture.dir.path().join("other.zip");
-        fs::write(&zip, zipped(&other)).unwrap();
+        let zip = fixture.dir.write("other.zip", zipped(&other));
         let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
         let mut tree = Unpacker::new(fixture.dir.path().join("tree"));
         unpack(&zip, &pin, &mut tree).unwrap_err();

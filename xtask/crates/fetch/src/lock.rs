@@ -7,10 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use sys::store::{self, Kind};
 
 use crate::digest;
 
@@ -104,6 +106,17 @@ impl Lock {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Lock::default()),
             Err(error) => Err(error).with_context(|| format!("failed to read {}", file.display())),
         }
+    }
+
+    /// Changes a lock in the cache. None if another process is writing it; an invalid one is replaced.
+    pub(crate) fn amend(file: &Path, change: impl FnOnce(&mut Lock)) -> anyhow::Result<Option<Lock>> {
+        let Some(claim) = store::claim(file, Kind::File)? else { return Ok(None) };
+        let mut lock = Lock::load(file).unwrap_or_default();
+        change(&mut lock);
+        let written = claim.file().write_all(lock.text().as_bytes());
+        written.with_context(|| format!("failed to write {}: {}", file.display(), store::hint()))?;
+        claim.publish()?;
+        Ok(Some(lock))
     }
 
     pub(crate) fn parse(text: &str) -> anyhow::Result<Lock> {

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use anyhow::{Context, bail};
 use model::{MachineFiles, NodeImage, PackageUsed, Size, Target};
+use sys::host;
 use sys::progress::{self, Phase};
 
 use crate::archive::Archive;
@@ -223,29 +222,18 @@ fn label(pin: &Pin) -> String {
 
 /// Unpacks all pieces, as many at a time as there are processors.
 fn unpack(pieces: &[Piece<'_>], states: &mut [State], options: &Options) -> anyhow::Result<()> {
-    let open: Vec<(&Piece<'_>, &mut State)> =
-        pieces.iter().zip(states.iter_mut()).filter(|(_, state)| state.tree.is_none()).collect();
+    let open: Vec<usize> = (0..states.len()).filter(|number| states[*number].tree.is_none()).collect();
     let (total, done) = (open.len(), AtomicUsize::new(0));
     let phase = Phase::start("unpack packages");
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(total);
-    let queue = Mutex::new(open.into_iter());
-    let work = || -> anyhow::Result<()> {
-        loop {
-            let next = queue.lock().unwrap_or_else(|e| e.into_inner()).next();
-            let Some((piece, state)) = next else { return Ok(()) };
-            phase.status(format!("{} of {total}: {}", done.load(Ordering::Relaxed), piece.want.title));
-            let settled = state.settled.as_ref().context("what is unpacked was downloaded")?;
-            state.tree = Some(piece.unpack(settled, options)?);
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+    let made = sys::side_by_side(&open, host::processors().min(total), |&number| {
+        let piece = &pieces[number];
+        phase.status(format!("{} of {total}: {}", done.load(Ordering::Relaxed), piece.want.title));
+        let settled = states[number].settled.as_ref().context("what is unpacked was downloaded")?;
+        let tree = piece.unpack(settled, options)?;
+        done.fetch_add(1, Ordering::Relaxed);
+        Ok((number, tree))
     })?;
+    made.into_iter().for_each(|(number, tree)| states[number].tree = Some(tree));
     phase.done(&counted(total, "tree"));
     Ok(())
 }

@@ -33,12 +33,10 @@ pub struct Missing {
 /// # Errors
 /// As for [`crate::machines`], as far as they can be found without downloading.
 pub fn plan(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<Plan> {
-    let mut plan = Plan::default();
     let (pieces, locks) = piece::pieces(host, targets, options)?;
-    for piece in &pieces {
-        plan.add(piece, locks[&piece.want.target].settled(&piece.want, options.locked).as_ref(), options);
-    }
-    Ok(plan.sorted())
+    let settled = |piece: &Piece<'_>| locks[&piece.want.target].settled(&piece.want, options.locked);
+    let settled: Vec<Option<Settled>> = pieces.iter().map(settled).collect();
+    Ok(of(pieces.iter().zip(settled.iter().map(Option::as_ref)), options))
 }
 
 impl Plan {
@@ -50,27 +48,21 @@ impl Plan {
     pub fn size(&self) -> u64 {
         self.missing.iter().map(|missing| missing.size).sum()
     }
-
-    fn add(&mut self, piece: &Piece<'_>, settled: Option<&Settled>, options: &Options) {
-        match settled {
-            None => self.unresolved.push(piece.want.title.clone()),
-            Some(settled) if tree::open(&piece.tree_dir(settled, options), Look::Quick).is_ok() => {}
-            Some(settled) => self.missing.extend(missing(settled, options).iter().map(Missing::from)),
-        }
-    }
-
-    fn sorted(mut self) -> Plan {
-        self.missing.sort();
-        self.missing.dedup();
-        self
-    }
 }
 
-/// The plan for these pieces, whose trees do not exist.
+/// The plan for these pieces.
 pub(crate) fn of<'a>(pieces: impl Iterator<Item = (&'a Piece<'a>, Option<&'a Settled>)>, options: &Options) -> Plan {
     let mut plan = Plan::default();
-    pieces.for_each(|(piece, settled)| plan.add(piece, settled, options));
-    plan.sorted()
+    for (piece, settled) in pieces {
+        match settled {
+            None => plan.unresolved.push(piece.want.title.clone()),
+            Some(settled) if tree::open(&piece.tree_dir(settled, options), Look::Quick).is_ok() => {}
+            Some(settled) => plan.missing.extend(missing(settled, options).iter().map(Missing::from)),
+        }
+    }
+    plan.missing.sort();
+    plan.missing.dedup();
+    plan
 }
 
 /// Packages that are missing or incomplete in the cache.

@@ -1,13 +1,10 @@
 //! The newest index of each suite that was used on this machine. Older indexes are refused.
 
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use jiff::Timestamp;
 use sys::progress;
-use sys::store::{self, Kind};
 
 use crate::lock::{Lock, Suite};
 use crate::release::Release;
@@ -44,13 +41,10 @@ impl Record {
         let used = (suite.to_owned(), release.used()?);
         // If another process is writing the record, skip it; the lock of the resolved packages contains the date as
         // well.
-        let Some(claim) = store::claim(&self.file, Kind::File)? else { return Ok(()) };
-        let mut lock = Lock::load(&self.file).unwrap_or_default();
-        lock.suites = Suite::newest(lock.suites.iter().chain([(&used.0, &used.1)]));
-        let written = claim.file().write_all(lock.text().as_bytes());
-        written.with_context(|| format!("failed to write {}: {}", self.file.display(), store::hint()))?;
-        claim.publish()?;
-        self.lock.replace(lock);
+        let amended = Lock::amend(&self.file, |lock| {
+            lock.suites = Suite::newest(lock.suites.iter().chain([(&used.0, &used.1)]));
+        })?;
+        amended.map(|lock| self.lock.replace(lock));
         Ok(())
     }
 }

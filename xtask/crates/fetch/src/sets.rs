@@ -12,7 +12,6 @@ use crate::guest::BUSYBOX_PACKAGE;
 use crate::lock::{Lock, Pin, Set, Suite};
 use crate::resolve::{self, Follow, Prefer};
 use crate::{Options, digest};
-use sys::store::{self, Kind};
 
 /// Packages that are needed together.
 #[derive(Clone, Debug)]
@@ -39,46 +38,35 @@ pub(crate) struct Settled {
     notes: BTreeMap<String, String>,
 }
 
-/// Kernel and shell of a guest.
-pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
+/// Packages for the target's own architecture.
+fn of_target(target: &Target, machine: &Machine, set: &str, what: &str, roots: &[String]) -> Want {
     Want {
         target: target.name.clone(),
-        set: "guest".to_owned(),
-        title: format!("{} guest", target.name),
+        set: set.to_owned(),
+        title: format!("{} {what}", target.name),
         arch: machine.debian.clone(),
         suites: machine.suites.clone(),
-        roots: [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()].into(),
-        follow: Follow::Kernel,
+        roots: roots.iter().cloned().collect(),
+        follow: Follow::All,
         prefer: Prefer::First,
     }
+}
+
+/// Kernel and shell of a guest.
+pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
+    let roots = [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()];
+    Want { follow: Follow::Kernel, ..of_target(target, machine, "guest", "guest", &roots) }
 }
 
 /// The additions that make a guest a node.
 pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
-    Want {
-        target: target.name.clone(),
-        set: "node".to_owned(),
-        title: format!("{} node", target.name),
-        arch: machine.debian.clone(),
-        suites: machine.suites.clone(),
-        roots: node.packages.iter().cloned().collect(),
-        follow: Follow::All,
-        prefer: Prefer::First,
-    }
+    of_target(target, machine, "node", "node", &node.packages)
 }
 
 /// The packages of a container that is a Kind node.
 pub(crate) fn container(target: &Target, machine: &Machine, image: &NodeImage) -> Want {
-    Want {
-        target: target.name.clone(),
-        set: "kind".to_owned(),
-        title: format!("{} node image", target.name),
-        arch: machine.debian.clone(),
-        suites: machine.container_suites.clone(),
-        roots: image.packages.iter().cloned().collect(),
-        follow: Follow::All,
-        prefer: Prefer::First,
-    }
+    let suites = machine.container_suites.clone();
+    Want { suites, ..of_target(target, machine, "kind", "node image", &image.packages) }
 }
 
 /// QEMU for `target` on `host`.
@@ -102,26 +90,29 @@ pub(crate) struct Locks {
     later_file: PathBuf,
 }
 
+impl Lock {
+    /// The set of `want`, if it was resolved from the same names.
+    fn with(&self, want: &Want) -> Option<&Set> {
+        self.sets.get(&want.set).filter(|set| set.roots == want.roots)
+    }
+}
+
 impl Locks {
     pub(crate) fn load(options: &Options, target: &str) -> anyhow::Result<Locks> {
         let later_file = options.debian().join("pins").join(format!("{target}.lock"));
-        let later = match Lock::load(&later_file) {
-            // The content of the cache can be resolved again.
-            Err(error) => {
-                progress::say(&format!("note: {error:#}; it is ignored"));
-                Lock::default()
-            }
-            Ok(lock) => lock,
-        };
+        // The content of the cache can be resolved again.
+        let later = Lock::load(&later_file).unwrap_or_else(|error| {
+            progress::say(&format!("note: {error:#}; it is ignored"));
+            Lock::default()
+        });
         let committed = Lock::load(&lock_file(&options.targets_dir, target))?;
         Ok(Locks { committed, later, later_file })
     }
 
     /// The packages of `want`, if they are known without asking a mirror.
     pub(crate) fn settled(&self, want: &Want, locked: bool) -> Option<Settled> {
-        let same_roots = |set: &&Set| set.roots == want.roots;
-        let committed = self.committed.sets.get(&want.set).filter(same_roots);
-        let later = self.later.sets.get(&want.set).filter(same_roots);
+        let committed = self.committed.with(want);
+        let later = self.later.with(want);
         let later = later.filter(|set| !locked && set.replaces == committed.map(Set::digest));
         match (later, committed) {
             (Some(later), _) => Some(Settled { set: later.clone(), notes: self.notes(later, committed) }),
@@ -134,12 +125,10 @@ impl Locks {
     pub(crate) fn resolve(&mut self, want: &Want, archive: &Archive<'_>) -> anyhow::Result<Settled> {
         let (mut set, suites) = resolve(want, archive)?;
         self.later.suites.extend(suites);
-        let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
-        set.replaces = committed.map(Set::digest);
+        set.replaces = self.committed.with(want).map(Set::digest);
         self.later.sets.insert(want.set.clone(), set.clone());
         self.save(&want.set)?;
-        let committed = self.committed.sets.get(&want.set).filter(|set| set.roots == want.roots);
-        Ok(Settled { notes: self.notes(&set, committed), set })
+        Ok(Settled { notes: self.notes(&set, self.committed.with(want)), set })
     }
 
     /// The suites that were used before.
@@ -170,13 +159,11 @@ impl Locks {
     /// Writes the resolution of one set; concurrent resolutions of other sets are kept.
     fn save(&self, set: &str) -> anyhow::Result<()> {
         // Another process may be writing: its result is equally good.
-        let Some(claim) = store::claim(&self.later_file, Kind::File)? else { return Ok(()) };
-        let mut all = Lock::load(&self.later_file).unwrap_or_default();
-        all.suites = Suite::newest(all.suites.iter().chain(&self.later.suites));
-        all.sets.extend(self.later.sets.get(set).map(|resolved| (set.to_owned(), resolved.clone())));
-        let written = std::io::Write::write_all(&mut claim.file(), all.text().as_bytes());
-        written.with_context(|| format!("failed to write {}: {}", self.later_file.display(), store::hint()))?;
-        claim.publish()
+        let amended = Lock::amend(&self.later_file, |all| {
+            all.suites = Suite::newest(all.suites.iter().chain(&self.later.suites));
+            all.sets.extend(self.later.sets.get(set).map(|resolved| (set.to_owned(), resolved.clone())));
+        });
+        amended.map(drop)
     }
 }
 

@@ -4,39 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use jiff::{SignedDuration, Timestamp};
-use model::{ByteOrder, ElfFacts, Machine, Memory, Qemu, Target};
+use model::Target;
 use pgp::composed::{CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
 use pgp::types::Password;
+use serde_json::json;
+use sys::Scratch;
 
 use crate::{Options, QemuChoice, digest};
-
-/// A folder that is removed at the end of the test.
-pub(crate) struct TempDir(PathBuf);
-
-impl TempDir {
-    pub(crate) fn new() -> TempDir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("archproof-fetch-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let dir = std::env::temp_dir().join(name);
-        fs::create_dir_all(&dir).unwrap();
-        TempDir(dir)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The files of a server, and the requests that it got.
 #[derive(Default)]
@@ -170,7 +147,7 @@ pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) key: SignedSecretKey,
     pub(crate) packages: Vec<Package>,
-    pub(crate) dir: TempDir,
+    pub(crate) dir: Scratch,
     pub(crate) options: Options,
     pub(crate) target: Target,
     pub(crate) date: Timestamp,
@@ -180,11 +157,11 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// A kernel with two modules, one of which needs the other; busybox; a file in place of QEMU.
     pub(crate) fn new() -> Fixture {
-        let (dir, server, key) = (TempDir::new(), Server::new(), key());
+        let (dir, server, key) = (Scratch::temporary("fetch").unwrap(), Server::new(), key());
         let targets_dir = dir.path().join("targets");
         fs::create_dir_all(targets_dir.join("architectures")).unwrap();
         let keys = key.to_public_key().to_armored_string(pgp::composed::ArmorOptions::default()).unwrap();
-        fs::write(targets_dir.join("debian-archive-keys.asc"), format!("For tests.\n{keys}")).unwrap();
+        dir.write("targets/debian-archive-keys.asc", format!("For tests.\n{keys}"));
         let options = Options {
             cache: dir.path().join("cache"),
             targets_dir,
@@ -300,38 +277,13 @@ pub(crate) fn signed(text: &str, key: &SignedSecretKey) -> String {
 }
 
 pub(crate) fn target() -> Target {
-    let qemu = Qemu {
-        program: "qemu-x".into(),
-        packages: vec!["qemu-x".into()],
-        machine: "virt".into(),
-        cpu: "max".into(),
-        arguments: Vec::new(),
-        firmware: None,
-    };
-    let machine = Machine {
-        warm: true,
-        lost_timers: None,
-        debian: "x".into(),
-        suites: vec!["test".into()],
-        container_suites: vec!["trixie".into()],
-        host_suites: vec!["test".into()],
-        kernel: "linux-image-x".into(),
-        modules: vec!["built-in".into(), "virtio_net".into()],
-        qemu,
-        memory: Memory { base: 256, profile: 1 },
-        cpus: 1,
-        console: "ttyS0".into(),
-        factor: None,
-    };
-    Target {
-        name: "x".into(),
-        title: "X".into(),
-        aliases: Vec::new(),
-        elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 1 },
-        go_env: BTreeMap::new(),
-        emulator: None,
-        machine: Some(machine),
-        component_env: BTreeMap::new(),
-        ci: None,
-    }
+    let qemu = json!({"program": "qemu-x", "packages": ["qemu-x"], "machine": "virt", "cpu": "max"});
+    let machine = json!({
+        "debian": "x", "suites": ["test"], "container_suites": ["trixie"], "host_suites": ["test"],
+        "kernel": "linux-image-x", "modules": ["built-in", "virtio_net"], "qemu": qemu,
+        "memory": {"base": 256, "profile": 1}, "cpus": 1, "console": "ttyS0",
+    });
+    let elf = json!({"class": 64, "byte_order": "little", "machine": 1});
+    let target = json!({"name": "x", "title": "X", "aliases": [], "elf": elf, "machine": machine});
+    serde_json::from_value(target).unwrap()
 }

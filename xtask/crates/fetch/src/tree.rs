@@ -7,12 +7,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use sys::cache_lock;
 
 use crate::deb::Unpacker;
 use crate::digest;
-use sys::store::{self, AtomicDir, Kind};
+use sys::store::{self, Kind};
 
 const MANIFEST: &str = "manifest";
 const FILES: &str = "files";
@@ -90,22 +90,6 @@ pub(crate) fn make(
     if let Ok(tree) = open(dir, Look::Quick) {
         return Ok(tree);
     }
-    fill_and_publish(dir, title, claim, fill)?;
-    open(dir, Look::Quick).map_err(|why| {
-        anyhow::anyhow!(
-            "{} was altered while it was made: {}",
-            dir.display(),
-            why.unwrap_or("it no longer exists".to_owned())
-        )
-    })
-}
-
-fn fill_and_publish(
-    dir: &Path,
-    title: &str,
-    claim: AtomicDir,
-    fill: impl FnOnce(&mut Unpacker) -> anyhow::Result<String>,
-) -> anyhow::Result<()> {
     let root = claim.path().join(FILES);
     fs::create_dir_all(&root).with_context(|| format!("failed to make {}: {}", root.display(), store::hint()))?;
     let mut unpacker = Unpacker::new(root.clone());
@@ -122,7 +106,11 @@ fn fill_and_publish(
     text.push('\n');
     let manifest = claim.path().join(MANIFEST);
     fs::write(&manifest, text).with_context(|| format!("failed to write {}: {}", manifest.display(), store::hint()))?;
-    claim.publish().with_context(|| format!("failed to finish {}", dir.display()))
+    claim.publish().with_context(|| format!("failed to finish {}", dir.display()))?;
+    open(dir, Look::Quick).map_err(|why| {
+        let why = why.unwrap_or("it no longer exists".to_owned());
+        anyhow!("{} was altered while it was made: {why}", dir.display())
+    })
 }
 
 /// `file SHA-256 SIZE TIME INODE PATH`.

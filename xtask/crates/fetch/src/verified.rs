@@ -102,27 +102,24 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::testing::TempDir;
 
     #[test]
     fn cargo_that_started_the_harness_is_preferred() {
-        let dir = TempDir::new();
-        let (harness, neighbour) = (dir.path().join("xtask"), dir.path().join(PROGRAM));
+        let dir = Scratch::temporary("verified").unwrap();
+        let harness = dir.path().join("xtask");
         let choose = |cargo: Option<&str>| Program::choose(cargo.map(OsString::from), Some(&harness));
         assert_eq!(choose(None), Program::Cargo("cargo".into()));
-        std::fs::write(&neighbour, "").unwrap();
-        assert_eq!(choose(None), Program::Built(neighbour));
+        assert_eq!(choose(None), Program::Built(dir.write(PROGRAM, "")));
         assert_eq!(choose(Some("/bin/cargo")), Program::Cargo("/bin/cargo".into()));
     }
 
     #[test]
     fn only_the_text_of_a_successful_program_is_used() {
-        let dir = TempDir::new();
-        let file = dir.path().join("verifier");
+        let dir = Scratch::temporary("verified").unwrap();
         let run = |script: &str| {
-            std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
+            let file = dir.write("verifier", format!("#!/bin/sh\n{script}\n"));
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-            Program::Built(file.clone()).run(Path::new("keys"), Path::new("message"))
+            Program::Built(file).run(Path::new("keys"), Path::new("message"))
         };
         assert_eq!(run("echo $1 $2").unwrap(), "keys message\n");
         let refused = run("echo text; echo no good signature >&2; exit 1").unwrap_err().to_string();

@@ -8,28 +8,20 @@ use std::str::FromStr;
 /// `>= 2.38`: a relation to a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Relation {
-    operator: Operator,
+    /// `<<`, `<=`, `=`, `>=` or `>>`.
+    operator: &'static str,
     version: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Operator {
-    Earlier,
-    EarlierOrSame,
-    Same,
-    SameOrLater,
-    Later,
 }
 
 impl Relation {
     pub(crate) fn holds(&self, version: &str) -> bool {
         let order = compare(version, &self.version);
         match self.operator {
-            Operator::Earlier => order.is_lt(),
-            Operator::EarlierOrSame => order.is_le(),
-            Operator::Same => order.is_eq(),
-            Operator::SameOrLater => order.is_ge(),
-            Operator::Later => order.is_gt(),
+            "<<" => order.is_lt(),
+            "<=" => order.is_le(),
+            "=" => order.is_eq(),
+            ">=" => order.is_ge(),
+            _ => order.is_gt(),
         }
     }
 }
@@ -42,11 +34,11 @@ impl FromStr for Relation {
         let split = text.find(|c| !"<>=".contains(c)).unwrap_or(text.len());
         let (operator, version) = text.split_at(split);
         let operator = match operator {
-            "<<" => Operator::Earlier,
-            "<=" | "<" => Operator::EarlierOrSame,
-            "=" => Operator::Same,
-            ">=" | ">" => Operator::SameOrLater,
-            ">>" => Operator::Later,
+            "<<" => "<<",
+            "<=" | "<" => "<=",
+            "=" => "=",
+            ">=" | ">" => ">=",
+            ">>" => ">>",
             _ => return Err(format!("`{text}` is not a relation to a version")),
         };
         Ok(Relation { operator, version: version.trim().to_owned() })
@@ -55,14 +47,7 @@ impl FromStr for Relation {
 
 impl std::fmt::Display for Relation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let operator = match self.operator {
-            Operator::Earlier => "<<",
-            Operator::EarlierOrSame => "<=",
-            Operator::Same => "=",
-            Operator::SameOrLater => ">=",
-            Operator::Later => ">>",
-        };
-        write!(f, "{operator} {}", self.version)
+        write!(f, "{} {}", self.operator, self.version)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) enum ImagesCommand {
     /// Build a node image for Kind: Debian, systemd, containerd, the components and the images of the control plane
     Node(ImagesNodeOptions),
     /// List the images, with their names and components
-    List(ImagesListOptions),
+    List(ImageSelection),
     /// Find the ELF files in an image archive that the image's architecture cannot run
     Audit(ImagesAuditOptions),
 }
@@ -97,12 +97,6 @@ pub(crate) struct ImagesNodeOptions {
     /// Print JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Clone, Debug, ClapArgs)]
-pub(crate) struct ImagesListOptions {
-    #[command(flatten)]
-    pub(crate) selection: ImageSelection,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

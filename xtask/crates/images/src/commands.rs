@@ -26,7 +26,7 @@ pub fn run(paths: &Paths, options: &ImagesOptions, load: Load) -> Result<Exit, F
     match &options.command {
         ImagesCommand::Build(options) => build(paths, options),
         ImagesCommand::Node(options) => node::run(paths, options, load),
-        ImagesCommand::List(options) => list(paths, &options.selection),
+        ImagesCommand::List(selection) => list(paths, selection),
         ImagesCommand::Audit(options) => audit(paths, options),
     }
 }

@@ -19,11 +19,9 @@ const FOLDER: &str = "docker";
 
 /// Writes `docker/ARCH/NAME.tar` and returns its path.
 pub(crate) fn write(output: &Path, order: &ImageOrder<'_>, image: &Image) -> anyhow::Result<PathBuf> {
-    let dir = output.join(FOLDER).join(&image.arch);
-    fs::create_dir_all(&dir).with_context(|| format!("failed to make the folder {}", dir.display()))?;
-    let name = format!("{}.tar", order.recipe.short_name());
-    layout::replace(&dir, &name, |out| archive(out, &order.reference, image))?;
-    Ok(dir.join(name))
+    let file = output.join(FOLDER).join(&image.arch).join(format!("{}.tar", order.recipe.short_name()));
+    write_to(&file, &order.reference, image)?;
+    Ok(file)
 }
 
 /// Writes the archive to a file.

@@ -1,14 +1,12 @@
 //! Makes an image from a recipe and binaries: layer, configuration, manifest.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, ImageOrder, Images};
 use serde::Serialize;
 
 use crate::Root;
 use crate::digest;
-use crate::layer::{Layer, Program};
+use crate::layer::{Entries, Entry, Layer, PROGRAM};
 use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs, RunConfig};
 
 /// Every image has this time, so that the same programs give the same image.
@@ -46,8 +44,8 @@ impl Blob {
     }
 
     pub(crate) fn descriptor(&self) -> Descriptor {
-        let (digest, size) = (self.digest(), self.bytes.len() as u64);
-        Descriptor { media_type: self.media_type.into(), digest, size, platform: None, annotations: BTreeMap::new() }
+        let (media_type, digest, size) = (self.media_type.into(), self.digest(), self.bytes.len() as u64);
+        Descriptor { media_type, digest, size, ..Descriptor::default() }
     }
 }
 
@@ -69,13 +67,13 @@ pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifact
         let found = artifacts.by_component.get(name);
         found.ok_or_else(|| anyhow!("{} for {} needs {name}, which was not built", recipe.name, artifacts.arch))
     };
-    let mut programs = Vec::new();
+    let mut programs = Entries::new();
     for file in &recipe.files {
         let Artifact { path, sha256, .. } = artifact(&file.component)?;
-        let place = file.path.trim_start_matches('/').to_owned();
-        programs.push(Program { path: place, file: path.clone(), sha256: sha256.clone() });
+        let entry = Entry::File { file: path.clone(), mode: PROGRAM, sha256: Some(sha256.clone()) };
+        programs.insert(file.path.trim_start_matches('/').to_owned(), entry);
     }
-    let layer = Layer::of(programs)?;
+    let layer = Layer::new(programs)?;
     let version = artifact(recipe.main_component())?.version.clone();
     let config = Blob::of(spec::CONFIG, &configuration(images, order, artifacts, &version, &layer))?;
     whole(artifacts.arch.clone(), version, layer, config)
@@ -91,7 +89,6 @@ pub(crate) fn of_root(root: &Root) -> anyhow::Result<Image> {
         created: Some(CREATED.into()),
         architecture: root.arch.clone(),
         os: OS.into(),
-        variant: None,
         config: RunConfig {
             env: Some(root.env.clone()),
             entrypoint: Some(root.entrypoint.clone()),
@@ -100,7 +97,7 @@ pub(crate) fn of_root(root: &Root) -> anyhow::Result<Image> {
             ..RunConfig::default()
         },
         rootfs: rootfs(&layer),
-        history: Vec::new(),
+        ..Config::default()
     };
     let config = Blob::of(spec::CONFIG, &config)?;
     whole(root.arch.clone(), String::new(), layer, config)
@@ -111,8 +108,7 @@ fn whole(arch: String, version: String, layer: Layer, config: Blob) -> anyhow::R
         media_type: spec::LAYER.into(),
         digest: layer.digest().to_owned(),
         size: layer.size(),
-        platform: None,
-        annotations: BTreeMap::new(),
+        ..Descriptor::default()
     };
     let manifest = Manifest {
         schema_version: 2,
@@ -147,7 +143,6 @@ fn configuration(
         created: Some(CREATED.into()),
         architecture: artifacts.arch.clone(),
         os: OS.into(),
-        variant: None,
         config: RunConfig {
             user: recipe.user.clone(),
             env: Some(images.env.iter().cloned().chain(variables).collect()),
@@ -161,5 +156,6 @@ fn configuration(
             created: Some(CREATED.into()),
             created_by: Some(format!("archproof: {}", programs.join(" "))),
         }],
+        ..Config::default()
     }
 }

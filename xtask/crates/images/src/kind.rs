@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use cli::{MachineOptions, Paths, fetch_options, request, with_go};
 use model::{Artifacts, ImageOrder, Images, Target};
-use ring::digest::{Context as Sha, SHA256};
 use sys::progress;
 use targets::Catalogue;
 
@@ -68,11 +67,8 @@ impl<'a> Inputs<'a> {
 
     /// Digest of all inputs.
     fn key(&self) -> anyhow::Result<String> {
-        let mut sha = Sha::new(&SHA256);
-        let mut field = |text: &str| {
-            sha.update(&(text.len() as u64).to_le_bytes());
-            sha.update(text.as_bytes());
-        };
+        let mut fields = build::Fields::default();
+        let mut field = |text: &str| fields.add(text);
         [RECIPE, &self.order.target.name, &self.root.digest].into_iter().for_each(&mut field);
         // Go's module cache is read-only, and the names of its folders contain the version.
         field(self.base.to_str().context("the path of the module cache is not UTF-8")?);
@@ -87,7 +83,7 @@ impl<'a> Inputs<'a> {
             field(&serde_json::to_string(image.recipe)?);
             field(&serde_json::to_string(&image.env)?);
         }
-        Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(fields.finish())
     }
 
     /// Writes the docker archive.

@@ -12,18 +12,9 @@ use tar::{Builder, EntryType, Header};
 
 use crate::digest::{self, Hashing};
 
-const PROGRAM: u32 = 0o755;
+/// The mode of programs.
+pub(crate) const PROGRAM: u32 = 0o755;
 const FOLDER: u32 = 0o755;
-
-/// A program and its path.
-#[derive(Clone, Debug)]
-pub(crate) struct Program {
-    /// The path in the image, without a leading slash.
-    pub(crate) path: String,
-    pub(crate) file: PathBuf,
-    /// Hexadecimal SHA-256 of the audited file.
-    pub(crate) sha256: String,
-}
 
 /// The content at a path of a layer.
 #[derive(Clone, Debug)]
@@ -58,15 +49,6 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// A layer that contains only programs.
-    ///
-    /// # Errors
-    /// As for [`Layer::new`].
-    pub(crate) fn of(programs: Vec<Program>) -> anyhow::Result<Layer> {
-        let entry = |Program { path, file, sha256 }| (path, Entry::File { file, mode: PROGRAM, sha256: Some(sha256) });
-        Layer::new(programs.into_iter().map(entry).collect())
-    }
-
     /// Reads all files once.
     ///
     /// # Errors
@@ -155,21 +137,21 @@ pub(crate) fn header(kind: EntryType, mode: u32, size: u64) -> Header {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::testing::TempDir;
+    use sys::Scratch;
 
-    fn program(dir: &TempDir, path: &str, content: &str) -> Program {
+    use super::*;
+
+    fn program(dir: &Scratch, path: &str, content: &str) -> (String, Entry) {
         let file = dir.write(&path.replace('/', "-"), content);
-        let sha256 = digest::digits(&digest::of(content.as_bytes())).unwrap().to_owned();
-        Program { path: path.into(), file, sha256 }
+        let sha256 = digest::digits(&digest::of(content.as_bytes())).map(str::to_owned);
+        (path.into(), Entry::File { file, mode: PROGRAM, sha256 })
     }
 
     #[test]
     fn layer_contains_its_programs_and_nothing_of_the_machine() {
-        let (one, other) = (TempDir::new(), TempDir::new());
-        let layer = |dir: &TempDir, names: [&str; 2]| {
-            let programs = names.map(|name| program(dir, name, "x")).to_vec();
-            let layer = Layer::of(programs).unwrap();
+        let [one, other] = [1, 2].map(|_| Scratch::temporary("layer").unwrap());
+        let layer = |dir: &Scratch, names: [&str; 2]| {
+            let layer = Layer::new(names.map(|name| program(dir, name, "x")).into()).unwrap();
             let mut bytes = Vec::new();
             layer.write(&mut bytes).unwrap();
             assert_eq!((digest::of(&bytes), bytes.len() as u64), (layer.digest().to_owned(), layer.size()));
@@ -191,10 +173,10 @@ mod tests {
 
     #[test]
     fn program_that_changed_since_its_audit_is_refused() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("layer").unwrap();
         let program = program(&dir, "pause", "audited");
         dir.write("pause", "changed");
-        let error = format!("{:#}", Layer::of(vec![program]).unwrap_err());
+        let error = format!("{:#}", Layer::new([program].into()).unwrap_err());
         assert!(error.contains("has changed since it was audited"), "{error}");
     }
 }

@@ -78,6 +78,21 @@ pub struct Built {
     pub archive: Option<PathBuf>,
 }
 
+impl Built {
+    fn of(reference: &str, image: image::Image, layout: Option<PathBuf>, archive: Option<PathBuf>) -> Built {
+        Built {
+            reference: reference.to_owned(),
+            digest: image.manifest.digest(),
+            id: image.config.digest(),
+            size: image.layer.size(),
+            arch: image.arch,
+            version: image.version,
+            layout,
+            archive,
+        }
+    }
+}
+
 /// An image of a whole root file system, for one architecture.
 #[derive(Clone, Debug)]
 pub struct Root {
@@ -102,16 +117,7 @@ pub struct Root {
 pub fn build_root(root: &Root, archive: &Path) -> anyhow::Result<Built> {
     let image = image::of_root(root)?;
     docker::write_to(archive, &root.reference, &image)?;
-    Ok(Built {
-        reference: root.reference.clone(),
-        digest: image.manifest.digest(),
-        id: image.config.digest(),
-        size: image.layer.size(),
-        arch: image.arch,
-        version: image.version,
-        layout: None,
-        archive: Some(archive.to_owned()),
-    })
+    Ok(Built::of(&root.reference, image, None, Some(archive.to_owned())))
 }
 
 /// Writes images; they replace images of an earlier call with the same references.
@@ -139,16 +145,7 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Vec<Built>> {
             interrupt::check()?;
             let wanted = request.formats.contains(&Format::Docker);
             let archive = wanted.then(|| docker::write(request.output, order, &image)).transpose()?;
-            built.push(Built {
-                reference: order.reference.clone(),
-                digest: image.manifest.digest(),
-                id: image.config.digest(),
-                size: image.layer.size(),
-                arch: image.arch,
-                version: image.version,
-                layout: layout.clone(),
-                archive,
-            });
+            built.push(Built::of(&order.reference, image, layout.clone(), archive));
         }
     }
     Ok(built)
@@ -159,43 +156,28 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
 
-    use model::{Artifact, Artifacts, BuildStep, ByteOrder, ElfFacts, ImageFile, ImageRecipe, Source};
+    use model::Artifacts;
+    use serde_json::json;
+    use sys::Scratch;
 
     use super::*;
-    use crate::testing::{TempDir, elf};
-
-    const MACHINES: [(&str, u16); 2] = [("riscv64", 243), ("amd64", 62)];
+    use crate::testing::{MACHINES, artifact, elf, rules};
 
     fn images() -> Images {
-        let file = |component: &str, path: &str| ImageFile { component: component.into(), path: path.into() };
-        let recipe = ImageRecipe {
-            name: "dns/dns".into(),
-            tags: BTreeMap::from([("1.36".into(), "v1.14.2".into())]),
-            files: vec![file("dns", "/dns"), file("dnsctl", "/usr/bin/dnsctl")],
-            entrypoint: vec!["/dns".into()],
-            user: Some("1:1".into()),
-        };
-        let env = vec!["PATH=/usr/bin".into()];
-        let (registry, foreign, no_processors) = ("registry.example.org".into(), Vec::new(), Vec::new());
-        Images { registry, env, images: vec![recipe], foreign, no_processors }
+        let files = [("dns", "/dns"), ("dnsctl", "/usr/bin/dnsctl")];
+        let files = files.map(|(component, path)| json!({"component": component, "path": path}));
+        let recipe = json!({"name": "dns/dns", "tags": {"1.36": "v1.14.2"}, "files": files,
+            "entrypoint": ["/dns"], "user": "1:1"});
+        let images = json!({"registry": "registry.example.org", "env": ["PATH=/usr/bin"], "images": [recipe]});
+        serde_json::from_value(images).unwrap()
     }
 
     /// Binaries in the folder `dir`.
-    fn artifacts(dir: &TempDir) -> Vec<Artifacts> {
+    fn artifacts(dir: &Scratch) -> Vec<Artifacts> {
         let artifact = |name: &str, (arch, machine): (&str, u16)| {
             let bytes = [elf(machine), name.as_bytes().to_vec()].concat();
-            Artifact {
-                component: name.into(),
-                path: dir.write(&format!("bin/{arch}/{name}"), &bytes),
-                sha256: digest::digits(&digest::of(&bytes)).unwrap().into(),
-                size: bytes.len() as u64,
-                source: Source::Module(None),
-                version: "v1.0.0".into(),
-                go: String::new(),
-                step: BuildStep::Prebuilt,
-                experimental_flags: Vec::new(),
-                unknown_values: Vec::new(),
-            }
+            let file = dir.write(&format!("bin/{arch}/{name}"), &bytes);
+            artifact(name, &file, digest::digits(&digest::of(&bytes)).unwrap())
         };
         let of = |machine: (&str, u16)| Artifacts {
             arch: machine.0.into(),
@@ -206,7 +188,7 @@ mod tests {
     }
 
     /// Writes the image for these architectures into `output`.
-    fn written(dir: &TempDir, reference: &str, artifacts: &[Artifacts]) -> Vec<Built> {
+    fn written(dir: &Scratch, reference: &str, artifacts: &[Artifacts]) -> Vec<Built> {
         let images = images();
         let order = ImageOrder {
             recipe: &images.images[0],
@@ -237,7 +219,7 @@ mod tests {
 
     #[test]
     fn same_binaries_give_the_same_image_wherever_and_however_often_it_is_written() {
-        let (one, other) = (TempDir::new(), TempDir::new());
+        let [one, other] = [1, 2].map(|_| Scratch::temporary("images").unwrap());
         let first = written(&one, "registry.example.org/dns/dns:v1.14.2", &artifacts(&one));
         let before = files(&one.path().join("output"));
         let mut reversed = artifacts(&other);
@@ -250,7 +232,7 @@ mod tests {
 
     #[test]
     fn image_replaces_the_one_of_its_name_and_keeps_others() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("images").unwrap();
         let all = artifacts(&dir);
         for (reference, artifacts, expected) in [
             ("a:1", &all[..], "a:1 amd64, a:1 riscv64"),
@@ -268,7 +250,7 @@ mod tests {
 
     #[test]
     fn written_images_match_their_order() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("images").unwrap();
         for built in written(&dir, "registry.example.org/dns/dns:v1.14.2", &artifacts(&dir)) {
             let archive = built.archive.unwrap();
             assert!(archive.ends_with(format!("docker/{}/dns.tar", built.arch)), "{}", archive.display());
@@ -289,7 +271,7 @@ mod tests {
 
     #[test]
     fn missing_binary_is_an_error() {
-        let dir = TempDir::new();
+        let dir = Scratch::temporary("images").unwrap();
         let mut artifacts = artifacts(&dir).remove(0);
         artifacts.by_component.remove("dnsctl");
         let images = images();
@@ -302,16 +284,5 @@ mod tests {
         let request = Request { images: &images, orders: &[order], formats: &[Format::Oci], output: dir.path() };
         let error = build(&request).unwrap_err().to_string();
         assert_eq!(error, "dns/dns for riscv64 needs dnsctl, which was not built");
-    }
-
-    fn rules(dir: &TempDir) -> Rules {
-        let facts = |machine| ElfFacts { class: 64, byte_order: ByteOrder::Little, machine };
-        Rules {
-            elf: MACHINES.map(|(arch, machine)| (arch.to_owned(), facts(machine))).into(),
-            no_processors: Vec::new(),
-            allowed: Vec::new(),
-            max_size: 1 << 20,
-            cache: dir.path().join("cache"),
-        }
     }
 }

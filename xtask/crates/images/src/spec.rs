@@ -23,7 +23,7 @@ pub(crate) const CONTAINERD_NAME: &str = "io.containerd.image.name";
 /// Marks an attachment that buildkit adds to an image; its "layers" are statements in JSON.
 pub(crate) const ATTACHED: &str = "vnd.docker.reference.type";
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
     #[serde(default)]
@@ -36,13 +36,12 @@ pub(crate) struct Descriptor {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Platform {
-    #[serde(default)]
     pub(crate) architecture: String,
-    #[serde(default)]
     pub(crate) os: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) variant: Option<String>,
 }
 
@@ -66,7 +65,7 @@ pub(crate) struct Manifest {
 }
 
 /// The configuration of an image.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
@@ -101,7 +100,7 @@ pub(crate) struct RunConfig {
     pub(crate) stop_signal: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RootFs {
     #[serde(rename = "type")]
     pub(crate) kind: String,
@@ -122,8 +121,6 @@ pub(crate) struct History {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Saved {
     pub(crate) config: String,
-    #[serde(default)]
     pub(crate) repo_tags: Option<Vec<String>>,
-    #[serde(default)]
     pub(crate) layers: Option<Vec<String>>,
 }

@@ -1,43 +1,37 @@
-//! Content for tests: folders, and image archives with any possible error.
+//! Content for tests: image archives with any possible error.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 
+use model::{Artifact, ByteOrder, ElfFacts, NoProcessor};
 use serde_json::{Value, json};
+use sys::Scratch;
 use tar::{EntryType, Header};
 
-use crate::digest;
+use crate::{Rules, digest};
 
-/// Removed when dropped.
-pub(crate) struct TempDir(PathBuf);
+pub(crate) const RISCV: u16 = 243;
+pub(crate) const X86: u16 = 62;
+pub(crate) const BPF: u16 = 247;
+pub(crate) const MACHINES: [(&str, u16); 2] = [("riscv64", RISCV), ("amd64", X86)];
 
-impl TempDir {
-    pub(crate) fn new() -> TempDir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("images-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        TempDir(path.canonicalize().unwrap())
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let file = self.0.join(name);
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, content).unwrap();
-        file
+/// Rules for two architectures.
+pub(crate) fn rules(dir: &Scratch) -> Rules {
+    let facts = |machine| ElfFacts { class: 64, byte_order: ByteOrder::Little, machine };
+    Rules {
+        elf: MACHINES.map(|(arch, machine)| (arch.to_owned(), facts(machine))).into(),
+        no_processors: vec![NoProcessor { machine: BPF, name: "Linux BPF".into() }],
+        allowed: Vec::new(),
+        max_size: 1 << 20,
+        cache: dir.path().join("cache"),
     }
 }
 
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // A remaining temporary folder is harmless.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// A component that was built as this file.
+pub(crate) fn artifact(component: &str, file: &Path, sha256: &str) -> Artifact {
+    let artifact = json!({"component": component, "path": file, "sha256": sha256, "size": 1, "version": "v1.0.0",
+        "source": {"kind": "module", "value": null}, "go": "", "step": "prebuilt"});
+    serde_json::from_value(artifact).unwrap()
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

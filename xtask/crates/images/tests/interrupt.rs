@@ -2,14 +2,13 @@
 //! process.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use images::Rules;
 use sys::interrupt::{self, Interrupted};
 
 /// A docker archive whose only layer is a sparse file: a hole of 4 EiB.
-fn archive(dir: &std::path::Path) -> PathBuf {
+fn archive() -> Vec<u8> {
     let mut hole = tar::Header::new_gnu();
     hole.set_entry_type(tar::EntryType::GNUSparse);
     hole.set_path("hole").unwrap();
@@ -31,9 +30,7 @@ fn archive(dir: &std::path::Path) -> PathBuf {
         header.set_size(content.len() as u64);
         archive.append_data(&mut header, name, content).unwrap();
     }
-    let file = dir.join("image.tar");
-    std::fs::write(&file, archive.into_inner().unwrap()).unwrap();
-    file
+    archive.into_inner().unwrap()
 }
 
 #[test]
@@ -42,16 +39,15 @@ fn archive(dir: &std::path::Path) -> PathBuf {
     reason = "the audit must be interrupted in the middle of the layer, and nothing signals that it is there"
 )]
 fn an_interrupt_ends_the_audit_of_a_layer_without_end() {
-    let dir = std::env::temp_dir().join(format!("images-interrupt-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let file = archive(&dir);
+    let dir = sys::Scratch::temporary("interrupt").unwrap();
+    let file = dir.write("image.tar", archive());
     interrupt::install().unwrap();
     let rules = Rules {
         elf: BTreeMap::new(),
         no_processors: Vec::new(),
         allowed: Vec::new(),
         max_size: u64::MAX,
-        cache: dir.join("cache"),
+        cache: dir.path().join("cache"),
     };
     let audited = std::thread::spawn(move || images::audit(&file, &rules));
     std::thread::sleep(Duration::from_millis(500));
@@ -61,5 +57,4 @@ fn an_interrupt_ends_the_audit_of_a_layer_without_end() {
     let error = audited.join().unwrap().unwrap_err();
     assert!(error.is::<Interrupted>(), "{error:#}");
     assert!(asked.elapsed() < Duration::from_secs(10));
-    std::fs::remove_dir_all(&dir).unwrap();
 }

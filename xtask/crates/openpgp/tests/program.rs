@@ -1,36 +1,15 @@
 //! Runs the program as the harness does: signed text and exit code 0, or a reason and exit code 1.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use pgp::composed::{ArmorOptions, CleartextSignedMessage, KeyType, SecretKeyParamsBuilder, SignedSecretKey};
 use pgp::types::Password;
 use rand::rngs::OsRng;
+use sys::Scratch;
 use sys::exec::{self, ExecError, Shell, cmd};
 
 const TEXT: &str = "Origin: Test\nCodename: test\n";
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("archproof-openpgp-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-
-    fn file(&self, name: &str, content: &str) -> PathBuf {
-        let file = self.0.join(name);
-        std::fs::write(&file, content).unwrap();
-        file
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn key() -> SignedSecretKey {
     let mut params = SecretKeyParamsBuilder::default();
@@ -56,8 +35,8 @@ fn run(keys: &Path, file: &Path) -> Result<exec::Output, ExecError> {
 
 #[test]
 fn signed_text_is_printed() {
-    let (folder, key) = (Folder::new("good"), key());
-    let (keys, file) = (folder.file("keys.asc", &public(&key)), folder.file("InRelease", &signed(&key)));
+    let (folder, key) = (Scratch::temporary("good").unwrap(), key());
+    let (keys, file) = (folder.write("keys.asc", public(&key)), folder.write("InRelease", signed(&key)));
     let output = run(&keys, &file).unwrap();
     assert_eq!(output.stdout.trim_end(), TEXT.trim_end());
     assert_eq!(output.stderr, "");
@@ -65,14 +44,14 @@ fn signed_text_is_printed() {
 
 #[test]
 fn refused_text_is_not_printed() {
-    let (folder, key) = (Folder::new("bad"), key());
-    let keys = folder.file("keys.asc", &public(&key));
+    let (folder, key) = (Scratch::temporary("bad").unwrap(), key());
+    let keys = folder.write("keys.asc", public(&key));
     for (name, content, why) in [
         ("changed", signed(&key).replace("Origin: Test", "Origin: Evil"), "no good signature"),
         ("foreign", signed(&self::key()), "trusted keys"),
         ("unsigned", TEXT.to_owned(), "not clear-signed"),
     ] {
-        match run(&keys, &folder.file(name, &content)) {
+        match run(&keys, &folder.write(name, content)) {
             Err(ExecError::Failed { status, tail, .. }) => {
                 assert_eq!(status.code(), Some(1), "{name}: {tail}");
                 assert!(tail.contains(why) && !tail.contains("Origin"), "{name}: {tail}");

@@ -1,7 +1,6 @@
 //! Small requests to the apiserver of an external cluster, with advice on their failures.
 
 use std::cell::{Cell, RefCell};
-use std::error::Error;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -11,6 +10,7 @@ use reqwest::blocking::Client as Http;
 use serde_json::Value;
 
 use super::StoreAccess;
+use crate::component::root_cause;
 
 /// The deadline of a request; the server's speed is not known yet.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -137,7 +137,7 @@ pub(super) fn store_version(store: &StoreAccess) -> anyhow::Result<Option<String
 
 /// An error that says what to do.
 fn unreachable_server(what: &str, address: &str, error: &reqwest::Error) -> anyhow::Error {
-    let text = causes(error);
+    let text = root_cause(error);
     let advice = advice(&text);
     anyhow!("failed to reach the {what} at {address}: {text}{advice}")
 }
@@ -164,15 +164,4 @@ fn advice(text: &str) -> &'static str {
     } else {
         ""
     }
-}
-
-/// The innermost cause, where reqwest puts the relevant part.
-fn causes(error: &dyn Error) -> String {
-    let mut last = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        last = source.to_string();
-        cause = source.source();
-    }
-    last
 }

@@ -159,6 +159,8 @@ fn file(cache: &Path, name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use sys::Scratch;
+
     use super::*;
 
     #[test]
@@ -170,44 +172,38 @@ mod tests {
         );
     }
 
-    fn temp(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("boot-kind-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
-
     #[test]
     fn cluster_is_kept_while_its_note_is_locked() {
         const NAME: &str = "archproof-1-2-json";
-        let cache = temp("kept");
-        let is_kept = || notes(&cache).iter().all(|(name, note)| is_kept(&file(&cache, name), note));
-        let owner = note(&cache, NAME, &[]).unwrap();
+        let scratch = Scratch::temporary("kept").unwrap();
+        let cache = scratch.path();
+        let is_kept = || notes(cache).iter().all(|(name, note)| is_kept(&file(cache, name), note));
+        let owner = note(cache, NAME, &[]).unwrap();
         assert!(is_kept());
         // The process ID of an owner in another PID namespace has no meaning here.
-        let text = fs::read_to_string(file(&cache, NAME)).unwrap();
+        let text = fs::read_to_string(file(cache, NAME)).unwrap();
         let pid = format!("{} ", owner.origin().process.pid);
-        fs::write(file(&cache, NAME), text.replacen(&pid, "999999999 ", 1)).unwrap();
+        fs::write(file(cache, NAME), text.replacen(&pid, "999999999 ", 1)).unwrap();
         assert!(is_kept());
         drop(owner);
         assert!(!is_kept());
-        fs::remove_dir_all(cache).unwrap();
     }
 
     /// Uses a fake `docker` that records its arguments.
     #[test]
     fn clean_up_quotes_every_path() {
-        let root = temp("quoting");
+        let scratch = Scratch::temporary("quoting").unwrap();
+        let root = scratch.path();
         let cache = root.join("it's a $(touch made) cache");
         fs::create_dir_all(cache.join(FOLDER)).unwrap();
         fs::write(file(&cache, "archproof-1-2-json"), "{}").unwrap();
-        let docker = root.join("docker");
-        fs::write(&docker, "#!/bin/sh\nfor word; do echo \"$word\" >>said; done\n").unwrap();
+        let docker = scratch.write("docker", "#!/bin/sh\nfor word; do echo \"$word\" >>said; done\n");
         fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let sysctls = vec![("kernel/panic".to_owned(), "1".to_owned())];
         let engine = Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls };
         let script = exit_hook(&cache, &["archproof-1-2-json".to_owned()], &engine, "an image's $(touch made)");
         let sh = Shell::new().unwrap();
-        sh.change_dir(&root);
+        sh.change_dir(root);
         let path = format!("{}:/usr/bin:/bin", root.display());
         exec::run(cmd!(sh, "sh -c {script}").env("PATH", path), DELETE).unwrap();
         let said = fs::read_to_string(root.join("said")).unwrap();
@@ -216,6 +212,5 @@ mod tests {
             assert!(said.lines().any(|word| word == line), "`{line}` is missing in: {said}");
         }
         assert!(!file(&cache, "archproof-1-2-json").exists() && !root.join("made").exists());
-        fs::remove_dir_all(root).unwrap();
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Mount {
 
 /// Why this control plane cannot run in a Kind cluster; None if it can. A published image has no program that could run
 /// in addition to its Pods.
-pub(super) fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
+pub fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
     match profile {
         // Otherwise a report would name a store that the run did not use.
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {

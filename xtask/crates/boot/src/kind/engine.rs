@@ -48,7 +48,11 @@ pub(super) fn has_image(reference: &str) -> anyhow::Result<bool> {
     }
 }
 
-pub(super) fn load(archive: &Path) -> anyhow::Result<()> {
+/// Loads an image into the engine.
+///
+/// # Errors
+/// The engine fails. The error contains the reason and the cure if they are known.
+pub fn load(archive: &Path) -> anyhow::Result<()> {
     let sh = Shell::new()?;
     exec::run(cmd!(sh, "docker load --quiet --input {archive}"), LOADING).map_err(explained)?;
     Ok(())
@@ -73,11 +77,11 @@ pub(super) fn file_of(reference: &str, path: &str) -> anyhow::Result<String> {
     Ok(exec::run(run, SHORT).map_err(explained)?.stdout)
 }
 
-/// The engine's version, before anything is built for it.
+/// The engine's version, before anything is built for it: "Docker 28.2.2".
 ///
 /// # Errors
 /// The engine is missing or does not answer, its machine has another architecture, or a node cannot run in it.
-pub(super) fn version(arch: &str) -> anyhow::Result<String> {
+pub fn version(arch: &str) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     if exec::find("docker").is_none() {
         bail!("`docker` is not on PATH: install an engine (Debian's package docker.io), or leave out --provider kind");

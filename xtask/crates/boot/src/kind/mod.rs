@@ -32,7 +32,9 @@ use crate::host::Local;
 use crate::pki;
 pub use baseline::baseline;
 use clusters::Clusters;
+pub use config::unfit;
 use engine::Engine;
+pub use engine::{load, version as engine_version};
 use plane::{BuildInputs, ClusterSpec};
 
 /// How many clusters are created at the same time.
@@ -89,27 +91,6 @@ struct Preparation {
     clusters: Arc<Clusters>,
     /// Kubernetes release on the image: "v1.36.3".
     release: String,
-}
-
-/// Why this control plane cannot run in a Kind cluster of a published image, or of the project's image; None if it can.
-pub fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
-    config::unfit(profile, published)
-}
-
-/// Loads an image into the engine.
-///
-/// # Errors
-/// The engine fails. The error contains the reason and the cure if they are known.
-pub fn load(archive: &Path) -> anyhow::Result<()> {
-    engine::load(archive)
-}
-
-/// The engine's version, before anything is built for it: "Docker 28.2.2".
-///
-/// # Errors
-/// The engine is missing or does not answer, or its machine has another architecture.
-pub fn engine_version(arch: &str) -> anyhow::Result<String> {
-    engine::version(arch)
 }
 
 /// Creates a cluster for every profile. If this fails, no cluster is left.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use model::{Artifact, Artifacts, Profile, ProfileInfo};
+use model::{Artifact, Artifacts, Profile};
 use sys::RunDir;
 use sys::deadline::OnInterrupt;
 use sys::exec;
@@ -25,7 +25,6 @@ use super::service;
 use super::socket::{NodeHost, SocketHost};
 use super::{Preparation, Request, cluster_registry};
 use crate::agent::INIT;
-use crate::auxiliary::Auxiliary;
 use crate::component::Component;
 use crate::component_names::{self, CONTROLLER_MANAGER};
 use crate::control_plane::{self, ControlPlane, PlannedControlPlane};
@@ -80,31 +79,16 @@ pub(super) struct ClusterSpec<'a> {
     /// The node as a place for components.
     host: Arc<SocketHost>,
     pods: Vec<Pod>,
-    others: ExtraComponents,
-    info: ProfileInfo,
-    /// The profile's private folder as the node sees it.
-    guest_path: PathBuf,
-    data: Vec<(String, PathBuf)>,
+    /// The components that kubeadm does not create.
+    stores: Vec<Component>,
+    plugins: Vec<Component>,
+    more_apiservers: Vec<Component>,
+    /// The rest. Its components are those that checks start when they need them.
+    plane: ControlPlane,
     /// The configuration file for `kind create`.
     file: PathBuf,
     /// Kind writes it; no code uses it.
     kubeconfig: PathBuf,
-}
-
-/// The components of a profile that kubeadm does not create.
-struct ExtraComponents {
-    stores: Vec<Component>,
-    plugins: Vec<Component>,
-    more_apiservers: Vec<Component>,
-    on_demand: Vec<Component>,
-    auxiliary: Auxiliary,
-}
-
-impl ExtraComponents {
-    fn components(&self) -> impl Iterator<Item = &Component> {
-        let ExtraComponents { stores, plugins, more_apiservers, on_demand, .. } = self;
-        [stores, plugins, more_apiservers, on_demand].into_iter().flatten()
-    }
 }
 
 /// The inputs of the control planes.
@@ -148,25 +132,14 @@ impl<'a> ClusterSpec<'a> {
             node: None,
         };
         let planned = plan.control_plane(profile, 1)?;
-        let PlannedControlPlane {
-            mut stores,
-            plugins,
-            apiserver,
-            more_apiservers,
-            mut on_demand,
-            auxiliary,
-            info,
-            guest_path,
-            mut data,
-            ..
-        } = planned;
+        let PlannedControlPlane { mut stores, plugins, apiserver, more_apiservers, mut plane, .. } = planned;
         let port = port_mappings[&apiserver.name].outside;
         let pod = |manifest, component: Component| {
             let host = Arc::new(socket(&component.name));
             Pod::new(manifest, component, host)
         };
         let mut pods = vec![pod(ETCD, stores.remove(0)), pod(APISERVER, apiserver)];
-        let serving = serving(&pki.seen_from(&plan.place.root));
+        let serving = flags::manager("0.0.0.0", &pki.seen_from(&plan.place.root));
         for program in [CONTROLLER_MANAGER, SCHEDULER] {
             let name = format!("{}/{program}", profile.name);
             if whole {
@@ -174,11 +147,11 @@ impl<'a> ClusterSpec<'a> {
                 let mut component = plan.component(name, program, serving.clone(), ready)?;
                 component.needs_apiserver = true;
                 pods.push(pod(program, component));
-            } else if let Some(at) = on_demand.iter().position(|component| component.name == name) {
-                pods.push(pod(program, on_demand.remove(at)));
+            } else if let Some(at) = plane.components.iter().position(|component| component.name == name) {
+                pods.push(pod(program, plane.components.remove(at)));
             }
         }
-        if let Some((_, file)) = data.first_mut() {
+        if let Some((_, file)) = plane.data.first_mut() {
             *file = DATABASE.into();
         }
         let services = if whole { service::of_node(request.image.is_published()) } else { Vec::new() };
@@ -189,10 +162,10 @@ impl<'a> ClusterSpec<'a> {
             node: Node { services, ..node },
             host,
             pods,
-            others: ExtraComponents { stores, plugins, more_apiservers, on_demand, auxiliary },
-            info,
-            guest_path,
-            data,
+            stores,
+            plugins,
+            more_apiservers,
+            plane,
             file: dir.join("kind.yaml"),
             kubeconfig: dir.join("kubeconfig"),
         };
@@ -226,7 +199,9 @@ impl<'a> ClusterSpec<'a> {
     }
 
     fn components(&self) -> impl Iterator<Item = &Component> {
-        self.others.components().chain(self.pods.iter().map(|pod| &pod.component))
+        let ClusterSpec { stores, plugins, more_apiservers, plane, pods, .. } = self;
+        let others = [stores, plugins, more_apiservers, &plane.components].into_iter().flatten();
+        others.chain(pods.iter().map(|pod| &pod.component))
     }
 
     /// The flags that kubeadm must set for a Pod's program, in addition to those that it sets by itself.
@@ -299,8 +274,8 @@ impl<'a> ClusterSpec<'a> {
 
     /// The components whose program runs in the node but is not on the image.
     fn programs(&self) -> BTreeSet<String> {
-        let programs =
-            self.components().map(|component| &component.program).chain(self.others.auxiliary.tools.values());
+        let programs = self.components().map(|component| &component.program);
+        let programs = programs.chain(self.plane.auxiliary.tools.values());
         let words = programs.flat_map(|Program { path, args, .. }| {
             std::iter::once(path.as_path())
                 .chain(args.iter().map(Path::new))
@@ -323,14 +298,14 @@ impl<'a> ClusterSpec<'a> {
     pub(super) fn create(&mut self, request: &Request<'_>, clusters: &Clusters) -> anyhow::Result<()> {
         clusters.add(&self.node)?;
         let failed = AtomicBool::new(false);
-        let ClusterSpec { node, file, kubeconfig, host, others, .. } = self;
+        let ClusterSpec { node, file, kubeconfig, host, stores, plugins, .. } = self;
         std::thread::scope(|scope| {
             let early = scope.spawn(|| -> anyhow::Result<()> {
                 if let Err(error) = host.connect(CREATE, || failed.load(Ordering::SeqCst)) {
                     // If the creation failed, Kind's own error has the reason.
                     return if failed.load(Ordering::SeqCst) { Ok(()) } else { Err(error) };
                 }
-                others.stores.iter_mut().chain(&mut others.plugins).try_for_each(Component::launch)
+                stores.iter_mut().chain(plugins).try_for_each(Component::launch)
             });
             let (name, kind, image) = (&node.name, request.kind, &request.image.reference);
             let sh = Shell::new()?;
@@ -353,11 +328,10 @@ impl<'a> ClusterSpec<'a> {
 
     /// Takes over the running components, and starts the missing ones.
     pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
-        let ClusterSpec { profile, whole, node, host, pods, others, mut info, guest_path, data, .. } = self;
-        let ExtraComponents { stores, plugins, mut more_apiservers, on_demand, auxiliary } = others;
+        let ClusterSpec { profile, whole, node, pods, stores, plugins, mut more_apiservers, mut plane, .. } = self;
         let container = node.container();
         let mut components = Vec::new();
-        let mut wanted = on_demand;
+        let mut wanted = std::mem::take(&mut plane.components);
         for Pod { manifest, mut component, host } in pods {
             let text = engine::shell(&container, &format!("cat {MANIFESTS}/{manifest}.yaml"), SHORT)?;
             component.flags =
@@ -378,11 +352,11 @@ impl<'a> ClusterSpec<'a> {
         }
         components.extend(stores.into_iter().chain(plugins));
         let apiserver = components.iter().find(|component| component.is_apiserver());
-        info.flags = apiserver.context("kubeadm created no apiserver")?.flags.clone();
-        info.token = None;
+        plane.info.flags = apiserver.context("kubeadm created no apiserver")?.flags.clone();
+        plane.info.token = None;
         for another in &mut more_apiservers {
             let port = another.flags.get(PORT).cloned().unwrap_or_default();
-            another.flags = info.flags.clone();
+            another.flags = plane.info.flags.clone();
             another.flags.insert(PORT.into(), port);
             another.launch()?;
         }
@@ -393,7 +367,7 @@ impl<'a> ClusterSpec<'a> {
             control_plane::suspend(components.iter_mut())?;
         }
         components.extend(wanted);
-        Ok(ControlPlane { info, guest_path, components, auxiliary, data, host })
+        Ok(ControlPlane { components, ..plane })
     }
 }
 
@@ -427,18 +401,6 @@ fn port_mappings(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<Stri
         port_mappings.insert(name, PortMapping { inside, outside });
     }
     Ok(port_mappings)
-}
-
-/// Flags that make a program reachable from outside the node. Leader election is disabled: a loser exits, and only
-/// kubelet would restart it.
-fn serving(pki: &Pki) -> Flags {
-    let flags = [
-        ("bind-address", "0.0.0.0".to_owned()),
-        ("leader-elect", "false".to_owned()),
-        ("tls-cert-file", pki.server.cert.display().to_string()),
-        ("tls-private-key-file", pki.server.key.display().to_string()),
-    ];
-    flags.map(|(name, value)| (name.to_owned(), value)).into()
 }
 
 /// Waits for CoreDNS: a cluster without name resolution is not complete.

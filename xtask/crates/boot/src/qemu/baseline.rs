@@ -17,12 +17,11 @@ use sys::progress::Phase;
 use sys::{Daemon, RunDir, Spec};
 
 use super::vm::{self, Begin};
-use super::{BOOT, Job, ROOT, Request, initramfs, memory};
+use super::{BOOT, Job, Request, initramfs};
 use crate::component::quoted;
 use crate::control_plane::PlannedControlPlane;
 use crate::host::{Host, Local};
 use crate::pki;
-use crate::place::Root;
 
 /// The script prints this after it has started all components.
 const STARTED: &str = "by hand: started";
@@ -54,10 +53,8 @@ pub fn baseline_restore(request: &Request<'_>, run: &RunDir) -> anyhow::Result<D
 }
 
 fn job<T>(request: &Request<'_>, run: &RunDir, then: impl FnOnce(&Job<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let machine = request.target.machine.as_ref();
-    let machine = machine.ok_or_else(|| anyhow!("{} has no `machine:` in its target file", request.target.name))?;
     let phase = Phase::start(format!("baseline: boot {}", request.target.name));
-    then(&Job { request, machine, run, memory_mib: memory(machine, request.topology), phase: &phase })
+    then(&Job::of(request, run, &phase)?)
 }
 
 impl Job<'_> {
@@ -75,7 +72,7 @@ impl Job<'_> {
         let dir = self.run.private_dir(vm::FOLDER)?;
         let initramfs = dir.join("initramfs");
         let Request { files, artifacts, .. } = self.request;
-        let root = Root { host_path: self.run.private().to_owned(), guest_path: ROOT.into() };
+        let root = self.root();
         let extra: Vec<_> = self.files()?.into_iter().map(|(path, bytes)| (root.in_guest(&path), bytes)).collect();
         initramfs::write_with(&initramfs, files, artifacts, script(&planned)?.as_bytes(), &extra)?;
         let outer: Vec<_> = port_mappings.values().copied().filter(|door| door.outside != 0).collect();

@@ -89,10 +89,8 @@ pub struct Request<'a> {
 pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     tls::install();
     let target = request.target;
-    let machine = target.machine.as_ref();
-    let machine = machine.ok_or_else(|| anyhow!("{} has no `machine:` in its target file", target.name))?;
     let phase = Phase::start(format!("boot {}", target.name));
-    let job = Job { request, machine, run, memory_mib: memory(machine, request.topology), phase: &phase };
+    let job = Job::of(request, run, &phase)?;
     let mut notes = Vec::new();
     let cold = request.cold || !job.can_be_saved(&mut notes);
     let warm = if cold { None } else { job.warm(&mut notes)? };
@@ -135,7 +133,17 @@ struct Up {
     saved: Option<Saved>,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn of(request: &'a Request<'a>, run: &'a RunDir, phase: &'a Phase) -> anyhow::Result<Job<'a>> {
+        let machine = request.target.machine.as_ref();
+        let machine = machine.ok_or_else(|| anyhow!("{} has no `machine:` in its target file", request.target.name))?;
+        Ok(Job { request, machine, run, memory_mib: memory(machine, request.topology), phase })
+    }
+
+    fn root(&self) -> Root {
+        Root { host_path: self.run.private().to_owned(), guest_path: PathBuf::from(ROOT) }
+    }
+
     /// Older versions of QEMU restore guests whose timers never fire: on three of five architectures, with two CPUs.
     fn can_be_saved(&self, notes: &mut Vec<String>) -> bool {
         let version = &self.request.files.emulator.version;
@@ -232,7 +240,7 @@ impl Job<'_> {
             sys::side_by_side(&planned, plan.place.width, |draft| {
                 let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
-                let name = draft.info.name.clone();
+                let name = draft.plane.info.name.clone();
                 draft
                     .start(max_active(factor).is_some(), &mut Vec::new())
                     .with_context(|| format!("failed to start the profile `{name}`"))
@@ -318,7 +326,7 @@ impl Job<'_> {
             host: host.clone(),
             factor,
             listen: "0.0.0.0",
-            root: Root { host_path: self.run.private().to_owned(), guest_path: PathBuf::from(ROOT) },
+            root: self.root(),
             port_mappings: &door,
             command: &command,
             width: usize::from(self.machine.cpus),
@@ -346,7 +354,7 @@ impl Job<'_> {
 
     /// Copies keys and the profiles' files into the guest.
     fn send_files(&self, guest: &Guest) -> anyhow::Result<()> {
-        let root = Root { host_path: self.run.private().to_owned(), guest_path: PathBuf::from(ROOT) };
+        let root = self.root();
         self.files()?.iter().try_for_each(|(path, content)| guest.agent.write(&root.in_guest(path), 0o600, content))
     }
 

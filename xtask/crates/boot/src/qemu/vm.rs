@@ -168,7 +168,7 @@ impl Vm {
     ) -> anyhow::Result<(Vm, Ports)> {
         let dir = run.private_dir(FOLDER)?;
         let begin = Instant::now();
-        let sockets = Sockets::bind(&dir)?;
+        let [monitor, console, control, logs] = bind(&dir)?;
         let log = run.log("qemu");
         let mut command = hardware.files.emulator.command.iter().cloned();
         let program = command.next().ok_or_else(|| anyhow!("the emulator has no command"))?;
@@ -211,10 +211,10 @@ impl Vm {
         };
         let mut daemon = Daemon::start(spec)?;
         let mut connected = |listener: &UnixListener, name: &str| accept(listener, name, &mut daemon, &log);
-        let console = connected(&sockets.console, CONSOLE)?;
+        let console = connected(&console, CONSOLE)?;
         let console = Console::record(console, &run.log("console"), begin)?;
-        let qmp = Qmp::new(connected(&sockets.monitor, MONITOR)?)?;
-        let ports = Ports { control: connected(&sockets.control, CONTROL)?, logs: connected(&sockets.logs, LOGS)? };
+        let qmp = Qmp::new(connected(&monitor, MONITOR)?)?;
+        let ports = Ports { control: connected(&control, CONTROL)?, logs: connected(&logs, LOGS)? };
         // The monitor has answered, so all forwarded ports exist.
         if let Err(error) = backlog::widen(daemon.pid(), port_mappings.len()) {
             sys::progress::say(&format!("boot: simultaneous connections to the guest will be delayed: {error:#}"));
@@ -256,29 +256,20 @@ pub(crate) fn network(port_mappings: &[PortMapping]) -> String {
 }
 
 /// The sockets on which the harness listens, so that no byte is lost before a thread reads them.
-struct Sockets {
-    monitor: UnixListener,
-    console: UnixListener,
-    control: UnixListener,
-    logs: UnixListener,
-}
-
-impl Sockets {
-    fn bind(dir: &Path) -> anyhow::Result<Sockets> {
-        let folder = File::open(dir).with_context(|| format!("failed to open {}", dir.display()))?;
-        let bind = |name: &str| -> anyhow::Result<UnixListener> {
-            // An earlier attempt with other ports may have left the file.
-            let _ = std::fs::remove_file(dir.join(name));
-            // Bound through the descriptor, because the folder's path may be too long for a socket address.
-            let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
-            path.push(name);
-            let listener = UnixListener::bind(&path)
-                .with_context(|| format!("failed to listen on {}", dir.join(name).display()))?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        Ok(Sockets { monitor: bind(MONITOR)?, console: bind(CONSOLE)?, control: bind(CONTROL)?, logs: bind(LOGS)? })
-    }
+fn bind(dir: &Path) -> anyhow::Result<[UnixListener; 4]> {
+    let folder = File::open(dir).with_context(|| format!("failed to open {}", dir.display()))?;
+    let bind = |name: &str| -> anyhow::Result<UnixListener> {
+        // An earlier attempt with other ports may have left the file.
+        let _ = std::fs::remove_file(dir.join(name));
+        // Bound through the descriptor, because the folder's path may be too long for a socket address.
+        let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_raw_fd()));
+        path.push(name);
+        let listener =
+            UnixListener::bind(&path).with_context(|| format!("failed to listen on {}", dir.join(name).display()))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    Ok([bind(MONITOR)?, bind(CONSOLE)?, bind(CONTROL)?, bind(LOGS)?])
 }
 
 fn accept(listener: &UnixListener, name: &str, daemon: &mut Daemon, log: &Path) -> anyhow::Result<UnixStream> {

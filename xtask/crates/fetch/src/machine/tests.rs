@@ -313,10 +313,8 @@ fn concurrent_processes_share_one_download() {
 #[test]
 fn remains_of_a_killed_process_are_swept() {
     let fixture = Fixture::new();
-    let debian = fixture.options.cache.join("debian");
-    fs::create_dir_all(debian.join("pool")).unwrap();
-    fs::create_dir_all(debian.join("trees/dead.part/files")).unwrap();
-    fs::write(debian.join("pool/dead.deb.part"), "half").unwrap();
+    fs::create_dir_all(fixture.options.cache.join("debian/trees/dead.part/files")).unwrap();
+    fixture.dir.write("cache/debian/pool/dead.deb.part", "half");
     guest(&fixture).unwrap();
     for folder in ["debian/pool", "debian/trees"] {
         assert!(fixture.cached(folder).iter().all(|name| !name.contains("dead")), "{folder}");

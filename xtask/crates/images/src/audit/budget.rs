@@ -33,7 +33,7 @@ pub(crate) enum Stop {
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Rc<Spent>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Spent {
     max_size: u64,
     max_visits: u64,
@@ -47,14 +47,8 @@ struct Spent {
 impl Budget {
     /// The budget for an archive whose layers may unpack to `max_size` bytes.
     pub(crate) fn of(max_size: u64) -> Budget {
-        Budget(Rc::new(Spent {
-            max_size,
-            max_visits: VISITS + max_size / BYTES_OF_A_VISIT,
-            unpacked: Cell::new(0),
-            read: Cell::new(0),
-            visits: Cell::new(0),
-            exceeded: Cell::new(None),
-        }))
+        let max_visits = VISITS + max_size / BYTES_OF_A_VISIT;
+        Budget(Rc::new(Spent { max_size, max_visits, ..Spent::default() }))
     }
 
     /// The limit that was reached, if any.

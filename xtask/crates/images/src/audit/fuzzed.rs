@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use fetch::fuzzing::empty_dir;
 use model::{ByteOrder, ElfFacts};
 
 use super::archive::Archive;
@@ -193,16 +194,6 @@ fn audited(path: &Path, dir: &Path) -> Option<(Vec<AuditedImage>, Vec<String>)> 
     let Claims { images, notes } = claims::claims(&archive, &budget).expect("no interrupt")?;
     let images = images.into_iter().map(|claim| image(&archive, claim, &budget, &rules).expect("no interrupt"));
     Some((images.collect(), notes))
-}
-
-/// An empty folder of this process.
-fn empty_dir() -> PathBuf {
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let dir = std::env::temp_dir().join(format!("archproof-images-fuzz-{}-{thread}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir).expect("the temporary folder can be written");
-    dir
 }
 
 fn write(dir: &Path, name: &str, content: &[u8]) {

@@ -222,12 +222,5 @@ fn shown(facts: &ElfFacts) -> String {
         ByteOrder::Little => "little",
         ByteOrder::Big => "big",
     };
-    format!("machine {}, {} bit, {order} endian", machine_name(facts.machine), facts.class)
-}
-
-fn machine_name(machine: u16) -> String {
-    match object::elf::Machine(machine).name() {
-        Some(name) => format!("{machine} ({name})"),
-        None => machine.to_string(),
-    }
+    format!("machine {}, {} bit, {order} endian", build::machine_name(facts.machine), facts.class)
 }

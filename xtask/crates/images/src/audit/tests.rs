@@ -1,31 +1,14 @@
 //! Archives that are valid in every format, and one for each possible error.
 
-use std::collections::BTreeMap;
-
-use model::{ByteOrder, ElfFacts, NoProcessor};
 use serde_json::{Value, json};
+use sys::Scratch;
 use tar::EntryType;
 
 use super::*;
-use crate::testing::{Layout, TempDir, docker, elf, entry, file, gzip, layout, tar, zstd};
-
-const RISCV: u16 = 243;
-const X86: u16 = 62;
-const BPF: u16 = 247;
-
-fn rules(dir: &TempDir) -> Rules {
-    let facts = |machine| ElfFacts { class: 64, byte_order: ByteOrder::Little, machine };
-    Rules {
-        elf: BTreeMap::from([("riscv64".to_owned(), facts(RISCV)), ("amd64".to_owned(), facts(X86))]),
-        no_processors: vec![NoProcessor { machine: BPF, name: "Linux BPF".into() }],
-        allowed: Vec::new(),
-        max_size: 1 << 20,
-        cache: dir.path().join("cache"),
-    }
-}
+use crate::testing::{BPF, Layout, RISCV, X86, docker, elf, entry, file, gzip, layout, rules, tar, zstd};
 
 fn audited(archive: &[u8]) -> Audit {
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     let file = dir.write("image.tar", archive);
     audit(&file, &rules(&dir)).unwrap()
 }
@@ -34,6 +17,12 @@ fn audited(archive: &[u8]) -> Audit {
 fn findings(archive: &[u8]) -> Vec<(Kind, String)> {
     let audit = audited(archive);
     audit.images.into_iter().flat_map(|image| image.findings).map(|f| (f.kind, f.message)).collect()
+}
+
+fn refused(name: &str, archive: &[u8], kind: Kind, part: &str) {
+    let found = findings(archive);
+    let told = found.iter().any(|(of, message)| *of == kind && message.contains(part));
+    assert!(told, "{name}: `{part}` is missing in {found:?}");
 }
 
 /// Two layers with programs, a script and folders.
@@ -76,7 +65,7 @@ fn image_is_read_in_every_format() {
 
 #[test]
 fn folder_is_read_as_well() {
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     for (name, bytes) in layout("riscv64", &good()).files() {
         dir.write(&format!("layout/{name}"), bytes);
     }
@@ -128,7 +117,7 @@ fn files_that_a_container_does_not_see_are_not_judged() {
     ] {
         assert_eq!(findings(&layout("riscv64", &[wrong.clone(), tar(&above)]).tar()).len(), expected, "{name}");
     }
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     let image = dir.write("image.tar", layout("riscv64", &[wrong]).tar());
     for (allowed, expected) in [("/lib/helper", 0), ("/lib/*", 0), ("/lib/help", 1), ("/usr/*", 1)] {
         let rules = Rules { allowed: vec![allowed.into()], ..rules(&dir) };
@@ -142,9 +131,7 @@ type Violation = (&'static str, Vec<u8>, Kind, &'static str);
 #[test]
 fn every_error_of_an_archive_is_reported() {
     for (name, archive, kind, part) in damages().into_iter().chain(contradictions()).chain(bombs()) {
-        let found = findings(&archive);
-        let told = found.iter().any(|(of, message)| *of == kind && message.contains(part));
-        assert!(told, "{name}: `{part}` is missing in {found:?}");
+        refused(name, &archive, kind, part);
     }
 }
 
@@ -241,7 +228,7 @@ fn bombs() -> Vec<Violation> {
 #[test]
 fn header_of_any_length_is_not_kept_in_memory() {
     let named = tar(&[entry(EntryType::GNULongName, "././@LongLink", "", &vec![b'a'; 2 << 20]), file("a", b"")]);
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     let image = dir.write("image.tar", layout("riscv64", &[named]).tar());
     let rules = Rules { max_size: 1 << 30, ..rules(&dir) };
     let found = audit(&image, &rules).unwrap().images.remove(0).findings;
@@ -276,7 +263,7 @@ fn content_that_is_not_an_image_is_a_note() {
 
 #[test]
 fn archives_without_an_image_are_refused() {
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     for (name, bytes, part) in [
         ("text", b"no archive".to_vec(), "not a tar file"),
         ("empty", Vec::new(), "not a tar file"),
@@ -312,8 +299,7 @@ fn hole(size: u64) -> Vec<u8> {
 fn small_layer_with_a_huge_hole_is_refused_at_once() {
     let layer = tar(&[hole(1 << 62)]);
     assert_eq!(layer.len(), 1536);
-    let found = findings(&layout("riscv64", &[layer]).tar());
-    assert!(found.iter().any(|(kind, text)| *kind == Kind::Size && text.contains("see --max-size")), "{found:?}");
+    refused("a hole", &layout("riscv64", &[layer]).tar(), Kind::Size, "see --max-size");
     assert_eq!(findings(&layout("riscv64", &[tar(&[hole(1 << 19)])]).tar()), [], "a small hole is fine");
 }
 
@@ -323,8 +309,8 @@ fn entry_that_claims_a_huge_size_is_refused_at_once() {
         let record = format!(" size={size}\n");
         let record = format!("{}{record}", record.len() + 2);
         let extended = entry(EntryType::XHeader, "pax", "", record.as_bytes());
-        let found = findings(&layout("riscv64", &[tar(&[extended, file("a", &elf(RISCV))])]).tar());
-        assert!(found.iter().any(|(kind, _)| *kind == Kind::Damaged), "{size}: {found:?}");
+        let archive = layout("riscv64", &[tar(&[extended, file("a", &elf(RISCV))])]).tar();
+        refused(&record, &archive, Kind::Damaged, "");
     }
 }
 
@@ -336,8 +322,7 @@ fn nested_lists_of_the_same_images_are_not_followed_for_hours() {
         let index = json!({"schemaVersion": 2, "manifests": vec![descriptor; 200]});
         descriptor = nested.json("application/vnd.oci.image.index.v1+json", &index);
     }
-    let found = findings(&nested.list(descriptor, None).tar());
-    assert!(found.iter().any(|(kind, text)| *kind == Kind::Size && text.contains("a larger --max-size")), "{found:?}");
+    refused("indexes", &nested.list(descriptor, None).tar(), Kind::Size, "a larger --max-size");
 }
 
 #[test]
@@ -349,13 +334,11 @@ fn repeatedly_listed_layer_is_not_read_for_hours() {
     assert!(small.iter().all(|(kind, _)| *kind == Kind::Damaged), "{small:?}");
     let (mut again, large) = (Layout::default(), [1; 100_000]);
     let image = again.image("riscv64", &vec![(layer.as_slice(), large.as_slice()); 20]);
-    let found = findings(&again.list(image, None).tar());
-    assert!(found.iter().any(|(kind, text)| *kind == Kind::Size && text.contains("see --max-size")), "{found:?}");
+    refused("large layers", &again.list(image, None).tar(), Kind::Size, "see --max-size");
     let names: Vec<Value> = (0..2000).map(|_| json!("0/layer.tar")).collect();
     let saved = json!([{"Config": "config.json", "RepoTags": [], "Layers": names}]);
     let archive = tar(&[file("manifest.json", saved.to_string().as_bytes()), file("config.json", b"{}")]);
-    let found = findings(&archive);
-    assert!(found.iter().any(|(kind, text)| *kind == Kind::Size && text.contains("a larger --max-size")), "{found:?}");
+    refused("names", &archive, Kind::Size, "a larger --max-size");
 }
 
 #[test]
@@ -363,8 +346,7 @@ fn whiteouts_over_many_files_are_not_applied_for_hours() {
     let mut entries: Vec<Vec<u8>> = (0..400).map(|number| file(&format!("{number}"), &elf(RISCV))).collect();
     let good = entries.clone();
     entries.resize(900, file(".wh..wh..opq", b""));
-    let found = findings(&layout("riscv64", &[tar(&entries)]).tar());
-    assert!(found.iter().any(|(kind, text)| *kind == Kind::Size && text.contains("a larger --max-size")), "{found:?}");
+    refused("whiteouts", &layout("riscv64", &[tar(&entries)]).tar(), Kind::Size, "a larger --max-size");
     let folders = (0..400).map(|_| entry(EntryType::Directory, "./", "", b""));
     let found = findings(&layout("riscv64", &[tar(&good.into_iter().chain(folders).collect::<Vec<_>>())]).tar());
     assert_eq!(found, []);
@@ -372,7 +354,7 @@ fn whiteouts_over_many_files_are_not_applied_for_hours() {
 
 #[test]
 fn compressed_archive_is_limited_and_leaves_no_files() {
-    let dir = TempDir::new();
+    let dir = Scratch::temporary("audit").unwrap();
     let large = layout("riscv64", &[tar(&[file("zeroes", &vec![0; 2 << 20])])]).tar();
     let error = audit(&dir.write("large.tar.gz", gzip(&large)), &rules(&dir)).unwrap_err();
     assert!(format!("{error:#}").contains("see --max-size"), "{error:#}");

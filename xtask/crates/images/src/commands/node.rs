@@ -1,14 +1,11 @@
 //! `cargo xtask images node`: builds the node image for Kind.
 
-use std::path::Path;
-
-use cli::{Failure, MachineOptions, OrExit, Paths, SourceOptions, print, print_json, target};
-use model::{Exit, Target};
+use cli::{Failure, OrExit, Paths, print, print_json, target};
+use model::Exit;
 use sys::progress;
 use targets::Catalogue;
 
 use super::Load;
-use crate::Built;
 use crate::args::ImagesNodeOptions;
 use crate::kind::{self, Order};
 
@@ -16,8 +13,15 @@ pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions, load: Load) -> Res
     let catalogue = Catalogue::load(&paths.targets)?;
     let target = target(&catalogue, options.arch.as_deref())?;
     cli::known_releases(&catalogue, &options.sources)?;
-    let archive = options.output.clone().unwrap_or_else(|| usual_place(paths, target));
-    let built = make(paths, &catalogue, target, &options.sources, &options.machine, &archive)?;
+    let usual_place = || paths.cache.join(super::FOLDER).join("docker").join(&target.name).join("node.tar");
+    let archive = options.output.clone().unwrap_or_else(usual_place);
+    let components = kind::components(&catalogue).or_exit(Exit::TargetData)?;
+    let request = cli::request(paths, &catalogue, target, Some(&options.sources));
+    let artifacts = cli::built(paths, build::Request { only: Some(&components), ..request }).or_exit(Exit::Build)?;
+    let (machine, offline) = (&options.machine, options.sources.offline);
+    let order = Order { paths, catalogue: &catalogue, target, artifacts: &artifacts, machine, offline };
+    let made = kind::Inputs::of(&order).or_exit(Exit::Infrastructure)?;
+    let built = made.write(&archive).or_exit(Exit::Infrastructure)?;
     if options.load {
         let phase = progress::Phase::start("docker load");
         load(&archive).or_exit(Exit::Infrastructure)?;
@@ -29,25 +33,4 @@ pub(crate) fn run(paths: &Paths, options: &ImagesNodeOptions, load: Load) -> Res
         print(&format!("{} {} {} {}\n", built.reference, built.arch, built.digest, archive.display()));
     }
     Ok(Exit::Ok)
-}
-
-fn usual_place(paths: &Paths, target: &Target) -> std::path::PathBuf {
-    paths.cache.join(super::FOLDER).join("docker").join(&target.name).join("node.tar")
-}
-
-fn make(
-    paths: &Paths,
-    catalogue: &Catalogue,
-    target: &Target,
-    sources: &SourceOptions,
-    machine: &MachineOptions,
-    archive: &Path,
-) -> Result<Built, Failure> {
-    let components = kind::components(catalogue).or_exit(Exit::TargetData)?;
-    let request = cli::request(paths, catalogue, target, Some(sources));
-    let request = build::Request { only: Some(&components), ..request };
-    let artifacts = cli::built(paths, request).or_exit(Exit::Build)?;
-    let order = Order { paths, catalogue, target, artifacts: &artifacts, machine, offline: sources.offline };
-    let made = kind::Inputs::of(&order).or_exit(Exit::Infrastructure)?;
-    made.write(archive).or_exit(Exit::Infrastructure)
 }

@@ -6,11 +6,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::layer::PROGRAM;
 use crate::{Built, Entries, Entry, Format};
 use anyhow::{Context, anyhow};
 use model::{Artifacts, ImageOrder, Images, NodeImage};
-use sys::interrupt;
-use sys::run_dir::Scratch;
+use sys::{Scratch, interrupt};
 
 /// Folders that a system with a merged /usr also has under short names.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
@@ -18,7 +18,6 @@ const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 const PRELOADED: &str = "kind/images";
 /// Kind reads the node's version from this file.
 const VERSION: &str = "kind/version";
-const PROGRAM: u32 = 0o755;
 const FILE: u32 = 0o644;
 /// Sticky folders: every user may create files there, and only the owner may remove them.
 const SHARED: [&str; 2] = ["tmp", "var/tmp"];

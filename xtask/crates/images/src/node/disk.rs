@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use ring::digest::{Context as Sha, SHA256};
 use sys::progress::Phase;
 use sys::{cache_lock, exec, store};
 use xshell::{Shell, cmd};
@@ -52,11 +51,8 @@ fn is_intact(folder: &Path) -> bool {
 }
 
 fn key(request: &Request<'_>) -> anyhow::Result<String> {
-    let mut sha = Sha::new(&SHA256);
-    let mut field = |text: &str| {
-        sha.update(&(text.len() as u64).to_le_bytes());
-        sha.update(text.as_bytes());
-    };
+    let mut fields = build::Fields::default();
+    let mut field = |text: &str| fields.add(text);
     [RECIPE, request.packages_digest].into_iter().for_each(&mut field);
     field(&serde_json::to_string(&request.disk)?);
     let of_images = request.orders.iter().flat_map(|order| &order.recipe.files).map(|file| &file.component);
@@ -70,7 +66,7 @@ fn key(request: &Request<'_>) -> anyhow::Result<String> {
         field(&serde_json::to_string(order.recipe)?);
         field(&serde_json::to_string(&order.env)?);
     }
-    Ok(sha.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(fields.finish())
 }
 
 /// The content of the seal of an image as it is now.
@@ -105,7 +101,7 @@ fn write(request: &Request<'_>, draft: &Path) -> anyhow::Result<()> {
     let (files, image) = (draft.join("files"), draft.join(IMAGE));
     fs::create_dir_all(&files).with_context(|| format!("failed to create {}: {}", files.display(), store::hint()))?;
     stage::fill(request, &files).context("failed to assemble the node's disk")?;
-    let Size { bytes, count } = size(&files)?;
+    let (bytes, count) = size(&files)?;
     let kib = format!("{}k", (bytes + count * PER_FILE + SPARE) / 1024);
     let inodes = (count + 64).to_string();
     let sh = Shell::new()?;
@@ -139,26 +135,21 @@ pub(crate) fn administrators(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-struct Size {
-    bytes: u64,
-    count: u64,
-}
-
-/// The size of everything below a folder.
-fn size(folder: &Path) -> anyhow::Result<Size> {
-    let mut size = Size { bytes: 0, count: 0 };
+/// The bytes and the number of entries below a folder.
+fn size(folder: &Path) -> anyhow::Result<(u64, u64)> {
+    let (mut bytes, mut count) = (0, 0);
     let mut pending = vec![folder.to_owned()];
     while let Some(folder) = pending.pop() {
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let found = entry.metadata()?;
-            size.count += 1;
+            count += 1;
             if found.is_dir() {
                 pending.push(entry.path());
             } else {
-                size.bytes += found.len();
+                bytes += found.len();
             }
         }
     }
-    Ok(size)
+    Ok((bytes, count))
 }

@@ -48,11 +48,12 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    use model::{Artifact, BuildStep, Source};
+    use serde_json::json;
+    use sys::Scratch;
     use sys::exec::{self, Shell, cmd};
-    use sys::run_dir::Scratch;
 
     use super::*;
+    use crate::testing::artifact;
 
     /// Packages, a shell and one component.
     struct Made {
@@ -65,28 +66,13 @@ mod tests {
     impl Made {
         fn new() -> Made {
             let scratch = Scratch::temporary("node").unwrap();
-            let below = |path: &str| scratch.path().join(path);
             for (path, mode) in
                 [("packages/usr/bin/crun", 0o700), ("packages/usr/lib64/ld.so", 0o755), ("busybox", 0o700)]
             {
-                fs::create_dir_all(below(path).parent().unwrap()).unwrap();
-                fs::write(below(path), path).unwrap();
-                fs::set_permissions(below(path), fs::Permissions::from_mode(mode)).unwrap();
+                fs::set_permissions(scratch.write(path, path), fs::Permissions::from_mode(mode)).unwrap();
             }
-            symlink("crun", below("packages/usr/bin/runc")).unwrap();
-            fs::write(below("kubelet"), "the kubelet").unwrap();
-            let kubelet = Artifact {
-                component: "kubelet".into(),
-                path: below("kubelet"),
-                sha256: "1".into(),
-                size: 11,
-                source: Source::Module(None),
-                version: "v1".into(),
-                go: String::new(),
-                step: BuildStep::Prebuilt,
-                experimental_flags: Vec::new(),
-                unknown_values: Vec::new(),
-            };
+            symlink("crun", scratch.path().join("packages/usr/bin/runc")).unwrap();
+            let kubelet = artifact("kubelet", &scratch.write("kubelet", "the kubelet"), "1");
             let by_component = BTreeMap::from([("kubelet".to_owned(), kubelet)]);
             let artifacts = Artifacts { arch: "riscv64".into(), by_component, native: None };
             let disk = NodeDisk {
@@ -94,13 +80,7 @@ mod tests {
                 files: BTreeMap::from([("etc/hosts".to_owned(), "127.0.0.1 localhost\n".to_owned())]),
                 ..NodeDisk::default()
             };
-            let images = Images {
-                registry: "registry.example.org".into(),
-                env: Vec::new(),
-                images: Vec::new(),
-                foreign: Vec::new(),
-                no_processors: Vec::new(),
-            };
+            let images = serde_json::from_value(json!({"registry": "registry.example.org", "images": []})).unwrap();
             Made { scratch, artifacts, disk, images }
         }
 

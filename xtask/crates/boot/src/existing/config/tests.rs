@@ -39,16 +39,15 @@ fn token_or_certificate_is_accepted() {
 
 #[test]
 fn files_are_relative_to_the_kubeconfig() {
-    let dir = std::env::temp_dir().join(format!("archproof-kubeconfig-{}", std::process::id()));
-    std::fs::create_dir_all(dir.join("pki")).unwrap();
-    std::fs::write(dir.join("pki/ca.crt"), PEM).unwrap();
-    std::fs::write(dir.join("token"), "abc\n").unwrap();
+    let dir = sys::Scratch::temporary("kubeconfig").unwrap();
+    dir.write("pki/ca.crt", PEM);
+    dir.write("token", "abc\n");
     let text = config("server: 'https://h', certificate-authority: pki/ca.crt", "token: old, tokenFile: token");
-    std::fs::write(dir.join("config"), text).unwrap();
-    let access = Access::read(&dir.join("config"), None).unwrap();
+    let file = dir.write("config", text);
+    let access = Access::read(&file, None).unwrap();
     assert_eq!((access.ca, access.identity), (PEM.as_bytes().to_vec(), Identity::Token("abc".into())));
-    std::fs::remove_dir_all(&dir).unwrap();
-    let error = format!("{:#}", Access::read(&dir.join("config"), None).unwrap_err());
+    std::fs::remove_file(&file).unwrap();
+    let error = format!("{:#}", Access::read(&file, None).unwrap_err());
     assert!(error.contains("failed to read the kubeconfig"), "{error}");
 }
 

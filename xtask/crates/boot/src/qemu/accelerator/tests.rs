@@ -15,16 +15,9 @@ const OTHER_PANIC: &str = "[    0.1] Kernel panic - not syncing: IO-APIC + timer
 const EMULATION: &str =
     "KVM internal error. Suberror: 1\nextra data[0]: 0x0000000000000001\nemulation failure\nRAX=0000000001ad2b90";
 
-fn temp(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("boot-accelerator-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
 /// The files of a VM whose QEMU is this script. It runs in the probe's folder.
-fn files(dir: &Path, script: &str) -> MachineFiles {
-    let program = dir.join("qemu-system");
-    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+fn files(dir: &Scratch, script: &str) -> MachineFiles {
+    let program = dir.write("qemu-system", format!("#!/bin/sh\n{script}\n"));
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     MachineFiles {
         emulator: SystemEmulator {
@@ -82,8 +75,9 @@ fn guest_counts_only_if_its_kernel_reached_the_missing_root() {
 
 #[test]
 fn probe_leaves_no_process_and_no_folder() {
-    let root = temp("probe");
-    let pid = "echo $$ > ../../pid";
+    let dir = Scratch::temporary("probe").unwrap();
+    let root = dir.path();
+    let pid = "echo $$ > ../../../pid";
     let hangs = "exec sleep 600";
     for (script, limits, expected) in [
         (format!("{pid}; printf '%s\\n%s\\n' '{HELLO}' '{NO_ROOT}' > console; {hangs}"), LONG, ""),
@@ -92,7 +86,7 @@ fn probe_leaves_no_process_and_no_folder() {
         (format!("{pid}; {hangs}"), SHORT, "its kernel printed nothing"),
     ] {
         let _ = std::fs::remove_file(root.join("pid"));
-        let ended = try_guest(&files(&root, &script), &[], &root, limits);
+        let ended = try_guest(&files(&dir, &script), &[], root, limits);
         let text = ended.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(ended.is_ok() == expected.is_empty() && text.contains(expected), "{script}: {ended:?}");
         // A script that is killed early may not have written it.
@@ -102,13 +96,12 @@ fn probe_leaves_no_process_and_no_folder() {
         }
         assert_eq!(std::fs::read_dir(root.join("run")).unwrap().count(), 0, "{script} left its folder");
     }
-    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn cached_result_is_valid_only_for_the_same_files_and_arguments() {
-    let root = temp("known");
-    let (file, files) = (root.join("kvm/x.json"), files(&root, ""));
+    let dir = Scratch::temporary("known").unwrap();
+    let (file, files) = (dir.path().join("kvm/x.json"), files(&dir, ""));
     let key = key(&files, &["-smp".into(), "2".into()]);
     assert!(key.iter().all(|part| !part.is_empty()), "{key:?}");
     assert_eq!(recall(&file, &key), None);
@@ -122,20 +115,18 @@ fn cached_result_is_valid_only_for_the_same_files_and_arguments() {
     }
     std::fs::write(&file, "{").unwrap();
     assert_eq!(recall(&file, &key), None);
-    std::fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
 fn error_of_the_device_contains_the_cure() {
-    let root = temp("device");
+    let dir = Scratch::temporary("device").unwrap();
     assert_eq!(opens(Path::new("/dev/null")), Ok(()));
     for (path, reason, cure) in [
-        (root.join("none"), "No such file", "modprobe"),
+        (dir.path().join("none"), "No such file", "modprobe"),
         // A folder cannot be opened for writing, not even by root.
-        (root.clone(), "directory", "dmesg"),
+        (dir.path().to_owned(), "directory", "dmesg"),
     ] {
         let no = opens(&path).unwrap_err();
         assert!(no.reason.contains(reason) && no.cure.contains(cure), "{no}");
     }
-    std::fs::remove_dir_all(root).unwrap();
 }

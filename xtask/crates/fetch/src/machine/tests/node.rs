@@ -36,8 +36,7 @@ fn fixture() -> Fixture {
         Package { deb: library, ..Package::new("libruns", "1.2", "", &[]) },
     ]);
     fixture.publish();
-    let qemu = fixture.dir.path().join("qemu");
-    fs::write(&qemu, "#!/bin/sh\necho QEMU emulator version 11.1.3\n").unwrap();
+    let qemu = fixture.dir.write("qemu", "#!/bin/sh\necho QEMU emulator version 11.1.3\n");
     fs::set_permissions(&qemu, fs::Permissions::from_mode(0o700)).unwrap();
     fixture.target.machine.as_mut().unwrap().qemu.program = qemu.display().to_string();
     fixture.options.node = Some(Node {
