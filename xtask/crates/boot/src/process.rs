@@ -12,8 +12,8 @@ use crate::booted::{Booted, HostForward};
 use crate::component::{Component, quoted};
 use crate::control_plane::{ControlPlane, max_active};
 use crate::execution::{self, Execution};
-use crate::host::{Host, Local};
-use crate::pki::{self, Pki};
+use crate::host::Local;
+use crate::pki;
 use crate::place::{Place, PortMapping, Root};
 use crate::plan::Plan;
 
@@ -36,18 +36,16 @@ pub fn up_on(
     run: &RunDir,
     ports: Ports<'_>,
 ) -> anyhow::Result<Booted> {
-    tls::install();
     let phase = Phase::start(format!("boot {}", target.name));
     phase.status("running the components' --version");
-    let execution = execution::prepare(target, artifacts)?;
-    phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
-    let host: Arc<dyn Host> = Arc::new(Local { process_registry: run.process_registry() });
-    let pki = pki::create(run, &[])?;
-    let planes = with_plan(target, artifacts, &pki, run, &execution, &host, ports, |plan| {
-        sys::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))
-    })?;
+    let (planes, host, Execution { name, factor, .. }) =
+        with_plan(target, artifacts, run, ports, |plan, execution| {
+            phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
+            let planes =
+                sys::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))?;
+            Ok((planes, plan.place.host.clone(), execution.clone()))
+        })?;
     interrupt::check()?;
-    let Execution { name, factor, .. } = execution;
     phase.done(&format!("{} control planes ready, {name}, factor {factor:.1}", planes.len()));
     let info = ClusterInfo {
         arch: target.name.clone(),
@@ -69,14 +67,10 @@ pub fn up_on(
 ///
 /// It prints `ready` when the apiserver is ready, and then waits. `cargo xtask bench` compares [`up`] with it.
 pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
-    tls::install();
-    let execution = execution::prepare(target, artifacts)?;
-    let pki = pki::create(run, &[])?;
-    let host: Arc<dyn Host> = Arc::new(Local { process_registry: run.process_registry() });
-    let mut lines = vec!["#!/bin/sh".to_owned()];
-    let planned = with_plan(target, artifacts, &pki, run, &execution, &host, &sys::ports::free, |plan| {
-        plan.control_plane(profile, 0)
+    let (planned, pki) = with_plan(target, artifacts, run, &sys::ports::free, |plan, _| {
+        Ok((plan.control_plane(profile, 0)?, plan.pki.clone()))
     })?;
+    let mut lines = vec!["#!/bin/sh".to_owned()];
     for component in planned.stores.iter().chain(&planned.plugins).chain([&planned.apiserver]) {
         lines.push(component.shell_command(&quoted(&component.program.log.display().to_string())));
         lines.push(format!(
@@ -92,21 +86,20 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
 }
 
 /// Creates the plan of this provider and passes it to `then`.
-#[expect(clippy::too_many_arguments, reason = "everything a plan is made from, once")]
 fn with_plan<T>(
     target: &Target,
     artifacts: &Artifacts,
-    pki: &Pki,
     run: &RunDir,
-    execution: &Execution,
-    host: &Arc<dyn Host>,
     ports: Ports<'_>,
-    then: impl FnOnce(&Plan<'_>) -> anyhow::Result<T>,
+    then: impl FnOnce(&Plan<'_>, &Execution) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    tls::install();
+    let execution = execution::prepare(target, artifacts)?;
+    let pki = pki::create(run, &[])?;
     let port_mappings = |_: &str| ports().map(|port| PortMapping { inside: port, outside: port });
     let command = |artifact: &Artifact| execution.command(&artifact.path);
     let place = Place {
-        host: host.clone(),
+        host: Arc::new(Local { process_registry: run.process_registry() }),
         factor: execution.factor,
         listen: "127.0.0.1",
         root: Root { host_path: run.private().to_owned(), guest_path: run.private().to_owned() },
@@ -114,7 +107,7 @@ fn with_plan<T>(
         command: &command,
         width: std::thread::available_parallelism().map_or(2, usize::from).max(2),
     };
-    then(&Plan { target, artifacts, pki, run, place, node: None })
+    then(&Plan { target, artifacts, pki: &pki, run, place, node: None }, &execution)
 }
 
 /// Starts one profile. Tries again with new ports if a port was taken between its choice and its use.

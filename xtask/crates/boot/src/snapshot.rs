@@ -113,16 +113,10 @@ impl Snapshots {
         let _ = fs::remove_dir_all(self.root.join(&self.key));
     }
 
-    /// Creates the snapshot of a VM whose state was written to [`SnapshotDraft::state`].
-    pub(crate) fn save(
-        &self,
-        draft: SnapshotDraft,
-        run: &RunDir,
-        folders: &[String],
-        factor: f64,
-    ) -> anyhow::Result<u64> {
-        let made = draft.0.path();
-        let state = draft.state();
+    /// Creates the snapshot of a VM whose state was written to [`state_of`] its draft.
+    pub(crate) fn save(&self, draft: Scratch, run: &RunDir, folders: &[String], factor: f64) -> anyhow::Result<u64> {
+        let made = draft.path();
+        let state = state_of(&draft);
         fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
         let state = checksum(&state)?;
         for folder in folders {
@@ -135,7 +129,7 @@ impl Snapshots {
         write_private_file(&made.join(META), &serde_json::to_vec_pretty(&meta)?)?;
         let size = disk_usage(made);
         let dir = self.root.join(&self.key);
-        match draft.0.publish(&dir) {
+        match draft.publish(&dir) {
             // Another run with the same inputs was faster; its snapshot is equivalent.
             Err(_) if dir.join(META).exists() => {}
             moved => moved.with_context(|| format!("failed to move the snapshot to {}", dir.display()))?,
@@ -145,9 +139,9 @@ impl Snapshots {
     }
 
     /// A new folder that becomes the snapshot or is removed.
-    pub(crate) fn draft(&self) -> anyhow::Result<SnapshotDraft> {
+    pub(crate) fn draft(&self) -> anyhow::Result<Scratch> {
         make_private_dir(&self.root)?;
-        Scratch::create(&self.cache, "snapshot").map(SnapshotDraft)
+        Scratch::create(&self.cache, "snapshot")
     }
 
     /// Keeps all snapshots together within the budget, and never removes this one.
@@ -173,15 +167,9 @@ impl Snapshots {
     }
 }
 
-/// An unfinished snapshot. Dropping it removes it, unless it was moved into place. If the process is killed, a later
-/// run sweeps it like the private folder of a run.
-pub(crate) struct SnapshotDraft(Scratch);
-
-impl SnapshotDraft {
-    /// The file to which QEMU writes memory and devices.
-    pub(crate) fn state(&self) -> PathBuf {
-        self.0.path().join(STATE)
-    }
+/// The file of an unfinished snapshot to which QEMU writes memory and devices.
+pub(crate) fn state_of(draft: &Scratch) -> PathBuf {
+    draft.path().join(STATE)
 }
 
 impl Snapshot {

@@ -61,12 +61,6 @@ pub(crate) struct Entry {
     pub(crate) bytes: Vec<u8>,
 }
 
-pub(crate) enum Lookup {
-    Hit(Box<Entry>),
-    /// Why there is no usable entry.
-    Miss(String),
-}
-
 pub(crate) struct Cache {
     dir: PathBuf,
 }
@@ -87,17 +81,14 @@ impl Cache {
         Cache { dir }
     }
 
-    /// Looks for an intact entry for `inputs`.
-    pub(crate) fn lookup(&self, component: &str, arch: &str, inputs: &Inputs) -> Lookup {
+    /// The intact entry for `inputs`, or why there is none.
+    pub(crate) fn lookup(&self, component: &str, arch: &str, inputs: &Inputs) -> Result<Entry, String> {
         let folder = self.dir.join(key(inputs));
         // Held until this process ends, so that no other process removes the binary while it is in use.
         if !cache_lock::shared(&folder) {
-            return Lookup::Miss(self.reason(component, arch, inputs));
+            return Err(self.reason(component, arch, inputs));
         }
-        match entry(&folder, component) {
-            Ok(entry) => Lookup::Hit(Box::new(entry)),
-            Err(damage) => Lookup::Miss(format!("the cache entry is damaged: {damage:#}")),
-        }
+        entry(&folder, component).map_err(|damage| format!("the cache entry is damaged: {damage:#}"))
     }
 
     /// Creates the folders for a build.
@@ -266,10 +257,7 @@ mod tests {
     }
 
     fn miss(cache: &Cache, inputs: &Inputs) -> String {
-        match cache.lookup("etcd", &inputs["arch"], inputs) {
-            Lookup::Miss(why) => why,
-            Lookup::Hit(entry) => panic!("expected a miss, found {}", entry.path.display()),
-        }
+        cache.lookup("etcd", &inputs["arch"], inputs).err().expect("expected a miss")
     }
 
     #[test]
@@ -303,10 +291,8 @@ mod tests {
         let dir = Scratch::temporary("build-cache").unwrap();
         let cache = Cache::at(dir.path().to_path_buf());
         let path = store(&cache, inputs(&[]), "binary");
-        match cache.lookup("etcd", "riscv64", &inputs(&[])) {
-            Lookup::Hit(entry) => assert_eq!((entry.path, entry.bytes), (path, b"binary".to_vec())),
-            Lookup::Miss(why) => panic!("{why}"),
-        }
+        let entry = cache.lookup("etcd", "riscv64", &inputs(&[])).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!((entry.path, entry.bytes), (path, b"binary".to_vec()));
         let left: Vec<_> = fs::read_dir(dir.path()).unwrap().collect();
         assert_eq!(left.len(), 1, "an unfinished folder is left: {left:?}");
     }
@@ -340,7 +326,7 @@ mod tests {
             let why = miss(&cache, &inputs(&[]));
             assert!(why.starts_with("the cache entry is damaged") && why.contains(part), "{why}");
             store(&cache, inputs(&[]), "binary");
-            assert!(matches!(cache.lookup("etcd", "riscv64", &inputs(&[])), Lookup::Hit(_)), "after: {why}");
+            assert!(cache.lookup("etcd", "riscv64", &inputs(&[])).is_ok(), "after: {why}");
         }
     }
 

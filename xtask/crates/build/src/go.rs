@@ -236,6 +236,7 @@ fn needed(go_mod: &Path) -> anyhow::Result<String> {
 }
 
 /// A line of `go build -v`'s standard error.
+#[derive(Debug, PartialEq)]
 enum Line<'a> {
     Package(&'a str),
     Download(&'a str),
@@ -359,19 +360,10 @@ mod tests {
 
     #[test]
     fn build_output_lines_are_classified() {
-        for (line, kind) in [
-            ("k8s.io/api/core/v1", "package"),
-            ("go: downloading k8s.io/api v0.36.3", "download"),
-            ("# k8s.io/api/core/v1", "message"),
-            ("core/v1/types.go:7:2: undefined: x", "message"),
-            ("note:", "message"),
-        ] {
-            let found = match Line::from(line) {
-                Line::Package(_) => "package",
-                Line::Download(_) => "download",
-                Line::Message(_) => "message",
-            };
-            assert_eq!(found, kind, "{line}");
+        assert_eq!(Line::from("k8s.io/api/core/v1"), Line::Package("k8s.io/api/core/v1"));
+        assert_eq!(Line::from("go: downloading k8s.io/api v0.36.3"), Line::Download("k8s.io/api v0.36.3"));
+        for message in ["# k8s.io/api/core/v1", "core/v1/types.go:7:2: undefined: x", "note:"] {
+            assert_eq!(Line::from(message), Line::Message(message));
         }
     }
 

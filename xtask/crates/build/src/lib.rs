@@ -29,7 +29,7 @@ pub use digest::Fields;
 pub use elf::machine_name;
 
 use audit::Origin;
-use cache::{Cache, Entry, Lookup, Record};
+use cache::{Cache, Entry, Record};
 use job::{GoBuild, Job, Resolve, Tree, Work};
 
 /// Digits of a key or digest that messages show.
@@ -224,18 +224,12 @@ fn build_or_find(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &Go
 }
 
 /// An intact entry that also passes the audit, or the reason why there is no such entry.
-fn lookup(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> Result<Box<Entry>, String> {
-    match cache.lookup(&job.component.name, &request.target.name, &build.inputs) {
-        Lookup::Miss(why) => Err(why),
-        Lookup::Hit(entry) => {
-            let tags = job.set.tags.join(",");
-            let expected = job.expected(request, &tags, &build.origin);
-            match audit::audit(&entry.path, &entry.bytes, &expected) {
-                Ok(_) => Ok(entry),
-                Err(error) => Err(format!("the cache entry does not pass the audit: {error:#}")),
-            }
-        }
-    }
+fn lookup(request: &Request<'_>, cache: &Cache, job: &Job<'_>, build: &GoBuild) -> Result<Entry, String> {
+    let entry = cache.lookup(&job.component.name, &request.target.name, &build.inputs)?;
+    let tags = job.set.tags.join(",");
+    let audited = audit::audit(&entry.path, &entry.bytes, &job.expected(request, &tags, &build.origin));
+    audited.map_err(|error| format!("the cache entry does not pass the audit: {error:#}"))?;
+    Ok(entry)
 }
 
 /// Runs `go build`, audits its output and stores it.

@@ -37,9 +37,7 @@ pub(crate) struct Module {
 }
 
 /// The folder below `targets/` from which this version is built: the one of its minor, or the default one.
-///
-/// # Errors
-/// A minor that no folder pins.
+/// Errors: a minor that no folder pins.
 pub(crate) fn folder(set: &ComponentSet, version: Option<&str>) -> anyhow::Result<PathBuf> {
     let name = match version.map(|version| (version, set.release(version))) {
         Some((_, Some(release))) => &release.module,

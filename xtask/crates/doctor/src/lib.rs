@@ -212,7 +212,7 @@ mod tests {
         let target = |name: &&str| catalogue.target(name).unwrap().clone();
         let host = target(&arches[0]);
         let paths = Paths {
-            targets: targets_dir.clone(),
+            targets: targets_dir,
             reports: "/nowhere".into(),
             cache: "/nowhere".into(),
             colour: false,
@@ -220,17 +220,7 @@ mod tests {
             term: String::new(),
             github: None,
         };
-        let fetch = fetch::Options {
-            cache: "/nowhere".into(),
-            targets_dir,
-            offline: true,
-            locked: false,
-            mirror: None,
-            qemu: fetch::QemuChoice::Debian,
-            node: None,
-            container: None,
-            verify: fetch::signed_text,
-        };
+        let fetch = cli::fetch_options_for_go(&paths, true);
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();
         Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue })

@@ -237,9 +237,7 @@ fn write(to: &Path, content: &mut dyn Read, mode: u32) -> anyhow::Result<(String
 
 /// `path`, relative to `folder` below the root, as a path without a leading slash; /bin, /lib and so on become those in
 /// /usr.
-///
-/// # Errors
-/// The path leads out of the root.
+/// Errors: the path leads out of the root.
 fn inside(path: &Path, folder: &str) -> anyhow::Result<String> {
     let mut parts: Vec<String> = folder.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
     for component in path.components() {

@@ -35,7 +35,6 @@ pub struct Root {
 }
 
 /// The progress of a piece.
-#[derive(Clone, Default)]
 struct State {
     settled: Option<Settled>,
     tree: Option<Tree>,
@@ -57,8 +56,7 @@ pub fn machines(host: &Target, targets: &[&Target], options: &Options) -> anyhow
     // VMs do not need the packages of containers.
     let options = &Options { container: None, ..options.clone() };
     let (pieces, mut locks) = pieces(host, targets, options)?;
-    let mut states = vec![State::default(); pieces.len()];
-    obtain(&pieces, &mut states, &mut locks, options)?;
+    let states = obtain(&pieces, &mut locks, options)?;
     let per_target = pieces.len() / targets.len().max(1);
     pieces.chunks(per_target).zip(states.chunks(per_target)).map(|(pieces, states)| assembled(pieces, states)).collect()
 }
@@ -75,10 +73,9 @@ pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyho
         )
     })?;
     let piece = [root(target, machine, image)];
-    let mut state = [State::default()];
     let mut locks = BTreeMap::from([(name.clone(), Locks::load(options, name)?)]);
-    obtain(&piece, &mut state, &mut locks, options)?;
-    let State { settled: Some(settled), tree: Some(tree) } = &state[0] else {
+    let states = obtain(&piece, &mut locks, options)?;
+    let State { settled: Some(settled), tree: Some(tree) } = &states[0] else {
         bail!("the piece was not obtained: this is a bug of the harness")
     };
     Ok(Root { folder: tree.root.clone(), digest: settled.set.digest(), packages: settled.used().collect() })
@@ -87,25 +84,26 @@ pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyho
 /// Downloads the packages of all pieces that are not in the cache, and returns all packages.
 pub(crate) fn packages(host: &Target, targets: &[&Target], options: &Options) -> anyhow::Result<BTreeSet<Pin>> {
     let (pieces, mut locks) = pieces(host, targets, options)?;
-    let mut states = vec![State::default(); pieces.len()];
-    for (piece, state) in pieces.iter().zip(&mut states) {
-        state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
-    }
+    let mut states = known(&pieces, &locks, options);
     fetch(&pieces, &mut states, &mut locks, options)?;
     Ok(states.into_iter().filter_map(|state| state.settled).flat_map(|settled| settled.set.pins).collect())
 }
 
+/// The packages that are known without asking a mirror.
+fn known(pieces: &[Piece<'_>], locks: &AllLocks, options: &Options) -> Vec<State> {
+    let settled = |piece: &Piece<'_>| locks[&piece.want.target].settled(&piece.want, options.locked);
+    pieces.iter().map(|piece| State { settled: settled(piece), tree: None }).collect()
+}
+
 /// Obtains the tree of every piece.
-fn obtain(pieces: &[Piece<'_>], states: &mut [State], locks: &mut AllLocks, options: &Options) -> anyhow::Result<()> {
-    for (piece, state) in pieces.iter().zip(states.iter_mut()) {
-        state.settled = locks[&piece.want.target].settled(&piece.want, options.locked);
-        look(piece, state, options);
+fn obtain(pieces: &[Piece<'_>], locks: &mut AllLocks, options: &Options) -> anyhow::Result<Vec<State>> {
+    let mut states = known(pieces, locks, options);
+    pieces.iter().zip(&mut states).for_each(|(piece, state)| look(piece, state, options));
+    if states.iter().any(|state| state.tree.is_none()) {
+        fetch(pieces, &mut states, locks, options)?;
+        unpack(pieces, &mut states, options)?;
     }
-    if states.iter().all(|state| state.tree.is_some()) {
-        return Ok(());
-    }
-    fetch(pieces, states, locks, options)?;
-    unpack(pieces, states, options)
+    Ok(states)
 }
 
 /// Downloads the packages of every piece that has no tree.

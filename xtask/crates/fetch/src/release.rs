@@ -59,9 +59,7 @@ impl Release {
     }
 
     /// The record of this index in a lock.
-    ///
-    /// # Errors
-    /// Its date is outside of the range of snapshots.
+    /// Errors: its date is outside of the range of snapshots.
     pub(crate) fn used(&self) -> anyhow::Result<Suite> {
         let taken_in = self.date.checked_add(TAKEN_IN).context("its date is out of range")?;
         let snapshot = taken_in.strftime("%Y%m%dT%H%M%SZ").to_string();

@@ -109,7 +109,8 @@ mod tests {
         let harness = dir.path().join("xtask");
         let choose = |cargo: Option<&str>| Program::choose(cargo.map(OsString::from), Some(&harness));
         assert_eq!(choose(None), Program::Cargo("cargo".into()));
-        assert_eq!(choose(None), Program::Built(dir.write(PROGRAM, "")));
+        let neighbour = dir.write(PROGRAM, "");
+        assert_eq!(choose(None), Program::Built(neighbour));
         assert_eq!(choose(Some("/bin/cargo")), Program::Cargo("/bin/cargo".into()));
     }
 

@@ -4,7 +4,6 @@ use anyhow::{Context, anyhow};
 use model::{Artifact, Artifacts, ImageOrder, Images};
 use serde::Serialize;
 
-use crate::Root;
 use crate::digest;
 use crate::layer::{Entries, Entry, Layer, PROGRAM};
 use crate::spec::{self, Config, Descriptor, History, Manifest, Platform, RootFs, RunConfig};
@@ -58,9 +57,7 @@ impl Image {
 }
 
 /// Makes the image of an order for one architecture.
-///
-/// # Errors
-/// A component was not built, or its binary is not the audited one.
+/// Errors: a component was not built, or its binary is not the audited one.
 pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifacts) -> anyhow::Result<Image> {
     let recipe = order.recipe;
     let artifact = |name: &str| -> anyhow::Result<&Artifact> {
@@ -73,37 +70,34 @@ pub(crate) fn make(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifact
         let entry = Entry::File { file: path.clone(), mode: PROGRAM, sha256: Some(sha256.clone()) };
         programs.insert(file.path.trim_start_matches('/').to_owned(), entry);
     }
-    let layer = Layer::new(programs)?;
     let version = artifact(recipe.main_component())?.version.clone();
-    let config = Blob::of(spec::CONFIG, &configuration(images, order, artifacts, &version, &layer))?;
-    whole(artifacts.arch.clone(), version, layer, config)
+    let config = configuration(images, order, artifacts, &version);
+    let paths: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
+    let created_by = Some(format!("archproof: {}", paths.join(" ")));
+    let history = vec![History { created: Some(CREATED.into()), created_by }];
+    whole(&artifacts.arch, version, programs, config, history)
 }
 
-/// Makes an image with any content for one architecture.
-///
-/// # Errors
-/// A file cannot be read, or is not the audited one.
-pub(crate) fn of_root(root: &Root) -> anyhow::Result<Image> {
-    let layer = Layer::new(root.entries.clone())?;
+/// Makes an image with any content for one architecture. An empty version stands for none.
+/// Errors: a file cannot be read, or is not the audited one.
+pub(crate) fn whole(
+    arch: &str,
+    version: String,
+    entries: Entries,
+    config: RunConfig,
+    history: Vec<History>,
+) -> anyhow::Result<Image> {
+    let layer = Layer::new(entries)?;
     let config = Config {
         created: Some(CREATED.into()),
-        architecture: root.arch.clone(),
+        architecture: arch.to_owned(),
         os: OS.into(),
-        config: RunConfig {
-            env: Some(root.env.clone()),
-            entrypoint: Some(root.entrypoint.clone()),
-            labels: Some(root.labels.clone()),
-            stop_signal: Some(root.stop_signal.clone()),
-            ..RunConfig::default()
-        },
-        rootfs: rootfs(&layer),
-        ..Config::default()
+        variant: None,
+        config,
+        rootfs: RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] },
+        history,
     };
     let config = Blob::of(spec::CONFIG, &config)?;
-    whole(root.arch.clone(), String::new(), layer, config)
-}
-
-fn whole(arch: String, version: String, layer: Layer, config: Blob) -> anyhow::Result<Image> {
     let content = Descriptor {
         media_type: spec::LAYER.into(),
         digest: layer.digest().to_owned(),
@@ -117,45 +111,23 @@ fn whole(arch: String, version: String, layer: Layer, config: Blob) -> anyhow::R
         layers: vec![content],
     };
     let manifest = Blob::of(spec::MANIFEST, &manifest)?;
-    Ok(Image { arch, version, layer, config, manifest })
+    Ok(Image { arch: arch.to_owned(), version, layer, config, manifest })
 }
 
-fn rootfs(layer: &Layer) -> RootFs {
-    RootFs { kind: "layers".into(), diff_ids: vec![layer.digest().to_owned()] }
-}
-
-fn configuration(
-    images: &Images,
-    order: &ImageOrder<'_>,
-    artifacts: &Artifacts,
-    version: &str,
-    layer: &Layer,
-) -> Config {
+fn configuration(images: &Images, order: &ImageOrder<'_>, artifacts: &Artifacts, version: &str) -> RunConfig {
     let recipe = order.recipe;
-    let programs: Vec<&str> = recipe.files.iter().map(|file| file.path.as_str()).collect();
     let labels = [("title", recipe.short_name()), ("version", version)].into_iter();
     // The project's own programs have no version.
     let labels = labels.filter(|(_, value)| *value != UNRELEASED);
     let labels = labels.map(|(name, value)| (format!("org.opencontainers.image.{name}"), value.to_owned()));
     let variables = order.env.get(&artifacts.arch).into_iter().flatten();
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
-    Config {
-        created: Some(CREATED.into()),
-        architecture: artifacts.arch.clone(),
-        os: OS.into(),
-        config: RunConfig {
-            user: recipe.user.clone(),
-            env: Some(images.env.iter().cloned().chain(variables).collect()),
-            entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
-            working_dir: Some("/".into()),
-            labels: Some(labels.collect()),
-            stop_signal: None,
-        },
-        rootfs: rootfs(layer),
-        history: vec![History {
-            created: Some(CREATED.into()),
-            created_by: Some(format!("archproof: {}", programs.join(" "))),
-        }],
-        ..Config::default()
+    RunConfig {
+        user: recipe.user.clone(),
+        env: Some(images.env.iter().cloned().chain(variables).collect()),
+        entrypoint: Some(recipe.entrypoint.clone()).filter(|entrypoint| !entrypoint.is_empty()),
+        working_dir: Some("/".into()),
+        labels: Some(labels.collect()),
+        stop_signal: None,
     }
 }

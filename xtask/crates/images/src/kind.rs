@@ -1,5 +1,7 @@
 //! The node image for Kind: the components to build for it, and the image built from them.
 
+mod container;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -9,8 +11,8 @@ use model::{Artifacts, ImageOrder, Images, Target};
 use sys::progress;
 use targets::Catalogue;
 
+use crate::Built;
 use crate::recipes::{image_order, recipes};
-use crate::{Built, node};
 
 /// Change this when the same inputs give another image.
 const RECIPE: &str = "1";
@@ -89,17 +91,7 @@ impl<'a> Inputs<'a> {
     /// Writes the docker archive.
     pub fn write(&self, archive: &Path) -> anyhow::Result<Built> {
         let phase = progress::Phase::start("write the node image");
-        let built = node::container(&node::ContainerRequest {
-            image: &self.order.catalogue.kind,
-            artifacts: self.order.artifacts,
-            images: &self.order.catalogue.images,
-            orders: &self.images,
-            packages: &self.root.folder,
-            base: &self.base,
-            reference: self.reference.clone(),
-            archive,
-            cache: &self.order.paths.cache,
-        })?;
+        let built = container::write(self, archive)?;
         phase.done(&format!("{}, {} MiB", built.reference, built.size >> 20));
         Ok(built)
     }

@@ -18,7 +18,7 @@ const FOLDER: u32 = 0o755;
 
 /// The content at a path of a layer.
 #[derive(Clone, Debug)]
-pub enum Entry {
+pub(crate) enum Entry {
     Folder {
         mode: u32,
     },
@@ -38,7 +38,7 @@ pub enum Entry {
 }
 
 /// Paths without a leading slash, and their content. Parent folders are added.
-pub type Entries = BTreeMap<String, Entry>;
+pub(crate) type Entries = BTreeMap<String, Entry>;
 
 /// A layer whose digest and size are known before it is written.
 #[derive(Clone, Debug)]
@@ -50,9 +50,7 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// Reads all files once.
-    ///
-    /// # Errors
-    /// A file cannot be read, or is not the audited one.
+    /// Errors: a file cannot be read, or is not the audited one.
     pub(crate) fn new(mut entries: Entries) -> anyhow::Result<Layer> {
         let parents =
             |path: &String| -> Vec<String> { path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect() };

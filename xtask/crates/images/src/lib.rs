@@ -22,18 +22,18 @@ mod spec;
 #[cfg(test)]
 mod testing;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use layer::Entries;
 use model::{ImageOrder, Images};
 use serde::Serialize;
+use spec::RunConfig;
 use sys::interrupt;
 
 pub use args::ImagesOptions;
 pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
 pub use commands::{Load, run};
-pub use layer::{Entries, Entry};
 pub use layout::FOLDER as LAYOUT;
 pub use recipes::{image_order, recipes};
 
@@ -93,31 +93,18 @@ impl Built {
     }
 }
 
-/// An image of a whole root file system, for one architecture.
-#[derive(Clone, Debug)]
-pub struct Root {
-    /// "NAME:TAG".
-    pub reference: String,
-    /// GOARCH.
-    pub arch: String,
-    pub entries: Entries,
-    /// "NAME=VALUE".
-    pub env: Vec<String>,
-    pub entrypoint: Vec<String>,
-    /// The signal that asks its first process to exit: "SIGTERM".
-    pub stop_signal: String,
-    pub labels: BTreeMap<String, String>,
-}
-
-/// Writes such an image to `archive`, in the format of `docker load`. It replaces an existing archive only when the new
-/// one is complete.
-///
-/// # Errors
-/// As for [`build`].
-pub fn build_root(root: &Root, archive: &Path) -> anyhow::Result<Built> {
-    let image = image::of_root(root)?;
-    docker::write_to(archive, &root.reference, &image)?;
-    Ok(Built::of(&root.reference, image, None, Some(archive.to_owned())))
+/// Writes an image of a whole root file system to `archive`, in the format of `docker load`. It replaces an existing
+/// archive only when the new one is complete. Errors: as for [`build`].
+pub(crate) fn build_root(
+    reference: &str,
+    arch: &str,
+    entries: Entries,
+    config: RunConfig,
+    archive: &Path,
+) -> anyhow::Result<Built> {
+    let image = image::whole(arch, String::new(), entries, config, Vec::new())?;
+    docker::write_to(archive, reference, &image)?;
+    Ok(Built::of(reference, image, None, Some(archive.to_owned())))
 }
 
 /// Writes images; they replace images of an earlier call with the same references.

@@ -65,7 +65,7 @@ pub(crate) struct Manifest {
 }
 
 /// The configuration of an image.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
@@ -100,7 +100,7 @@ pub(crate) struct RunConfig {
     pub(crate) stop_signal: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RootFs {
     #[serde(rename = "type")]
     pub(crate) kind: String,

@@ -160,19 +160,8 @@ pub fn divide(options: &ProviderOptions, profiles: &[Profile], cases: Vec<Case>)
 mod tests {
     use std::path::Path;
 
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Alone {
-        #[command(flatten)]
-        options: ProviderOptions,
-    }
-
-    fn options(line: &str) -> ProviderOptions {
-        Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().options
-    }
+    use crate::options::tests::options;
 
     fn catalogue() -> Catalogue {
         Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../targets")).unwrap()

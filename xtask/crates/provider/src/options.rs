@@ -104,7 +104,7 @@ impl ProviderOptions {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -115,6 +115,10 @@ mod tests {
         options: ProviderOptions,
     }
 
+    pub(crate) fn options(line: &str) -> ProviderOptions {
+        Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap().options
+    }
+
     #[test]
     fn words_are_the_arguments_as_given() {
         for line in [
@@ -123,8 +127,7 @@ mod tests {
             "--provider kind --image r/i:t@sha256:0",
             "--provider qemu --cluster node --cold --qemu system --locked --debian-mirror http://h/d",
         ] {
-            let Alone { options } = Alone::try_parse_from(["x"].into_iter().chain(line.split_whitespace())).unwrap();
-            assert_eq!(options.words().join(" "), line);
+            assert_eq!(options(line).words().join(" "), line);
         }
     }
 }

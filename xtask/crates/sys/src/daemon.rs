@@ -65,16 +65,7 @@ pub struct Daemon {
 impl Daemon {
     /// The program inherits `spec.env` and a few harmless variables of the harness.
     pub fn start(spec: Spec) -> anyhow::Result<Daemon> {
-        Daemon::begin(spec, true)
-    }
-
-    /// Like [`Daemon::start`], but the program inherits only `spec.env`.
-    pub fn start_clean(spec: Spec) -> anyhow::Result<Daemon> {
-        Daemon::begin(spec, false)
-    }
-
-    fn begin(spec: Spec, inherits: bool) -> anyhow::Result<Daemon> {
-        let child = spawner::spawn(command(&spec, inherits)?)
+        let child = spawner::spawn(command(&spec)?)
             .with_context(|| format!("failed to start {} ({})", spec.name, spec.program.display()))?;
         let group = Pid::from_child(&child);
         process::register(group);
@@ -199,12 +190,10 @@ fn is_credential(variable: &str) -> bool {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this crate is where processes are started")]
-fn command(spec: &Spec, inherits: bool) -> anyhow::Result<Command> {
+fn command(spec: &Spec) -> anyhow::Result<Command> {
     let mut command = Command::new(&spec.program);
-    command.args(&spec.args).env_clear();
-    if inherits {
-        command.envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    }
+    let inherited = PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.args(&spec.args).env_clear().envs(inherited);
     connect(&mut command, spec)?;
     Ok(command)
 }
@@ -304,21 +293,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn clean_start_passes_no_variables_on() {
-        let scratch = Scratch::temporary("clean").unwrap();
-        for (clean, expected) in [(false, false), (true, true)] {
-            let log = scratch.path().join(format!("log-{clean}"));
-            let env = BTreeMap::from([("GIVEN".into(), "yes".into())]);
-            let spec = Spec { env, log: log.clone(), ..spec(scratch.path(), &["/usr/bin/env"]) };
-            let mut daemon = if clean { Daemon::start_clean(spec) } else { Daemon::start(spec) }.unwrap();
-            daemon.wait(Duration::from_secs(30)).unwrap();
-            let lines = std::fs::read_to_string(&log).unwrap();
-            assert!(lines.contains("GIVEN=yes\n"), "{lines}");
-            // Cargo gives every test a PATH.
-            assert_eq!(!lines.contains("\nPATH=") && !lines.starts_with("PATH="), expected, "{lines}");
-            // Cargo sets this one too; no daemon may inherit it.
-            assert!(!lines.contains("CARGO_MANIFEST_DIR="), "{lines}");
-        }
+    fn daemon_inherits_only_harmless_variables() {
+        let scratch = Scratch::temporary("variables").unwrap();
+        let env = BTreeMap::from([("GIVEN".into(), "yes".into())]);
+        let mut daemon = Daemon::start(Spec { env, ..spec(scratch.path(), &["/usr/bin/env"]) }).unwrap();
+        daemon.wait(Duration::from_secs(30)).unwrap();
+        let lines = std::fs::read_to_string(scratch.path().join("log")).unwrap();
+        assert!(lines.contains("GIVEN=yes\n"), "{lines}");
+        // Cargo gives every test a PATH.
+        assert!(lines.contains("\nPATH=") || lines.starts_with("PATH="), "{lines}");
+        // Cargo sets this one too; no daemon may inherit it.
+        assert!(!lines.contains("CARGO_MANIFEST_DIR="), "{lines}");
     }
 
     #[test]

@@ -145,6 +145,7 @@ fn command(spec: &Spec, order: &Order) -> anyhow::Result<Command> {
 }
 
 /// Requests to a supervisor, which arrive as signals.
+#[derive(Default)]
 struct Asked {
     to_stop: Arc<AtomicBool>,
     to_end: Arc<AtomicBool>,
@@ -152,7 +153,7 @@ struct Asked {
 
 impl Asked {
     fn listen() -> io::Result<Asked> {
-        let asked = Asked { to_stop: Arc::default(), to_end: Arc::default() };
+        let asked = Asked::default();
         for signal in [SIGTERM, SIGINT, SIGHUP] {
             flag::register(signal, Arc::clone(&asked.to_stop))?;
         }

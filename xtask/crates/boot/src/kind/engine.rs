@@ -68,9 +68,7 @@ pub(super) fn pull(reference: &str) -> anyhow::Result<()> {
 }
 
 /// The content of a file in an image.
-///
-/// # Errors
-/// The file does not exist, or the engine cannot start a container of the image.
+/// Errors: the file does not exist, or the engine cannot start a container of the image.
 pub(super) fn file_of(reference: &str, path: &str) -> anyhow::Result<String> {
     let sh = Shell::new()?;
     let run = cmd!(sh, "docker run --rm --network=none --entrypoint /bin/cat {reference} {path}");

@@ -388,7 +388,7 @@ impl<'a> Job<'a> {
         let draft = place.draft()?;
         guest.trim()?;
         let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
-        qmp.save(&draft.state().display().to_string(), self.machine.lost_timers.as_ref())?;
+        qmp.save(&snapshot::state_of(&draft).display().to_string(), self.machine.lost_timers.as_ref())?;
         let size = place.save(draft, self.run, &self.folders(), factor)?;
         qmp.resume()?;
         drop(qmp);

@@ -15,13 +15,19 @@ use crate::update_lock;
 fn guest(fixture: &Fixture) -> Result<(guest::Files, Vec<model::PackageUsed>), String> {
     let run = || {
         let (pieces, mut locks) = pieces(&fixture.target, &[&fixture.target], &fixture.options)?;
-        let mut states = vec![State::default(); pieces.len()];
-        obtain(&pieces, &mut states, &mut locks, &fixture.options)?;
-        let state = states.remove(0);
+        let state = obtain(&pieces, &mut locks, &fixture.options)?.remove(0);
         let used = state.settled.context("settled")?.used().collect();
         Ok((guest::files(&state.tree.context("a tree")?)?, used))
     };
     run().map_err(|error: anyhow::Error| format!("{error:#}"))
+}
+
+/// Obtains the guest without any request.
+fn guest_from_cache(fixture: &Fixture, why: &str) -> guest::Files {
+    fixture.asked();
+    let files = guest(fixture).unwrap().0;
+    assert_eq!(fixture.asked(), Vec::<String>::new(), "{why}");
+    files
 }
 
 fn lock(fixture: &Fixture) {
@@ -50,10 +56,7 @@ fn signed_index_decides_without_a_lock_and_the_record_says_so() {
     assert_eq!(fs::read(&files.busybox).unwrap(), b"busybox");
     let used: Vec<(&str, bool)> = used.iter().map(|used| (used.name.as_str(), used.note.is_some())).collect();
     assert_eq!(used, [("busybox-static", true), ("linux-image-6.1", true), ("linux-image-x", true)]);
-
-    fixture.asked();
-    guest(&fixture).unwrap();
-    assert_eq!(fixture.asked(), Vec::<String>::new(), "cached files are not requested again");
+    guest_from_cache(&fixture, "cached files are not requested again");
 }
 
 #[test]
@@ -203,10 +206,7 @@ fn rotated_package_is_resolved_again_unless_locked() {
     assert_eq!(note("busybox-static"), None, "it is the locked package");
     assert!(note("linux-image-x").unwrap().contains("the locked 6.1-1 is no longer on the mirror"), "{used:?}");
     assert!(note("linux-image-6.2").unwrap().contains("not in the lock"), "{used:?}");
-
-    fixture.asked();
-    guest(&fixture).unwrap();
-    assert_eq!(fixture.asked(), Vec::<String>::new(), "the resolution is remembered");
+    guest_from_cache(&fixture, "the resolution is remembered");
 
     lock(&fixture);
     fixture.options.locked = true;
@@ -257,9 +257,8 @@ fn damaged_cache_is_repaired() {
         fs::write(path, content).unwrap();
     };
     alter(&files.kernel);
-    fixture.asked();
-    assert_eq!(fs::read(guest(&fixture).unwrap().0.kernel).unwrap(), b"kernel");
-    assert_eq!(fixture.asked(), Vec::<String>::new(), "the packages were still good");
+    let files_again = guest_from_cache(&fixture, "the packages were still good");
+    assert_eq!(fs::read(files_again.kernel).unwrap(), b"kernel");
 
     fs::remove_file(&files.modules[0]).unwrap();
     let pool = fixture.options.cache.join("debian/pool");
@@ -285,9 +284,7 @@ fn copied_cache_is_valid() {
     let manifest = files.kernel.parent().unwrap().with_file_name("manifest");
     let before = fs::read_to_string(&manifest).unwrap();
     fs::remove_dir_all(fixture.options.cache.join("debian/pool")).unwrap();
-    fixture.asked();
-    guest(&fixture).unwrap();
-    assert_eq!(fixture.asked(), Vec::<String>::new());
+    guest_from_cache(&fixture, "the copy is intact");
     assert_ne!(fs::read_to_string(&manifest).unwrap(), before, "the new inode is recorded");
 }
 

@@ -1,11 +1,10 @@
-//! The root file system of a node: the disk of a VM (a read-only ext4 image in the cache, with everything that a
-//! machine needs to run Pods), and the image of a container that acts as a Kind node.
+//! The root file system of a node in a VM: a read-only ext4 image in the cache, with everything that a machine needs to
+//! run Pods.
 //!
 //! The disk is assembled from Debian packages, the built components and their images. `mke2fs` writes it, so root is
 //! not required. It does not contain what a run adds (keys, flags, configuration). Crate `boot` makes it the root of a
 //! guest; its content is data (`targets/node.yaml`).
 
-mod container;
 mod disk;
 mod stage;
 
@@ -13,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use model::{Artifacts, ImageOrder, Images, NodeDisk};
 
-pub use container::{ContainerRequest, container};
 pub use disk::{FOLDER, disk, writer};
 
 /// The inputs of a disk.

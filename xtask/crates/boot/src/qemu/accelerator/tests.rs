@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use model::SystemEmulator;
+use serde_json::json;
 
 use super::*;
 
@@ -19,20 +19,10 @@ const EMULATION: &str =
 fn files(dir: &Scratch, script: &str) -> MachineFiles {
     let program = dir.write("qemu-system", format!("#!/bin/sh\n{script}\n"));
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    MachineFiles {
-        emulator: SystemEmulator {
-            command: vec!["/bin/sh".into(), program.display().to_string()],
-            version: "11.1.3".into(),
-            origin: "debian".into(),
-        },
-        kernel: "/kernel".into(),
-        release: "6.12".into(),
-        modules: Vec::new(),
-        busybox: "/busybox".into(),
-        node: None,
-        digest: "d".into(),
-        packages: Vec::new(),
-    }
+    let emulator = json!({"command": ["/bin/sh", program], "version": "11.1.3", "origin": "debian"});
+    let files = json!({"emulator": emulator, "kernel": "/kernel", "release": "6.12", "modules": [],
+        "busybox": "/busybox", "digest": "d", "packages": []});
+    serde_json::from_value(files).unwrap()
 }
 
 #[test]

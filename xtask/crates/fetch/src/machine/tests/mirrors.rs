@@ -7,14 +7,11 @@ use crate::mirror::Mirror;
 fn guest_of_public(fixture: &Fixture) -> Result<(), String> {
     let run = || {
         let (pieces, mut locks) = pieces(&fixture.target, &[&fixture.target], &fixture.options)?;
-        let mut states = vec![State::default(); pieces.len()];
+        let mut states = known(&pieces, &locks, &fixture.options);
         let suites = locks.values().flat_map(Locks::suites);
         let [live, snapshots] = ["live", "snapshot"].map(|folder| format!("{}/{folder}", fixture.server.url));
         let mut archive = Archive::new(&fixture.options, suites.clone(), false);
         archive.mirror = Mirror::public(&live, &snapshots, suites);
-        for (piece, state) in pieces.iter().zip(&mut states) {
-            state.settled = locks[&piece.want.target].settled(&piece.want, fixture.options.locked);
-        }
         settle(&pieces, &mut states, &mut locks, &archive, &fixture.options)?;
         let gone = download(&pieces, &states, &archive, &fixture.options)?;
         if gone.is_empty() { Ok(()) } else { bail!("gone: {gone:?}") }

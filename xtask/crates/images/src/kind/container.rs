@@ -6,15 +6,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::layer::PROGRAM;
-use crate::{Built, Entries, Entry, Format};
+use crate::layer::{Entries, Entry, PROGRAM};
+use crate::spec::RunConfig;
+use crate::{Built, Format};
 use anyhow::{Context, anyhow};
-use model::{Artifacts, ImageOrder, Images, NodeImage};
+use model::ImageOrder;
 use sys::{Scratch, interrupt};
+
+use super::Inputs;
 
 /// Folders that a system with a merged /usr also has under short names.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
-/// Where [`NodeImage::images`] are stored, for the systemd unit that imports them.
+/// Where the images are stored, for the systemd unit that imports them.
 const PRELOADED: &str = "kind/images";
 /// Kind reads the node's version from this file.
 const VERSION: &str = "kind/version";
@@ -22,70 +25,57 @@ const FILE: u32 = 0o644;
 /// Sticky folders: every user may create files there, and only the owner may remove them.
 const SHARED: [&str; 2] = ["tmp", "var/tmp"];
 
-/// The inputs of an image.
-pub struct ContainerRequest<'a> {
-    pub image: &'a NodeImage,
-    /// Must contain all components that the image names.
-    pub artifacts: &'a Artifacts,
-    pub images: &'a Images,
-    /// The images that the image names, with these artifacts.
-    pub orders: &'a [ImageOrder<'a>],
-    /// Root of the unpacked packages of the node's architecture.
-    pub packages: &'a Path,
-    /// Kind's files for a node: `images/base/files` of its module.
-    pub base: &'a Path,
-    /// "NAME:TAG".
-    pub reference: String,
-    /// The docker archive.
-    pub archive: &'a Path,
-    /// For temporary files, about half a gigabyte.
-    pub cache: &'a Path,
-}
-
 /// Writes the image of a Kind node. The same inputs produce the same bytes.
 ///
 /// # Errors
 /// A component was not built, a file cannot be read or written, an interrupt.
-pub fn container(request: &ContainerRequest<'_>) -> anyhow::Result<Built> {
-    let scratch = Scratch::create(request.cache, "node-image")?;
+pub(super) fn write(inputs: &Inputs<'_>, archive: &Path) -> anyhow::Result<Built> {
+    let Inputs { order, root, .. } = inputs;
+    let image = &order.catalogue.kind;
+    // About half a gigabyte.
+    let scratch = Scratch::create(&order.paths.cache, "node-image")?;
     let mut entries = Entries::new();
-    take_tree(request.packages, "", &mut entries, &|_, mode| mode)?;
-    let as_said = |path: &str, _: u32| if request.image.is_executable(path) { PROGRAM } else { FILE };
-    take_tree(request.base, "", &mut entries, &as_said).context("failed to read Kind's own files")?;
-    entries.retain(|path, _| !request.image.leaves_out(path));
-    take_components(request, &mut entries)?;
-    let version = artifact(request, &request.image.version_of)?.version.clone();
+    take_tree(&root.folder, "", &mut entries, &|_, mode| mode)?;
+    let as_said = |path: &str, _: u32| if image.is_executable(path) { PROGRAM } else { FILE };
+    take_tree(&inputs.base, "", &mut entries, &as_said).context("failed to read Kind's own files")?;
+    entries.retain(|path, _| !image.leaves_out(path));
+    for (folder, names) in &image.programs {
+        for name in names {
+            let artifact = artifact(inputs, name)?;
+            let (file, sha256) = (artifact.path.clone(), Some(artifact.sha256.clone()));
+            entries.insert(format!("{folder}/{name}"), Entry::File { file, mode: PROGRAM, sha256 });
+        }
+    }
+    let version = artifact(inputs, &image.version_of)?.version.clone();
     entries.insert(VERSION.into(), text(&version));
-    take_images(request, scratch.path(), &mut entries)?;
-    for folder in &request.image.folders {
+    take_images(inputs, scratch.path(), &mut entries)?;
+    for folder in &image.folders {
         let mode = if SHARED.contains(&folder.as_str()) { 0o1777 } else { PROGRAM };
         entries.insert(folder.clone(), Entry::Folder { mode });
     }
-    for name in MERGED.into_iter().filter(|name| request.packages.join("usr").join(name).is_dir()) {
+    for name in MERGED.into_iter().filter(|name| root.folder.join("usr").join(name).is_dir()) {
         entries.insert(name.into(), Entry::Link { target: Path::new("usr").join(name) });
     }
-    let links = request.image.links.iter();
+    let links = image.links.iter();
     entries.extend(links.map(|(path, target)| (path.clone(), Entry::Link { target: target.into() })));
-    let files = request.image.files.iter();
-    entries.extend(files.map(|(path, content)| (path.clone(), text(&with_images(request, content)))));
-    let root = crate::Root {
-        reference: request.reference.clone(),
-        arch: request.artifacts.arch.clone(),
-        entries,
-        env: request.image.env.clone(),
-        entrypoint: request.image.entrypoint.clone(),
-        stop_signal: request.image.stop_signal.clone(),
-        labels: BTreeMap::from([("org.opencontainers.image.version".to_owned(), version)]),
+    let files = image.files.iter();
+    entries.extend(files.map(|(path, content)| (path.clone(), text(&with_images(&inputs.images, content)))));
+    let config = RunConfig {
+        env: Some(image.env.clone()),
+        entrypoint: Some(image.entrypoint.clone()),
+        stop_signal: Some(image.stop_signal.clone()),
+        labels: Some(BTreeMap::from([("org.opencontainers.image.version".to_owned(), version)])),
+        ..RunConfig::default()
     };
-    crate::build_root(&root, request.archive)
+    crate::build_root(&inputs.reference, &order.artifacts.arch, entries, config, archive)
 }
 
 /// Replaces placeholders by image references.
-fn with_images(request: &ContainerRequest<'_>, content: &str) -> String {
+fn with_images(orders: &[ImageOrder<'_>], content: &str) -> String {
     let fill = |text: String, order: &ImageOrder<'_>| {
         text.replace(&format!("{{image.{}}}", order.recipe.short_name()), &order.reference)
     };
-    request.orders.iter().fold(content.to_owned(), fill)
+    orders.iter().fold(content.to_owned(), fill)
 }
 
 fn text(content: &str) -> Entry {
@@ -116,26 +106,15 @@ fn take_tree(from: &Path, at: &str, to: &mut Entries, mode: &dyn Fn(&str, u32) -
     Ok(())
 }
 
-fn take_components(request: &ContainerRequest<'_>, to: &mut Entries) -> anyhow::Result<()> {
-    for (folder, names) in &request.image.programs {
-        for name in names {
-            let artifact = artifact(request, name)?;
-            let (file, sha256) = (artifact.path.clone(), Some(artifact.sha256.clone()));
-            to.insert(format!("{folder}/{name}"), Entry::File { file, mode: PROGRAM, sha256 });
-        }
-    }
-    Ok(())
-}
-
-fn artifact<'a>(request: &ContainerRequest<'a>, name: &str) -> anyhow::Result<&'a model::Artifact> {
-    let found = request.artifacts.by_component.get(name);
+fn artifact<'a>(inputs: &Inputs<'a>, name: &str) -> anyhow::Result<&'a model::Artifact> {
+    let found = inputs.order.artifacts.by_component.get(name);
     found.ok_or_else(|| anyhow!("the node image needs {name}, which was not built"))
 }
 
 /// Adds the images as docker archives, named after the images.
-fn take_images(request: &ContainerRequest<'_>, scratch: &Path, to: &mut Entries) -> anyhow::Result<()> {
-    let formats = [Format::Docker];
-    let request = crate::Request { images: request.images, orders: request.orders, formats: &formats, output: scratch };
+fn take_images(inputs: &Inputs<'_>, scratch: &Path, to: &mut Entries) -> anyhow::Result<()> {
+    let (images, formats) = (&inputs.order.catalogue.images, [Format::Docker]);
+    let request = crate::Request { images, orders: &inputs.images, formats: &formats, output: scratch };
     let archives = crate::build(&request)?.into_iter().filter_map(|image| image.archive);
     for file in archives.collect::<Vec<PathBuf>>() {
         let name = file.file_name().and_then(|name| name.to_str()).context("an archive without a name")?;
