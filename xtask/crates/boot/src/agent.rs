@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -107,7 +107,7 @@ impl Agent {
 
     /// Whether the agent has sent its hello.
     pub(crate) fn has_greeted(&self) -> bool {
-        *self.shared.hello.lock().unwrap_or_else(|e| e.into_inner())
+        *sys::lock(&self.shared.hello)
     }
 
     /// Whether the agent may still send something.
@@ -116,7 +116,7 @@ impl Agent {
     }
 
     fn loss(&self) -> Option<String> {
-        let breach = || self.shared.breach.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let breach = || sys::lock(&self.shared.breach).clone();
         self.host.first_failure().or_else(breach).or_else(|| if self.is_open() { None } else { self.host.last_words() })
     }
 
@@ -156,7 +156,7 @@ impl Agent {
         let what = request["do"].as_str().unwrap_or_default().to_owned();
         request["id"] = id.into();
         let (sender, answers) = sync_channel(1);
-        self.shared.waiting().insert(id, sender);
+        sys::lock(&self.shared.waiting).insert(id, sender);
         let answered = self.send(&request).and_then(|()| {
             let begin = Instant::now();
             loop {
@@ -176,7 +176,7 @@ impl Agent {
                 }
             }
         });
-        self.shared.waiting().remove(&id);
+        sys::lock(&self.shared.waiting).remove(&id);
         let answer = answered.with_context(|| format!("failed to ask {place} to `{what}`"))?;
         match answer.line["error"].as_str() {
             Some(error) => bail!("{place} refused to `{what}`: {error}"),
@@ -185,13 +185,13 @@ impl Agent {
     }
 
     fn send(&self, request: &Value) -> anyhow::Result<()> {
-        let mut to = self.to.lock().unwrap_or_else(|e| e.into_inner());
+        let mut to = sys::lock(&self.to);
         // A single write: the lock covers the whole line.
         to.write_all(format!("{request}\n").as_bytes()).context("failed to write to the control channel")
     }
 
     fn note_log(&self, program: &Program) {
-        self.shared.logs.lock().unwrap_or_else(|e| e.into_inner()).insert(program.name.clone(), program.log.clone());
+        sys::lock(&self.shared.logs).insert(program.name.clone(), program.log.clone());
     }
 }
 
@@ -281,7 +281,7 @@ struct Process {
 
 impl Running for Process {
     fn ended(&mut self) -> Option<String> {
-        let ended = self.agent.shared.ended.lock().unwrap_or_else(|e| e.into_inner());
+        let ended = sys::lock(&self.agent.shared.ended);
         let status = ended.get(&(self.name.clone(), self.pid)).cloned();
         status.or_else(|| Some(format!("{} is lost: {}", self.agent.host.name(), self.agent.loss()?)))
     }
@@ -310,27 +310,23 @@ impl Process {
         let request = json!({ "do": "wait", "name": self.name, "millis": millis });
         let answer = self.agent.ask(request, limit + ANSWER)?;
         let Some(status) = answer["ended"].as_str() else { return Ok(false) };
-        let mut ended = self.agent.shared.ended.lock().unwrap_or_else(|e| e.into_inner());
+        let mut ended = sys::lock(&self.agent.shared.ended);
         ended.insert((self.name.clone(), self.pid), status.to_owned());
         Ok(true)
     }
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, SyncSender<Answer>>> {
-        self.waiting.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     fn note_breach(&self, read: Result<(), String>) {
         if let Err(breach) = read {
-            self.breach.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(breach);
+            sys::lock(&self.breach).get_or_insert(breach);
         }
     }
 
     fn answered(&self, line: Value, bytes: &[u8]) {
         if line.get("hello").is_some() {
-            *self.hello.lock().unwrap_or_else(|e| e.into_inner()) = true;
-        } else if let Some(waiting) = line["id"].as_i64().and_then(|id| self.waiting().remove(&id)) {
+            *sys::lock(&self.hello) = true;
+        } else if let Some(waiting) = line["id"].as_i64().and_then(|id| sys::lock(&self.waiting).remove(&id)) {
             // The requester may have given up.
             let _ = waiting.send(Answer { line, bytes: bytes.to_vec() });
         } else {
@@ -342,7 +338,7 @@ impl Shared {
     fn noted(&self, line: &Value) -> bool {
         let ended = (line["component"].as_str(), line["pid"].as_i64(), line["ended"].as_str());
         let (Some(name), Some(pid), Some(status)) = ended else { return false };
-        self.ended.lock().unwrap_or_else(|e| e.into_inner()).insert((name.to_owned(), pid), status.to_owned());
+        sys::lock(&self.ended).insert((name.to_owned(), pid), status.to_owned());
         true
     }
 
@@ -352,7 +348,7 @@ impl Shared {
         }
         let name = line["component"].as_str().unwrap_or_default().to_owned();
         if !files.contains_key(&name) {
-            let path = self.logs.lock().unwrap_or_else(|e| e.into_inner()).get(&name).cloned();
+            let path = sys::lock(&self.logs).get(&name).cloned();
             let Some(file) = path.and_then(|path| File::options().create(true).append(true).open(path).ok()) else {
                 return;
             };
@@ -375,7 +371,7 @@ pub(crate) fn reported(channel: &[u8]) -> (Result<(), String>, Vec<usize>, usize
         shared.said(&line, bytes, &mut BTreeMap::new());
         shared.answered(line, bytes);
     });
-    let ended = shared.ended.lock().unwrap_or_else(|e| e.into_inner()).len();
+    let ended = sys::lock(&shared.ended).len();
     (read, lengths, ended)
 }
 

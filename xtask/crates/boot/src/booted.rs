@@ -136,7 +136,7 @@ impl Processes {
 
     /// Stops all components in order: apiservers first, so that none reports a lost store.
     fn stop(&self) {
-        let mut components = self.lock();
+        let mut components = sys::lock(&self.components);
         let orphaned = components.values_mut().any(|c| c.is_store() && c.has_died());
         // An apiserver without its store ends only after its grace time. If profiles are suspended, all of them would
         // have to be resumed to end by themselves: more than a minute, and the stores would be the same afterwards.
@@ -238,10 +238,6 @@ impl Processes {
         turn.ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Component>> {
-        self.components.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Runs `work` on the components of a profile. A no-op if profiles are never suspended here.
     fn with_profile(
         &self,
@@ -254,12 +250,12 @@ impl Processes {
         // Taken out of the map during the work, as in `apply`.
         let prefix = format!("{profile}/");
         let mut taken: Vec<Component> = {
-            let mut all = self.lock();
+            let mut all = sys::lock(&self.components);
             let names: Vec<String> = all.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
             names.iter().filter_map(|name| all.remove(name)).collect()
         };
         let result = work(taken.iter_mut());
-        self.lock().extend(taken.into_iter().map(|component| (component.name.clone(), component)));
+        sys::lock(&self.components).extend(taken.into_iter().map(|component| (component.name.clone(), component)));
         result.map_err(|error| ControlError(format!("profile `{profile}`: {error:#}{}", self.drop_snapshot())))
     }
 
@@ -326,17 +322,16 @@ impl Processes {
 
 impl Control for Processes {
     fn components(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
+        sys::lock(&self.components).keys().cloned().collect()
     }
 
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
         // Taken out of the map while the action runs, so that one slow restart does not block the others.
-        let mut taken = self
-            .lock()
+        let mut taken = sys::lock(&self.components)
             .remove(component)
             .ok_or_else(|| ControlError(format!("component `{component}` does not exist or is being changed")))?;
         let result = self.filled(component, action).and_then(|action| self.change(&mut taken, &action));
-        self.lock().insert(component.to_owned(), taken);
+        sys::lock(&self.components).insert(component.to_owned(), taken);
         result.map_err(|error| ControlError(format!("{action:?} of {component}: {error:#}")))
     }
 
@@ -369,7 +364,7 @@ impl Control for Processes {
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {
-        let components = self.lock();
+        let components = sys::lock(&self.components);
         let found = components.get(component).ok_or_else(|| ControlError(format!("no component `{component}`")))?;
         match std::fs::read(&found.program.log) {
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
@@ -388,6 +383,8 @@ impl Control for Processes {
     }
 
     fn first_failure(&self) -> Option<String> {
-        self.host.first_failure().or_else(|| self.lock().values_mut().find_map(Component::first_failure))
+        self.host
+            .first_failure()
+            .or_else(|| sys::lock(&self.components).values_mut().find_map(Component::first_failure))
     }
 }

@@ -185,7 +185,6 @@ fn manifest(data: &[u8]) {
     let (Some((first, text)), true) = (data.split_first(), std::str::from_utf8(data).is_ok()) else { return };
     let dir = empty_dir();
     let files = dir.join("files");
-    fs::create_dir_all(files.join("d")).expect("the temporary folder can be written");
     for (path, content) in [("a", "one"), ("d/b", "")] {
         write(files.join(path), content.as_bytes());
     }
@@ -259,8 +258,10 @@ pub fn empty_dir() -> PathBuf {
     dir
 }
 
-fn write(file: PathBuf, content: &[u8]) -> PathBuf {
-    fs::write(&file, content).expect("the temporary folder can be written");
+/// Writes a file and the folders above it.
+pub fn write(file: PathBuf, content: &[u8]) -> PathBuf {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).and_then(|()| fs::write(&file, content)).expect("the temporary folder can be written");
     file
 }
 

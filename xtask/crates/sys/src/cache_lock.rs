@@ -17,7 +17,7 @@ static HELD: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
 /// Holds a folder or file until this process ends. False: it does not exist, or another process is removing it.
 pub fn shared(path: &Path) -> bool {
-    let mut held = HELD.lock().unwrap_or_else(|e| e.into_inner());
+    let mut held = crate::lock(&HELD);
     // A folder that was removed and created again under the same name is a different folder.
     let same = |file: &File| file.metadata().is_ok_and(|ours| is(path, &ours));
     if held.iter().any(|(known, file)| known == path && same(file)) {

@@ -27,6 +27,6 @@ pub mod terminal;
 
 pub use daemon::{Daemon, Spec};
 pub use exit_hook::ExitHook;
-pub use parallel::side_by_side;
+pub use parallel::{lock, side_by_side};
 pub use run_dir::{RunDir, Scratch, Together};
 pub use supervisor::Supervised;

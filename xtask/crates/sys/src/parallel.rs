@@ -1,6 +1,12 @@
-//! Runs the same work on several items in parallel, on threads.
+//! Runs the same work on several items in parallel, on threads; and values that threads share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Locks a value, also one that a panicking thread has left.
+pub fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(|e| e.into_inner())
+}
 
 /// Does `work` for each of `items`, at most `width` at a time. After the first error no further item is started, and
 /// finished results are dropped.

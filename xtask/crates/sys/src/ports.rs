@@ -16,7 +16,7 @@ static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// A port without a listener that this process has not given out before.
 pub fn free() -> anyhow::Result<u16> {
-    let mut given = GIVEN.lock().unwrap_or_else(|e| e.into_inner());
+    let mut given = crate::lock(&GIVEN);
     let width = RANGE.end - RANGE.start;
     let begin = RANGE.start + scatter() % width;
     for offset in 0..width {

@@ -9,16 +9,16 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 pub(crate) fn register(group: Pid) {
-    GROUPS.lock().unwrap_or_else(|e| e.into_inner()).insert(group.as_raw_nonzero().get());
+    crate::lock(&GROUPS).insert(group.as_raw_nonzero().get());
 }
 
 pub(crate) fn forget(group: Pid) {
-    GROUPS.lock().unwrap_or_else(|e| e.into_inner()).remove(&group.as_raw_nonzero().get());
+    crate::lock(&GROUPS).remove(&group.as_raw_nonzero().get());
 }
 
 /// Sends SIGKILL to every group that this process has started and not yet reaped.
 pub fn kill_all_groups() {
-    let groups = GROUPS.lock().unwrap_or_else(|e| e.into_inner());
+    let groups = crate::lock(&GROUPS);
     for group in groups.iter().copied().filter_map(Pid::from_raw) {
         // The group may have ended by itself.
         let _ = kill_process_group(group, Signal::KILL);

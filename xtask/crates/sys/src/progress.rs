@@ -90,7 +90,7 @@ impl Phase {
 
     /// Sets the current step, which is shown next to the name.
     pub fn status(&self, text: impl Into<String>) {
-        *self.shared.status.lock().unwrap_or_else(|e| e.into_inner()) = text.into();
+        *crate::lock(&self.shared.status) = text.into();
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -133,7 +133,7 @@ fn tick(shared: &Shared) {
 
 impl Shared {
     fn line(&self) -> String {
-        let status = self.status.lock().unwrap_or_else(|e| e.into_inner());
+        let status = crate::lock(&self.status);
         let dot = if status.is_empty() { "" } else { " · " };
         format!("{}{dot}{status} · {}", self.name, elapsed(self.begin.elapsed()))
     }

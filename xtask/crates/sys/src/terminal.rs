@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use anyhow::Context;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
+use crate::lock;
+
 /// The terminal's mode before raw mode.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
@@ -29,14 +31,14 @@ pub fn raw() -> anyhow::Result<Raw> {
     let mut raw = before.clone();
     raw.make_raw();
     // Save the old mode before the change: an interrupt may restore it in between.
-    *lock() = Some(before);
+    *lock(&BEFORE) = Some(before);
     set(&raw).context("failed to change the terminal's mode")?;
     Ok(Raw(()))
 }
 
 /// Restores the terminal before an exit that drops no values.
 pub fn restore() {
-    if let Some(before) = lock().take() {
+    if let Some(before) = lock(&BEFORE).take() {
         // If this fails, no other way to restore it is left.
         let _ = set(&before);
     }
@@ -50,8 +52,4 @@ impl Drop for Raw {
 
 fn set(mode: &Termios) -> io::Result<()> {
     Ok(tcsetattr(stdin(), OptionalActions::Drain, mode)?)
-}
-
-fn lock() -> std::sync::MutexGuard<'static, Option<Termios>> {
-    BEFORE.lock().unwrap_or_else(|e| e.into_inner())
 }

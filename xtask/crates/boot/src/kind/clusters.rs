@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
@@ -73,8 +73,8 @@ impl Clusters {
     /// Records a cluster, so that it will be deleted.
     pub(super) fn add(&self, node: &Node) -> anyhow::Result<()> {
         let owner = cluster_registry::note(&self.cache, &node.name, &self.sysctls)?;
-        self.owners.lock().unwrap_or_else(|e| e.into_inner()).push(owner);
-        self.lock().push(node.clone());
+        sys::lock(&self.owners).push(owner);
+        sys::lock(&self.nodes).push(node.clone());
         Ok(())
     }
 
@@ -84,19 +84,15 @@ impl Clusters {
         let _ = self.processes.set(processes);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Node>> {
-        self.nodes.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Any of the nodes, for questions to which all have the same answer.
     pub(super) fn any(&self) -> anyhow::Result<Node> {
-        self.lock().first().cloned().context("no cluster was created; this is a bug in archproof")
+        sys::lock(&self.nodes).first().cloned().context("no cluster was created; this is a bug in archproof")
     }
 
     /// The node and service of a component's name, if it is a service.
     fn service(&self, component: &str) -> Option<(Node, Service)> {
         let (profile, name) = component.split_once('/')?;
-        let nodes = self.lock();
+        let nodes = sys::lock(&self.nodes);
         let node = nodes.iter().find(|node| node.profile == profile)?;
         let service = node.services.iter().find(|service| service.name == name)?;
         Some((node.clone(), service.clone()))
@@ -104,7 +100,7 @@ impl Clusters {
 
     /// Whether it is a complete cluster with a kubelet. Its apiserver must not be suspended.
     fn is_whole(&self, profile: &str) -> bool {
-        self.lock().iter().any(|node| node.profile == profile && !node.services.is_empty())
+        sys::lock(&self.nodes).iter().any(|node| node.profile == profile && !node.services.is_empty())
     }
 
     fn processes(&self) -> Result<&Processes, ControlError> {
@@ -125,7 +121,7 @@ impl Clusters {
     }
 
     fn collect(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
-        for node in self.lock().iter() {
+        for node in sys::lock(&self.nodes).iter() {
             for service in &node.services {
                 // A node that is gone has no log.
                 if let Ok(log) = service.log(&node.container()) {
@@ -141,7 +137,7 @@ impl Clusters {
     }
 
     fn delete(&self) -> anyhow::Result<()> {
-        let nodes: Vec<Node> = self.lock().clone();
+        let nodes: Vec<Node> = sys::lock(&self.nodes).clone();
         let mut result = Ok(());
         for node in &nodes {
             result = result.and(cluster_registry::delete(&self.cache, &self.kind, &node.name));
@@ -149,7 +145,7 @@ impl Clusters {
         if let Some(node) = nodes.first() {
             result = result.and(cluster_registry::set_back(&self.cache, &node.name, &self.sysctls, &self.image));
         }
-        if let (Some(exit_hook), Ok(())) = (self.exit_hook.lock().unwrap_or_else(|e| e.into_inner()).take(), &result) {
+        if let (Some(exit_hook), Ok(())) = (sys::lock(&self.exit_hook).take(), &result) {
             exit_hook.cancel();
         }
         result
@@ -182,7 +178,7 @@ impl Drop for Clusters {
 
 impl Control for Clusters {
     fn components(&self) -> Vec<String> {
-        let nodes = self.lock();
+        let nodes = sys::lock(&self.nodes);
         let of = |node: &Node| node.services.iter().map(|s| format!("{}/{}", node.profile, s.name)).collect::<Vec<_>>();
         let services = nodes.iter().flat_map(of);
         services.chain(self.processes().map(Processes::components).unwrap_or_default()).collect()

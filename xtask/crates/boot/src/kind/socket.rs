@@ -71,7 +71,7 @@ impl SocketHost {
 
     /// Waits until the agent answers. Stops early if `hopeless` returns true.
     pub(super) fn connect(&self, limit: Duration, hopeless: impl Fn() -> bool) -> anyhow::Result<AgentHost> {
-        let mut agent = self.agent.lock().unwrap_or_else(|e| e.into_inner());
+        let mut agent = sys::lock(&self.agent);
         if let Some(agent) = &*agent {
             return Ok(agent.clone());
         }

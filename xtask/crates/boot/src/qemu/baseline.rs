@@ -45,7 +45,7 @@ pub fn baseline_restore(request: &Request<'_>, run: &RunDir) -> anyhow::Result<D
         let begin = Instant::now();
         let (guest, _) = job.start(Begin::Restored)?;
         let state = snapshot.state().display().to_string();
-        guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
+        sys::lock(&guest.vm().qmp).restore(&state)?;
         let time = begin.elapsed();
         guest.vm().kill();
         Ok(time)

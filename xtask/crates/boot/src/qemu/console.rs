@@ -72,7 +72,7 @@ impl Console {
 
     /// The time since the last line, and the last line.
     pub(crate) fn silence(&self) -> (Duration, String) {
-        let last = self.state.last.lock().unwrap_or_else(|e| e.into_inner());
+        let last = sys::lock(&self.state.last);
         (last.0.elapsed(), last.1.clone())
     }
 }
@@ -83,7 +83,7 @@ impl State {
             // Only the first sign counts: later ones are consequences.
             let _ = self.cause.set(cause);
         }
-        *self.last.lock().unwrap_or_else(|e| e.into_inner()) = (Instant::now(), text);
+        *sys::lock(&self.last) = (Instant::now(), text);
     }
 }
 

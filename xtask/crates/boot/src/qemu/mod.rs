@@ -187,7 +187,7 @@ impl<'a> Job<'a> {
             let intact = scope.spawn(|| snapshot.verify());
             let (guest, port_mappings) = self.start(Begin::Restored)?;
             let state = snapshot.state().display().to_string();
-            guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).restore(&state)?;
+            sys::lock(&guest.vm().qmp).restore(&state)?;
             let restarted = match self.machine.lost_timers {
                 Some(_) => guest.restart_timers(),
                 None => guest.set_clock(),
@@ -238,7 +238,7 @@ impl<'a> Job<'a> {
             self.send_files(&guest)?;
             let planned: Vec<_> = planned.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
             sys::side_by_side(&planned, plan.place.width, |draft| {
-                let draft = draft.lock().unwrap_or_else(|e| e.into_inner()).take();
+                let draft = sys::lock(&draft).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.plane.info.name.clone();
                 draft
@@ -267,7 +267,7 @@ impl<'a> Job<'a> {
                 Err(error) => {
                     interrupt::check()?;
                     // The guest must continue even if saving it failed.
-                    guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner()).resume()?;
+                    sys::lock(&guest.vm().qmp).resume()?;
                     guest.set_clock()?;
                     let note = format!("failed to create a memory snapshot: {error:#}");
                     sys::progress::say(&format!("boot {}: {note}", self.request.target.name));
@@ -387,7 +387,7 @@ impl<'a> Job<'a> {
         let place = self.snapshots()?;
         let draft = place.draft()?;
         guest.trim()?;
-        let mut qmp = guest.vm().qmp.lock().unwrap_or_else(|e| e.into_inner());
+        let mut qmp = sys::lock(&guest.vm().qmp);
         qmp.save(&snapshot::state_of(&draft).display().to_string(), self.machine.lost_timers.as_ref())?;
         let size = place.save(draft, self.run, &self.folders(), factor)?;
         qmp.resume()?;

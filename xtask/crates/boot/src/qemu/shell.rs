@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
@@ -166,7 +166,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        *self.to.room() = None;
+        *sys::lock(&self.to.0.room) = None;
         self.to.0.changed.notify_all();
         // Closes both directions, even if another thread still has the `Keys`.
         let _ = self.from.shutdown(std::net::Shutdown::Both);
@@ -192,14 +192,14 @@ impl Keys {
 
     fn input(&self, piece: &[u8]) -> anyhow::Result<()> {
         let full = |room: &mut Option<usize>| *room == Some(0);
-        let mut room = self.0.changed.wait_while(self.room(), full).unwrap_or_else(|e| e.into_inner());
+        let mut room = self.0.changed.wait_while(sys::lock(&self.0.room), full).unwrap_or_else(|e| e.into_inner());
         *room = Some(room.context("the session is over")? - 1);
         drop(room);
         self.frame(b'I', piece)
     }
 
     fn taken(&self) {
-        if let Some(room) = &mut *self.room() {
+        if let Some(room) = &mut *sys::lock(&self.0.room) {
             *room += 1;
         }
         self.0.changed.notify_all();
@@ -214,12 +214,8 @@ impl Keys {
     }
 
     fn send(&self, bytes: &[u8]) -> anyhow::Result<()> {
-        let mut to = self.0.to.lock().unwrap_or_else(|e| e.into_inner());
+        let mut to = sys::lock(&self.0.to);
         to.write_all(bytes).context("the VM does not accept input")
-    }
-
-    fn room(&self) -> MutexGuard<'_, Option<usize>> {
-        self.0.room.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 

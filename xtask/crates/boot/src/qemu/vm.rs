@@ -224,7 +224,7 @@ impl Vm {
 
     /// Why the guest is lost: its kernel's message, or QEMU's exit status.
     pub(crate) fn first_failure(&self) -> Option<String> {
-        let ended = self.daemon.lock().unwrap_or_else(|e| e.into_inner()).ended();
+        let ended = sys::lock(&self.daemon).ended();
         // A panic ends QEMU too; then the kernel's message is the cause.
         self.console.cause().or_else(|| {
             let status = ended?;
@@ -235,7 +235,7 @@ impl Vm {
     }
 
     pub(crate) fn kill(&self) {
-        self.daemon.lock().unwrap_or_else(|e| e.into_inner()).kill();
+        sys::lock(&self.daemon).kill();
     }
 }
 

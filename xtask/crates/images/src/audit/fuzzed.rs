@@ -1,11 +1,10 @@
 //! Fuzz targets of the audit; see `crate::fuzzing`.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use fetch::fuzzing::empty_dir;
+use fetch::fuzzing::{empty_dir, write};
 use model::{ByteOrder, ElfFacts};
 
 use super::archive::Archive;
@@ -33,7 +32,7 @@ pub(crate) fn unpack(data: &[u8]) {
 /// A layer with the correct digest and size is never reported as damaged.
 pub(crate) fn layer(data: &[u8]) {
     let dir = empty_dir();
-    write(&dir, "layer", data);
+    write(dir.join("layer"), data);
     let claimed = Claimed {
         name: "layer".to_owned(),
         digest: Some(digest::of(data)),
@@ -53,8 +52,7 @@ pub(crate) fn layer(data: &[u8]) {
 /// An archive as a file, compressed or not.
 pub(crate) fn archive(data: &[u8]) {
     let dir = empty_dir();
-    write(&dir, "archive", data);
-    let _ = audited(&dir.join("archive"), &dir);
+    let _ = audited(&write(dir.join("archive"), data), &dir);
 }
 
 /// A docker archive: its `manifest.json`, then `0`, `1` and so on. A tar file and a folder give the same result.
@@ -169,12 +167,12 @@ fn same_in_both_forms(files: Vec<(String, Vec<u8>)>) {
     // Two parts with the same bytes are one blob.
     let files: BTreeMap<String, Vec<u8>> = files.into_iter().collect();
     for (name, content) in &files {
-        write(&dir.join("folder"), name, content);
+        write(dir.join("folder").join(name), content);
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         tar.append_data(&mut header, name, content.as_slice()).expect("a tar file in memory");
     }
-    write(&dir, "archive.tar", &tar.into_inner().expect("a tar file in memory"));
+    write(dir.join("archive.tar"), &tar.into_inner().expect("a tar file in memory"));
     let [folder, tar] = ["folder", "archive.tar"].map(|name| audited(&dir.join(name), &dir));
     assert_eq!(tar, folder, "the tar file and the folder have the same content");
 }
@@ -196,12 +194,6 @@ fn audited(path: &Path, dir: &Path) -> Option<(Vec<AuditedImage>, Vec<String>)> 
     Some((images.collect(), notes))
 }
 
-fn write(dir: &Path, name: &str, content: &[u8]) {
-    let file = dir.join(name);
-    let folder = file.parent().unwrap_or(dir);
-    fs::create_dir_all(folder).and_then(|()| fs::write(&file, content)).expect("the temporary folder can be written");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,11 +202,11 @@ mod tests {
     fn folder_and_tar_file_agree_on_names_that_are_not_plain() {
         let config = br#"{"architecture":"x","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#;
         let outside = empty_dir().with_extension("outside");
-        fs::write(&outside, b"not in the archive").unwrap();
+        std::fs::write(&outside, b"not in the archive").unwrap();
         for layer in ["./1", "1", "a/../1", "//1", "../1", outside.to_str().unwrap()] {
             let manifest = format!(r#"[{{"Config":"0","RepoTags":null,"Layers":["{layer}"]}}]"#);
             docker(&[manifest.as_bytes(), config, b"a layer"].join(SEPARATOR));
         }
-        fs::remove_file(outside).unwrap();
+        std::fs::remove_file(outside).unwrap();
     }
 }

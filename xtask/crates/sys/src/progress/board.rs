@@ -28,7 +28,7 @@ pub(super) struct Row {
 
 /// Prints whole lines and updates the live lines. Draws only if something changed.
 pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
-    let mut board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
+    let mut board = crate::lock(&BOARD);
     let mut stderr = std::io::stderr().lock();
     rows(&mut board.rows);
     let lines: Vec<String> = lines.iter().map(|line| without_controls(line)).collect();
@@ -50,7 +50,7 @@ pub(super) fn change(lines: &[String], rows: impl FnOnce(&mut Vec<Row>)) {
 
 /// Writes text between whole lines. Writes nothing on a terminal, where it would break the live lines.
 pub(super) fn raw(text: &str) {
-    let _board = BOARD.lock().unwrap_or_else(|e| e.into_inner());
+    let _board = crate::lock(&BOARD);
     let mut stderr = std::io::stderr().lock();
     if !is_terminal() {
         // If stderr is closed, the error cannot be reported.
