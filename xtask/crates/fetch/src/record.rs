@@ -44,7 +44,9 @@ impl Record {
         let amended = Lock::amend(&self.file, |lock| {
             lock.suites = Suite::newest(lock.suites.iter().chain([(&used.0, &used.1)]));
         })?;
-        amended.map(|lock| self.lock.replace(lock));
+        if let Some(lock) = amended {
+            self.lock.replace(lock);
+        }
         Ok(())
     }
 }
