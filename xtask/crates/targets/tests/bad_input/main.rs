@@ -1,15 +1,5 @@
 //! Every kind of bad input, with the exact lines of the answer.
-//! This file has the valid files, the rules for a whole folder, and the code that tries a case.
-
-mod ci;
-mod form;
-mod images;
-mod kind;
-mod node;
-mod requests;
-mod rules;
-mod runners;
-mod upstream;
+//! This file has the valid files, the rules for a whole folder, and the code that tries the changes in `cases.txt`.
 
 use std::collections::BTreeMap;
 
@@ -273,7 +263,12 @@ agent_limit: 1000
 ";
 
 /// A change to one file, and the lines of the answer.
-type Case<'a> = (&'a str, &'a str, &'a str, &'a str);
+struct Case {
+    file: &'static str,
+    from: String,
+    to: String,
+    answer: Vec<&'static str>,
+}
 
 #[test]
 fn files_that_the_cases_change_are_valid() {
@@ -292,6 +287,83 @@ fn files_that_the_cases_change_are_valid() {
     assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
     assert_eq!(catalogue.runners.machine_spec("board").unwrap().server.as_ref().unwrap().flavor, "big");
     assert_eq!(Catalogue::parse_durations("mine.yaml", DURATIONS).unwrap(), catalogue.durations);
+}
+
+#[test]
+fn each_change_has_its_answer() {
+    let valid = files();
+    for Case { file, from, to, answer: expected } in cases() {
+        let text = &valid[file];
+        let changed = if from == "*" { to.clone() } else { text.replacen(&from, &to, 1) };
+        assert_ne!(&changed, text, "{from:?} is not in {file}");
+        let answer = answer(&with(file, changed));
+        assert_eq!(answer.trim_end(), expected.join("\n"), "{file}: {from:?} replaced by {to:?}");
+    }
+}
+
+/// See the beginning of `cases.txt`.
+fn cases() -> Vec<Case> {
+    let (mut cases, mut file): (Vec<Case>, _) = (Vec::new(), "");
+    for line in include_str!("cases.txt").lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
+        if let Some(name) = line.strip_prefix("== ") {
+            file = name;
+        } else if line.starts_with("    targets/") {
+            cases.last_mut().unwrap().answer.push(line.trim_start());
+        } else {
+            let (from, to) = line.split_once(" =>").unwrap_or_else(|| panic!("no change: {line}"));
+            let [from, to] = [from, to.strip_prefix(' ').unwrap_or(to)].map(|text| text.replace("\\n", "\n"));
+            cases.push(Case { file, from, to, answer: Vec::new() });
+        }
+    }
+    cases
+}
+
+#[test]
+fn durations_of_another_folder_are_parsed_under_their_own_name() {
+    let invalid = Catalogue::parse_durations("mine.yaml", "traffic: 1\ncases: {}\n").unwrap_err();
+    assert_eq!(invalid.to_string(), "mine.yaml:1:1: control_plane: required, but missing");
+}
+
+#[test]
+fn second_set_may_not_repeat_the_first() {
+    let set = COMPONENTS.strip_prefix("sets:\n").unwrap();
+    let text = format!("{COMPONENTS}{set}");
+    let expected = "\
+targets/components.yaml:20:11: sets[1].name: store is the name of another set already
+targets/components.yaml:29:15: sets[1].components[0].name: store is the name of another component already
+targets/components.yaml:32:15: sets[1].components[1].name: storectl is the name of another component already";
+    assert_eq!(answer(&with("components.yaml", text)), expected);
+}
+
+/// A new target must not need an edit of the list of other architectures.
+#[test]
+fn target_is_not_foreign() {
+    let foreign = |text: String| {
+        let catalogue = Catalogue::parse("targets", &with("images.yaml", text)).unwrap();
+        catalogue.images.foreign.into_iter().map(|platform| platform.architecture).collect::<Vec<_>>()
+    };
+    assert_eq!(foreign(IMAGES.to_owned()), ["three"]);
+    assert_eq!(foreign(IMAGES.replacen("architecture: three", "architecture: two", 1)), [""; 0]);
+}
+
+#[test]
+fn group_rules() {
+    let text = |from: &str, to: &str| COMPONENTS.to_owned() + &GROUPS.replacen(from, to, 1);
+    let catalogue = Catalogue::parse("targets", &with("components.yaml", text("", ""))).unwrap();
+    assert_eq!(catalogue.components_of("both").unwrap(), ["store", "storectl"]);
+    let error = catalogue.components_of("boht").unwrap_err().to_string();
+    assert_eq!(error, "unknown set or group of components `boht` (did you mean `both`?); valid: both, store");
+    for (from, to, expected) in [
+        ("both", "store", "21:11: groups[0].name: store is the name of a set or of another group already"),
+        ("both", "Both", "21:11: groups[0].name: must be lower-case letters, digits and -"),
+        ("all there is", "' '", "22:14: groups[0].summary: must not be empty"),
+        ("[store, storectl]", "[]", "23:17: groups[0].components: must have at least one component"),
+        ("storectl", "store", "23:25: groups[0].components[1]: store is listed already"),
+        ("storectl", "storr", "23:25: groups[0].components[1]: no set has a component storr"),
+    ] {
+        let found = answer(&with("components.yaml", text(from, to)));
+        assert_eq!(found, format!("targets/components.yaml:{expected}"), "{from:?} replaced by {to:?}");
+    }
 }
 
 #[test]
@@ -381,15 +453,6 @@ fn unreadable_folder_is_named() {
     let nowhere = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("no-such-folder/targets");
     let invalid = Catalogue::load(&nowhere).unwrap_err();
     assert_eq!(invalid.to_string(), "targets: cannot be read: No such file or directory (os error 2)");
-}
-
-fn check(cases: &[Case<'_>]) {
-    for (file, from, to, expected) in cases {
-        let text = &files()[*file];
-        assert_eq!(text.matches(from).count(), 1, "{from:?} must be in {file} once");
-        let answer = answer(&with(file, text.replacen(from, to, 1)));
-        assert_eq!(&answer, expected, "{file}: {from:?} replaced by {to:?}");
-    }
 }
 
 fn answer(files: &Files) -> String {
