@@ -30,18 +30,17 @@ pub struct ClusterInfo {
     pub factor: f64,
     /// How many control planes may run at the same time; the others are suspended until the suite needs them. None if
     /// all control planes always run. See [`Control::resume`].
-    #[serde(default, rename = "awake")]
+    #[serde(rename = "awake")]
     pub max_active: Option<usize>,
     /// By profile name.
     pub profiles: BTreeMap<String, ProfileInfo>,
     /// The system VM that everything runs in, if there is one.
-    #[serde(default)]
     pub machine: Option<MachineInfo>,
     /// Set for an external cluster.
-    #[serde(default, rename = "shared")]
+    #[serde(rename = "shared")]
     pub external: Option<External>,
     /// The node on which Pods run, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeInfo>,
 }
 
@@ -94,7 +93,6 @@ pub struct ProfileInfo {
     /// A file with a bearer token of the same administrator. If it exists, the suite sends it instead of the
     /// certificate. kube-apiserver verifies a client certificate anew in every request: under emulation, where Go has
     /// no assembly for P-256, that takes a sixth of all its processor time.
-    #[serde(default)]
     pub token: Option<PathBuf>,
     /// The server at `apiserver` refuses clients without a certificate, even with a token: a client sends both.
     #[serde(default)]

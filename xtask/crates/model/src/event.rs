@@ -40,7 +40,6 @@ pub enum Event {
         factor: f64,
         versions: BTreeMap<String, String>,
         /// The system VM, if there is one.
-        #[serde(default)]
         machine: Option<Box<MachineInfo>>,
     },
     /// How many cases follow.
@@ -99,10 +98,10 @@ pub struct RunInfo {
     pub sources: BTreeMap<String, String>,
     pub seed: u64,
     /// `2/4`: the second of four parts of the selection. None: the whole selection.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
     /// The CI job that the run belongs to. None: the run was not started as a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<CiJob>,
     /// The command line that repeats the run.
     pub command: String,
@@ -116,6 +115,6 @@ pub struct CiJob {
     /// Attempt of the workflow run, from 1.
     pub attempt: u32,
     /// GitHub's id of the workflow run, which belongs to one commit. None: GitHub did not start the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub workflow_run: Option<String>,
 }

@@ -22,10 +22,8 @@ pub struct Expectation {
     #[serde(default)]
     pub store: Vec<String>,
     /// Releases of kube-apiserver: `>=1.34, <1.37`.
-    #[serde(default)]
     pub kubernetes: Option<VersionReq>,
     /// Releases of the store.
-    #[serde(default)]
     pub store_version: Option<VersionReq>,
     /// A part of the failure's text. Another failure of the same check is not expected.
     pub says: String,

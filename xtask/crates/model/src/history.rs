@@ -47,7 +47,6 @@ pub struct Meta {
     pub reopened: Vec<(Micros, i64)>,
     /// Whether the store counts the writes of each key and skips no revision, as etcd does and kine does not. None in
     /// older recordings, where the judges derive it from the revisions.
-    #[serde(default)]
     pub versioned: Option<bool>,
 }
 
@@ -102,7 +101,6 @@ pub struct Operation {
     pub query: String,
     /// The resource version in the object of an update, which must be the current one for the update to take effect.
     /// None if the object carries none, for other verbs, and in older recordings.
-    #[serde(default)]
     pub based_on: Option<u64>,
     /// The request asks for content that cannot exist yet, whichever request comes first: an update or patch that
     /// succeeds has made a revision. False if this is unknown, and in older recordings.

@@ -51,7 +51,6 @@ pub struct ImageRecipe {
     #[serde(default)]
     pub entrypoint: Vec<String>,
     /// "UID:GID". None: root.
-    #[serde(default)]
     pub user: Option<String>,
 }
 

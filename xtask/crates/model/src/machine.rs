@@ -35,12 +35,10 @@ pub struct Machine {
     #[serde(default = "yes")]
     pub warm: bool,
     /// Set if QEMU does not save the timers of the machine's processors.
-    #[serde(default)]
     pub lost_timers: Option<LostTimers>,
     /// The kernel's console device, and further kernel arguments.
     pub console: String,
     /// Used instead of the measured slowdown when set.
-    #[serde(default)]
     pub factor: Option<u32>,
 }
 
@@ -81,7 +79,6 @@ pub struct Qemu {
     #[serde(default)]
     pub arguments: Vec<String>,
     /// `-bios`: a path inside one of the packages, if the built-in default does not work.
-    #[serde(default)]
     pub firmware: Option<String>,
 }
 
@@ -107,7 +104,7 @@ pub struct MachineFiles {
     pub busybox: PathBuf,
     /// The unpacked packages of a node, with a merged /usr and without additions: no /lib, no empty folders. None if no
     /// node was requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<PathBuf>,
     /// Hexadecimal SHA-256 over the digests of all files above; part of the key of a memory snapshot.
     pub digest: String,
@@ -135,7 +132,6 @@ pub struct PackageUsed {
     /// SHA-256 of the `.deb` file, hexadecimal.
     pub sha256: String,
     /// Why this version was taken although the lock names another one.
-    #[serde(default)]
     pub note: Option<String>,
 }
 

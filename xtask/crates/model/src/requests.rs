@@ -38,7 +38,6 @@ pub struct FormField {
     #[serde(default)]
     pub values: Vec<String>,
     /// The default answer.
-    #[serde(default)]
     pub proposed: Option<String>,
     #[serde(default)]
     pub optional: bool,

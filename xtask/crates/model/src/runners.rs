@@ -73,7 +73,6 @@ pub struct Download {
     /// SHA-256 of the archive, in lower-case hexadecimal digits.
     pub sha256: String,
     /// Size of the archive in bytes. Without it `agent_limit` applies.
-    #[serde(default)]
     pub size: Option<u64>,
 }
 
@@ -84,7 +83,6 @@ pub struct Cloud {
     pub name: String,
     /// The highest microversion of Nova that a request may ask for.
     pub microversion: String,
-    #[serde(default)]
     pub dashboard: Option<String>,
 }
 
@@ -97,13 +95,11 @@ pub struct MachineSpec {
     /// One of `providers`.
     pub provider: String,
     /// The agent that runs on it; none if the provider brings its own.
-    #[serde(default)]
     pub agent: Option<String>,
     /// Maximum number of runners at the same time.
     #[serde(default)]
     pub max: u32,
     /// The server that `up` creates; none without a cloud.
-    #[serde(default)]
     pub server: Option<ServerShape>,
 }
 
@@ -118,7 +114,6 @@ pub struct ServerShape {
     /// The image's name in that cloud.
     pub image: String,
     /// The network's name in that cloud; none: the cloud's only network.
-    #[serde(default)]
     pub network: Option<String>,
     #[serde(default)]
     pub security_groups: Vec<String>,

@@ -28,16 +28,13 @@ pub struct Target {
     #[serde(default)]
     pub go_env: BTreeMap<String, String>,
     /// The user-mode emulator for hosts of another architecture. None: `--provider process` works natively only.
-    #[serde(default)]
     pub emulator: Option<Emulator>,
     /// The system VM of this architecture. None: `--provider qemu` cannot run it.
-    #[serde(default)]
     pub machine: Option<Machine>,
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,
     /// The jobs of this architecture in CI. None: the matrix has none.
-    #[serde(default)]
     pub ci: Option<Ci>,
 }
 
@@ -68,10 +65,8 @@ pub struct Emulator {
     /// The Debian package to install when none is found.
     pub package: String,
     /// Oldest version known to work, "MAJOR.MINOR".
-    #[serde(default)]
     pub minimum: Option<String>,
     /// Why this is the minimum: the symptom with an older version.
-    #[serde(default)]
     pub reason: Option<String>,
 }
 
@@ -117,14 +112,12 @@ pub struct ComponentSet {
     /// The module whose required version is the version of the set.
     pub main_module: String,
     /// The commit of the tag of `main_module`'s pinned version, if it is known; a Go module proxy does not report it.
-    #[serde(default)]
     pub commit: Option<String>,
     /// Linker flags; `{version}`, `{major}`, `{minor}`, `{commit}`, `{tree_state}`, `{date}` are filled in.
     pub ldflags: Vec<String>,
     #[serde(default)]
     pub tags: Vec<String>,
     /// Folder below `main_module`'s checkout whose modules replace `v0.0.0` requirements: `staging/src/k8s.io`.
-    #[serde(default)]
     pub staging: Option<String>,
     /// The minor releases that are pinned: `--<name> MINOR`. Empty: only the folder named after the set.
     #[serde(default)]
@@ -189,7 +182,6 @@ pub struct Component {
     /// The import path given to `go build`.
     pub package: String,
     /// For `checkout:PATH`: the folder below PATH in which `go build` runs.
-    #[serde(default)]
     pub checkout_dir: Option<String>,
     /// Built only when requested by name; a boot does not need it.
     #[serde(default)]
@@ -251,7 +243,6 @@ pub struct ProfileStore {
     #[serde(default)]
     pub flags: BTreeMap<String, String>,
     /// A program that is started in place of the store's program, and then executes it.
-    #[serde(default)]
     pub wrapper: Option<StoreWrapper>,
     /// The store program, selected on the command line for all profiles.
     #[serde(skip)]
@@ -280,7 +271,6 @@ pub struct ProfilePlugin {
     /// The component of `components.yaml` that it runs.
     pub component: String,
     /// The store that apiservers reach only through this program; the suite connects to the store directly.
-    #[serde(default)]
     pub relays: Option<String>,
     /// Its flags: name without dashes to value.
     #[serde(default)]

@@ -17,17 +17,13 @@ pub(crate) struct Entry {
     /// When it started, RFC 3339.
     pub ts: String,
     /// The commit of the harness, if known.
-    #[serde(default)]
     pub sha: Option<String>,
     pub arch: String,
     pub provider: String,
     /// `native`, or the emulator; null if the run did not boot.
-    #[serde(default)]
     pub mode: Option<String>,
     /// `kvm` or `tcg` for a system VM.
-    #[serde(default)]
     pub accelerator: Option<String>,
-    #[serde(default)]
     pub shard: Option<String>,
     /// As the servers reported them.
     #[serde(default)]
@@ -42,7 +38,6 @@ pub(crate) struct Entry {
     pub skipped: usize,
     pub flaky: usize,
     /// None for a run that was killed.
-    #[serde(default)]
     pub secs: Option<f64>,
     /// Conformance failures, including unexpected passes.
     #[serde(default)]
