@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::{
-    Components, Durations, Expectation, GoldenValue, Images, MatrixData, Node, NodeImage, Profile, RequestData,
-    RunnerData, StoredResource, Target, Upstream,
-};
+use model::{Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, StoredResource, Target};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -82,73 +79,17 @@ impl Catalogue {
 
     /// Parses the texts of the files; `label` precedes their names in problems.
     pub fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
-        parse(label, files)
+        let mut parser = Parser { label, files, problems: Vec::new() };
+        let catalogue = parser.catalogue();
+        let Parser { mut problems, .. } = parser;
+        problems.sort();
+        catalogue.filter(|_| problems.is_empty()).ok_or(Invalid { problems })
     }
 
     /// Parses a file like `targets/durations.yaml` from another folder; problems name it as `name`.
     pub fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
-        parse_durations(name, text)
-    }
-}
-
-fn parse(label: &str, files: &Files) -> Result<Catalogue, Invalid> {
-    let mut parser = Parser { label, files, problems: Vec::new() };
-    parser.names();
-    let components = parser.components();
-    let resources = parser.resources();
-    let golden = parser.golden();
-    let profiles = parser.profiles(&resources, components.as_ref());
-    let matrix = parser.matrix(profiles.as_deref());
-    let targets = parser.targets(components.as_ref(), matrix.as_ref());
-    let runners = parser.runners(matrix.as_ref());
-    let requests = parser.requests(runners.as_ref());
-    let durations = parser.file(DURATIONS, rules::durations);
-    let expectations = parser.expectations(profiles.as_deref());
-    let images = parser.images(components.as_ref());
-    // A faulty name in those files would be reported here a second time.
-    let sound = parser.problems.is_empty();
-    let others = rules::Others {
-        components: components.as_ref().filter(|_| sound),
-        images: images.as_ref().filter(|_| sound),
-        profiles: profiles.as_deref().filter(|_| sound),
-    };
-    let node = parser.file(NODE, |file: &mut Document<'_>, content: &Node| rules::node(file, content, others));
-    let kind = parser.file(KIND, |file: &mut Document<'_>, content: &NodeImage| rules::kind(file, content, others));
-    let upstream = parser.file(UPSTREAM, |file: &mut Document<'_>, content: &Upstream| {
-        rules::upstream(file, content, others);
-    });
-    let Parser { mut problems, .. } = parser;
-    problems.sort();
-    match (components, profiles, durations, expectations, matrix, images, node, kind, runners, requests, upstream) {
-        (
-            Some(components),
-            Some(profiles),
-            Some(durations),
-            Some(expectations),
-            Some(matrix),
-            Some(images),
-            Some(node),
-            Some(kind),
-            Some(runners),
-            Some(requests),
-            Some(upstream),
-        ) if problems.is_empty() => Ok(Catalogue {
-            targets,
-            components,
-            profiles,
-            resources,
-            golden,
-            durations,
-            expectations,
-            matrix,
-            images,
-            node,
-            kind,
-            runners,
-            requests,
-            upstream,
-        }),
-        _ => Err(Invalid { problems }),
+        let (content, problems) = parsed(name.to_owned(), text, rules::durations);
+        content.filter(|_| problems.is_empty()).ok_or(Invalid { problems })
     }
 }
 
@@ -159,6 +100,60 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
+    /// None if a file does not have the right form. The rules of a file get None instead of another file's content if
+    /// that does not have the right form.
+    fn catalogue(&mut self) -> Option<Catalogue> {
+        let files = self.files;
+        let architectures = self.architectures();
+        self.names();
+        let components = self.file(COMPONENTS, |file, content| rules::components(file, content, files));
+        let resources = self.tables(
+            RESOURCES,
+            |file: &Resources| (&file.base, &file.resources),
+            rules::resources,
+            rules::same_resource,
+        );
+        let golden = self.tables(GOLDEN, |file: &Golden| (&file.base, &file.values), rules::golden, rules::same_value);
+        let profiles = self.profiles(&resources, components.as_ref());
+        let known = profiles.as_deref();
+        let matrix = self.file(MATRIX, |file, content| rules::matrix(file, content, &architectures, known));
+        let targets = self.targets(components.as_ref(), matrix.as_ref());
+        let runners =
+            self.file(RUNNERS, |file, content| rules::runners(file, content, &architectures, matrix.as_ref()));
+        let requests = self.file(REQUESTS, |file, content| rules::requests(file, content, runners.as_ref()));
+        let durations = self.file(DURATIONS, rules::durations);
+        let expectations = self.file(EXPECTATIONS, |file, content: &Expectations| {
+            rules::expectations(file, &content.expectations, &architectures, known);
+        });
+        let images = self.images(components.as_ref());
+        // A faulty name in those files would be reported here a second time.
+        let sound = self.problems.is_empty();
+        let others = rules::Others {
+            components: components.as_ref().filter(|_| sound),
+            images: images.as_ref().filter(|_| sound),
+            profiles: known.filter(|_| sound),
+        };
+        let node = self.file(NODE, |file, content| rules::node(file, content, others));
+        let kind = self.file(KIND, |file, content| rules::kind(file, content, others));
+        let upstream = self.file(UPSTREAM, |file, content| rules::upstream(file, content, others));
+        Some(Catalogue {
+            targets,
+            resources,
+            golden,
+            components: components?,
+            profiles: profiles?,
+            durations: durations?,
+            expectations: expectations?.expectations,
+            matrix: matrix?,
+            images: images?,
+            node: node?,
+            kind: kind?,
+            runners: runners?,
+            requests: requests?,
+            upstream: upstream?,
+        })
+    }
+
     fn names(&mut self) {
         for name in self.files.keys().filter(|name| name.ends_with(".yml")) {
             self.refuse(name, "must be named .yaml; other names are not read");
@@ -173,11 +168,6 @@ impl<'a> Parser<'a> {
         if self.architectures().is_empty() {
             self.refuse("", format!("has no architecture; add {ARCHITECTURES}NAME.yaml"));
         }
-    }
-
-    fn components(&mut self) -> Option<Components> {
-        let files = self.files;
-        self.file(COMPONENTS, |file, content: &Components| rules::components(file, content, files))
     }
 
     /// The architectures of all files that have the right form, sorted by name. `components` and `matrix` are None if
@@ -199,31 +189,31 @@ impl<'a> Parser<'a> {
         targets
     }
 
-    fn resources(&mut self) -> BTreeMap<String, Vec<StoredResource>> {
-        let mut tables = BTreeMap::new();
-        for (name, minor) in self.releases(RESOURCES) {
-            let check = |file: &mut Document<'_>, content: &Resources| {
-                let base = rules::base(file, minor, content.base.as_deref(), &tables);
-                rules::resources(file, &content.resources, base);
+    /// The table of each release: the rows of its base, replaced by its own rows for the same thing, and its other rows.
+    fn tables<F: DeserializeOwned, T: Clone>(
+        &mut self,
+        folder: &str,
+        parts: fn(&F) -> (&Option<String>, &Vec<T>),
+        rules: fn(&mut Document<'_>, &[T], &[T]),
+        same: fn(&T, &T) -> bool,
+    ) -> BTreeMap<String, Vec<T>> {
+        let mut tables: BTreeMap<String, Vec<T>> = BTreeMap::new();
+        for (name, minor) in self.releases(folder) {
+            let mut table = Vec::new();
+            let check = |file: &mut Document<'_>, content: &F| {
+                let (base, rows) = parts(content);
+                let base = rules::base(file, minor, base.as_deref(), &tables);
+                rules(file, rows, base);
+                table = base.to_vec();
+                for row in rows {
+                    match table.iter_mut().find(|old| same(old, row)) {
+                        Some(old) => *old = row.clone(),
+                        None => table.push(row.clone()),
+                    }
+                }
             };
-            if let Some(Resources { base, resources }) = self.file(name, check) {
-                let base = base.and_then(|base| tables.get(&base)).cloned().unwrap_or_default();
-                tables.insert(minor.to_owned(), replaced(base, resources, rules::same_resource));
-            }
-        }
-        tables
-    }
-
-    fn golden(&mut self) -> BTreeMap<String, Vec<GoldenValue>> {
-        let mut tables = BTreeMap::new();
-        for (name, minor) in self.releases(GOLDEN) {
-            let check = |file: &mut Document<'_>, content: &Golden| {
-                let base = rules::base(file, minor, content.base.as_deref(), &tables);
-                rules::golden(file, &content.values, base);
-            };
-            if let Some(Golden { base, values }) = self.file(name, check) {
-                let base = base.and_then(|base| tables.get(&base)).cloned().unwrap_or_default();
-                tables.insert(minor.to_owned(), replaced(base, values, rules::same_value));
+            if self.file(name, check).is_some() {
+                tables.insert(minor.to_owned(), table);
             }
         }
         tables
@@ -241,38 +231,6 @@ impl<'a> Parser<'a> {
             rules::profiles(file, &content.profiles, &programs, built_in);
         };
         self.file(PROFILES, check).map(|content| content.profiles)
-    }
-
-    /// `profiles` are None if their file has problems.
-    fn matrix(&mut self, profiles: Option<&[Profile]>) -> Option<MatrixData> {
-        let architectures = self.architectures();
-        let check = |file: &mut Document<'_>, content: &MatrixData| {
-            rules::matrix(file, content, &architectures, profiles);
-        };
-        self.file(MATRIX, check)
-    }
-
-    /// `matrix` is None if its file has problems.
-    fn runners(&mut self, matrix: Option<&MatrixData>) -> Option<RunnerData> {
-        let architectures = self.architectures();
-        let check = |file: &mut Document<'_>, content: &RunnerData| {
-            rules::runners(file, content, &architectures, matrix);
-        };
-        self.file(RUNNERS, check)
-    }
-
-    /// `runners` is None if its file has problems.
-    fn requests(&mut self, runners: Option<&RunnerData>) -> Option<RequestData> {
-        self.file(REQUESTS, |file, content: &RequestData| rules::requests(file, content, runners))
-    }
-
-    /// `profiles` are None if their file has problems.
-    fn expectations(&mut self, profiles: Option<&[Profile]>) -> Option<Vec<Expectation>> {
-        let targets = self.architectures();
-        let check = |file: &mut Document<'_>, content: &Expectations| {
-            rules::expectations(file, &content.expectations, &targets, profiles);
-        };
-        self.file(EXPECTATIONS, check).map(|content| content.expectations)
     }
 
     /// `components` are None if their file has problems.
@@ -302,24 +260,14 @@ impl<'a> Parser<'a> {
         files
     }
 
-    /// The content of one file, checked by its rules. None if it does not have the right form.
-    fn file<T: DeserializeOwned>(&mut self, name: &str, rules: impl FnOnce(&mut Document<'a>, &T)) -> Option<T> {
+    /// See [`parsed`].
+    fn file<T: DeserializeOwned>(&mut self, name: &str, rules: impl FnOnce(&mut Document<'_>, &T)) -> Option<T> {
         let Some(text) = self.files.get(name) else {
             self.refuse(name, "missing; restore it from version control");
             return None;
         };
-        let mut file = match Document::parse(format!("{}/{name}", self.label), text) {
-            Ok(file) => file,
-            Err(problem) => {
-                self.problems.push(problem);
-                return None;
-            }
-        };
-        let content = file.decode();
-        if let Some(content) = &content {
-            rules(&mut file, content);
-        }
-        self.problems.extend(file.into_problems());
+        let (content, problems) = parsed(format!("{}/{name}", self.label), text, rules);
+        self.problems.extend(problems);
         content
     }
 
@@ -329,25 +277,19 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn parse_durations(name: &str, text: &str) -> Result<Durations, Invalid> {
-    let invalid = |problems| Invalid { problems };
-    let mut file = Document::parse(name.to_owned(), text).map_err(|problem| invalid(vec![problem]))?;
+/// The content of one file, checked by its rules, and its problems. No content if it does not have the right form.
+fn parsed<T: DeserializeOwned>(
+    name: String,
+    text: &str,
+    rules: impl FnOnce(&mut Document<'_>, &T),
+) -> (Option<T>, Vec<Problem>) {
+    let mut file = match Document::parse(name, text) {
+        Ok(file) => file,
+        Err(problem) => return (None, vec![problem]),
+    };
     let content = file.decode();
     if let Some(content) = &content {
-        rules::durations(&mut file, content);
+        rules(&mut file, content);
     }
-    let problems = file.into_problems();
-    content.filter(|_| problems.is_empty()).ok_or(invalid(problems))
-}
-
-/// The base with its rows replaced by those for the same thing; the other rows are added.
-fn replaced<T>(base: Vec<T>, rows: Vec<T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
-    let mut table = base;
-    for row in rows {
-        match table.iter_mut().find(|old| same(old, &row)) {
-            Some(old) => *old = row,
-            None => table.push(row),
-        }
-    }
-    table
+    (content, file.into_problems())
 }

@@ -2,7 +2,7 @@
 
 use model::{Component, ComponentGroup, ComponentSet, Components, Release, is_minor, minor_of};
 
-use super::words::{is_major_minor, is_name, is_relative_path, placeholders, unknown_placeholder};
+use super::words::{self, is_major_minor, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 use crate::read::Files;
 
@@ -20,7 +20,7 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
     let mut programs: Vec<&str> = Vec::new();
     for (i, set) in sets.iter().enumerate() {
         let ComponentSet { name, main_module, commit, ldflags, tags, staging, releases: _, components } = set;
-        file.require(is_name(name), at!["sets", i, "name"], "must be lower-case letters, digits and -");
+        words::name(file, at!["sets", i, "name"], name);
         if sets[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["sets", i, "name"], format!("{name} is the name of another set already"));
         }
@@ -52,7 +52,7 @@ fn groups(file: &mut Document<'_>, components: &Components, programs: &[&str]) {
     for (i, group) in components.groups.iter().enumerate() {
         let ComponentGroup { name, summary, components: listed } = group;
         let path = at!["groups", i, "name"];
-        file.require(is_name(name), path, "must be lower-case letters, digits and -");
+        words::name(file, path, name);
         let earlier = components.groups[..i].iter().map(|group| &group.name);
         if components.sets.iter().map(|set| &set.name).chain(earlier).any(|other| other == name) {
             file.refuse(path, format!("{name} is the name of a set or of another group already"));
@@ -154,12 +154,10 @@ fn check_component<'a>(
     programs: &mut Vec<&'a str>,
 ) {
     let Component { name, package, checkout_dir, optional: _ } = component;
-    file.require(is_name(name), at!["sets", i, "components", j, "name"], "must be lower-case letters, digits and -");
+    let path = at!["sets", i, "components", j, "name"];
+    words::name(file, path, name);
     if programs.contains(&name.as_str()) {
-        file.refuse(
-            at!["sets", i, "components", j, "name"],
-            format!("{name} is the name of another component already"),
-        );
+        file.refuse(path, format!("{name} is the name of another component already"));
     }
     programs.push(name);
     let is_import_path = !package.is_empty() && !package.starts_with(['.', '/']);

@@ -1,11 +1,11 @@
 //! Rules for `targets/kind.yaml`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use model::NodeImage;
 
-use super::node::{Others, debian, once, patterns};
-use super::words::is_relative_path;
+use super::node::{Others, debian, patterns};
+use super::words::{is_relative_path, once};
 use crate::document::{Document, at};
 
 const PATH: &str = "must be a path without a leading slash";
@@ -19,26 +19,18 @@ pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_
     patterns(file, "leave_out", &image.leave_out);
     for (folder, names) in &image.programs {
         file.require(is_relative_path(folder), at!["programs", folder], PATH);
-        for (i, name) in names.iter().enumerate() {
-            let rule = format!("no component of components.yaml is called {name}");
-            file.require(others.has_component(name), at!["programs", folder, i], rule);
-            once(file, at!["programs", folder, i], name, &names[..i]);
-        }
+        others.components(file, at!["programs", folder], names);
     }
     let versioned = image.components().any(|name| name == image.version_of);
     file.require(versioned, at!["version_of"], format!("{} is not among `programs`", image.version_of));
-    for (i, name) in image.images.iter().enumerate() {
-        let rule = format!("no image of images.yaml is called {name}");
-        file.require(others.has_image(name), at!["images", i], rule);
-        once(file, at!["images", i], name, &image.images[..i]);
-    }
+    others.images(file, at!["images"], &image.images);
     let mut taken = BTreeSet::new();
     for (i, folder) in image.folders.iter().enumerate() {
         file.require(is_relative_path(folder), at!["folders", i], PATH);
         once(file, at!["folders", i], folder, &image.folders[..i]);
     }
-    for (field, paths) in [("links", keys(&image.links)), ("files", keys(&image.files))] {
-        for path in paths {
+    for (field, paths) in [("links", &image.links), ("files", &image.files)] {
+        for path in paths.keys() {
             let below = is_relative_path(path) && path.contains('/');
             file.require(below, at![field, path], "must be a path below a folder, without a leading slash");
             file.require(taken.insert(path), at![field, path], "is a link as well; delete one of the two");
@@ -48,8 +40,4 @@ pub(crate) fn kind(file: &mut Document<'_>, image: &NodeImage, others: Others<'_
         file.require(variable.contains('='), at!["env", i], "must be NAME=VALUE");
     }
     file.require(!image.entrypoint.is_empty(), at!["entrypoint"], "must name a program");
-}
-
-fn keys(map: &BTreeMap<String, String>) -> Vec<&String> {
-    map.keys().collect()
 }

@@ -2,7 +2,7 @@
 
 use model::{Ci, MatrixData, Mode, Owner, Profile, Runner, Target, Way};
 
-use super::words::is_name;
+use super::words::{architecture, name, once, one_of};
 use crate::document::{Document, at};
 
 /// GitHub's time limit for a job on its own machines, in minutes.
@@ -22,14 +22,13 @@ pub(crate) fn matrix(
     let MatrixData { runners, quick, documents, caches: _ } = content;
     for (i, runner) in runners.iter().enumerate() {
         check_runner(file, i, runner, architectures);
-        if runners[..i].iter().any(|earlier| earlier.name == runner.name) {
-            file.refuse(at!["runners", i, "name"], format!("{} is given twice; delete one of the two", runner.name));
-        }
+        let earlier = runners[..i].iter().map(|runner| &runner.name);
+        once(file, at!["runners", i, "name"], &runner.name, earlier);
     }
-    let known: Option<Vec<&str>> = profiles.map(|all| all.iter().map(|profile| profile.name.as_str()).collect());
     for (i, name) in quick.profiles.iter().enumerate() {
-        if let Some(known) = known.as_ref().filter(|known| !known.contains(&name.as_str())) {
-            file.refuse(at!["quick", "profiles", i], format!("{name} is not one of {}", known.join(", ")));
+        if let Some(profiles) = profiles {
+            let valid = profiles.iter().map(|profile| profile.name.as_str());
+            one_of(file, at!["quick", "profiles", i], name, valid);
         }
     }
     file.require(!quick.profiles.is_empty(), at!["quick", "profiles"], "must name at least one profile");
@@ -41,11 +40,9 @@ pub(crate) fn matrix(
 }
 
 fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architectures: &[&str]) {
-    let Runner { name, arch, labels, owner, available: _, note } = runner;
-    file.require(is_name(name), at!["runners", i, "name"], "must be lower-case letters, digits and -");
-    // A folder without architectures is reported elsewhere.
-    let known = architectures.is_empty() || architectures.contains(&arch.as_str());
-    file.require(known, at!["runners", i, "arch"], format!("{arch} is not one of {}", architectures.join(", ")));
+    let Runner { name: own_name, arch, labels, owner, available: _, note } = runner;
+    name(file, at!["runners", i, "name"], own_name);
+    architecture(file, at!["runners", i, "arch"], arch, architectures);
     file.require(!note.trim().is_empty(), at!["runners", i, "note"], "must say how to get the machine");
     let path = at!["runners", i, "labels"];
     file.require(!labels.is_empty(), path, "must name at least one label");
@@ -65,11 +62,8 @@ fn check_runner(file: &mut Document<'_>, i: usize, runner: &Runner, architecture
         Owner::Own => {
             file.require(own, path, "must begin with self-hosted");
             // A ported runner claims another architecture in its default labels.
-            file.require(
-                labels.contains(arch),
-                path,
-                format!("must contain {arch}: default labels of ports are wrong"),
-            );
+            let rule = format!("must contain {arch}: default labels of ports are wrong");
+            file.require(labels.contains(arch), path, rule);
         }
     }
 }
@@ -96,12 +90,8 @@ pub(crate) fn ci(file: &mut Document<'_>, target: &Target, matrix: &MatrixData) 
         }
     }
     let open = |way: &Way| owner(way).is_some_and(|runner| !runner.owner.is_self_hosted() && runner.available);
-    let path = at!["ci", "ways"];
-    file.require(
-        ways.last().is_some_and(open),
-        path,
-        "must end with one of GitHub's own runners: pull requests from forks use no other",
-    );
+    let rule = "must end with one of GitHub's own runners: pull requests from forks use no other";
+    file.require(ways.last().is_some_and(open), at!["ci", "ways"], rule);
 }
 
 fn check_way(
@@ -114,9 +104,7 @@ fn check_way(
 ) {
     let Way { mode, runner: name, minutes, shards } = way;
     let Some(runner) = runner else {
-        let known: Vec<&str> = matrix.runners.iter().map(|runner| runner.name.as_str()).collect();
-        file.refuse(at!["ci", "ways", i, "runner"], format!("{name} is not one of {}", known.join(", ")));
-        return;
+        return one_of(file, at!["ci", "ways", i, "runner"], name, matrix.runners.iter().map(|other| &*other.name));
     };
     let native = runner.arch == target.name;
     let path = at!["ci", "ways", i, "mode"];

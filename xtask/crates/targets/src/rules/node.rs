@@ -3,7 +3,7 @@
 use model::{Components, Identity, Images, Node, NodeDisk, NodeProcess, Profile};
 
 use super::profiles::flags;
-use super::words::{is_name, is_relative_path};
+use super::words::{is_relative_path, name, once};
 use crate::document::{Document, at};
 use crate::tree::Step;
 
@@ -19,12 +19,36 @@ pub(crate) struct Others<'a> {
 }
 
 impl Others<'_> {
-    pub(super) fn has_component(self, name: &str) -> bool {
+    fn has_component(self, name: &str) -> bool {
         self.components.is_none_or(|all| all.sets.iter().flat_map(|set| &set.components).any(|c| c.name == name))
     }
 
-    pub(super) fn has_image(self, name: &str) -> bool {
-        self.images.is_none_or(|all| all.images.iter().any(|image| image.short_name() == name))
+    pub(super) fn component(self, file: &mut Document<'_>, path: &[Step], name: &str) {
+        let rule = format!("no component of components.yaml is called {name}");
+        file.require(self.has_component(name), path, rule);
+    }
+
+    /// Components, each once.
+    pub(super) fn components(self, file: &mut Document<'_>, path: &[Step], names: &[String]) {
+        for (i, name) in names.iter().enumerate() {
+            let path = [path, at![i]].concat();
+            self.component(file, &path, name);
+            once(file, &path, name, &names[..i]);
+        }
+    }
+
+    pub(super) fn image(self, file: &mut Document<'_>, path: &[Step], name: &str) {
+        let is_known = self.images.is_none_or(|all| all.images.iter().any(|image| image.short_name() == name));
+        file.require(is_known, path, format!("no image of images.yaml is called {name}"));
+    }
+
+    /// Images, each once.
+    pub(super) fn images(self, file: &mut Document<'_>, path: &[Step], names: &[String]) {
+        for (i, name) in names.iter().enumerate() {
+            let path = [path, at![i]].concat();
+            self.image(file, &path, name);
+            once(file, &path, name, &names[..i]);
+        }
     }
 }
 
@@ -33,16 +57,12 @@ pub(crate) fn node(file: &mut Document<'_>, node: &Node, others: Others<'_>) {
     disk(file, &node.disk, others);
     let known = others.profiles.is_none_or(|all| all.iter().any(|profile| profile.name == node.profile));
     file.require(known, at!["profile"], format!("no profile of profiles.yaml is called {}", node.profile));
-    for (i, Identity { name, hosts, own_ca, .. }) in node.identities.iter().enumerate() {
-        let earlier: Vec<String> = node.identities[..i].iter().map(|identity| identity.name.clone()).collect();
-        once(file, at!["identities", i, "name"], name, &earlier);
-        file.require(is_name(name), at!["identities", i, "name"], "must be lower-case letters, digits and -");
+    for (i, Identity { name: own, hosts, own_ca, .. }) in node.identities.iter().enumerate() {
+        once(file, at!["identities", i, "name"], own, node.identities[..i].iter().map(|identity| &identity.name));
+        name(file, at!["identities", i, "name"], own);
         let serves = *own_ca && !hosts.is_empty();
-        file.require(
-            !serves,
-            at!["identities", i, "hosts"],
-            "must be empty with `own_ca`: no client would trust such a server",
-        );
+        let rule = "must be empty with `own_ca`: no client would trust such a server";
+        file.require(!serves, at!["identities", i, "hosts"], rule);
     }
     let known = placeholders(node);
     flags(file, at!["apiserver"], &node.apiserver, &known);
@@ -73,18 +93,9 @@ fn placeholders(node: &Node) -> Vec<String> {
 
 fn disk(file: &mut Document<'_>, disk: &NodeDisk, others: Others<'_>) {
     let NodeDisk { programs, cni, images, files } = disk;
-    for (field, list) in [("programs", programs), ("cni", cni)] {
-        for (i, name) in list.iter().enumerate() {
-            let rule = format!("no component of components.yaml is called {name}");
-            file.require(others.has_component(name), at!["disk", field, i], rule);
-            once(file, at!["disk", field, i], name, &list[..i]);
-        }
-    }
-    for (i, name) in images.iter().enumerate() {
-        let rule = format!("no image of images.yaml is called {name}");
-        file.require(others.has_image(name), at!["disk", "images", i], rule);
-        once(file, at!["disk", "images", i], name, &images[..i]);
-    }
+    others.components(file, at!["disk", "programs"], programs);
+    others.components(file, at!["disk", "cni"], cni);
+    others.images(file, at!["disk", "images"], images);
     for path in files.keys() {
         let good = path.strip_prefix("etc/").is_some_and(is_relative_path);
         file.require(good, at!["disk", "files", path], "must be a path below etc/, without a leading slash");
@@ -92,10 +103,9 @@ fn disk(file: &mut Document<'_>, disk: &NodeDisk, others: Others<'_>) {
 }
 
 fn check_process(file: &mut Document<'_>, node: &Node, i: usize, process: &NodeProcess, others: Others<'_>) {
-    let NodeProcess { name, component, ready, then, .. } = process;
-    let earlier: Vec<String> = node.processes[..i].iter().map(|process| process.name.clone()).collect();
-    once(file, at!["processes", i, "name"], name, &earlier);
-    file.require(is_name(name), at!["processes", i, "name"], "must be lower-case letters, digits and -");
+    let NodeProcess { name: own, component, ready, then, .. } = process;
+    once(file, at!["processes", i, "name"], own, node.processes[..i].iter().map(|process| &process.name));
+    name(file, at!["processes", i, "name"], own);
     let on_disk = node.disk.programs.contains(component) && others.has_component(component);
     let rule = format!("{component} is not in disk.programs");
     file.require(on_disk, at!["processes", i, "component"], rule);
@@ -146,12 +156,6 @@ fn packages(file: &mut Document<'_>, node: &Node) {
             once(file, path, &same, &earlier);
             earlier.push(same);
         }
-    }
-}
-
-pub(super) fn once(file: &mut Document<'_>, path: &[Step], name: &String, earlier: &[String]) {
-    if earlier.contains(name) {
-        file.refuse(path, format!("{name} is given twice; delete one of the two"));
     }
 }
 

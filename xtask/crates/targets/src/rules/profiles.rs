@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{Profile, ProfilePlugin, ProfileStore, StoreWrapper, StoredResource};
 
-use super::words::{is_name, is_relative_path, placeholders, unknown_placeholder};
+use super::words::{self, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
 use crate::nearest::nearest;
 use crate::tree::Step;
@@ -51,7 +51,7 @@ pub(crate) fn profiles<'a>(
             apiservers,
             prefix,
         } = profile;
-        file.require(is_name(name), at!["profiles", i, "name"], "must be lower-case letters, digits and -");
+        words::name(file, at!["profiles", i, "name"], name);
         if profiles[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["profiles", i, "name"], format!("{name} is the name of another profile already"));
         }
@@ -59,11 +59,8 @@ pub(crate) fn profiles<'a>(
         file.require((1..=3).contains(apiservers), at!["profiles", i, "apiservers"], rule);
         file.require(!summary.trim().is_empty(), at!["profiles", i, "summary"], "must not be empty");
         let is_prefix = prefix.strip_prefix('/').is_some_and(is_relative_path);
-        file.require(
-            is_prefix,
-            at!["profiles", i, "prefix"],
-            "must begin with / and not end with /, such as /registry",
-        );
+        let rule = "must begin with / and not end with /, such as /registry";
+        file.require(is_prefix, at!["profiles", i, "prefix"], rule);
 
         let known: Vec<String> =
             std::iter::once("run".into()).chain(stores.iter().map(|store| format!("store.{}", store.name))).collect();
@@ -75,11 +72,8 @@ pub(crate) fn profiles<'a>(
         check_plugins(file, i, plugins, components, &known);
         check_relays(file, i, profile);
         for (j, controller) in controllers.iter().enumerate() {
-            file.require(
-                is_name(controller),
-                at!["profiles", i, "controllers", j],
-                "must be the name of one controller",
-            );
+            let path = at!["profiles", i, "controllers", j];
+            file.require(is_name(controller), path, "must be the name of one controller");
         }
         for (j, tool) in tools.iter().enumerate() {
             check_component(file, at!["profiles", i, "tools", j], tool, components);
@@ -96,7 +90,7 @@ fn check_plugins(file: &mut Document<'_>, i: usize, plugins: &[ProfilePlugin], c
     for (j, plugin) in plugins.iter().enumerate() {
         let ProfilePlugin { name, component, relays: _, flags: own } = plugin;
         let path = at!["profiles", i, "plugins", j, "name"];
-        file.require(is_name(name), path, "must be lower-case letters, digits and -");
+        words::name(file, path, name);
         if plugins[..j].iter().any(|earlier| earlier.name == *name) {
             file.refuse(path, format!("{name} is the name of another plugin already"));
         }
@@ -124,11 +118,8 @@ fn check_relays(file: &mut Document<'_>, i: usize, profile: &Profile) {
         let Some(relayed) = &plugin.relays else { continue };
         let store = profile.stores.iter().find(|store| store.name == *relayed);
         let path = at!["profiles", i, "plugins", j, "relays"];
-        file.require(
-            store.is_some_and(|store| store.members == 1),
-            path,
-            "must be a store of this profile with one member",
-        );
+        let is_single = store.is_some_and(|store| store.members == 1);
+        file.require(is_single, path, "must be a store of this profile with one member");
         if profile.plugins[..j].iter().any(|earlier| earlier.relays.as_ref() == Some(relayed)) {
             file.refuse(path, format!("{relayed} is relayed by another plugin already"));
         }
@@ -185,26 +176,20 @@ fn check_stores(
     let mut taken: Vec<&str> = Vec::new();
     for (j, store) in stores.iter().enumerate() {
         let ProfileStore { name, resources, members, flags: store_flags, wrapper, kind: _ } = store;
-        let path = at!["profiles", i, "stores", j];
-        file.require(
-            is_name(name),
-            at!["profiles", i, "stores", j, "name"],
-            "must be lower-case letters, digits and -",
-        );
+        let path = at!["profiles", i, "stores", j, "name"];
+        words::name(file, path, name);
+        if stores[..j].iter().any(|earlier| earlier.name == *name) {
+            file.refuse(path, format!("{name} is the name of another store already"));
+        }
         let rule =
             format!("must be 1, 3 or 5: an even number survives no more failures than one less; found {members}");
         file.require([1, 3, 5].contains(members), at!["profiles", i, "stores", j, "members"], rule);
-        if stores[..j].iter().any(|earlier| earlier.name == *name) {
-            file.refuse(
-                at!["profiles", i, "stores", j, "name"],
-                format!("{name} is the name of another store already"),
-            );
-        }
         if j == 0 {
             let rule = "the first store holds every resource that no other store names; delete this";
             file.require(resources.is_empty(), at!["profiles", i, "stores", j, "resources"], rule);
         } else {
-            file.require(!resources.is_empty(), path, "`resources` must name what this store holds");
+            let rule = "`resources` must name what this store holds";
+            file.require(!resources.is_empty(), at!["profiles", i, "stores", j], rule);
         }
         for (k, resource) in resources.iter().enumerate() {
             let path = at!["profiles", i, "stores", j, "resources", k];

@@ -1,27 +1,24 @@
 //! Rules for `targets/requests.yaml`.
 
-use std::collections::BTreeSet;
-
 use model::{FieldKind, FormField, RequestData, RunnerData};
 
+use super::words::once;
 use crate::document::{Document, at};
 
 /// `runners` is None if its file has problems.
 pub(crate) fn requests(file: &mut Document<'_>, content: &RequestData, runners: Option<&RunnerData>) {
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
     for (i, form) in content.forms.iter().enumerate() {
         let (name, path) = (&form.provider, at!["forms", i, "provider"]);
-        file.require(seen.insert(name), path, format!("{name} is given twice; delete one of the two"));
+        once(file, path, name, content.forms[..i].iter().map(|form| &form.provider));
         let known = runners.is_none_or(|runners| runners.provider(name).is_some());
         file.require(known, path, format!("runners.yaml has no provider {name}; add it there, or correct the name"));
         let path = at!["forms", i, "open"];
         file.require(form.open.starts_with("https://"), path, "must be an https address");
         file.require(!form.title.trim().is_empty(), at!["forms", i, "title"], "must not be empty");
         file.require(!form.how.trim().is_empty(), at!["forms", i, "how"], "must say how it is sent");
-        let mut keys: BTreeSet<&str> = BTreeSet::new();
         for (j, field) in form.fields.iter().enumerate() {
             let path = at!["forms", i, "fields", j, "key"];
-            file.require(keys.insert(&field.key), path, format!("{} is given twice; delete one of the two", field.key));
+            once(file, path, &field.key, form.fields[..j].iter().map(|field| &field.key));
             file.require(is_key(&field.key), path, "must be lower-case letters, digits, _ and -");
             check_field(file, i, j, field);
         }

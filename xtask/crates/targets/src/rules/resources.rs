@@ -54,12 +54,8 @@ fn check_resource(file: &mut Document<'_>, i: usize, resource: &Resource) {
     for (field, text) in [("version", version), ("plural", plural), ("kind", kind)] {
         file.require(word(text), at!["resources", i, "resource", field], "must be one word");
     }
-    let path = at!["resources", i, "resource", "stored_at"];
-    file.require(
-        is_relative_path(stored_at),
-        path,
-        "must be the part of the key after the prefix, such as services/specs",
-    );
+    let rule = "must be the part of the key after the prefix, such as services/specs";
+    file.require(is_relative_path(stored_at), at!["resources", i, "resource", "stored_at"], rule);
 }
 
 /// The creator adds the four fields that identify the object; a second copy in the stub could contradict them.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::{Agent, MatrixData, Owner, RunnerData};
 
-use super::words::{is_major_minor, is_name};
+use super::words::{architecture, is_major_minor, name, once, one_of};
 use crate::document::{Document, at};
 
 /// `matrix` is None if its file has problems.
@@ -14,8 +14,7 @@ pub(crate) fn runners(
     architectures: &[&str],
     matrix: Option<&MatrixData>,
 ) {
-    let names: Vec<&str> = content.providers.iter().map(|provider| provider.name.as_str()).collect();
-    check_names(file, "providers", "name", &names);
+    check_names(file, "providers", content.providers.iter().map(|provider| &provider.name));
     for (i, provider) in content.providers.iter().enumerate() {
         file.require(!provider.title.trim().is_empty(), at!["providers", i, "title"], "must not be empty");
         file.require(!provider.apply.trim().is_empty(), at!["providers", i, "apply"], "must say how to get a machine");
@@ -23,32 +22,29 @@ pub(crate) fn runners(
             file.require(is_https(link), at!["providers", i, "links", j], "must be an https address");
         }
     }
-    let names: Vec<&str> = content.agents.iter().map(|agent| agent.name.as_str()).collect();
-    check_names(file, "agents", "name", &names);
+    check_names(file, "agents", content.agents.iter().map(|agent| &agent.name));
     for (i, agent) in content.agents.iter().enumerate() {
         check_agent(file, i, agent, architectures);
     }
     file.require(content.agent_limit > 0, at!["agent_limit"], "must be a number of bytes above 0");
-    let names: Vec<&str> = content.clouds.iter().map(|cloud| cloud.name.as_str()).collect();
-    check_names(file, "clouds", "name", &names);
+    check_names(file, "clouds", content.clouds.iter().map(|cloud| &cloud.name));
     for (i, cloud) in content.clouds.iter().enumerate() {
         let rule = "must be a microversion, such as \"2.79\"";
         file.require(is_major_minor(&cloud.microversion), at!["clouds", i, "microversion"], rule);
     }
     check_machines(file, content, matrix);
     for (arch, label) in &content.default_labels {
-        let known = is_known(arch, architectures);
         let path = at!["default_labels", arch];
-        file.require(known, path, format!("{arch} is not one of {}", architectures.join(", ")));
+        architecture(file, path, arch, architectures);
         file.require(!label.is_empty(), path, "must not be empty");
     }
 }
 
-fn check_names(file: &mut Document<'_>, list: &str, key: &str, names: &[&str]) {
-    for (i, name) in names.iter().enumerate() {
-        let path = at![list, i, key];
-        file.require(is_name(name), path, "must be lower-case letters, digits and -");
-        file.require(!names[..i].contains(name), path, format!("{name} is given twice; delete one of the two"));
+fn check_names<'a>(file: &mut Document<'_>, list: &str, names: impl Iterator<Item = &'a String>) {
+    let names: Vec<&String> = names.collect();
+    for (i, own) in names.iter().enumerate() {
+        name(file, at![list, i, "name"], own);
+        once(file, at![list, i, "name"], own, &names[..i]);
     }
 }
 
@@ -57,9 +53,7 @@ fn check_agent(file: &mut Document<'_>, i: usize, agent: &Agent, architectures: 
     file.require(numbers(&agent.version), at!["agents", i, "version"], "must be a version without v, such as 2.337.0");
     file.require(is_https(&agent.source), at!["agents", i, "source"], "must be an https address");
     for (arch, download) in &agent.downloads {
-        let known = is_known(arch, architectures);
-        let path = at!["agents", i, "downloads", arch];
-        file.require(known, path, format!("{arch} is not one of {}", architectures.join(", ")));
+        architecture(file, at!["agents", i, "downloads", arch], arch, architectures);
         let path = at!["agents", i, "downloads", arch, "url"];
         file.require(is_https(&download.url), path, "must be an https address");
         let rule = format!("must name version {}: this is another one", agent.version);
@@ -83,11 +77,10 @@ fn check_machines(file: &mut Document<'_>, content: &RunnerData, matrix: Option<
         if matrix.is_some() && of_matrix.is_none() {
             file.refuse(path, format!("matrix.yaml has no runner {name}; add it there, or correct the name"));
         }
-        let path = at!["machines", i, "provider"];
-        known(file, path, &machine.provider, content.providers.iter().map(|provider| provider.name.as_str()));
+        let providers = content.providers.iter().map(|provider| provider.name.as_str());
+        one_of(file, at!["machines", i, "provider"], &machine.provider, providers);
         if let Some(agent) = &machine.agent {
-            let path = at!["machines", i, "agent"];
-            known(file, path, agent, content.agents.iter().map(|agent| agent.name.as_str()));
+            one_of(file, at!["machines", i, "agent"], agent, content.agents.iter().map(|agent| agent.name.as_str()));
         }
         if let Some(runner) = of_matrix {
             let path = at!["machines", i, "agent"];
@@ -97,24 +90,14 @@ fn check_machines(file: &mut Document<'_>, content: &RunnerData, matrix: Option<
             file.require(!own || machine.max > 0, at!["machines", i, "max"], "must be at least 1");
         }
         if let Some(server) = &machine.server {
-            let path = at!["machines", i, "server", "cloud"];
-            known(file, path, &server.cloud, content.clouds.iter().map(|cloud| cloud.name.as_str()));
+            let clouds = content.clouds.iter().map(|cloud| cloud.name.as_str());
+            one_of(file, at!["machines", i, "server", "cloud"], &server.cloud, clouds);
         }
     }
     for runner in matrix.into_iter().flat_map(|matrix| &matrix.runners) {
         let rule = format!("must have an entry for the runner {} of matrix.yaml", runner.name);
         file.require(seen.contains(runner.name.as_str()), at!["machines"], rule);
     }
-}
-
-/// A folder without architectures is reported elsewhere.
-fn is_known(arch: &str, architectures: &[&str]) -> bool {
-    architectures.is_empty() || architectures.contains(&arch)
-}
-
-fn known<'a>(file: &mut Document<'_>, path: &[crate::tree::Step], name: &str, names: impl Iterator<Item = &'a str>) {
-    let names: Vec<&str> = names.collect();
-    file.require(names.contains(&name), path, format!("{name} is not one of {}", names.join(", ")));
 }
 
 fn is_https(text: &str) -> bool {

@@ -8,12 +8,10 @@ use crate::document::{Document, at};
 /// Checks how upstream's suite is run. The patterns are Go regular expressions; Go reports errors in them at run time.
 pub(crate) fn upstream(file: &mut Document<'_>, upstream: &Upstream, others: Others<'_>) {
     let Upstream { component, focus, images, needs, flags, limit } = upstream;
-    let known = others.has_component(component);
-    file.require(known, at!["component"], format!("no component of components.yaml is called {component}"));
+    others.component(file, at!["component"], component);
     file.require(!focus.is_empty(), at!["focus"], "must be a regular expression");
     for (i, name) in images.iter().enumerate() {
-        let rule = format!("no image of images.yaml is called {name}");
-        file.require(others.has_image(name), at!["images", i], rule);
+        others.image(file, at!["images", i], name);
     }
     for (i, lacking) in needs.iter().enumerate() {
         // An empty pattern would match every spec.

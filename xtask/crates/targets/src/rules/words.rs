@@ -1,4 +1,31 @@
-//! The forms of names in target files.
+//! The forms of names in target files, and the rules for names that several files share.
+
+use crate::document::Document;
+use crate::tree::Step;
+
+/// See [`is_name`].
+pub(super) fn name(file: &mut Document<'_>, path: &[Step], text: &str) {
+    file.require(is_name(text), path, "must be lower-case letters, digits and -");
+}
+
+/// A name that none of the earlier ones equals.
+pub(super) fn once(file: &mut Document<'_>, path: &[Step], name: &str, earlier: impl IntoIterator<Item: AsRef<str>>) {
+    let is_new = earlier.into_iter().all(|earlier| earlier.as_ref() != name);
+    file.require(is_new, path, format!("{name} is given twice; delete one of the two"));
+}
+
+/// One of the names that another part of the data defines.
+pub(super) fn one_of<'a>(file: &mut Document<'_>, path: &[Step], name: &str, valid: impl IntoIterator<Item = &'a str>) {
+    let valid: Vec<&str> = valid.into_iter().collect();
+    file.require(valid.contains(&name), path, format!("{name} is not one of {}", valid.join(", ")));
+}
+
+/// An architecture. A folder without architectures is reported elsewhere.
+pub(super) fn architecture(file: &mut Document<'_>, path: &[Step], name: &str, architectures: &[&str]) {
+    if !architectures.is_empty() {
+        one_of(file, path, name, architectures.iter().copied());
+    }
+}
 
 /// Names that become folders, flags and parts of reports: `split-events`.
 pub(super) fn is_name(text: &str) -> bool {
