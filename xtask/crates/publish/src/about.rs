@@ -59,8 +59,7 @@ mod tests {
             ("cargo xtask ci --store=kine-sqlite", "kine-sqlite"),
         ] {
             let mut events = fixture::run();
-            let model::Event::RunStarted { run, .. } = &mut events[0] else { panic!() };
-            run.command = command.into();
+            fixture::info_of(&mut events).command = command.into();
             assert_eq!(store(&View::of(&events)), wanted);
         }
     }

@@ -1,21 +1,13 @@
-//! Options of `report`, which creates files from recorded runs. One subcommand each, in alphabetical order.
+//! Options of `compare`, and of `report`, which creates files from recorded runs.
 
-mod compare;
-mod gcs;
 mod prow;
-mod site;
-mod support;
 
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use model::Secret;
 
-pub use compare::CompareOptions;
-
-pub(crate) use gcs::GcsOptions;
 pub(crate) use prow::{JobOptions, ProwOptions};
-pub(crate) use site::SiteOptions;
-pub(crate) use support::{SupportFormat, SupportOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -254,4 +246,92 @@ pub(crate) struct AppendOptions {
     /// Print the new lines on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask compare RUN RUN
+  cargo xtask compare 20261121T120558Z-all          a folder of several architectures includes all of them
+  cargo xtask compare RUN RUN --json | jq .values
+  cargo xtask compare RUN --golden >targets/golden/1.36.yaml
+
+Exit codes: 0 equal, 100 different, 4 nothing to compare, 2 usage.")]
+pub struct CompareOptions {
+    /// Run folders, or their names below reports/; at least two runs in all
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// Print the lengths and digests of one run's stored values, as in targets/golden/, instead of comparing
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) golden: bool,
+    /// Where junit-compare.xml, compare.json and compare.txt go [default: the runs' common folder, or a new one]
+    #[arg(long, value_name = "DIR", conflicts_with = "golden")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the comparison as JSON on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report gcs RUN --bucket gs://BUCKET --dry-run
+  GOOGLE_OAUTH_ACCESS_TOKEN=… cargo xtask report gcs RUN --bucket gs://BUCKET/PREFIX --job ci-etcd-ARCH
+  cargo xtask report gcs RUN --bucket gs://BUCKET --endpoint http://127.0.0.1:4443")]
+pub(crate) struct GcsOptions {
+    /// Run folder, or its name below reports/; a folder of several architectures includes all of them
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
+    /// Print the objects and their sizes in upload order, and upload nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// JSON API of the storage; plain http only for this machine
+    #[arg(long, value_name = "URL", default_value = "https://storage.googleapis.com")]
+    pub(crate) endpoint: String,
+    /// Access token; from the variable, because other users can read the command line
+    #[arg(long, hide = true, env = "GOOGLE_OAUTH_ACCESS_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<Secret>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report site RUN RUN
+  cargo xtask report site 20261121T120558Z-all --out site     a folder of several architectures includes all of them
+  cargo xtask report site reports/* --out site                everything; other folders are skipped")]
+pub(crate) struct SiteOptions {
+    /// Run folders, or their names below reports/
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// Output folder; the files of an older site in it are replaced [default: site below reports/]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// History from `report history append`; shows how earlier runs ended
+    #[arg(long, value_name = "DIR")]
+    pub(crate) history: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  cargo xtask report support RUN RUN >support.md
+  cargo xtask report support reports/* --format html --out support")]
+pub(crate) struct SupportOptions {
+    /// Run folders, or their names below reports/
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// Markdown goes to stdout or to a file; html is the whole site, with the page support.html
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "markdown")]
+    pub(crate) format: SupportFormat,
+    /// The file, or the site's folder [default: stdout, or site below reports/]
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SupportFormat {
+    Markdown,
+    Html,
 }

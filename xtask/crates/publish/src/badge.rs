@@ -40,9 +40,7 @@ impl Badge {
 
     /// JSON with a final newline.
     pub(crate) fn json(&self) -> String {
-        let mut text = serde_json::to_string(self).expect("plain data with string keys");
-        text.push('\n');
-        text
+        serde_json::to_string(self).expect("plain data with string keys") + "\n"
     }
 
     /// An SVG image, 20 pixels high. `textLength` sets the width of each text, so every font fits.

@@ -9,14 +9,14 @@ mod merge;
 mod prow;
 mod records;
 mod runs;
-mod schema;
 mod site;
 mod support;
 mod validate;
 mod write;
 
-use cli::{Failure, Paths};
+use cli::{Failure, Paths, print};
 use model::Exit;
+use report::Results;
 
 use crate::args::{ReportCommand, ReportOptions};
 
@@ -29,7 +29,10 @@ pub fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
         ReportCommand::History(options) => history::run(paths, options),
         ReportCommand::Merge(options) => merge::run(paths, options),
         ReportCommand::Prow(options) => prow::run(paths, options),
-        ReportCommand::Schema => schema::run(),
+        ReportCommand::Schema => {
+            print(&Results::schema());
+            Ok(Exit::Ok)
+        }
         ReportCommand::Site(options) => site::run(paths, options),
         ReportCommand::Support(options) => support::run(paths, options),
         ReportCommand::Validate(options) => validate::run(options),

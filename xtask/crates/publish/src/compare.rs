@@ -8,13 +8,13 @@ mod recorded;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use cli::{Failure, OrExit, Paths, print, print_json};
 use model::Exit;
-use report::SingleCase;
+use report::text::pretty;
 use sys::{Together, progress};
 
 use crate::args::CompareOptions;
+use crate::output::{create_folder, write_file};
 use crate::run_folders::some_folders;
 
 use differ::Comparison;
@@ -22,8 +22,7 @@ use recorded::Recorded;
 
 pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
     let folders = some_folders(paths, &options.runs).or_exit(Exit::Usage)?;
-    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
-    let runs = runs.or_exit(Exit::Usage)?;
+    let runs = read(&folders).or_exit(Exit::Usage)?;
     if options.golden {
         return golden(&runs);
     }
@@ -43,12 +42,15 @@ pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
 
 /// Compares the runs of one command in their common folder; prints only differences and the result.
 pub fn together(common: &Path, folders: &[PathBuf]) -> Result<Exit, Failure> {
-    let runs = folders.iter().map(|folder| recorded::read(folder)).collect::<anyhow::Result<Vec<Recorded>>>();
-    let comparison = Comparison::of(&runs.or_exit(Exit::Infrastructure)?);
+    let comparison = Comparison::of(&read(folders).or_exit(Exit::Infrastructure)?);
     write(common, &comparison).or_exit(Exit::Infrastructure)?;
     comparison.lines().iter().for_each(|line| progress::say(line));
     // If the runs have nothing in common, each run still has its own verdict.
     Ok(if comparison.exit() == Exit::NothingRan { Exit::Ok } else { comparison.exit() })
+}
+
+fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<Recorded>> {
+    folders.iter().map(|folder| recorded::read(folder)).collect()
 }
 
 /// Prints a golden file from this run: later runs of a single architecture are compared with it.
@@ -66,7 +68,7 @@ fn golden(runs: &[Recorded]) -> Result<Exit, Failure> {
 /// The given folder, or the common folder of runs that were started together, or a new one.
 fn out(paths: &Paths, options: &CompareOptions, folders: &[PathBuf]) -> anyhow::Result<PathBuf> {
     if let Some(out) = &options.out {
-        std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
+        create_folder(out)?;
         return Ok(out.clone());
     }
     let common = folders[0].parent().filter(|parent| folders.iter().all(|folder| folder.parent() == Some(parent)));
@@ -77,15 +79,9 @@ fn out(paths: &Paths, options: &CompareOptions, folders: &[PathBuf]) -> anyhow::
 }
 
 fn write(folder: &Path, comparison: &Comparison) -> anyhow::Result<()> {
-    let cases: Vec<SingleCase> = comparison.cases();
-    let junit = report::single_suite("archproof.compare", &progress::timestamp(), &cases)?;
-    let json = serde_json::to_string_pretty(comparison)? + "\n";
+    let junit = report::single_suite("archproof.compare", &progress::timestamp(), &comparison.cases())?;
     let text = comparison.lines().join("\n") + "\n";
-    for (name, bytes) in
-        [("junit-compare.xml", junit), ("compare.json", json.into_bytes()), ("compare.txt", text.into_bytes())]
-    {
-        let file = folder.join(name);
-        std::fs::write(&file, bytes).with_context(|| format!("failed to write {}", file.display()))?;
-    }
-    Ok(())
+    write_file(&folder.join("junit-compare.xml"), &junit)?;
+    write_file(&folder.join("compare.json"), pretty(comparison).as_bytes())?;
+    write_file(&folder.join("compare.txt"), text.as_bytes())
 }

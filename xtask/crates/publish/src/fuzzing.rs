@@ -72,15 +72,8 @@ fn run_events(bytes: &[u8]) {
     let _ = github::annotations(std::slice::from_ref(&child), &Default::default());
     let record = Record { events: events.clone(), ..Record::default() };
     let _ = in_order(std::slice::from_ref(&record));
-    let joint = Joint {
-        id: "fuzz".into(),
-        started: String::new(),
-        command: String::new(),
-        seconds: 0.0,
-        shard: None,
-        jobs: 1,
-        children: report::merge(vec![events.clone(), events]),
-    };
+    let children = report::merge(vec![events.clone(), events]);
+    let joint = Joint { id: "fuzz".into(), jobs: 1, children, ..Joint::default() };
     let _ = (joint.run_json(), joint.markdown(), joint.summary("reports"), joint.exit());
 }
 

@@ -34,6 +34,9 @@ pub(crate) struct Gate {
     /// Results that do not count, with the reason, one per line.
     pub refused: Vec<String>,
     pub architectures: Vec<ArchGate>,
+    /// The exit status of the command.
+    #[serde(skip)]
+    pub exit: Exit,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,14 +102,7 @@ impl Gate {
             exit = worse(exit, Exit::Infrastructure);
         }
         let architectures = judged.into_iter().map(|(arch, _)| arch).collect();
-        Gate { passed: exit == Exit::Ok, code: exit.code(), refused: refused.clone(), architectures }
-    }
-
-    /// The exit status of the command.
-    pub(crate) fn exit(&self) -> Exit {
-        let codes = [Exit::Ok, Exit::NothingRan, Exit::Conformance, Exit::Infrastructure, Exit::Build];
-        let more = [Exit::Interrupted, Exit::TargetData, Exit::Usage, Exit::Internal];
-        codes.into_iter().chain(more).find(|exit| exit.code() == self.code).unwrap_or(Exit::Internal)
+        Gate { passed: exit == Exit::Ok, code: exit.code(), refused: refused.clone(), architectures, exit }
     }
 
     /// One line for each architecture, then the decision.
@@ -262,10 +258,9 @@ mod tests {
 
     fn of_job(id: &str, provider: &str, outcome: Outcome) -> Vec<Event> {
         let mut events = run("one", None, outcome);
-        if let Event::RunStarted { run, .. } = &mut events[0] {
-            run.job = Some(CiJob { id: id.into(), attempt: 1, workflow_run: None });
-            run.provider = provider.into();
-        }
+        let run = fixture::info_of(&mut events);
+        run.job = Some(CiJob { id: id.into(), attempt: 1, workflow_run: None });
+        run.provider = provider.into();
         events
     }
 
@@ -286,7 +281,7 @@ mod tests {
             ("no VM", vec![native(Outcome::Passed)], Exit::Infrastructure, 0, 0),
         ] {
             let gate = Gate::of(&merge(runs), &expected);
-            assert_eq!(gate.exit(), exit, "{what}: {:?}", gate.lines());
+            assert_eq!(gate.exit, exit, "{what}: {:?}", gate.lines());
             let arch = &gate.architectures[0];
             assert_eq!((arch.notes.len(), arch.differences.len()), (notes, differences), "{what}: {:?}", gate.lines());
         }
@@ -297,7 +292,7 @@ mod tests {
         let refused = vec!["artifact x is refused: y".to_owned()];
         let expected = Expected { architectures: set(&["one"]), refused, ..Expected::default() };
         let gate = Gate::of(&merge(vec![run("one", None, Outcome::Passed)]), &expected);
-        assert_eq!(gate.exit(), Exit::Infrastructure);
+        assert_eq!(gate.exit, Exit::Infrastructure);
         assert!(gate.lines().contains(&"artifact x is refused: y".to_owned()));
     }
 
@@ -332,7 +327,7 @@ mod tests {
         ];
         for (what, runs, expected, experimental, wanted) in table {
             let gate = gate(runs, expected, experimental);
-            assert_eq!(gate.exit(), wanted, "{what}: {:?}", gate.lines());
+            assert_eq!(gate.exit, wanted, "{what}: {:?}", gate.lines());
             assert_eq!(gate.passed, wanted == Exit::Ok, "{what}");
         }
     }

@@ -18,22 +18,14 @@ const MESSAGE_BYTES: usize = 2 << 10;
 /// counts the rest. A warning for each flaky case.
 pub(crate) fn annotations(children: &[Child], locations: &SourceLocations) -> Vec<String> {
     let results = Results::of(children);
-    let mut errors: Vec<String> = Vec::new();
-    let red = || results.runs.iter().flat_map(|run| run.cases.iter().map(move |case| (run, case)));
-    for (run, case) in red().filter(|(_, case)| case.outcome.is_broken()) {
-        errors.push(of_case(run, case, locations));
-    }
-    for (run, case) in red().filter(|(_, case)| case.outcome.is_red() && !case.outcome.is_broken()) {
-        errors.push(of_case(run, case, locations));
-    }
+    let all = || results.runs.iter().flat_map(|run| run.cases.iter().map(move |case| (run, case)));
+    let broken = all().filter(|(_, case)| case.outcome.is_broken());
+    let others = all().filter(|(_, case)| case.outcome.is_red() && !case.outcome.is_broken());
+    let mut errors: Vec<String> = broken.chain(others).map(|(run, case)| of_case(run, case, locations)).collect();
     for run in &results.runs {
         for phase in run.phases.iter().filter(|phase| phase.outcome.is_red()) {
-            errors.push(annotation(
-                "error",
-                &format!("{}: {} {}", run.arch, phase.name, phase.outcome.text()),
-                None,
-                &phase.message,
-            ));
+            let title = format!("{}: {} {}", run.arch, phase.name, phase.outcome.text());
+            errors.push(annotation("error", &title, None, &phase.message));
         }
         let silent =
             run.cases.iter().all(|case| !case.outcome.is_red()) && run.phases.iter().all(|p| !p.outcome.is_red());
@@ -42,14 +34,12 @@ pub(crate) fn annotations(children: &[Child], locations: &SourceLocations) -> Ve
             errors.push(annotation("error", &format!("{}: {}", run.arch, run.verdict.meaning), None, why));
         }
     }
-    let mut all = limited(errors, "error");
-    let flaky = red().filter(|(_, case)| case.is_flaky());
+    let flaky = all().filter(|(_, case)| case.is_flaky());
     let told = |(run, case): (&RunResult, &CaseResult)| {
         let title = format!("{} on {}: flaky", case.name, run.arch);
         annotation("warning", &title, locations.get(&case.check), "it passed only in a later attempt")
     };
-    all.extend(limited(flaky.map(told).collect(), "warning"));
-    all
+    [limited(errors, "error"), limited(flaky.map(told).collect(), "warning")].concat()
 }
 
 /// The annotations of a gate: an error for each reason to close it, a warning for experimental and additional runs.

@@ -16,6 +16,7 @@ mod gate;
 mod github;
 mod history;
 mod junit_options;
+mod output;
 mod picture;
 mod prow;
 mod record;

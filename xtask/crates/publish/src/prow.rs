@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail, ensure};
 use model::Exit;
+use report::text::pretty;
 use report::view::{View, at};
 use report::{Console, Options, Verbosity, verdict};
 use serde::Serialize;
@@ -78,7 +79,7 @@ pub(crate) fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
         pointer: false,
     };
     let mut objects = vec![
-        object("started.json", JSON, json(&started(&view, job, start))),
+        object("started.json", JSON, pretty(&started(&view, job, start)).into_bytes()),
         object("build-log.txt", TEXT, build_log(record)),
     ];
     let junit = format!("artifacts/junit_{}_01.xml", plain_name(view.arch()).replace('_', "-"));
@@ -92,7 +93,7 @@ pub(crate) fn prow(record: &Record, job: &Job) -> Result<Vec<Object>> {
         objects.push(object(&format!("artifacts/timelines/{name}"), SVG, picture.bytes().to_owned()));
     }
     let end = record.events.last().and_then(|event| seconds(at(event))).unwrap_or(start).max(start);
-    objects.push(object("finished.json", JSON, json(&finished(record, &view, job, end))));
+    objects.push(object("finished.json", JSON, pretty(&finished(record, &view, job, end)).into_bytes()));
     objects.extend(pointers(job, &build, &folder));
     Ok(objects)
 }
@@ -212,12 +213,6 @@ impl Write for Shared {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-fn json(value: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("plain data with string keys");
-    bytes.push(b'\n');
-    bytes
 }
 
 fn seconds(stamp: &str) -> Option<i64> {

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use model::{Event, Outcome};
 use suite::upstream;
 use sys::{RunDir, progress};
+
+use crate::output::{create_folder, write_file};
+use crate::site::timeline_of;
+use crate::timeline::timeline;
 
 /// The name under which the suite opens the streams that the whole-run judges read.
 const TRAFFIC: &str = "suite.traffic";
@@ -33,12 +36,10 @@ pub fn draw(events: &[Event], run: &RunDir) -> Vec<Event> {
 
 fn one(histories: &Path, into: &Path, case: &str, check: &str, profile: &str) -> anyhow::Result<Option<String>> {
     for history in suite::history_files::read_profile(histories, profile)? {
-        let picture =
-            crate::timeline::timeline(&history, check).or_else(|| crate::timeline::timeline(&history, TRAFFIC));
-        if let Some(picture) = picture {
-            std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-            let file = into.join(format!("{}.svg", case.replace(['[', ']'], "-").trim_end_matches('-')));
-            std::fs::write(&file, picture).with_context(|| format!("failed to write {}", file.display()))?;
+        if let Some(picture) = timeline(&history, check).or_else(|| timeline(&history, TRAFFIC)) {
+            let file = into.join(timeline_of(case));
+            create_folder(into)?;
+            write_file(&file, picture.as_bytes())?;
             return Ok(Some(file.display().to_string()));
         }
     }

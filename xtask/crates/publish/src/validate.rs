@@ -118,15 +118,8 @@ mod tests {
                 |(run, outcome): (&str, model::Outcome)| report::Attempt { run: run.into(), outcome, seconds: -1.0 };
             let earlier = [(text.clone(), earlier.map(attempt).to_vec())].into();
             let children = vec![Child { earlier, ..Child::of(events.clone()) }];
-            let joint = Joint {
-                id: text.clone(),
-                started: text.clone(),
-                command: text.clone(),
-                seconds: 0.0,
-                shard: None,
-                jobs: 1,
-                children,
-            };
+            let (id, started, command) = (text.clone(), text.clone(), text.clone());
+            let joint = Joint { id, started, command, jobs: 1, children, ..Joint::default() };
             for flavour in [Flavour::Strict, Flavour::Surefire, Flavour::Extended] {
                 let locations = [(text.clone(), (text.clone(), 7))].into();
                 let options = JunitOptions { flavour, locations };

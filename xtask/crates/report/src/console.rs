@@ -7,9 +7,10 @@ use std::io::Write;
 
 use model::{BuildStep, Event, Outcome, Timestamp};
 
+use crate::counts::{Counts, Word};
 use crate::machine;
 use crate::text::{duration, plain_line};
-use crate::view::{self, Counts};
+use crate::view;
 
 mod screen;
 
@@ -194,7 +195,7 @@ impl Console {
     fn case(&mut self, event: &Event) -> String {
         let Event::CaseFinished { case, outcome, seconds, counters, repeat, .. } = event else { return String::new() };
         self.running = self.running.saturating_sub(1);
-        self.counts.add(outcome);
+        self.counts.add(Word::of(outcome));
         let case = plain_line(case, 200);
         let fine = outcome.exit() == model::Exit::Ok;
         let hidden = match self.options.verbosity {

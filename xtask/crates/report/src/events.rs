@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use model::{BuildStep, Event, Timestamp};
+use model::{BuildStep, Event};
+use sys::progress::timestamp;
 
 use crate::Console;
 
@@ -48,7 +49,7 @@ impl EventLog {
             && let Err(error) = inner.file.write_all(&line)
         {
             let text = format!("cannot write {}, the run continues without it: {error}", self.path.display());
-            inner.show(&Event::Note { at: now(), text });
+            inner.show(&Event::Note { at: timestamp(), text });
             inner.write_error = Some(error);
         }
         inner.show(&event);
@@ -58,7 +59,7 @@ impl EventLog {
     /// Updates the console's live line with the elapsed time. No-op without a console.
     pub fn tick(&self) {
         if let Some(console) = &mut self.lock().console {
-            console.tick(&now());
+            console.tick(&timestamp());
         }
     }
 
@@ -96,11 +97,6 @@ impl Inner {
 pub fn read(path: &Path) -> Result<Vec<Event>> {
     let bytes = sys::foreign::read(path, LOG_BYTES)?;
     parse(&bytes).with_context(|| format!("in the event log {}", path.display()))
-}
-
-/// UTC with milliseconds: `2026-11-21T10:00:00.250Z`.
-pub fn now() -> Timestamp {
-    format!("{:.3}", jiff::Timestamp::now())
 }
 
 pub fn parse(bytes: &[u8]) -> Result<Vec<Event>> {
@@ -155,7 +151,7 @@ mod tests {
         let mut events = fixture::run();
         for text in fixture::hostile_texts() {
             events.extend(fixture::hostile(&text[..text.len().min(5000)]));
-            events.push(Event::Note { at: now(), text });
+            events.push(Event::Note { at: timestamp(), text });
         }
         assert_eq!(parse(&lines(&events)).unwrap(), events);
     }
@@ -188,7 +184,8 @@ mod tests {
 
     #[test]
     fn log_accepts_events_from_all_threads_and_is_readable_at_any_time() {
-        let dir = tempfile("threads");
+        let dir = std::env::temp_dir().join(format!("report-threads-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("events.jsonl");
         let log = EventLog::create(&path, None).unwrap();
         std::thread::scope(|scope| {
@@ -197,17 +194,13 @@ mod tests {
                 scope.spawn(move || {
                     for number in 0..50 {
                         log.append(fixture::case(&format!("t{thread}.n{number}"), model::Outcome::Passed));
-                        assert!(read(&path_of(log)).is_ok());
+                        assert!(read(&log.path).is_ok());
                     }
                 });
             }
         });
-        log.append(Event::PhaseFinished {
-            at: now(),
-            phase: "suite".into(),
-            outcome: model::Outcome::Passed,
-            seconds: f64::NAN,
-        });
+        let outcome = model::Outcome::Passed;
+        log.append(Event::PhaseFinished { at: timestamp(), phase: "suite".into(), outcome, seconds: f64::NAN });
         log.finish().unwrap();
         assert_eq!(read(&path).unwrap(), log.events());
         assert_eq!(log.events().len(), 201);
@@ -216,19 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn now_has_milliseconds_and_parses() {
-        let text = now();
+    fn timestamp_has_milliseconds_and_parses() {
+        let text = timestamp();
         assert_eq!(text.len(), "2026-11-21T10:00:00.250Z".len(), "{text}");
         assert!(text.ends_with('Z') && text.parse::<jiff::Timestamp>().is_ok(), "{text}");
-    }
-
-    fn path_of(log: &EventLog) -> PathBuf {
-        log.path.clone()
-    }
-
-    fn tempfile(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("report-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
     }
 }

@@ -31,6 +31,12 @@ pub fn started() -> Event {
     Event::RunStarted { at: at(0), run: info() }
 }
 
+/// The data of the start event.
+pub fn info_of(events: &mut [Event]) -> &mut RunInfo {
+    let Some(Event::RunStarted { run, .. }) = events.first_mut() else { panic!("no start event") };
+    run
+}
+
 pub fn finished(exit: Exit) -> Event {
     Event::RunFinished { at: at(75), exit, seconds: 75.25 }
 }

@@ -10,15 +10,15 @@ use serde::Serialize;
 
 use crate::markdown::{FILE_BYTES, cell, details, fenced};
 use crate::run_json::Ending;
-use crate::text::{cut_middle, duration, plain_line, title};
+use crate::text::{cut_middle, duration, plain_line, pretty, title};
 use crate::verdict::{self, worse};
-use crate::view::{Counts, View};
+use crate::view::View;
 
 /// Longest explanation in a line.
 const LINE_BYTES: usize = 400;
 
 /// Runs that were started together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Joint {
     /// Name of the common folder.
     pub id: String,
@@ -96,7 +96,7 @@ impl Joint {
 
     /// Pretty JSON with a final newline.
     pub fn run_json(&self) -> String {
-        let file = JointFile {
+        pretty(&JointFile {
             id: &self.id,
             started: &self.started,
             command: &self.command,
@@ -105,10 +105,7 @@ impl Joint {
             exit: Ending::of(self.exit()),
             seconds: self.seconds,
             children: self.children.iter().map(Child::entry).collect(),
-        };
-        let mut text = serde_json::to_string_pretty(&file).expect("plain data with string keys");
-        text.push('\n');
-        text
+        })
     }
 
     /// The verdict, one line for each run, then the folder. The last line has no newline.
@@ -126,10 +123,8 @@ impl Joint {
                 text += &format!("; {}", plain_line(trouble, LINE_BYTES));
             }
         }
-        text + &format!(
-            "\n  files: {} (summary.md, junit.xml, run.json, a folder each)",
-            plain_line(folder, LINE_BYTES)
-        )
+        let folder = plain_line(folder, LINE_BYTES);
+        text + &format!("\n  files: {folder} (summary.md, junit.xml, run.json, a folder each)")
     }
 
     /// The Markdown page: a table of the runs, then all unexpected results, run by run.
@@ -209,13 +204,9 @@ impl Child {
             Some(folder) => format!("[{arch}]({}/summary.md)", cell(folder)),
             None => arch,
         };
-        let counts: Counts = view.counts();
         let verdict = title(&self.exit.to_string());
-        format!(
-            "| {arch} | {verdict} ({}) | {} | {execution} | {factor} | {time} |\n",
-            self.exit.code(),
-            counts.sentence()
-        )
+        let (code, counts) = (self.exit.code(), view.counts().sentence());
+        format!("| {arch} | {verdict} ({code}) | {counts} | {execution} | {factor} | {time} |\n")
     }
 }
 

@@ -4,6 +4,7 @@
 //! equal bytes. This crate starts no process, does not read the environment and does not choose paths.
 
 mod console;
+mod counts;
 mod events;
 mod files;
 mod joint;
@@ -21,7 +22,7 @@ pub mod view;
 pub mod fixture;
 
 pub use console::{Console, Options, Screen, Verbosity};
-pub use events::{EventLog, now, parse, read};
+pub use events::{EventLog, parse, read};
 pub use files::{replace, write, write_joint};
 pub use joint::{Attempt, Child, Joint};
 pub use junit::{Flavour, JunitOptions, SingleCase, SourceLocations, joint_junit, junit, single_suite, stages};

@@ -2,10 +2,11 @@
 
 use model::{Event, Exit, Outcome};
 
+use crate::counts::{Counts, WORDS, Word};
 use crate::machine;
 use crate::text::{cut_end, cut_middle, duration, millis, plain, plain_line, title};
 use crate::verdict;
-use crate::view::{Case, Counts, View, WORDS};
+use crate::view::{Case, View};
 
 /// GitHub refuses a step summary over 1 MiB; the difference is room for text of the caller.
 pub(crate) const FILE_BYTES: usize = 900 << 10;
@@ -81,7 +82,7 @@ fn counts(view: &View<'_>) -> String {
     };
     let mut text = format!("## Cases\n\n| group | {} |\n| --- |{}\n", WORDS.join(" | "), " ---: |".repeat(WORDS.len()));
     for (group, cases) in view.by_group() {
-        text += &line(&cell(group), cases.iter().map(|case| &*case.outcome).collect());
+        text += &line(&cell(group), cases.iter().map(|case| Word::of(&case.outcome)).collect());
     }
     text + &line("all", view.counts()) + "\n"
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Event, Exit, Outcome, RunInfo};
+use model::{Event, Exit, RunInfo};
 
 use crate::joint::{Attempt, Child};
 use crate::view::at;
@@ -47,10 +47,6 @@ pub fn info(events: &[Event]) -> Option<&RunInfo> {
     })
 }
 
-fn id(events: &[Event]) -> String {
-    info(events).map(|run| run.id.clone()).unwrap_or_default()
-}
-
 /// 0 for a run that is not a CI job.
 fn attempt_number(events: &[Event]) -> u32 {
     info(events).and_then(|run| run.job.as_ref()).map_or(0, |job| job.attempt)
@@ -67,41 +63,27 @@ fn last(mut attempts: Vec<Vec<Event>>) -> (Vec<Event>, BTreeMap<String, Vec<Atte
         return (newest, BTreeMap::new());
     }
     // The results of each case, in the order of the runs.
-    let mut ended: BTreeMap<String, Vec<(String, Event)>> = BTreeMap::new();
+    let mut ended: BTreeMap<String, Vec<(Attempt, Event)>> = BTreeMap::new();
     for events in attempts.iter().chain([&newest]) {
+        let run = info(events).map_or("", |run| &run.id);
         for event in events {
-            if let Event::CaseFinished { case, .. } = event {
-                ended.entry(case.clone()).or_default().push((id(events), event.clone()));
+            if let Event::CaseFinished { case, outcome, seconds, .. } = event {
+                let attempt = Attempt { run: run.to_owned(), outcome: outcome.clone(), seconds: *seconds };
+                ended.entry(case.clone()).or_default().push((attempt, event.clone()));
             }
         }
     }
     let mut earlier = BTreeMap::new();
     let mut counting = BTreeMap::new();
     for (case, mut ends) in ended {
-        let broken = ends.iter().rposition(|(_, end)| outcome(end).is_some_and(|o| o.exit() == Exit::Conformance));
+        let broken = ends.iter().rposition(|(end, _)| end.outcome.exit() == Exit::Conformance);
         let (_, chosen) = ends.remove(broken.unwrap_or(ends.len() - 1));
         if !ends.is_empty() {
-            earlier.insert(case.clone(), ends.iter().filter_map(|(run, end)| attempt(run, end)).collect());
+            earlier.insert(case.clone(), ends.into_iter().map(|(attempt, _)| attempt).collect());
         }
         counting.insert(case, chosen);
     }
     (with_results(newest, counting), earlier)
-}
-
-fn outcome(event: &Event) -> Option<&Outcome> {
-    match event {
-        Event::CaseFinished { outcome, .. } => Some(outcome),
-        _ => None,
-    }
-}
-
-fn attempt(run: &str, event: &Event) -> Option<Attempt> {
-    match event {
-        Event::CaseFinished { outcome, seconds, .. } => {
-            Some(Attempt { run: run.into(), outcome: outcome.clone(), seconds: *seconds })
-        }
-        _ => None,
-    }
 }
 
 /// The events with these case results. Cases that the run itself did not finish are added after its own and are
@@ -127,9 +109,10 @@ fn with_results(events: Vec<Event>, mut counting: BTreeMap<String, Event>) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use model::CiJob;
+    use model::{CiJob, Outcome};
 
     use super::*;
+    use crate::view::View;
     use crate::{fixture, verdict};
 
     fn run(id: &str, second: u32, cases: &[(&str, Outcome)]) -> Vec<Event> {
@@ -166,7 +149,8 @@ mod tests {
             let children = merge(runs);
             assert_eq!(children.len(), 1);
             assert_eq!(children[0].exit, exit, "{outcomes:?}");
-            let ends: Vec<&Outcome> = children[0].events.iter().filter_map(outcome).collect();
+            let view = View::of(&children[0].events);
+            let ends: Vec<&Outcome> = view.cases.iter().map(|case| &*case.outcome).collect();
             assert_eq!(ends, [&wanted], "{outcomes:?}");
             assert_eq!(children[0].earlier.get("a.a").map_or(0, Vec::len), replaced);
         }
@@ -178,7 +162,7 @@ mod tests {
         let second = run("r2", 2, &[("a.b", Outcome::Passed)]);
         let children = merge(vec![first, second]);
         assert_eq!(children[0].exit, Exit::Ok);
-        assert_eq!(children[0].events.iter().filter_map(outcome).count(), 2);
+        assert_eq!(View::of(&children[0].events).cases.len(), 2);
     }
 
     #[test]
@@ -196,9 +180,7 @@ mod tests {
     fn attempt_number_outweighs_the_clock() {
         let attempt = |attempt, second, outcome| {
             let mut events = run(&format!("r{attempt}"), second, &[("a.a", outcome)]);
-            if let Event::RunStarted { run, .. } = &mut events[0] {
-                run.job = Some(CiJob { id: "x".into(), attempt, workflow_run: None });
-            }
+            fixture::info_of(&mut events).job = Some(CiJob { id: "x".into(), attempt, workflow_run: None });
             events
         };
         let children = merge(vec![attempt(1, 9, error()), attempt(2, 1, Outcome::Passed)]);
@@ -209,9 +191,7 @@ mod tests {
     fn different_subjects_stay_separate() {
         let with = |change: fn(&mut model::RunInfo)| {
             let mut events = run("r", 1, &[("a.a", Outcome::Passed)]);
-            if let Event::RunStarted { run, .. } = &mut events[0] {
-                change(run);
-            }
+            change(fixture::info_of(&mut events));
             events
         };
         let runs = vec![

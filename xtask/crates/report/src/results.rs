@@ -9,9 +9,9 @@ use model::{Exit, Level, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::joint::Attempt;
-use crate::joint::Child;
-use crate::text::millis;
+pub use crate::counts::{Counts, Word};
+use crate::joint::{Attempt, Child};
+use crate::text::{millis, pretty};
 use crate::view::{Case, View};
 
 /// The version that this program writes.
@@ -167,24 +167,6 @@ pub struct AttemptResult {
     pub seconds: f64,
 }
 
-/// The outcome of a case or phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Word {
-    Passed,
-    /// A violation of the requirement was observed.
-    Failed,
-    /// The requirement is violated, and this failure is expected.
-    ExpectedFailure,
-    /// The case passed, but a failure was expected.
-    UnexpectedPass,
-    /// Not run; the message names the unmet need.
-    Skipped,
-    /// The environment broke, or the requirement was not exercised: this says nothing about the requirement.
-    Errored,
-    TimedOut,
-}
-
 /// How strong a requirement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -192,19 +174,6 @@ pub enum LevelWord {
     Must,
     Should,
     Extra,
-}
-
-/// Number of cases by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub struct Counts {
-    pub passed: usize,
-    pub failed: usize,
-    pub expected_failure: usize,
-    pub unexpected_pass: usize,
-    pub skipped: usize,
-    pub errored: usize,
-    pub timed_out: usize,
 }
 
 impl Results {
@@ -216,18 +185,14 @@ impl Results {
 
     /// Pretty JSON with a final newline; equal events give equal bytes.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("plain data with string keys");
-        text.push('\n');
-        text
+        pretty(self)
     }
 
     /// The JSON Schema of the file.
     pub fn schema() -> String {
         let mut schema = schemars::schema_for!(Results);
         schema.insert("title".into(), "Archproof results".into());
-        let mut text = serde_json::to_string_pretty(&schema).expect("a schema is JSON");
-        text.push('\n');
-        text
+        pretty(&schema)
     }
 }
 
@@ -369,43 +334,6 @@ impl AttemptResult {
     }
 }
 
-impl Word {
-    pub fn of(outcome: &Outcome) -> Word {
-        match outcome {
-            Outcome::Passed => Word::Passed,
-            Outcome::Failed { .. } => Word::Failed,
-            Outcome::ExpectedFailure { .. } => Word::ExpectedFailure,
-            Outcome::UnexpectedPass { .. } => Word::UnexpectedPass,
-            Outcome::Skipped { .. } => Word::Skipped,
-            Outcome::Errored { .. } => Word::Errored,
-            Outcome::TimedOut { .. } => Word::TimedOut,
-        }
-    }
-
-    /// Whether the outcome makes a run red.
-    pub fn is_red(self) -> bool {
-        self.is_broken() || matches!(self, Word::Errored | Word::TimedOut)
-    }
-
-    /// A violation was observed, or a case passed although a failure was expected.
-    pub fn is_broken(self) -> bool {
-        matches!(self, Word::Failed | Word::UnexpectedPass)
-    }
-
-    /// For people: `timed out`.
-    pub fn text(self) -> &'static str {
-        match self {
-            Word::Passed => "passed",
-            Word::Failed => "failed",
-            Word::ExpectedFailure => "expected failure",
-            Word::UnexpectedPass => "unexpected pass",
-            Word::Skipped => "skipped",
-            Word::Errored => "errored",
-            Word::TimedOut => "timed out",
-        }
-    }
-}
-
 impl From<Level> for LevelWord {
     fn from(level: Level) -> LevelWord {
         match level {
@@ -413,49 +341,6 @@ impl From<Level> for LevelWord {
             Level::Should => LevelWord::Should,
             Level::Extra => LevelWord::Extra,
         }
-    }
-}
-
-impl Counts {
-    pub fn total(&self) -> usize {
-        let Counts { passed, failed, expected_failure, unexpected_pass, skipped, errored, timed_out } = self;
-        // A foreign file may contain any numbers.
-        let all = [passed, failed, expected_failure, unexpected_pass, skipped, errored, timed_out];
-        all.into_iter().fold(0, |sum: usize, count| sum.saturating_add(*count))
-    }
-
-    /// `44 passed, 1 failed`; `no cases`.
-    pub fn sentence(&self) -> String {
-        let parts = [
-            (self.passed, Word::Passed),
-            (self.failed, Word::Failed),
-            (self.unexpected_pass, Word::UnexpectedPass),
-            (self.errored, Word::Errored),
-            (self.timed_out, Word::TimedOut),
-            (self.expected_failure, Word::ExpectedFailure),
-            (self.skipped, Word::Skipped),
-        ];
-        let parts: Vec<String> =
-            parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {}", word.text())).collect();
-        if parts.is_empty() { "no cases".into() } else { parts.join(", ") }
-    }
-}
-
-impl FromIterator<Word> for Counts {
-    fn from_iter<T: IntoIterator<Item = Word>>(words: T) -> Counts {
-        let mut counts = Counts::default();
-        for word in words {
-            *match word {
-                Word::Passed => &mut counts.passed,
-                Word::Failed => &mut counts.failed,
-                Word::ExpectedFailure => &mut counts.expected_failure,
-                Word::UnexpectedPass => &mut counts.unexpected_pass,
-                Word::Skipped => &mut counts.skipped,
-                Word::Errored => &mut counts.errored,
-                Word::TimedOut => &mut counts.timed_out,
-            } += 1;
-        }
-        counts
     }
 }
 

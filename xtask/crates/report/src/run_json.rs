@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use model::{Artifact, Event, Exit, MachineInfo, RunInfo};
 use serde::Serialize;
 
+use crate::counts::{Counts, Word};
+use crate::text::pretty;
 use crate::verdict;
-use crate::view::{Counts, View};
+use crate::view::View;
 
 /// The fields are in the order of the written keys.
 #[derive(Serialize)]
@@ -21,7 +23,7 @@ struct RunFile<'a> {
     execution: Option<&'a str>,
     factor: Option<f64>,
     /// Versions that the servers report.
-    versions: BTreeMap<&'a str, &'a str>,
+    versions: BTreeMap<String, String>,
     /// The system VM; null without one.
     machine: Option<&'a MachineInfo>,
     artifacts: Vec<&'a Artifact>,
@@ -52,25 +54,22 @@ pub fn run_json(events: &[Event]) -> String {
     let view = View::of(events);
     let exit = verdict::exit(events);
     let booted = view.booted.as_ref();
-    let file = RunFile {
+    pretty(&RunFile {
         run: view.run,
         exit: Ending::of(exit),
         cut_short: view.cut_short(),
         seconds: view.finished.map(|(_, seconds)| seconds),
         execution: booted.map(|booted| booted.execution),
         factor: booted.map(|booted| booted.factor),
-        versions: booted.map(|booted| strings(booted.versions)).unwrap_or_default(),
+        versions: booted.map(|booted| booted.versions.clone()).unwrap_or_default(),
         machine: view.machine(),
         artifacts: view.artifacts.clone(),
         phases: view.phases.iter().map(phase).collect(),
         planned: view.planned,
-        counts: numbers(view.counts()),
+        counts: view.counts().iter().collect(),
         groups: groups(&view),
         notes: &view.notes,
-    };
-    let mut text = serde_json::to_string_pretty(&file).expect("plain data with string keys");
-    text.push('\n');
-    text
+    })
 }
 
 impl Ending {
@@ -84,17 +83,12 @@ fn phase<'a>(phase: &crate::view::Phase<'a>) -> PhaseEntry<'a> {
 }
 
 fn groups<'a>(view: &View<'a>) -> BTreeMap<&'a str, BTreeMap<&'static str, usize>> {
-    let count = |cases: Vec<&crate::view::Case<'a>>| numbers(cases.iter().map(|case| &*case.outcome).collect());
+    // All counts including zeros, so that a reader need not know the outcome words.
+    let count = |cases: Vec<&crate::view::Case<'a>>| {
+        let counts: Counts = cases.iter().map(|case| Word::of(&case.outcome)).collect();
+        counts.iter().collect()
+    };
     view.by_group().into_iter().map(|(group, cases)| (group, count(cases))).collect()
-}
-
-/// All counts including zeros, so that a reader need not know the outcome words.
-fn numbers(counts: Counts) -> BTreeMap<&'static str, usize> {
-    counts.iter().collect()
-}
-
-fn strings(map: &BTreeMap<String, String>) -> BTreeMap<&str, &str> {
-    map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Format-specific escaping (XML entities, Markdown) is not done here, but by the writer of the format.
 
+use serde::Serialize;
+
 /// Longest attribute (`message`, `name`) in bytes; TestGrid shows 140 characters, GitHub a few hundred.
 const ATTRIBUTE_BYTES: usize = 1 << 10;
 /// Longest text of a failure, error or skip in bytes.
@@ -80,6 +82,11 @@ pub fn plain_line(raw: &str, limit: usize) -> String {
     let text = plain(&raw[..boundary_before(raw, raw.len().min(limit + HEAD_BYTES))]);
     let parts: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     cut_end(&parts.join(" "), limit)
+}
+
+/// Pretty JSON with a final newline; equal values give equal bytes.
+pub fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain data with string keys") + "\n"
 }
 
 /// The text with a capital first letter: `Timed out`.

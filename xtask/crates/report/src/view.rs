@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use model::{Artifact, Event, Exit, Level, MachineInfo, Outcome, RunInfo};
 
+use crate::counts::{Counts, Word};
+
 /// One run.
 #[derive(Default)]
 pub struct View<'a> {
@@ -56,14 +58,6 @@ pub struct Booted<'a> {
     pub versions: &'a BTreeMap<String, String>,
     pub machine: Option<&'a MachineInfo>,
 }
-
-/// Number of cases by outcome, in the order of `WORDS`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts([usize; WORDS.len()]);
-
-/// The words of `Outcome::word`, in the order of tables.
-pub const WORDS: [&str; 7] =
-    ["passed", "failed", "unexpected pass", "errored", "timed out", "expected failure", "skipped"];
 
 impl<'a> View<'a> {
     pub fn of(events: &'a [Event]) -> View<'a> {
@@ -179,7 +173,7 @@ impl<'a> View<'a> {
     }
 
     pub fn counts(&self) -> Counts {
-        self.cases.iter().map(|case| &*case.outcome).collect()
+        self.cases.iter().map(|case| Word::of(&case.outcome)).collect()
     }
 
     pub fn by_group(&self) -> BTreeMap<&'a str, Vec<&Case<'a>>> {
@@ -222,37 +216,6 @@ impl Phase<'_> {
     }
 }
 
-impl Counts {
-    pub fn add(&mut self, outcome: &Outcome) {
-        let index = WORDS.iter().position(|word| *word == outcome.word());
-        self.0[index.expect("WORDS lists every word of Outcome")] += 1;
-    }
-
-    pub fn total(&self) -> usize {
-        self.0.iter().sum()
-    }
-
-    /// All words with their counts, including zeros.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        WORDS.into_iter().zip(self.0)
-    }
-
-    /// `44 passed, 1 failed, 2 skipped`; `no cases`.
-    pub fn sentence(&self) -> String {
-        let parts: Vec<String> =
-            self.iter().filter(|(_, number)| *number > 0).map(|(word, number)| format!("{number} {word}")).collect();
-        if parts.is_empty() { "no cases".into() } else { parts.join(", ") }
-    }
-}
-
-impl<'a> FromIterator<&'a Outcome> for Counts {
-    fn from_iter<T: IntoIterator<Item = &'a Outcome>>(outcomes: T) -> Counts {
-        let mut counts = Counts::default();
-        outcomes.into_iter().for_each(|outcome| counts.add(outcome));
-        counts
-    }
-}
-
 /// The time of the event.
 pub fn at(event: &Event) -> &str {
     match event {
@@ -280,17 +243,6 @@ fn group(id: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_outcome_has_its_count() {
-        let outcomes = crate::fixture::every_outcome();
-        let counts: Counts = outcomes.iter().collect();
-        assert_eq!(counts.0, [1; WORDS.len()]);
-        assert_eq!(
-            counts.sentence(),
-            "1 passed, 1 failed, 1 unexpected pass, 1 errored, 1 timed out, 1 expected failure, 1 skipped"
-        );
-    }
 
     #[test]
     fn groups_come_from_the_id() {

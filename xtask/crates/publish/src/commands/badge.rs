@@ -1,6 +1,5 @@
 //! `cargo xtask report badge`: the state of each architecture in a few words.
 
-use anyhow::Context;
 use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use sys::progress;
@@ -10,15 +9,14 @@ use super::{gate, runs};
 use crate::args::BadgeOptions;
 use crate::badge::Badge;
 use crate::gate::{Expected, Gate};
+use crate::output::create_folder;
 
 pub(super) fn run(paths: &Paths, options: &BadgeOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let expected = gate::names(&catalogue, &options.arch)?;
     let wanted = Expected { architectures: expected.clone(), ..Expected::default() };
     let gate = Gate::of(&runs::merged(paths, &options.runs)?, &wanted);
-    std::fs::create_dir_all(&options.out)
-        .with_context(|| format!("failed to create {}", options.out.display()))
-        .or_exit(Exit::Infrastructure)?;
+    create_folder(&options.out).or_exit(Exit::Infrastructure)?;
     // Only architectures in the target data have badges.
     for arch in gate.architectures.iter().filter(|arch| expected.contains(&arch.arch)) {
         let badge = Badge::of(arch);

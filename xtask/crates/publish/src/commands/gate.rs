@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use cli::{Failure, OrExit, Paths, chosen, print_json};
 use model::{CiJob, Exit};
+use report::text::pretty;
 use report::{Child, Joint};
 use sys::{progress, run_dir};
 use targets::Catalogue;
@@ -16,6 +17,7 @@ use super::{merge, runs};
 use crate::args::{FlavourArg, GateOptions};
 use crate::gate::{Expected, Gate, GateStatus};
 use crate::junit_options::{junit_options, source_locations};
+use crate::output::create_folder;
 
 pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure> {
     let plan = options.plan.as_deref().filter(|plan| !plan.is_empty());
@@ -45,13 +47,12 @@ pub(super) fn run(paths: &Paths, options: &GateOptions) -> Result<Exit, Failure>
     if options.json {
         print_json(&gate)?;
     }
-    Ok(gate.exit())
+    Ok(gate.exit)
 }
 
 fn written(out: &Path, gate: &Gate, joint: &Joint) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(gate)? + "\n";
-    std::fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
-    report::replace(out, "gate.json", text.as_bytes())?;
+    create_folder(out)?;
+    report::replace(out, "gate.json", pretty(gate).as_bytes())?;
     if !joint.children.is_empty() {
         report::write_joint(out, joint, &junit_options(FlavourArg::default()))?;
     }

@@ -12,6 +12,7 @@ use sys::progress;
 use super::runs;
 use crate::args::{AppendOptions, HistoryCommand, HistoryOptions};
 use crate::history::{Entry, appended, entries};
+use crate::output::create_folder;
 
 pub(super) fn run(paths: &Paths, options: &HistoryOptions) -> Result<Exit, Failure> {
     match &options.command {
@@ -45,8 +46,7 @@ fn append(paths: &Paths, options: &AppendOptions) -> Result<Exit, Failure> {
         // Do not append to a damaged file.
         let place = || format!("in {}", file.display());
         let (text, added) = appended(&old, &entries).with_context(place).or_exit(Exit::Infrastructure)?;
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("failed to create {}", folder.display()))
+        create_folder(&folder)
             .and_then(|()| report::replace(&folder, &name, text.as_bytes()))
             .or_exit(Exit::Infrastructure)?;
         progress::say(&format!("{}: {added} added, {} already present", file.display(), entries.len() - added));

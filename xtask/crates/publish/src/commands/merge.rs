@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use cli::{Failure, OrExit, Paths, print};
 use model::{Event, Exit};
 use report::{Child, Joint, Results};
@@ -11,6 +10,7 @@ use sys::{Together, progress};
 use super::runs;
 use crate::args::MergeOptions;
 use crate::junit_options::{junit_options, tell_result};
+use crate::output::create_folder;
 
 pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure> {
     let children = runs::merged(paths, &options.runs)?;
@@ -18,17 +18,10 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
         return Err(Failure::nothing_ran(format!("no recorded run in {}", options.runs.join(", "))));
     }
     let out = match &options.out {
-        Some(out) => {
-            std::fs::create_dir_all(out)
-                .with_context(|| format!("failed to create {}", out.display()))
-                .or_exit(Exit::Infrastructure)?;
-            out.clone()
-        }
-        None => {
-            let together = Together::create(&paths.reports, &paths.cache, "merged").or_exit(Exit::Infrastructure)?;
-            together.public().to_owned()
-        }
+        Some(out) => create_folder(out).map(|()| out.clone()),
+        None => Together::create(&paths.reports, &paths.cache, "merged").map(|folder| folder.public().to_owned()),
     };
+    let out = out.or_exit(Exit::Infrastructure)?;
     let joint = joint(Some(&out), format!("cargo xtask report merge {}", options.runs.join(" ")), children);
     let exit =
         report::write_joint(&out, &joint, &junit_options(options.junit_flavour)).or_exit(Exit::Infrastructure)?;
@@ -45,22 +38,16 @@ pub(super) fn run(paths: &Paths, options: &MergeOptions) -> Result<Exit, Failure
 /// The joint report of merged runs, named after `out`.
 pub(super) fn joint(out: Option<&Path>, command: String, children: Vec<Child>) -> Joint {
     let name = out.and_then(|out| out.file_name());
+    let starts = children.iter().filter_map(|child| report::info(&child.events));
     Joint {
         id: name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        started: children.iter().filter_map(|child| started(&child.events)).min().unwrap_or_default(),
+        started: starts.map(|run| run.started.clone()).min().unwrap_or_default(),
         command,
         seconds: children.iter().filter_map(|child| seconds(&child.events)).fold(0.0, f64::max),
         shard: None,
         jobs: children.len(),
         children,
     }
-}
-
-fn started(events: &[Event]) -> Option<String> {
-    events.iter().find_map(|event| match event {
-        Event::RunStarted { run, .. } => Some(run.started.clone()),
-        _ => None,
-    })
 }
 
 fn seconds(events: &[Event]) -> Option<f64> {

@@ -1,23 +1,19 @@
 //! `cargo xtask report prow`: writes a run as a folder in Prow's layout.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use cli::{Failure, OrExit, Paths};
-use model::{Event, Exit};
+use model::Exit;
 use sys::progress;
 
 use super::records;
 use crate::args::{JobOptions, ProwOptions};
+use crate::output::write_below;
 use crate::prow::{Job, Object};
 use crate::record::Record;
 
 pub(super) fn run(paths: &Paths, options: &ProwOptions) -> Result<Exit, Failure> {
     let objects = objects(paths, &options.run, &options.job).or_exit(Exit::Usage)?;
-    let write = |object: &Object| {
-        let path = options.out.join(&object.name);
-        let folder = path.parent().unwrap_or(&options.out);
-        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        std::fs::write(&path, &object.bytes).with_context(|| format!("failed to write {}", path.display()))
-    };
+    let write = |object: &Object| write_below(&options.out, &object.name, &object.bytes);
     objects.iter().try_for_each(write).or_exit(Exit::Infrastructure)?;
     progress::say(&format!("{} files: {}", objects.len(), options.out.display()));
     Ok(Exit::Ok)
@@ -37,10 +33,7 @@ pub(super) fn objects(paths: &Paths, run: &str, job: &JobOptions) -> anyhow::Res
 }
 
 fn as_job(options: &JobOptions, record: &Record) -> Job {
-    let run = record.events.iter().find_map(|event| match event {
-        Event::RunStarted { run, .. } => Some(run),
-        _ => None,
-    });
+    let run = report::info(&record.events);
     let name = || run.map_or_else(|| "archproof".to_owned(), |run| format!("archproof-{}-{}", run.arch, run.provider));
     Job {
         name: options.job.clone().unwrap_or_else(name),

@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use cli::Paths;
 use sys::{foreign, progress, run_dir};
 
+use crate::output::write_below;
 use crate::picture::Picture;
 use crate::record::{Known, Record};
 use crate::run_folders::some_folders;
@@ -87,12 +88,6 @@ pub(super) fn write(out: &Path, files: &BTreeMap<String, Vec<u8>>) -> anyhow::Re
         }
         std::fs::remove_dir_all(out).with_context(|| format!("failed to empty {}", out.display()))?;
     }
-    let put = |name: &str, bytes: &[u8]| {
-        let path = out.join(name);
-        let folder = path.parent().unwrap_or(out);
-        std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
-        std::fs::write(&path, bytes).with_context(|| format!("failed to write {}", path.display()))
-    };
-    put(MARK, b"")?;
-    files.iter().try_for_each(|(name, bytes)| put(name, bytes))
+    write_below(out, MARK, b"")?;
+    files.iter().try_for_each(|(name, bytes)| write_below(out, name, bytes))
 }

@@ -10,6 +10,7 @@ use targets::Catalogue;
 
 use super::{records, site};
 use crate::args::{SupportFormat, SupportOptions};
+use crate::output::write_file;
 use crate::record::Record;
 use crate::support::{Arch, Support, Tiers};
 
@@ -22,8 +23,7 @@ pub(super) fn run(paths: &Paths, options: &SupportOptions) -> Result<Exit, Failu
     match &options.out {
         None => print(&page),
         Some(file) => {
-            let written = std::fs::write(file, page).with_context(|| format!("failed to write {}", file.display()));
-            written.or_exit(Exit::Infrastructure)?;
+            write_file(file, page.as_bytes()).or_exit(Exit::Infrastructure)?;
             progress::say(&format!("{} runs: {}", records.len(), file.display()));
         }
     }

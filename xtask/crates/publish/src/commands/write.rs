@@ -1,6 +1,6 @@
 //! `cargo xtask report write`: writes the files of recorded runs again, from their events alone.
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use report::verdict::worse;
@@ -9,6 +9,7 @@ use sys::progress;
 use super::runs;
 use crate::args::WriteOptions;
 use crate::junit_options::junit_options;
+use crate::output::create_folder;
 
 pub(super) fn run(paths: &Paths, options: &WriteOptions) -> Result<Exit, Failure> {
     let runs = runs::read(paths, &options.runs)?;
@@ -18,9 +19,7 @@ pub(super) fn run(paths: &Paths, options: &WriteOptions) -> Result<Exit, Failure
     let mut ends = Vec::new();
     for run in runs {
         let folder = options.out.as_ref().unwrap_or(&run.folder);
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("failed to create {}", folder.display()))
-            .or_exit(Exit::Infrastructure)?;
+        create_folder(folder).or_exit(Exit::Infrastructure)?;
         let exit =
             report::write(folder, &run.events, &junit_options(options.junit_flavour)).or_exit(Exit::Infrastructure)?;
         progress::say(&format!("{}: {exit} (exit {})", folder.display(), exit.code()));

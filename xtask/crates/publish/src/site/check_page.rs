@@ -1,10 +1,11 @@
 //! The page of one check: its requirement, the source of the requirement, and all results.
 
 use maud::{Markup, html};
+use report::text::duration;
 use report::view::{Case, Facts};
 
 use super::model::{Check, Runs, is_red};
-use super::page::{Page, block, id, line, outcome, place, run_link, seconds, source, strip, when};
+use super::page::{Page, block, id, line, outcome, place, result_link, run_link, source, strip, table, when};
 use crate::about;
 
 const BASE: &str = "../";
@@ -55,37 +56,24 @@ fn newest_facts<'a>(runs: &'a Runs<'_>, check: &Check<'_>) -> Option<&'a Facts<'
 fn now(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     html! {
         h2 { "Newest results" }
-        div.scroll role="region" aria-label="Newest results" tabindex="0" {
-            table {
-                thead { tr {
-                    th scope="col" { "Case" }
-                    th scope="col" { "Where" }
-                    th scope="col" { "Outcome" }
-                    th.n scope="col" { "Time" }
-                    th scope="col" { "Exercised" }
-                    th scope="col" { "History" }
-                    th scope="col" { "Run" }
-                } }
-                tbody {
-                    @for case in &check.cases {
-                        @for (lane, results) in runs.rows[case].results.iter().enumerate() {
-                            @if let Some(at) = results.last() {
-                                @let (run, found) = runs.result(*at);
-                                tr {
-                                    th scope="row" { (id(case)) }
-                                    td { (place(&runs.lanes[lane])) }
-                                    td { (outcome(&found.outcome)) }
-                                    td.n { (seconds(found.seconds)) }
-                                    td { (counters(found)) }
-                                    td { (strip(runs, results)) }
-                                    td { (run_link(BASE, run)) }
-                                }
-                            }
+        (table("Newest results", None, &["Case", "Where", "Outcome", "Time", "Exercised", "History", "Run"], html! {
+            @for case in &check.cases {
+                @for (lane, results) in runs.rows[case].results.iter().enumerate() {
+                    @if let Some(at) = results.last() {
+                        @let (run, found) = runs.result(*at);
+                        tr {
+                            th scope="row" { (id(case)) }
+                            td { (place(&runs.lanes[lane])) }
+                            td { (outcome(&found.outcome)) }
+                            td.n { (duration(found.seconds)) }
+                            td { (counters(found)) }
+                            td { (strip(runs, results)) }
+                            td { (run_link(BASE, run)) }
                         }
                     }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -107,7 +95,7 @@ fn seen(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
         @for (at, (run, case)) in said {
             section.seen.red[is_red(&case.outcome)] {
                 h3 {
-                    a href=(format!("{BASE}runs/{}.html#{}", run.slug, run.anchors[at.1])) { (id(case.name)) }
+                    (result_link(BASE, run, at.1, id(case.name)))
                     " on " (line(&runs.lanes[run.lane].arch)) ": " (outcome(&case.outcome))
                 }
                 (block(&case.outcome.message()))
@@ -124,30 +112,18 @@ fn past(runs: &Runs<'_>, check: &Check<'_>) -> Markup {
     all.sort_by_key(|(run, case)| (std::cmp::Reverse(*run), *case));
     html! {
         h2 { "All results: " (all.len()) }
-        div.scroll role="region" aria-label="All results" tabindex="0" {
-            table {
-                thead { tr {
-                    th scope="col" { "Started" }
-                    th scope="col" { "Case" }
-                    th scope="col" { "Where" }
-                    th scope="col" { "Outcome" }
-                    th.n scope="col" { "Time" }
-                    th scope="col" { "Run" }
-                } }
-                tbody {
-                    @for at in all {
-                        @let (run, case) = runs.result(at);
-                        tr {
-                            td.nowrap { (when(run.view.started)) }
-                            td { (id(case.name)) }
-                            td { (place(&runs.lanes[run.lane])) }
-                            td { (outcome(&case.outcome)) }
-                            td.n { (seconds(case.seconds)) }
-                            td { (run_link(BASE, run)) }
-                        }
-                    }
+        (table("All results", None, &["Started", "Case", "Where", "Outcome", "Time", "Run"], html! {
+            @for at in all {
+                @let (run, case) = runs.result(at);
+                tr {
+                    td.nowrap { (when(run.view.started)) }
+                    td { (id(case.name)) }
+                    td { (place(&runs.lanes[run.lane])) }
+                    td { (outcome(&case.outcome)) }
+                    td.n { (duration(case.seconds)) }
+                    td { (run_link(BASE, run)) }
                 }
             }
-        }
+        }))
     }
 }

@@ -1,9 +1,13 @@
 //! The first page: lanes, unexpected results, and the grid of cases × lanes.
 
 use maud::{Markup, html};
+use report::text::duration;
 
 use super::model::{Lane, Row, Runs, is_red};
-use super::page::{Page, check_link, counts, ends, id, line, outcome, place, run_link, seconds, strip, verdict, when};
+use super::page::{
+    Page, check_link, columns, counts, ends, id, line, outcome, place, result_link, run_link, strip, table, verdict,
+    when,
+};
 
 pub(super) fn page(runs: &Runs<'_>) -> String {
     let body = html! {
@@ -32,19 +36,13 @@ fn extent(runs: &Runs<'_>) -> String {
 
 /// A row for each lane.
 fn lanes(runs: &Runs<'_>) -> Markup {
+    let names =
+        ["Architecture", "Execution", "Newest results", "Newest run", "Verdict of the newest run", "Time", "Runs"];
     html! {
         div.scroll role="region" aria-label="Environments" tabindex="0" {
             table.lanes {
                 caption { h2 { "Environments" } }
-                thead { tr {
-                    th scope="col" { "Architecture" }
-                    th scope="col" { "Execution" }
-                    th scope="col" { "Newest results" }
-                    th scope="col" { "Newest run" }
-                    th scope="col" { "Verdict of the newest run" }
-                    th.n scope="col" { "Time" }
-                    th.n scope="col" { "Runs" }
-                } }
+                thead { tr { (columns(&names)) } }
                 tbody {
                     @for (number, lane) in runs.lanes.iter().enumerate() { (lane_row(runs, number, lane)) }
                 }
@@ -63,7 +61,7 @@ fn lane_row(runs: &Runs<'_>, number: usize, lane: &Lane) -> Markup {
             @if let Some(run) = newest {
                 td { (run_link("", run)) }
                 td { (verdict(run.exit)) }
-                td.n { (run.view.finished.map_or_else(|| "unfinished".into(), |(_, time)| seconds(time))) }
+                td.n { (run.time()) }
             }
             @let all = runs.ends(number);
             td.n { (all.len()) (ends(&all)) }
@@ -79,29 +77,17 @@ fn red(runs: &Runs<'_>) -> Markup {
         @if rows.is_empty() {
             p { "All newest results are as expected." }
         } @else {
-            div.scroll role="region" aria-label="Not as expected" tabindex="0" {
-                table.red {
-                    thead { tr {
-                        th scope="col" { "Case" }
-                        th scope="col" { "Outcome" }
-                        th scope="col" { "Where" }
-                        th scope="col" { "Message" }
-                    } }
-                    tbody {
-                        @for (case, lane, run, index) in rows {
-                            @let found = &run.view.cases[index];
-                            tr {
-                                th scope="row" {
-                                    a href=(format!("runs/{}.html#{}", run.slug, run.anchors[index])) { (id(case)) }
-                                }
-                                td { (outcome(&found.outcome)) }
-                                td { (place(&runs.lanes[lane])) }
-                                td.said { (line(&found.outcome.message())) }
-                            }
-                        }
+            (table("Not as expected", Some("red"), &["Case", "Outcome", "Where", "Message"], html! {
+                @for (case, lane, run, index) in rows {
+                    @let found = &run.view.cases[index];
+                    tr {
+                        th scope="row" { (result_link("", run, index, id(case))) }
+                        td { (outcome(&found.outcome)) }
+                        td { (place(&runs.lanes[lane])) }
+                        td.said { (line(&found.outcome.message())) }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -121,8 +107,7 @@ fn grid(runs: &Runs<'_>) -> Markup {
         div.scroll.tall role="region" aria-label="All cases" tabindex="0" {
             table.grid {
                 thead { tr {
-                    th scope="col" { "Case" }
-                    th scope="col" { "Level" }
+                    (columns(&["Case", "Level"]))
                     @for lane in &runs.lanes {
                         th scope="col" {
                             strong { (line(&lane.arch)) } br;
@@ -165,9 +150,9 @@ fn cell(runs: &Runs<'_>, results: &[(usize, usize)]) -> Markup {
     html! {
         td class=(format!("c {}", super::page::class(case.outcome.word()))) {
             @if case.outcome.word() == "passed" { (told) } @else {
-                a href=(format!("runs/{}.html#{}", run.slug, run.anchors[at.1])) { (told) }
+                (result_link("", run, at.1, told))
             }
-            " " span.time { (seconds(case.seconds)) }
+            " " span.time { (duration(case.seconds)) }
             (strip(runs, results))
         }
     }

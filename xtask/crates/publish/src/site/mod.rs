@@ -20,7 +20,7 @@ use report::text::cut_middle;
 use crate::history::Entry;
 use crate::record::{Known, Record, in_order};
 use crate::support::Support;
-pub(crate) use names::plain_name;
+pub(crate) use names::{plain_name, timeline_of};
 
 /// Longest log in the site, in bytes; the run folder has the complete log.
 const LOG_BYTES: usize = 256 << 10;

@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 
 use ::model::{Exit, Outcome};
+use report::results::{Counts, Word};
+use report::text::duration;
 use report::verdict;
-use report::view::{Case, Counts, View};
+use report::view::{Case, View};
 
 use super::names::Names;
 use super::{Known, Record};
@@ -145,7 +147,7 @@ impl<'a> Runs<'a> {
     /// The newest result of each case of a lane.
     pub(super) fn counts(&self, lane: usize) -> Counts {
         let newest = self.rows.values().filter_map(|row| row.results[lane].last());
-        newest.map(|at| &*self.result(*at).1.outcome).collect()
+        newest.map(|at| Word::of(&self.result(*at).1.outcome)).collect()
     }
 
     /// The newest results that make a run red, ordered by case.
@@ -175,13 +177,18 @@ impl<'a> Run<'a> {
         Run { exit: verdict::exit(&record.events), record, view, lane, slug, anchors, logs, timelines }
     }
 
+    /// How long the run took.
+    pub(super) fn time(&self) -> String {
+        self.view.finished.map_or_else(|| "unfinished".into(), |(_, seconds)| duration(seconds))
+    }
+
     pub(super) fn id(&self) -> &'a str {
         self.view.run.map_or("a run without a start event", |run| &run.id)
     }
 
     /// The picture of the watch streams of a case, relative to the folder of the run's page.
     pub(super) fn timeline(&self, case: &str) -> Option<String> {
-        let wanted = super::names::timeline_of(case);
+        let wanted = super::timeline_of(case);
         let found = self.timelines.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, slug)| format!("{}/{slug}", self.slug))
     }

@@ -38,7 +38,7 @@ pub(crate) fn plain_name(raw: &str) -> String {
 }
 
 /// The file name of the picture of a case's watch streams in a run folder.
-pub(super) fn timeline_of(case: &str) -> String {
+pub(crate) fn timeline_of(case: &str) -> String {
     format!("{}.svg", case.replace(['[', ']'], "-").trim_end_matches('-'))
 }
 

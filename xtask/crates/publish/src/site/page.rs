@@ -2,7 +2,7 @@
 
 use ::model::{Exit, Outcome};
 use maud::{DOCTYPE, Markup, html};
-use report::text::{self, cut_end, cut_middle, duration, plain_line, title};
+use report::text::{self, cut_end, cut_middle, plain_line};
 
 use super::model::{Lane, Run, Runs};
 
@@ -12,6 +12,8 @@ const LINE_BYTES: usize = 400;
 const BLOCK_BYTES: usize = 16 << 10;
 /// Number of runs in a history strip.
 const STRIP: usize = 24;
+/// The columns of numbers.
+const NUMBERS: [&str; 3] = ["Bytes", "Runs", "Time"];
 
 /// The pages show text of foreign runs: only the style sheet and the script of the site may apply, and a page loads
 /// nothing from other sites.
@@ -159,34 +161,29 @@ fn verdict_class(exit: Exit) -> &'static str {
 
 /// Results ordered by time, one bar each: the worse, the taller. Empty for a single result.
 pub(super) fn strip(runs: &Runs<'_>, results: &[(usize, usize)]) -> Markup {
-    let shown = &results[results.len().saturating_sub(STRIP)..];
-    let words: Vec<&str> = shown.iter().map(|at| runs.result(*at).1.outcome.word()).collect();
-    let told = format!("Last {} runs, oldest first: {}", words.len(), words.join(", "));
-    html! {
-        @if words.len() > 1 {
-            span.strip role="img" aria-label=(told) title=(told) {
-                @for word in &words { i class=(class(word)) {} }
-            }
-        }
-    }
+    let words = results.iter().map(|at| runs.result(*at).1.outcome.word());
+    bars(words.map(|word| (word.to_owned(), class(word))).collect())
 }
 
 /// The verdicts of the runs of a lane, in the same form as [`strip`].
 pub(super) fn ends(ends: &[(&str, Exit)]) -> Markup {
-    let shown = &ends[ends.len().saturating_sub(STRIP)..];
-    let words: Vec<String> = shown.iter().map(|(at, exit)| format!("{} {exit}", when(at))).collect();
+    bars(ends.iter().map(|(at, exit)| (format!("{} {exit}", when(at)), verdict_class(*exit))).collect())
+}
+
+/// The words and the CSS class of each bar.
+fn bars(all: Vec<(String, &str)>) -> Markup {
+    let shown = &all[all.len().saturating_sub(STRIP)..];
+    let words: Vec<&str> = shown.iter().map(|(word, _)| word.as_str()).collect();
     let told = format!("Last {} runs, oldest first: {}", words.len(), words.join(", "));
     html! {
         @if words.len() > 1 {
-            span.strip role="img" aria-label=(told) title=(told) {
-                @for (_, exit) in shown { i class=(verdict_class(*exit)) {} }
-            }
+            span.strip role="img" aria-label=(told) title=(told) { @for (_, class) in shown { i class=(class) {} } }
         }
     }
 }
 
 /// Counts by outcome without zeros.
-pub(super) fn counts(counts: report::view::Counts) -> Markup {
+pub(super) fn counts(counts: report::results::Counts) -> Markup {
     let some: Vec<(&str, usize)> = counts.iter().filter(|(_, number)| *number > 0).collect();
     html! {
         @if some.is_empty() { span.dim { "no cases" } }
@@ -210,10 +207,31 @@ pub(super) fn check_link(base: &str, runs: &Runs<'_>, check: &str, words: &str) 
     html! { a href=(format!("{base}checks/{}.html", runs.check(check).slug)) { (id(words)) } }
 }
 
-pub(super) fn seconds(seconds: f64) -> String {
-    duration(seconds)
+/// A link to a result on the page of its run.
+pub(super) fn result_link(base: &str, run: &Run<'_>, case: usize, words: Markup) -> Markup {
+    html! { a href=(format!("{base}runs/{}.html#{}", run.slug, run.anchors[case])) { (words) } }
 }
 
-pub(super) fn capital(words: &str) -> String {
-    title(words)
+/// A table with these columns, which scrolls.
+pub(super) fn table(label: &str, class: Option<&str>, names: &[&str], rows: Markup) -> Markup {
+    table_under(label, class, columns(names), rows)
+}
+
+/// The same, with the cells of its first row.
+pub(super) fn table_under(label: &str, class: Option<&str>, heads: Markup, rows: Markup) -> Markup {
+    html! {
+        div.scroll role="region" aria-label=(label) tabindex="0" {
+            table class=[class] { thead { tr { (heads) } } tbody { (rows) } }
+        }
+    }
+}
+
+/// The headings of columns.
+pub(super) fn columns(names: &[&str]) -> Markup {
+    html! {
+        @for name in names {
+            @let is_number = NUMBERS.contains(name);
+            th class=[is_number.then_some("n")] scope="col" { (name) }
+        }
+    }
 }

@@ -3,10 +3,11 @@
 use ::model::Outcome;
 use maud::{Markup, html};
 use report::machine;
+use report::text::{duration, title};
 use report::view::Case;
 
 use super::model::{Run, Runs, is_red};
-use super::page::{Page, block, capital, check_link, counts, line, outcome, seconds, source, verdict, when};
+use super::page::{Page, block, check_link, counts, line, outcome, source, table, verdict, when};
 use crate::about;
 
 const BASE: &str = "../";
@@ -19,7 +20,7 @@ pub(super) fn page(runs: &Runs<'_>, run: &Run<'_>) -> String {
             span.dim { "exit " (run.exit.code()) }
         }
         p.lead { (counts(run.view.counts())) }
-        @if let Some(why) = run.view.cut_short() { p.warning { strong { (line(&capital(&why))) "." } } }
+        @if let Some(why) = run.view.cut_short() { p.warning { strong { (line(&title(&why))) "." } } }
         (red(runs, run))
         (phases(run))
         (facts(run))
@@ -53,7 +54,7 @@ fn detail(runs: &Runs<'_>, run: &Run<'_>, case: &Case<'_>, anchor: &str) -> Mark
         section.seen.red[is_red(&case.outcome)] id=(anchor) {
             h3 {
                 (check_link(BASE, runs, about::check(case), case.name)) ": " (outcome(&case.outcome)) " "
-                span.time { (seconds(case.seconds)) }
+                span.time { (duration(case.seconds)) }
             }
             @if let Some(facts) = &case.facts {
                 p {
@@ -92,28 +93,17 @@ fn phases(run: &Run<'_>) -> Markup {
     html! {
         h2 { "Phases" }
         @if run.view.phases.is_empty() { p { "No phases were recorded." } } @else {
-            div.scroll role="region" aria-label="Phases" tabindex="0" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Phase" }
-                        th scope="col" { "Outcome" }
-                        th.n scope="col" { "Time" }
-                        th scope="col" { "Relative time" }
-                        th scope="col" { "Message" }
-                    } }
-                    tbody {
-                        @for phase in &run.view.phases {
-                            tr {
-                                th scope="row" { (line(phase.name)) }
-                                td { (outcome(&phase.outcome())) }
-                                td.n { (seconds(phase.seconds)) }
-                                td.bar { (bar(width(phase.seconds))) }
-                                td.said { (line(&phase.outcome().message())) }
-                            }
-                        }
+            (table("Phases", None, &["Phase", "Outcome", "Time", "Relative time", "Message"], html! {
+                @for phase in &run.view.phases {
+                    tr {
+                        th scope="row" { (line(phase.name)) }
+                        td { (outcome(&phase.outcome())) }
+                        td.n { (duration(phase.seconds)) }
+                        td.bar { (bar(width(phase.seconds))) }
+                        td.said { (line(&phase.outcome().message())) }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -129,10 +119,10 @@ fn bar(percent: f64) -> Markup {
 
 fn facts(run: &Run<'_>) -> Markup {
     let mut rows: Vec<(String, String)> = Vec::new();
-    let mut row = |name: &str, value: &str| rows.push((capital(name), value.to_owned()));
+    let mut row = |name: &str, value: &str| rows.push((title(name), value.to_owned()));
     row("started", &when(run.view.started));
     if let Some((_, time)) = run.view.finished {
-        row("time", &seconds(time));
+        row("time", &duration(time));
     }
     if let Some(booted) = &run.view.booted {
         row("execution", booted.execution);
@@ -161,30 +151,18 @@ fn artifacts(run: &Run<'_>) -> Markup {
     html! {
         @if !run.view.artifacts.is_empty() {
             h2 { "Programs" }
-            div.scroll role="region" aria-label="Programs" tabindex="0" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Program" }
-                        th scope="col" { "Version" }
-                        th scope="col" { "Source" }
-                        th scope="col" { "Go" }
-                        th.n scope="col" { "Bytes" }
-                        th scope="col" { "SHA-256" }
-                    } }
-                    tbody {
-                        @for artifact in &run.view.artifacts {
-                            tr {
-                                th scope="row" { (line(&artifact.component)) }
-                                td { (line(&artifact.version)) }
-                                td { (line(&artifact.source.to_string())) }
-                                td { (line(&artifact.go)) }
-                                td.n { (artifact.size) }
-                                td { code.digest { (line(&artifact.sha256)) } }
-                            }
-                        }
+            (table("Programs", None, &["Program", "Version", "Source", "Go", "Bytes", "SHA-256"], html! {
+                @for artifact in &run.view.artifacts {
+                    tr {
+                        th scope="row" { (line(&artifact.component)) }
+                        td { (line(&artifact.version)) }
+                        td { (line(&artifact.source.to_string())) }
+                        td { (line(&artifact.go)) }
+                        td.n { (artifact.size) }
+                        td { code.digest { (line(&artifact.sha256)) } }
                     }
                 }
-            }
+            }))
         }
     }
 }
@@ -214,41 +192,30 @@ fn files(run: &Run<'_>) -> Markup {
 }
 
 fn cases(runs: &Runs<'_>, run: &Run<'_>) -> Markup {
+    let columns = ["Case", "Profile", "Level", "Outcome", "Time", "Requirement"];
     html! {
         h2 {
             "All cases: " (run.view.cases.len())
             @if run.view.missing() > 0 { ", " (run.view.missing()) " planned cases have no result" }
         }
         @if !run.view.cases.is_empty() {
-            div.scroll role="region" aria-label="All cases" tabindex="0" {
-                table.cases {
-                    thead { tr {
-                        th scope="col" { "Case" }
-                        th scope="col" { "Profile" }
-                        th scope="col" { "Level" }
-                        th scope="col" { "Outcome" }
-                        th.n scope="col" { "Time" }
-                        th scope="col" { "Requirement" }
-                    } }
-                    tbody {
-                        @for (case, anchor) in run.view.cases.iter().zip(&run.anchors) {
-                            @let passed = case.outcome.word() == "passed";
-                            tr.red[is_red(&case.outcome)] id=[passed.then_some(anchor)] {
-                                th scope="row" { (check_link(BASE, runs, about::check(case), case.name)) }
-                                td { (line(about::profile(case))) }
-                                td { (case.facts.as_ref().map_or("", |facts| facts.level_word())) }
-                                td {
-                                    @if passed { (outcome(&case.outcome)) } @else {
-                                        a href=(format!("#{anchor}")) { (outcome(&case.outcome)) }
-                                    }
-                                }
-                                td.n { (seconds(case.seconds)) }
-                                td.dim { (line(case.facts.as_ref().map_or("", |facts| facts.requirement))) }
+            (table("All cases", Some("cases"), &columns, html! {
+                @for (case, anchor) in run.view.cases.iter().zip(&run.anchors) {
+                    @let passed = case.outcome.word() == "passed";
+                    tr.red[is_red(&case.outcome)] id=[passed.then_some(anchor)] {
+                        th scope="row" { (check_link(BASE, runs, about::check(case), case.name)) }
+                        td { (line(about::profile(case))) }
+                        td { (case.facts.as_ref().map_or("", |facts| facts.level_word())) }
+                        td {
+                            @if passed { (outcome(&case.outcome)) } @else {
+                                a href=(format!("#{anchor}")) { (outcome(&case.outcome)) }
                             }
                         }
+                        td.n { (duration(case.seconds)) }
+                        td.dim { (line(case.facts.as_ref().map_or("", |facts| facts.requirement))) }
                     }
                 }
-            }
+            }))
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The page of the support table.
 
 use maud::{Markup, html};
+use report::text;
 
 use super::model::Runs;
-use super::page::{Page, capital, id, line, run_link, source};
-use crate::support::{Evidence, Execution, Judged, Program, ProjectTable, Support, Weight};
+use super::page::{Page, id, line, run_link, source, table_under};
+use crate::support::{Evidence, Execution, Judged, ProjectTable, Support, Weight};
 
 pub(super) fn page(runs: &Runs<'_>, support: &Support) -> String {
     let body = html! {
@@ -20,8 +21,9 @@ pub(super) fn page(runs: &Runs<'_>, support: &Support) -> String {
     Page { base: "", title: "Support", here: "Support", body }.html()
 }
 
-fn heads(support: &Support) -> Markup {
+fn heads(first: &str, support: &Support) -> Markup {
     html! {
+        th scope="col" { (first) }
         @for arch in &support.arches {
             th scope="col" { strong { (line(&arch.name)) } br; span.dim { (line(&arch.title)) } }
         }
@@ -32,21 +34,14 @@ fn programs(runs: &Runs<'_>, support: &Support) -> Markup {
     html! {
         h2 { "Programs" }
         @if support.programs.is_empty() { p { "No run contains a program." } } @else {
-            div.scroll role="region" aria-label="Programs" tabindex="0" {
-                table.support {
-                    thead { tr { th scope="col" { "Program" } (heads(support)) } }
-                    tbody { @for program in &support.programs { (program_row(runs, program)) } }
+            (table_under("Programs", Some("support"), heads("Program", support), html! {
+                @for program in &support.programs {
+                    tr {
+                        th scope="row" { strong { (line(&program.component)) } br; (line(&program.version)) }
+                        @for evidence in &program.cells { td { (shown(runs, evidence)) } }
+                    }
                 }
-            }
-        }
-    }
-}
-
-fn program_row(runs: &Runs<'_>, program: &Program) -> Markup {
-    html! {
-        tr {
-            th scope="row" { strong { (line(&program.component)) } br; (line(&program.version)) }
-            @for evidence in &program.cells { td { (shown(runs, evidence)) } }
+            }))
         }
     }
 }
@@ -87,28 +82,23 @@ fn project(runs: &Runs<'_>, support: &Support, table: &ProjectTable) -> Markup {
     html! {
         h2 { (line(&title)) }
         p { "Source: " (source(&project.source)) ", read in " (line(&project.read)) "." }
-        div.scroll role="region" aria-label=(line(&title)) tabindex="0" {
-            table.support {
-                thead { tr { th scope="col" { "Criterion" } (heads(support)) } }
-                tbody {
-                    tr {
-                        th scope="row" { "Tier assigned by the project" }
-                        @for arch in &support.arches {
-                            @match project.listed.get(&arch.name) {
-                                Some(tier) => { td { (line(tier)) } }
-                                None => { td.gap { "not listed" } }
-                            }
-                        }
-                    }
-                    @for (criterion, cells) in project.criteria.iter().zip(&table.rows) {
-                        tr {
-                            th scope="row" { span.dim { (line(&capital(&criterion.tier))) } br; (line(&criterion.text)) }
-                            @for judged in cells { td { (said(runs, judged)) } }
-                        }
+        (table_under(&line(&title), Some("support"), heads("Criterion", support), html! {
+            tr {
+                th scope="row" { "Tier assigned by the project" }
+                @for arch in &support.arches {
+                    @match project.listed.get(&arch.name) {
+                        Some(tier) => { td { (line(tier)) } }
+                        None => { td.gap { "not listed" } }
                     }
                 }
             }
-        }
+            @for (criterion, cells) in project.criteria.iter().zip(&table.rows) {
+                tr {
+                    th scope="row" { span.dim { (line(&text::title(&criterion.tier))) } br; (line(&criterion.text)) }
+                    @for judged in cells { td { (said(runs, judged)) } }
+                }
+            }
+        }))
     }
 }
 

@@ -35,7 +35,7 @@ fn known() -> Vec<Known> {
 /// Two native runs and one run in a VM.
 fn records() -> Vec<Record> {
     let mut later = fixture::run();
-    let Event::RunStarted { run, .. } = &mut later[0] else { panic!("no start event") };
+    let run = fixture::info_of(&mut later);
     (run.id, run.started) = ("20261122T100000Z-mix64".into(), "2026-11-22T10:00:00.000Z".into());
     vec![record(later), record(fixture::run_in_machine()), record(fixture::run())]
 }

@@ -84,7 +84,7 @@ fn failure_emulator_or_missing_cases_prevent_shown() {
 #[test]
 fn newest_result_of_a_case_counts() {
     let later = |mut events: Vec<Event>| {
-        let Event::RunStarted { run, .. } = &mut events[0] else { panic!("no start event") };
+        let run = fixture::info_of(&mut events);
         (run.id, run.started) = ("later".into(), "2026-12-01T00:00:00.000Z".into());
         events
     };

@@ -8,8 +8,7 @@ use crate::junit::{JunitOptions, joint_junit};
 
 fn child(arch: &str, events: Vec<Event>, exit: Exit) -> Child {
     let folder = (!events.is_empty()).then(|| arch.to_owned());
-    let earlier = BTreeMap::new();
-    Child { arch: arch.into(), provider: "process".into(), events, trouble: None, exit, folder, earlier }
+    Child { arch: arch.into(), provider: "process".into(), exit, folder, ..Child::of(events) }
 }
 
 fn joint() -> Joint {

@@ -216,8 +216,7 @@ fn order_of_concurrent_cases_does_not_matter() {
 #[test]
 fn shard_is_only_in_the_names_of_suites_and_phases() {
     let mut events = fixture::run();
-    let Event::RunStarted { run, .. } = &mut events[0] else { panic!("{:?}", events[0]) };
-    run.shard = Some("2/4".into());
+    fixture::info_of(&mut events).shard = Some("2/4".into());
     let text = text_of(&events);
     let file = Document::parse(&text).unwrap();
     let suites: Vec<&str> = file
