@@ -69,7 +69,7 @@ impl Cluster {
             no_control_plane: None,
             external: external.is_some(),
             control: self.control.is_some(),
-            raw_store: profile.stores.iter().all(|store| !store.endpoint.is_empty()),
+            raw_store: profile.shows_its_stores(),
             quiet_namespaces: !lacks(|external| external.fills_namespaces),
             http2: !lacks(|external| external.http1_only),
             node: self.info.node.as_ref().is_some_and(|node| node.profile == profile.name),

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 /// Milliseconds, measured in native runs in which all cases share the machine. Only their proportions matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Durations {
     /// Until one more control plane is ready.
     pub control_plane: u64,

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// A row of `targets/golden/<minor>.yaml`: the masked bytes of one fixed object in one encoding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct GoldenValue {
     /// The object among the fixed ones of `storage.arch-bytes-identical`.
     pub name: String,

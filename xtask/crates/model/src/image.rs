@@ -11,7 +11,6 @@ use crate::target::{ElfFacts, minor_of};
 
 /// `targets/images.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Images {
     /// The prefix of the images' names. It is not a host that Archproof talks to.
     pub registry: String,
@@ -29,7 +28,6 @@ pub struct Images {
 
 /// An ELF machine that is not a processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NoProcessor {
     /// `e_machine`.
     pub machine: u16,
@@ -39,7 +37,6 @@ pub struct NoProcessor {
 
 /// One image that contains only the project's programs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ImageRecipe {
     /// The name below the registry: "coredns/coredns". Its last part must be different for each image.
     pub name: String,
@@ -56,7 +53,6 @@ pub struct ImageRecipe {
 
 /// A program in an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ImageFile {
     /// The component of `components.yaml`.
     pub component: String,
@@ -66,7 +62,6 @@ pub struct ImageFile {
 
 /// An architecture that is only audited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ForeignPlatform {
     /// A GOARCH, as in manifests.
     pub architecture: String,

@@ -12,7 +12,6 @@ use crate::node::covers;
 
 /// `targets/kind.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeImage {
     /// Kind's component set. Its main module contains Kind's own files for a node.
     pub set: String,

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 /// `machine:` of a target file: the emulated machine and the Debian packages that it is made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Debian's name of the architecture.
     pub debian: String,
@@ -45,7 +44,6 @@ pub struct Machine {
 /// A machine whose restored memory snapshot lacks pending interrupts, and whose timers would never fire again. It is
 /// saved at a moment without pending interrupts, and the guest restarts the timers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LostTimers {
     /// Registers in QEMU's `info registers` whose values show that a processor is idle and nothing is pending.
     pub idle: BTreeMap<String, MaskedValue>,
@@ -53,7 +51,6 @@ pub struct LostTimers {
 
 /// Of the bits in the mask, the register has exactly these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MaskedValue {
     pub mask: u64,
     pub value: u64,
@@ -65,7 +62,6 @@ fn yes() -> bool {
 
 /// QEMU's command line for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Qemu {
     /// `qemu-system-*`.
     pub program: String,
@@ -84,7 +80,6 @@ pub struct Qemu {
 
 /// MiB of guest memory: `base` for the guest itself and its files, `profile` for each control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Memory {
     pub base: u32,
     pub profile: u32,

@@ -6,7 +6,6 @@ use crate::outcome::Level;
 
 /// The jobs of one architecture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Ci {
     /// Whether a failure is only a warning for the whole matrix.
     #[serde(default)]
@@ -18,7 +17,6 @@ pub struct Ci {
 
 /// One way to run an architecture in CI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Way {
     pub mode: Mode,
     /// A runner of `targets/matrix.yaml`.
@@ -65,7 +63,6 @@ impl std::fmt::Display for Mode {
 
 /// `targets/matrix.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MatrixData {
     pub runners: Vec<Runner>,
     /// The selection of emulated jobs on a push or a pull request, where people wait for the result.
@@ -77,7 +74,6 @@ pub struct MatrixData {
 
 /// MiB of the caches that jobs on GitHub's machines save, as compressed by `actions/cache`: the largest of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CacheSizes {
     /// GitHub's limit for a repository.
     pub limit: u32,
@@ -95,7 +91,6 @@ pub struct CacheSizes {
 
 /// A part of the checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Quick {
     pub level: Level,
     pub profiles: Vec<String>,
@@ -103,7 +98,6 @@ pub struct Quick {
 
 /// A kind of machine that runs jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Runner {
     pub name: String,
     /// The GOARCH of the machine.

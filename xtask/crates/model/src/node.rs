@@ -10,7 +10,6 @@ use serde_json::Value;
 
 /// `targets/node.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Node {
     /// Debian packages of the guest's architecture; their dependencies are added.
     pub packages: Vec<String>,
@@ -46,7 +45,6 @@ pub struct Node {
 
 /// The content of the disk that is the node's root, in addition to the packages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeDisk {
     /// Components in /usr/bin.
     pub programs: Vec<String>,
@@ -60,7 +58,6 @@ pub struct NodeDisk {
 
 /// A user of the apiserver: a certificate `{pki}/NAME.crt` with its key, and a kubeconfig `{run}/NAME.kubeconfig`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Identity {
     pub name: String,
     pub user: String,
@@ -77,7 +74,6 @@ pub struct Identity {
 
 /// A process of the node: the component `PROFILE/NAME` under control.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeProcess {
     pub name: String,
     /// The component of `components.yaml` that it runs.
@@ -96,7 +92,6 @@ pub struct NodeProcess {
 
 /// An object that is part of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeObject {
     /// The path of the collection.
     pub path: String,
@@ -106,7 +101,6 @@ pub struct NodeObject {
 
 /// A condition in the status of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NodeCondition {
     /// The path of the object.
     pub path: String,

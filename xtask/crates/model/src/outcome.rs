@@ -86,6 +86,14 @@ impl Outcome {
         }
     }
 
+    /// The evidence for the message of a failure.
+    pub fn evidence(&self) -> &[String] {
+        match self {
+            Outcome::Failed { evidence, .. } => evidence,
+            _ => &[],
+        }
+    }
+
     /// The exit code for this outcome alone.
     pub fn exit(&self) -> Exit {
         match self {

@@ -4,14 +4,12 @@ use serde::{Deserialize, Serialize};
 
 /// `targets/requests.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RequestData {
     pub forms: Vec<RequestForm>,
 }
 
 /// An application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RequestForm {
     /// A provider of `targets/runners.yaml`.
     pub provider: String,
@@ -27,7 +25,6 @@ pub struct RequestForm {
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FormField {
     /// The question's name in the form.
     pub key: String,

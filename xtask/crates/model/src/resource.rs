@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// A served resource together with its place in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Resource {
     /// API group; empty for core.
     #[serde(default)]
@@ -19,7 +18,6 @@ pub struct Resource {
 
 /// A row of `targets/resources/<minor>.yaml`: the stored form of a resource of that release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StoredResource {
     pub resource: Resource,
     /// `apiVersion/kind` in the stored value: `v1/Event`, `autoscaling/v2/HorizontalPodAutoscaler`.
@@ -73,10 +71,6 @@ impl Resource {
 
     /// The key of one object.
     pub fn key(&self, etcd_prefix: &str, namespace: &str, name: &str) -> String {
-        if self.namespaced {
-            format!("{etcd_prefix}/{}/{namespace}/{name}", self.stored_at)
-        } else {
-            format!("{etcd_prefix}/{}/{name}", self.stored_at)
-        }
+        self.key_prefix(etcd_prefix, Some(namespace)) + name
     }
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 /// `targets/runners.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RunnerData {
     /// Organisations that provide machines.
     pub providers: Vec<Provider>,
@@ -27,7 +26,6 @@ pub struct RunnerData {
 
 /// A provider of machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Provider {
     pub name: String,
     /// For people.
@@ -41,7 +39,6 @@ pub struct Provider {
 
 /// A program that takes jobs from GitHub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Agent {
     pub name: String,
     /// Without a leading `v`.
@@ -67,7 +64,6 @@ pub enum Size {
 
 /// An agent's archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Download {
     pub url: String,
     /// SHA-256 of the archive, in lower-case hexadecimal digits.
@@ -78,7 +74,6 @@ pub struct Download {
 
 /// An OpenStack cloud. Its address and credentials are in the user's `clouds.yaml` or environment, not here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Cloud {
     pub name: String,
     /// The highest microversion of Nova that a request may ask for.
@@ -88,7 +83,6 @@ pub struct Cloud {
 
 /// How a runner of `targets/matrix.yaml` is made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct MachineSpec {
     /// Its name in `targets/matrix.yaml`.
     pub runner: String,
@@ -105,7 +99,6 @@ pub struct MachineSpec {
 
 /// The shape of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ServerShape {
     /// One of `clouds`.
     pub cloud: String,

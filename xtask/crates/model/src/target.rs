@@ -14,7 +14,6 @@ use crate::matrix::Ci;
 
 /// One CPU architecture: `targets/architectures/<name>.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Target {
     /// The GOARCH; also the file's name and the name used in reports.
     pub name: String,
@@ -40,7 +39,6 @@ pub struct Target {
 
 /// Expected ELF header fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ElfFacts {
     /// 32 or 64.
     pub class: u8,
@@ -58,7 +56,6 @@ pub enum ByteOrder {
 
 /// A qemu-user binary and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Emulator {
     /// Names to search on PATH, in order.
     pub commands: Vec<String>,
@@ -72,7 +69,6 @@ pub struct Emulator {
 
 /// `targets/components.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Components {
     pub sets: Vec<ComponentSet>,
     /// Lists of components across the sets.
@@ -82,7 +78,6 @@ pub struct Components {
 
 /// Components that are requested together: `--set NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ComponentGroup {
     /// A name that no set has.
     pub name: String,
@@ -105,7 +100,6 @@ const OWN_PROGRAMS: &str = "archproof/programs/";
 
 /// Components that share one Go module, one version and one `--<name> SPEC` flag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ComponentSet {
     /// `kubernetes` or `etcd`: also the folder of the Go module, see [`ComponentSet::folder`].
     pub name: String,
@@ -127,7 +121,6 @@ pub struct ComponentSet {
 
 /// A minor release that has its own Go module below `targets/components/`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Release {
     /// "1.36".
     pub minor: String,
@@ -175,7 +168,6 @@ pub fn is_minor(version: &str) -> bool {
 
 /// One program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Component {
     /// The file name of the binary.
     pub name: String,
@@ -192,7 +184,6 @@ pub struct Component {
 ///
 /// In flags and files `{run}` is the profile's private folder and `{store.NAME}` the URL of a store of the profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Profile {
     pub name: String,
     /// One sentence: the difference from `default`, and the checks that need it.
@@ -230,7 +221,6 @@ pub struct Profile {
 
 /// One store of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ProfileStore {
     pub name: String,
     /// `group/resource` (core: `/events`) kept in this store through `--etcd-servers-overrides`; empty: all others.
@@ -251,7 +241,6 @@ pub struct ProfileStore {
 
 /// The program that precedes a store's program on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StoreWrapper {
     /// The component of `components.yaml` that it runs.
     pub component: String,
@@ -264,7 +253,6 @@ pub struct StoreWrapper {
 /// `--cert-file` and `--key-file`. A program that relays a store gets only `--listen`, because the store answers
 /// through it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ProfilePlugin {
     /// Its name in the profile: the component is `PROFILE/NAME`.
     pub name: String,

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 /// How that suite runs against a cluster of the harness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Upstream {
     /// The program, from `components.yaml`. It is a client and runs on the host.
     pub component: String,
@@ -24,7 +23,6 @@ pub struct Upstream {
 
 /// Something that some of upstream's specs need, but that the cluster does not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct UpstreamNeed {
     /// A Go regular expression over a spec's whole text.
     pub specs: String,

@@ -59,7 +59,7 @@ fn golden(runs: &[Recorded]) -> Result<Exit, Failure> {
     let rows = run.golden().or_exit(Exit::Usage)?;
     if rows.is_empty() {
         let check = "cargo xtask ci --check storage.arch-bytes-identical";
-        return Err(Failure::nothing_ran(format!("{} has no stored values: run `{check}`", run.label)));
+        return Err(Failure::nothing_ran(format!("{} has no stored values: run `{check}`", run.row.label)));
     }
     print(&recorded::golden_file(&rows));
     Ok(Exit::Ok)

@@ -32,6 +32,21 @@ pub(crate) struct Known {
     pub cases: usize,
 }
 
+/// A check for tests.
+#[cfg(test)]
+pub(crate) fn known(id: &str, cases: usize) -> Known {
+    let text = |text: &str| text.to_owned();
+    Known {
+        id: text(id),
+        level: Level::Must,
+        requirement: text("What is asked."),
+        source: text("KEP-1"),
+        observed: text("By looking."),
+        by_hand: text("kubectl get"),
+        cases,
+    }
+}
+
 /// The records ordered by start.
 pub(crate) fn in_order(records: &[Record]) -> Vec<&Record> {
     let mut sorted: Vec<&Record> = records.iter().collect();

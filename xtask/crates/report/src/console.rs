@@ -186,10 +186,7 @@ impl Console {
             text += &self.block(&outcome.message(), PHASE_LINES);
             self.bad.insert(format!("phase {phase}"), format!("{}: {}", outcome.word(), one_line(outcome)));
         }
-        if let Outcome::Failed { evidence, .. } = outcome {
-            text += &self.block(&evidence.join("\n"), EVIDENCE_LINES);
-        }
-        text
+        text + &self.block(&outcome.evidence().join("\n"), EVIDENCE_LINES)
     }
 
     fn case(&mut self, event: &Event) -> String {
@@ -221,9 +218,7 @@ impl Console {
         text.push('\n');
         let lines = |least: usize| if self.options.verbosity == Verbosity::Verbose { usize::MAX } else { least };
         text += &self.block(&outcome.message(), lines(LINES));
-        if let Outcome::Failed { evidence, .. } = outcome {
-            text += &self.block(&evidence.join("\n"), lines(EVIDENCE_LINES));
-        }
+        text += &self.block(&outcome.evidence().join("\n"), lines(EVIDENCE_LINES));
         let repeat = plain_line(repeat, LINE_BYTES);
         text += &self.block(&format!("repeat: {repeat}"), 1);
         self.bad.insert(case, format!("{}: {}\n      {repeat}", outcome.word(), one_line(outcome)));

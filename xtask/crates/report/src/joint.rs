@@ -9,9 +9,8 @@ use model::{Event, Exit, Outcome, Timestamp};
 use serde::Serialize;
 
 use crate::markdown::{FILE_BYTES, cell, details, fenced};
-use crate::run_json::Ending;
 use crate::text::{cut_middle, duration, plain_line, pretty, title};
-use crate::verdict::{self, worse};
+use crate::verdict::{self, Verdict, worse};
 use crate::view::View;
 
 /// Longest explanation in a line.
@@ -68,7 +67,7 @@ struct JointFile<'a> {
     command: &'a str,
     shard: Option<&'a str>,
     jobs: usize,
-    exit: Ending,
+    exit: Verdict,
     seconds: f64,
     children: Vec<ChildEntry<'a>>,
 }
@@ -79,7 +78,7 @@ struct ChildEntry<'a> {
     provider: &'a str,
     /// The run's own record, relative to this file; null if the run did not begin.
     record: Option<String>,
-    exit: Ending,
+    exit: Verdict,
     trouble: Option<&'a str>,
     seconds: Option<f64>,
     execution: Option<&'a str>,
@@ -102,7 +101,7 @@ impl Joint {
             command: &self.command,
             shard: self.shard.as_deref(),
             jobs: self.jobs,
-            exit: Ending::of(self.exit()),
+            exit: Verdict::of(self.exit()),
             seconds: self.seconds,
             children: self.children.iter().map(Child::entry).collect(),
         })
@@ -180,7 +179,7 @@ impl Child {
             arch: &self.arch,
             provider: &self.provider,
             record: self.folder.as_ref().map(|folder| format!("{folder}/run.json")),
-            exit: Ending::of(self.exit),
+            exit: Verdict::of(self.exit),
             trouble: self.trouble.as_deref(),
             seconds: view.finished.map(|(_, seconds)| seconds),
             execution: view.booted.as_ref().map(|booted| booted.execution),

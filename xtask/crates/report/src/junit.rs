@@ -145,9 +145,6 @@ fn phases(view: &View<'_>, class: &str) -> Vec<Entry> {
             // A failed build or boot says nothing about conformance.
             (entry.mark, entry.kind) = (Mark::Error, "infrastructure");
         }
-        if let Some(Outcome::Failed { message, evidence }) = phase.ended {
-            entry.text = XmlText::failure(format!("{message}\n{}", evidence.join("\n")));
-        }
         entry
     };
     view.phases.iter().map(entry).collect()
@@ -186,13 +183,12 @@ fn checked(case: &Case<'_>, class: &str, earlier: Option<&Vec<Attempt>>) -> Entr
 
 /// The case `run`: it passes only if the run finished. If the verdict is red but no other case is, this case is red.
 fn whole_run(view: &View<'_>, class: &str, exit: Exit, red: bool) -> Entry {
-    let passed = || Entry::new("run", class, 0.0, &Outcome::Passed);
     let error = |kind, why: String| Entry::error("run", class, kind, &why);
     match view.cut_short() {
         Some(why) => error("interrupted", why),
         None if exit == Exit::NothingRan => error("nothing-ran", format!("nothing ran: {}", view.counts().sentence())),
         None if exit != Exit::Ok && !red => error("infrastructure", format!("the run ended with: {exit}")),
-        None => passed(),
+        None => Entry::new("run", class, 0.0, &Outcome::Passed),
     }
 }
 
@@ -244,13 +240,17 @@ impl Entry {
                 (Mark::Skipped, "expected-failure", format!("expected failure: {message} ({issue})"))
             }
         };
+        let text = match outcome {
+            Outcome::Failed { evidence, .. } => XmlText::failure(format!("{message}\n{}", evidence.join("\n"))),
+            _ => XmlText::failure(&message),
+        };
         Entry {
             name: XmlText::name(name),
             class: XmlText::name(class),
             seconds,
             mark,
             kind,
-            text: XmlText::failure(&message),
+            text,
             message: XmlText::message(message),
             output: None,
             check: String::new(),

@@ -1,6 +1,6 @@
 //! `summary.md`: the run for people. GitHub shows it on the page of a workflow run.
 
-use model::{Event, Exit, Outcome};
+use model::{Event, Exit};
 
 use crate::counts::{Counts, WORDS, Word};
 use crate::machine;
@@ -108,9 +108,8 @@ pub(crate) fn details(view: &View<'_>, heading: &str) -> String {
 fn detail(case: &Case<'_>) -> String {
     let mut text = format!("### {}: {}\n\n", cell(case.name), case.outcome.word());
     text += &fenced("text", &case.outcome.message());
-    if let Outcome::Failed { evidence, .. } = &*case.outcome
-        && !evidence.is_empty()
-    {
+    let evidence = case.outcome.evidence();
+    if !evidence.is_empty() {
         text += &format!("Evidence:\n\n{}", fenced("text", &evidence.join("\n")));
     }
     if let Some(facts) = &case.facts {
@@ -134,14 +133,8 @@ fn short_rows(view: &View<'_>, heading: &str, word: &str) -> String {
             break;
         }
         let requirement = case.facts.as_ref().map_or("", |facts| facts.requirement);
-        let message = case.outcome.message();
-        text += &format!(
-            "| {} | {} | {} | {} |\n",
-            cell(case.name),
-            cell(&message),
-            cell(requirement),
-            cell(case.repeat())
-        );
+        let cells = [case.name, &case.outcome.message(), requirement, case.repeat()].map(cell);
+        text += &format!("| {} |\n", cells.join(" | "));
     }
     text + "\n"
 }
@@ -214,6 +207,8 @@ fn link(raw: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use model::Outcome;
+
     use super::*;
     use crate::fixture;
 

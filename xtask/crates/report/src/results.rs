@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use model::{Exit, Level, Outcome};
+use model::{Level, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::counts::{Counts, Word};
 use crate::joint::{Attempt, Child};
 use crate::text::{millis, pretty};
+pub use crate::verdict::Verdict;
 use crate::view::{Case, View};
 
 /// The version that this program writes.
@@ -76,16 +77,6 @@ pub struct RunResult {
     pub cases: Vec<CaseResult>,
     /// Notes for the reader.
     pub notes: Vec<String>,
-}
-
-/// The verdict of a run, with the exit code of `cargo xtask ci`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Verdict {
-    pub code: u8,
-    /// `ok`, `conformance`, `infrastructure`, …
-    pub name: String,
-    /// The verdict in words.
-    pub meaning: String,
 }
 
 /// The system VM that the components ran in.
@@ -237,17 +228,6 @@ impl RunResult {
     }
 }
 
-impl Verdict {
-    pub fn of(exit: Exit) -> Verdict {
-        let name = serde_json::to_value(exit).ok().and_then(|name| Some(name.as_str()?.to_owned()));
-        Verdict { code: exit.code(), name: name.unwrap_or_default(), meaning: exit.to_string() }
-    }
-
-    pub fn is_ok(&self) -> bool {
-        self.code == Exit::Ok.code()
-    }
-}
-
 impl MachineResult {
     fn of(machine: &model::MachineInfo) -> MachineResult {
         MachineResult {
@@ -290,10 +270,6 @@ impl PhaseResult {
 impl CaseResult {
     fn of(case: &Case<'_>, earlier: Option<&Vec<Attempt>>) -> CaseResult {
         let facts = case.facts.as_ref();
-        let evidence = match &*case.outcome {
-            Outcome::Failed { evidence, .. } => evidence.clone(),
-            _ => Vec::new(),
-        };
         let issue = match &*case.outcome {
             Outcome::ExpectedFailure { issue, .. } | Outcome::UnexpectedPass { issue } => Some(issue.clone()),
             _ => None,
@@ -308,7 +284,7 @@ impl CaseResult {
             source: facts.map_or("", |facts| facts.source).to_owned(),
             outcome: Word::of(&case.outcome),
             message: case.outcome.message(),
-            evidence,
+            evidence: case.outcome.evidence().to_vec(),
             issue,
             seconds: rounded(case.seconds),
             counters: facts.map(|facts| facts.counters.clone()).unwrap_or_default(),

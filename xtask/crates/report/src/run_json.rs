@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, Event, Exit, MachineInfo, RunInfo};
+use model::{Artifact, Event, MachineInfo, RunInfo};
 use serde::Serialize;
 
 use crate::counts::{Counts, Word};
 use crate::text::pretty;
-use crate::verdict;
+use crate::verdict::{self, Verdict};
 use crate::view::View;
 
 /// The fields are in the order of the written keys.
@@ -15,7 +15,7 @@ use crate::view::View;
 struct RunFile<'a> {
     /// None: the log has no start event.
     run: Option<&'a RunInfo>,
-    exit: Ending,
+    exit: Verdict,
     /// Why the result is incomplete; null if it is complete.
     cut_short: Option<String>,
     /// Duration of the run; null if the run was killed.
@@ -35,13 +35,6 @@ struct RunFile<'a> {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Ending {
-    code: u8,
-    name: Exit,
-    meaning: String,
-}
-
-#[derive(Serialize)]
 struct PhaseEntry<'a> {
     phase: &'a str,
     outcome: &'static str,
@@ -52,11 +45,10 @@ struct PhaseEntry<'a> {
 /// Pretty JSON with a final newline; equal events give equal bytes.
 pub fn run_json(events: &[Event]) -> String {
     let view = View::of(events);
-    let exit = verdict::exit(events);
     let booted = view.booted.as_ref();
     pretty(&RunFile {
         run: view.run,
-        exit: Ending::of(exit),
+        exit: Verdict::of(verdict::exit(events)),
         cut_short: view.cut_short(),
         seconds: view.finished.map(|(_, seconds)| seconds),
         execution: booted.map(|booted| booted.execution),
@@ -70,12 +62,6 @@ pub fn run_json(events: &[Event]) -> String {
         groups: groups(&view),
         notes: &view.notes,
     })
-}
-
-impl Ending {
-    pub(crate) fn of(exit: Exit) -> Ending {
-        Ending { code: exit.code(), name: exit, meaning: exit.to_string() }
-    }
 }
 
 fn phase<'a>(phase: &crate::view::Phase<'a>) -> PhaseEntry<'a> {

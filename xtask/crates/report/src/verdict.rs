@@ -12,8 +12,31 @@
 //! A run that only has skips is `NothingRan`: an empty result is never green.
 
 use model::{Event, Exit, Outcome};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::view::View;
+
+/// The verdict of a run, with the exit code of `cargo xtask ci`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    pub code: u8,
+    /// `ok`, `conformance`, `infrastructure`, …
+    pub name: String,
+    /// The verdict in words.
+    pub meaning: String,
+}
+
+impl Verdict {
+    pub fn of(exit: Exit) -> Verdict {
+        let name = serde_json::to_value(exit).ok().and_then(|name| Some(name.as_str()?.to_owned()));
+        Verdict { code: exit.code(), name: name.unwrap_or_default(), meaning: exit.to_string() }
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.code == Exit::Ok.code()
+    }
+}
 
 /// The verdict on a complete run. A run without `RunFinished` was killed, and counts as interrupted.
 pub fn exit(events: &[Event]) -> Exit {

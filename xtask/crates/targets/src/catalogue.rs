@@ -43,26 +43,14 @@ pub struct Catalogue {
 impl Catalogue {
     /// The architecture with this name or alias.
     pub fn target(&self, name: &str) -> Result<&Target, Unknown> {
-        self.find_target(name).ok_or_else(|| {
-            let names = self.targets.iter().flat_map(|t| std::iter::once(&t.name).chain(&t.aliases));
-            Unknown {
-                kind: "architecture",
-                given: name.into(),
-                nearest: nearest(name, names.map(String::as_str)).map(str::to_owned),
-                valid: self.targets.iter().map(with_aliases).collect(),
-            }
-        })
+        let names = self.targets.iter().flat_map(|t| std::iter::once(&t.name).chain(&t.aliases));
+        self.find_target("architecture", name, || nearest(name, names.map(String::as_str)))
     }
 
     /// The architecture of a machine whose `uname -m` prints `machine`.
     pub fn host_target(&self, machine: &str) -> Result<&Target, Unknown> {
-        self.find_target(machine).ok_or_else(|| Unknown {
-            kind: "host machine",
-            given: machine.into(),
-            // A similar name is another architecture, not a misspelling by the kernel.
-            nearest: None,
-            valid: self.targets.iter().map(with_aliases).collect(),
-        })
+        // A similar name is another architecture, not a misspelling by the kernel.
+        self.find_target("host machine", machine, || None)
     }
 
     pub fn profile(&self, name: &str) -> Result<&Profile, Unknown> {
@@ -126,8 +114,19 @@ impl Catalogue {
         Err(Unknown { kind: "release", given: format!("{} {}", set.name, minor_of(version)), nearest: None, valid })
     }
 
-    fn find_target(&self, name: &str) -> Option<&Target> {
-        self.targets.iter().find(|target| target.name == name || target.aliases.iter().any(|alias| alias == name))
+    fn find_target<'a>(
+        &self,
+        kind: &'static str,
+        given: &str,
+        nearest: impl FnOnce() -> Option<&'a str>,
+    ) -> Result<&Target, Unknown> {
+        let is_given = |target: &&Target| target.name == given || target.aliases.iter().any(|alias| alias == given);
+        self.targets.iter().find(is_given).ok_or_else(|| Unknown {
+            kind,
+            given: given.into(),
+            nearest: nearest().map(str::to_owned),
+            valid: self.targets.iter().map(with_aliases).collect(),
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Decodes a tree into a typed value, and reports every problem, not only the first.
 //!
-//! The types in `model` define which fields exist, which are required, and the type of each. For each violation, the
-//! decoder notes the problem, replaces the faulty node with a blank that is accepted as any type, and starts again. A
+//! The types in `model` define which fields exist, which are required, and the type of each; other keys are refused
+//! here. For each violation, the decoder notes the problem, replaces the faulty node with a blank that is accepted as any type, and starts again. A
 //! value that needed a blank is never returned.
 
 use std::cell::RefCell;
@@ -13,11 +13,12 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserialize
 use crate::nearest::nearest;
 use crate::tree::{Node, Value};
 
-/// A problem of one node.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A problem of one node, and the end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{rule}")]
 pub(crate) struct Fault {
-    /// The number of the node.
-    pub(crate) at: usize,
+    /// The number of the node; None for the root.
+    pub(crate) at: Option<usize>,
     /// The key that is missing.
     pub(crate) missing: Option<&'static str>,
     pub(crate) rule: String,
@@ -30,11 +31,11 @@ pub(crate) fn decode<T: DeserializeOwned>(root: &Node) -> Result<T, BTreeSet<Fau
         match T::deserialize(At::node(root, &state)) {
             Ok(value) if state.faults.borrow().is_empty() => return Ok(value),
             Ok(_) => return Err(state.faults.into_inner()),
-            Err(stop) => {
-                let fault = stop.fault(root.id);
+            Err(fault) => {
+                let at = fault.at.unwrap_or(root.id);
                 let is_new = match fault.missing {
-                    Some(name) => state.missing.borrow_mut().insert((fault.at, name)),
-                    None => state.blank.borrow_mut().insert(fault.at),
+                    Some(name) => state.missing.borrow_mut().insert((at, name)),
+                    None => state.blank.borrow_mut().insert(at),
                 };
                 state.faults.borrow_mut().insert(fault);
                 if !is_new {
@@ -56,32 +57,17 @@ struct State {
 
 impl State {
     fn note(&self, at: usize, rule: String) {
-        self.faults.borrow_mut().insert(Fault { at, missing: None, rule });
+        self.faults.borrow_mut().insert(Fault { at: Some(at), missing: None, rule });
     }
 }
 
-/// Why one attempt ended.
-#[derive(Debug, thiserror::Error)]
-#[error("{rule}")]
-struct Stop {
-    at: Option<usize>,
-    missing: Option<&'static str>,
-    rule: String,
-}
-
-impl Stop {
-    fn fault(self, root: usize) -> Fault {
-        Fault { at: self.at.unwrap_or(root), missing: self.missing, rule: self.rule }
-    }
-}
-
-impl serde::de::Error for Stop {
+impl serde::de::Error for Fault {
     fn custom<T: std::fmt::Display>(rule: T) -> Self {
-        Stop { at: None, missing: None, rule: rule.to_string() }
+        Fault { at: None, missing: None, rule: rule.to_string() }
     }
 
     fn missing_field(name: &'static str) -> Self {
-        Stop { at: None, missing: Some(name), rule: "required, but missing".into() }
+        Fault { at: None, missing: Some(name), rule: "required, but missing".into() }
     }
 }
 
@@ -102,17 +88,17 @@ impl<'a> At<'a> {
         At { node: None, state }
     }
 
-    fn expected<T>(self, wanted: &str) -> Result<T, Stop> {
+    fn expected<T>(self, wanted: &str) -> Result<T, Fault> {
         let node = self.node.expect("a blank is accepted as any type");
         let hint = match (&node.value, wanted) {
             (Value::Null, _) => "; give a value or delete the line",
             (Value::Bool(_) | Value::Unsigned(_) | Value::OtherNumber(_), "text") => "; put it in quotes",
             _ => "",
         };
-        Err(Stop { at: Some(node.id), missing: None, rule: format!("expected {wanted}, found {node}{hint}") })
+        Err(Fault { at: Some(node.id), missing: None, rule: format!("expected {wanted}, found {node}{hint}") })
     }
 
-    fn number<'de, V: Visitor<'de>>(self, visitor: V, max: u64) -> Result<V::Value, Stop> {
+    fn number<'de, V: Visitor<'de>>(self, visitor: V, max: u64) -> Result<V::Value, Fault> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_u64(0),
             Some(Value::Unsigned(number)) if *number <= max => visitor.visit_u64(*number),
@@ -148,14 +134,14 @@ impl<'a> At<'a> {
         self,
         visitor: V,
         fields: Option<&'static [&'static str]>,
-    ) -> Result<V::Value, Stop> {
+    ) -> Result<V::Value, Fault> {
         let Some(node) = self.node else {
             let all = fields.unwrap_or_default().iter().map(|name| (*name, self)).collect();
             return visitor.visit_map(Entries::new(all));
         };
         let Value::Mapping(entries) = &node.value else { return self.expected("a mapping") };
         let access = Entries::new(self.entries(node, entries, fields));
-        visitor.visit_map(access).map_err(|stop| Stop { at: stop.at.or(Some(node.id)), ..stop })
+        visitor.visit_map(access).map_err(|fault| Fault { at: fault.at.or(Some(node.id)), ..fault })
     }
 }
 
@@ -167,10 +153,10 @@ fn unknown_key(name: &str, fields: &[&str]) -> String {
 }
 
 impl<'de> Deserializer<'de> for At<'_> {
-    type Error = Stop;
+    type Error = Fault;
 
     /// For values of any type, such as a Kubernetes object.
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_unit(),
             Some(Value::Bool(_)) => self.deserialize_bool(visitor),
@@ -182,7 +168,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_bool(false),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
@@ -190,23 +176,23 @@ impl<'de> Deserializer<'de> for At<'_> {
         }
     }
 
-    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_u8<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.number(visitor, u8::MAX.into())
     }
 
-    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.number(visitor, u16::MAX.into())
     }
 
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.number(visitor, u32::MAX.into())
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.number(visitor, u64::MAX)
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_str(""),
             Some(Value::Text(text)) => visitor.visit_str(text),
@@ -214,16 +200,16 @@ impl<'de> Deserializer<'de> for At<'_> {
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.deserialize_str(visitor)
     }
 
     /// A key without a value is treated as a mistake, not as "none".
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         if self.node.is_none() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.node.map(|node| &node.value) {
             None => visitor.visit_seq(Items { state: self.state, rest: [].iter() }),
             Some(Value::List(items)) => visitor.visit_seq(Items { state: self.state, rest: items.iter() }),
@@ -231,7 +217,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Stop> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         self.mapping(visitor, None)
     }
 
@@ -240,7 +226,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Stop> {
+    ) -> Result<V::Value, Fault> {
         self.mapping(visitor, Some(fields))
     }
 
@@ -250,7 +236,7 @@ impl<'de> Deserializer<'de> for At<'_> {
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Stop> {
+    ) -> Result<V::Value, Fault> {
         let word = match self.node {
             None => variants.first(),
             Some(node) => variants.iter().find(|variant| node.text() == Some(variant)),
@@ -273,9 +259,9 @@ struct Items<'a> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Stop;
+    type Error = Fault;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Stop> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Fault> {
         self.rest.next().map(|node| seed.deserialize(At::node(node, self.state))).transpose()
     }
 }
@@ -292,15 +278,15 @@ impl<'a> Entries<'a> {
 }
 
 impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Stop;
+    type Error = Fault;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Stop> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Fault> {
         let Some((name, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some(value);
-        seed.deserialize(IntoDeserializer::<Stop>::into_deserializer(name)).map(Some)
+        seed.deserialize(IntoDeserializer::<Fault>::into_deserializer(name)).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Stop> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
         seed.deserialize(self.value.take().expect("serde asks for the key first"))
     }
 }

@@ -19,13 +19,10 @@ impl<'a> Document<'a> {
     pub(crate) fn parse(file: String, text: &'a str) -> Result<Self, Problem> {
         match tree::parse(text) {
             Ok(root) => Ok(Document { file, text, root, problems: Vec::new() }),
-            Err((at, reason)) => Err(Problem {
-                file,
-                line: at.line,
-                column: at.column,
-                path: String::new(),
-                rule: format!("not the YAML of target files: {reason}"),
-            }),
+            Err(((line, column), reason)) => {
+                let rule = format!("not the YAML of target files: {reason}");
+                Err(Problem { file, line, column, path: String::new(), rule })
+            }
         }
     }
 
@@ -36,9 +33,10 @@ impl<'a> Document<'a> {
             Err(faults) => faults,
         };
         for fault in faults {
-            let mut path = self.root.path_to(fault.at).expect("a fault is about a node of this tree");
+            let at = fault.at.unwrap_or(self.root.id);
+            let mut path = self.root.path_to(at).expect("a fault is about a node of this tree");
             path.extend(fault.missing.map(|name| Step::Key(name.into())));
-            self.add(fault.at, &path, fault.rule);
+            self.add(at, &path, fault.rule);
         }
         None
     }
@@ -65,9 +63,8 @@ impl<'a> Document<'a> {
     }
 
     fn add(&mut self, id: usize, path: &[Step], rule: String) {
-        let at = tree::position(self.text, id);
-        let file = self.file.clone();
-        self.problems.push(Problem { file, line: at.line, column: at.column, path: path_text(path), rule });
+        let (line, column) = tree::position(self.text, id);
+        self.problems.push(Problem { file: self.file.clone(), line, column, path: path_text(path), rule });
     }
 }
 
@@ -77,15 +74,9 @@ macro_rules! at {
 }
 pub(crate) use at;
 
-impl From<&str> for Step {
-    fn from(name: &str) -> Self {
-        Step::Key(name.into())
-    }
-}
-
-impl From<&String> for Step {
-    fn from(name: &String) -> Self {
-        Step::Key(name.clone())
+impl<T: AsRef<str> + ?Sized> From<&T> for Step {
+    fn from(name: &T) -> Self {
+        Step::Key(name.as_ref().to_owned())
     }
 }
 

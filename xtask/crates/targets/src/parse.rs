@@ -35,21 +35,18 @@ const TOP: [&str; 11] =
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Profiles {
     profiles: Vec<Profile>,
 }
 
 /// `targets/expectations.yaml`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Expectations {
     expectations: Vec<Expectation>,
 }
 
 /// `targets/resources/<minor>.yaml`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Resources {
     /// An older release, whose rows are also those of this one, except for the given rows.
     base: Option<String>,
@@ -59,7 +56,6 @@ struct Resources {
 
 /// `targets/golden/<minor>.yaml`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Golden {
     /// See [`Resources::base`].
     base: Option<String>,
@@ -272,8 +268,7 @@ impl<'a> Parser<'a> {
     }
 
     fn refuse(&mut self, name: &str, rule: impl Into<String>) {
-        let file = if name.is_empty() { self.label.to_owned() } else { format!("{}/{name}", self.label) };
-        self.problems.push(Problem { file, line: 0, column: 0, path: String::new(), rule: rule.into() });
+        self.problems.push(Problem::of_file(self.label, name, rule.into()));
     }
 }
 

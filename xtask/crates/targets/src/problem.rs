@@ -17,6 +17,14 @@ pub struct Problem {
     pub rule: String,
 }
 
+impl Problem {
+    /// A problem of the file as a whole, or, without a name, of the folder.
+    pub(crate) fn of_file(folder: &str, name: &str, rule: String) -> Problem {
+        let file = if name.is_empty() { folder.to_owned() } else { format!("{folder}/{name}") };
+        Problem { file, line: 0, column: 0, path: String::new(), rule }
+    }
+}
+
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.file)?;

@@ -46,9 +46,7 @@ impl Found<'_> {
     }
 
     fn refuse(&mut self, name: &str, error: &std::io::Error) {
-        let file = if name.is_empty() { self.label.to_owned() } else { format!("{}/{name}", self.label) };
-        let rule = format!("cannot be read: {error}");
-        self.problems.push(Problem { file, line: 0, column: 0, path: String::new(), rule });
+        self.problems.push(Problem::of_file(self.label, name, format!("cannot be read: {error}")));
     }
 }
 

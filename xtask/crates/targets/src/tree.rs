@@ -38,24 +38,25 @@ pub(crate) enum Step {
 }
 
 /// Line and column, both from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
-}
+pub(crate) type Position = (usize, usize);
 
 /// The tree of one document, or the YAML library's error and its position.
 pub(crate) fn parse(text: &str) -> Result<Node, (Position, String)> {
     build(text, None).map_err(|error| {
-        let at = error.location().map_or(START, |l| Position { line: l.line(), column: l.column() });
-        (at, reason(&error, at))
+        let (line, column) = place(&error);
+        // The position precedes the problem.
+        let again = format!(" at line {line} column {column}");
+        ((line, column), error.to_string().replacen(&again, "", 1))
     })
 }
 
 /// The position of the node with this number.
 pub(crate) fn position(text: &str, id: usize) -> Position {
-    let planted = build(text, Some(id)).err().and_then(|error| error.location());
-    planted.map_or(START, |l| Position { line: l.line(), column: l.column() })
+    build(text, Some(id)).map_or_else(|error| place(&error), |_| (1, 1))
+}
+
+fn place(error: &serde_yaml::Error) -> Position {
+    error.location().map_or((1, 1), |at| (at.line(), at.column()))
 }
 
 impl Node {
@@ -130,17 +131,9 @@ pub(crate) fn path_text(path: &[Step]) -> String {
     text
 }
 
-const START: Position = Position { line: 1, column: 1 };
-
 fn build(text: &str, stop_at: Option<usize>) -> Result<Node, serde_yaml::Error> {
     let next = Cell::new(0);
     Builder { next: &next, stop_at }.deserialize(serde_yaml::Deserializer::from_str(text))
-}
-
-/// The library's message without its " at line 3 column 1", because the position precedes the problem.
-fn reason(error: &serde_yaml::Error, at: Position) -> String {
-    let place = format!(" at line {} column {}", at.line, at.column);
-    error.to_string().replacen(&place, "", 1)
 }
 
 #[derive(Clone, Copy)]
@@ -181,10 +174,6 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
 
@@ -243,9 +232,7 @@ mod tests {
     #[test]
     fn every_node_has_its_position() {
         let root = parse(TEXT).unwrap();
-        let places: Vec<_> = (0..14)
-            .map(|id| (path_text(&root.path_to(id).unwrap()), position(TEXT, id).line, position(TEXT, id).column))
-            .collect();
+        let places: Vec<_> = (0..14).map(|id| (path_text(&root.path_to(id).unwrap()), position(TEXT, id))).collect();
         let expected = [
             ("", 1, 1),
             ("a", 1, 1),
@@ -262,7 +249,7 @@ mod tests {
             ("b[1].c[1].d", 4, 16),
             ("b", 5, 1),
         ];
-        assert_eq!(places, expected.map(|(path, line, column)| (path.to_owned(), line, column)));
+        assert_eq!(places, expected.map(|(path, line, column)| (path.to_owned(), (line, column))));
     }
 
     #[test]
@@ -276,7 +263,7 @@ mod tests {
         ] {
             let (at, reason) = parse(text).unwrap_err();
             assert!(reason.contains(expected), "{text:?}: {reason}");
-            assert_eq!((at.line, at.column), (line, column), "{text:?}");
+            assert_eq!(at, (line, column), "{text:?}");
         }
     }
 }

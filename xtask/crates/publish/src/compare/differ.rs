@@ -7,7 +7,7 @@ use model::{Exit, Outcome};
 use report::SingleCase;
 use serde::Serialize;
 
-use super::recorded::Recorded;
+use super::recorded::{Recorded, RunRow};
 
 /// Fields to show before and after the field that differs.
 const AROUND: usize = 2;
@@ -23,15 +23,6 @@ pub(super) struct Comparison {
     /// Cases and values that some runs do not have.
     not_in_all: BTreeMap<String, Vec<String>>,
     times: Vec<TimeRow>,
-}
-
-#[derive(Debug, Serialize)]
-struct RunRow {
-    label: String,
-    id: String,
-    arch: String,
-    execution: String,
-    versions: BTreeMap<String, String>,
 }
 
 /// A value that at least two runs have.
@@ -116,7 +107,7 @@ impl Comparison {
             cases.extend(CaseRow::of(name, &have));
         }
         let times = times(&cases, &labels);
-        let runs = runs.iter().map(|(label, run)| RunRow::of(label, run)).collect();
+        let runs = runs.iter().map(|(label, run)| RunRow { label: (*label).to_owned(), ..run.row.clone() }).collect();
         Comparison { runs, values, cases, not_in_all, times }
     }
 
@@ -170,22 +161,12 @@ impl Comparison {
 
 /// The architecture if each run has a different one, otherwise the name of the run.
 fn labels(runs: &[Recorded]) -> Vec<String> {
-    let archs: BTreeSet<&str> = runs.iter().map(|run| run.arch.as_str()).collect();
+    let archs: BTreeSet<&str> = runs.iter().map(|run| run.row.arch.as_str()).collect();
     let unique = archs.len() == runs.len() && !archs.contains("");
-    runs.iter().map(|run| if unique { run.arch.clone() } else { run.label.clone() }).collect()
+    runs.iter().map(|run| if unique { run.row.arch.clone() } else { run.row.label.clone() }).collect()
 }
 
 impl RunRow {
-    fn of(label: &str, run: &Recorded) -> RunRow {
-        RunRow {
-            label: label.to_owned(),
-            id: run.id.clone(),
-            arch: run.arch.clone(),
-            execution: run.execution.clone(),
-            versions: run.versions.clone(),
-        }
-    }
-
     fn line(&self) -> String {
         let versions: Vec<String> = self.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
         format!("{}: run {}, {}, {}", self.label, self.id, self.execution, versions.join(", "))
@@ -334,8 +315,7 @@ mod tests {
 
     fn run(arch: &str, value: &[u8], outcome: Outcome) -> Recorded {
         Recorded {
-            label: format!("run-{arch}"),
-            arch: arch.into(),
+            row: RunRow { label: format!("run-{arch}"), arch: arch.into(), ..RunRow::default() },
             values: BTreeMap::from([("default/a.json".to_owned(), value.to_vec())]),
             cases: BTreeMap::from([("watch.x".to_owned(), (outcome, 2.0))]),
             ..Recorded::default()

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use model::{Event, GoldenValue, Outcome};
 use ring::digest::{SHA256, digest};
+use serde::Serialize;
 use sys::{foreign, run_dir};
 
 /// Largest masked value in bytes to read: the store refuses values over 1.5 MiB.
@@ -19,16 +20,22 @@ const HEADER: &str = "\
 # a change of what Kubernetes stores, or of the fixed objects.
 ";
 
-/// A recorded run.
-#[derive(Debug, Default)]
-pub(super) struct Recorded {
-    /// The architecture, or the run's name if several runs have the same architecture.
+/// Which run it is.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct RunRow {
+    /// The run's name, or the architecture if each run has a different one.
     pub(super) label: String,
     pub(super) id: String,
     pub(super) arch: String,
     /// `native`, or the emulator.
     pub(super) execution: String,
     pub(super) versions: BTreeMap<String, String>,
+}
+
+/// A recorded run.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    pub(super) row: RunRow,
     /// By name; cases that did not end are errors.
     pub(super) cases: BTreeMap<String, (Outcome, f64)>,
     /// By `PROFILE/NAME.ENCODING`.
@@ -48,13 +55,13 @@ impl Recorded {
         for event in events {
             match event {
                 Event::RunStarted { run: info, .. } => {
-                    run.id.clone_from(&info.id);
-                    run.arch.clone_from(&info.arch);
-                    run.label.clone_from(&info.id);
+                    run.row.id.clone_from(&info.id);
+                    run.row.arch.clone_from(&info.arch);
+                    run.row.label.clone_from(&info.id);
                 }
                 Event::Booted { execution, versions, .. } => {
-                    run.execution.clone_from(execution);
-                    run.versions.clone_from(versions);
+                    run.row.execution.clone_from(execution);
+                    run.row.versions.clone_from(versions);
                 }
                 Event::CaseStarted { case, .. } => {
                     run.cases.insert(case.clone(), (Outcome::errored("suite", "it did not end"), 0.0));

@@ -80,7 +80,7 @@ fn detail(runs: &Runs<'_>, run: &Run<'_>, case: &Case<'_>, anchor: &str) -> Mark
 }
 
 pub(super) fn evidence(outcome: &Outcome) -> Markup {
-    let Outcome::Failed { evidence, .. } = outcome else { return html! {} };
+    let evidence = outcome.evidence();
     html! {
         @if !evidence.is_empty() { p { "Evidence:" } (block(&evidence.join("\n"))) }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::model::{Event, Level, MachineInfo};
+use ::model::{Event, MachineInfo};
 use scraper::{Html, Selector};
 
 use super::*;
@@ -20,16 +20,7 @@ fn record(events: Vec<Event>) -> Record {
 }
 
 fn known() -> Vec<Known> {
-    let known = |id: &str| Known {
-        id: id.into(),
-        level: Level::Must,
-        requirement: "What is asked.".into(),
-        source: "KEP-1".into(),
-        observed: "By looking.".into(),
-        by_hand: "kubectl get".into(),
-        cases: 1,
-    };
-    ["watch.a", "watch.never-run"].map(known).into()
+    ["watch.a", "watch.never-run"].map(|id| crate::record::known(id, 1)).into()
 }
 
 /// Two native runs and one run in a VM.

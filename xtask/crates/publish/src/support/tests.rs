@@ -15,16 +15,7 @@ fn record(events: Vec<Event>) -> Record {
 
 /// One check of level must with this number of cases.
 fn known(cases: usize) -> Vec<Known> {
-    let text = String::new;
-    vec![Known {
-        id: "watch.a".into(),
-        level: Level::Must,
-        requirement: text(),
-        source: text(),
-        observed: text(),
-        by_hand: text(),
-        cases,
-    }]
+    vec![crate::record::known("watch.a", cases)]
 }
 
 fn tiers() -> Tiers {

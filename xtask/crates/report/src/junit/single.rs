@@ -28,9 +28,6 @@ pub fn single_suite(name: &str, started: &str, cases: &[SingleCase]) -> Result<V
 
 fn entry(case: &SingleCase) -> Entry {
     let mut entry = Entry::new(&case.name, &case.class, 0.0, &case.outcome);
-    if let Outcome::Failed { message, evidence } = &case.outcome {
-        entry.text = XmlText::failure(format!("{message}\n{}", evidence.join("\n")));
-    }
     if !case.output.is_empty() {
         entry.output = Some(XmlText::output(&case.output));
     }

@@ -379,14 +379,11 @@ fn missing_and_misnamed_files_are_reported() {
         files.insert(to.into(), text);
         files
     };
+    for name in ["components", "durations", "expectations", "matrix", "profiles", "requests", "runners"] {
+        let expected = format!("targets/{name}.yaml: missing; restore it from version control");
+        assert_eq!(answer(&without(&format!("{name}.yaml"))), expected);
+    }
     for (files, expected) in [
-        (without("components.yaml"), "targets/components.yaml: missing; restore it from version control"),
-        (without("durations.yaml"), "targets/durations.yaml: missing; restore it from version control"),
-        (without("expectations.yaml"), "targets/expectations.yaml: missing; restore it from version control"),
-        (without("matrix.yaml"), "targets/matrix.yaml: missing; restore it from version control"),
-        (without("profiles.yaml"), "targets/profiles.yaml: missing; restore it from version control"),
-        (without("requests.yaml"), "targets/requests.yaml: missing; restore it from version control"),
-        (without("runners.yaml"), "targets/runners.yaml: missing; restore it from version control"),
         (
             without("components/store/tools.go"),
             "targets/components.yaml:2:11: sets[0].name: components/store/tools.go is missing next to this file
