@@ -1,6 +1,8 @@
-//! JUnit files; `profile` writes them.
+//! JUnit files, through the `junit-report` crate.
 //!
-//! Names contain the architecture because Jenkins merges suites of equal names.
+//! That crate writes names unescaped into attributes and texts unescaped into CDATA sections, so it only gets `XmlText`
+//! (<https://github.com/bachp/junit-report-rs/issues/47>). `profile` adds what the crate cannot write (counts of skips,
+//! properties, attempts). Names contain the architecture because Jenkins merges suites of equal names.
 
 mod profile;
 mod single;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use junit_report::{Duration, OffsetDateTime, TestCase, TestResult, TestSuite};
+
 use super::{Entry, Mark, facts};
 use crate::text::{XmlText, duration, millis};
 use crate::view::View;
@@ -27,12 +29,22 @@ impl SuiteBuilder {
         SuiteBuilder {
             name: name.to_owned(),
             started: view.started.to_owned(),
-            // Kernel and machine say more than a host name, and do not disclose one.
+            // Kernel and machine say more than "localhost", the crate's default, and do not disclose a host name.
             host: view.run.map_or("unknown", |run| &run.host).to_owned(),
             properties: facts(view),
             entries,
             output: None,
         }
+    }
+
+    /// The suite in the types of the `junit-report` crate.
+    pub(super) fn suite(&self) -> TestSuite {
+        let mut suite = TestSuite::new(XmlText::name(&self.name).as_str());
+        // `profile` writes the real timestamp; the crate's default is the current time.
+        suite.timestamp = OffsetDateTime::UNIX_EPOCH;
+        suite.testcases = self.entries.iter().map(test_case).collect();
+        suite.system_out = self.output.as_ref().map(XmlText::cdata);
+        suite
     }
 
     pub(super) fn count(&self, wanted: impl Fn(&Mark) -> bool) -> usize {
@@ -110,4 +122,22 @@ impl Entry {
     fn text_bytes(&self) -> usize {
         if matches!(self.mark, Mark::Success) { 0 } else { self.text.as_str().len() }
     }
+}
+
+/// The only place that passes texts to the crate: attributes unchanged, bodies as CDATA.
+fn test_case(entry: &Entry) -> TestCase {
+    let type_ = entry.kind.to_owned();
+    let message = entry.message.as_str().to_owned();
+    let cause = Some(entry.text.cdata());
+    let mut case = TestCase::success(entry.name.as_str(), Duration::ZERO);
+    case.time = Duration::milliseconds(i64::try_from(millis(entry.seconds)).expect("millis gives at most 1e12"));
+    case.set_classname(entry.class.as_str());
+    case.system_out = entry.output.as_ref().map(XmlText::cdata);
+    case.result = match entry.mark {
+        Mark::Success => TestResult::Success,
+        Mark::Skipped => TestResult::SkippedWithCause { type_, message, cause },
+        Mark::Failure => TestResult::Failure { type_, message, cause },
+        Mark::Error => TestResult::Error { type_, message, cause },
+    };
+    case
 }
