@@ -107,19 +107,15 @@ fn merge_stream<'t, 'h>(
 
 fn extend<'t, 'h>(ranges: &mut Vec<MergedRange<'t, 'h>>, cover: Cover<'t, 'h>) {
     let Cover { trace, from, to, mut frames, .. } = cover;
+    frames.sort_by_key(|frame| (frame.rv, &*frame.key));
     match ranges.last_mut().filter(|range| range.to >= from) {
         Some(range) if range.to >= to => {}
         Some(range) => {
-            frames.retain(|frame| frame.rv > range.to);
-            frames.sort_by_key(|frame| (frame.rv, &*frame.key));
-            range.frames.append(&mut frames);
+            range.frames.extend(frames.into_iter().filter(|frame| frame.rv > range.to));
             range.sources.push((to, trace));
             range.to = to;
         }
-        None => {
-            frames.sort_by_key(|frame| (frame.rv, &*frame.key));
-            ranges.push(MergedRange { from, to, frames, sources: vec![(to, trace)] });
-        }
+        None => ranges.push(MergedRange { from, to, frames, sources: vec![(to, trace)] }),
     }
 }
 

@@ -3,7 +3,7 @@
 use model::history::{Frame, FrameKind};
 
 use super::prepared::Prepared;
-use super::trace::say;
+use super::trace::{before_error, say};
 use super::{Findings, Judgement, Violation, excerpt};
 
 /// One bookmark is enough to break the promise; without a bookmark, the promise is not exercised.
@@ -14,13 +14,11 @@ const MIN_BOOKMARKS: u64 = 1;
 pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {
-        // Includes bookmarks beyond the end of the recording: this judge must find those, too.
-        let errors = trace.stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
-        let frames = &trace.stream.frames[..errors.unwrap_or(trace.stream.frames.len())];
         let mut last_change: Option<&Frame> = None;
         let mut last_bookmark: Option<&Frame> = None;
         let mut problem = None;
-        for (place, frame) in frames.iter().enumerate() {
+        // Includes bookmarks beyond the end of the recording: this judge must find those, too.
+        for (place, frame) in before_error(trace.stream).iter().enumerate() {
             let why = match frame.kind {
                 FrameKind::Bookmark { .. } => {
                     findings.count("bookmarks", 1);

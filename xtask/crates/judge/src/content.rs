@@ -4,7 +4,7 @@ use model::history::{Frame, FrameKind, Start};
 
 use super::prepared::Prepared;
 use super::query::Query;
-use super::trace::{Begin, Trace, say};
+use super::trace::{Begin, Trace, before_error, say};
 use super::view::{Event, Kind, View, differences};
 use super::{Findings, Judgement, Violation, excerpt};
 
@@ -12,17 +12,12 @@ use super::{Findings, Judgement, Violation, excerpt};
 const MIN_EVENTS: u64 = 100;
 /// Minimum of each kind, so that an error in one kind cannot go unnoticed.
 const MIN_OF_KIND: u64 = 5;
-/// Lines of evidence about a wrong initial state.
-const DIFFERENCES: usize = 8;
 
 /// `watch.matches-etcd-history`: every stream is exactly the history of its prefix and selector.
 pub(super) fn matches_history(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {
-        let Some(view) = &prepared.views[trace.view] else {
-            findings.count("streams left out", 1);
-            continue;
-        };
+        let Some(view) = prepared.view(trace, &mut findings) else { continue };
         findings.count("streams", 1);
         count_events(&mut findings, trace);
         let problem = initial_problem(prepared, view, trace)
@@ -44,10 +39,7 @@ pub(super) fn matches_history(prepared: &Prepared<'_>) -> Judgement {
 pub(super) fn delete_rv(prepared: &Prepared<'_>) -> Judgement {
     let mut findings = Findings::default();
     for trace in &prepared.traces {
-        let Some(view) = &prepared.views[trace.view] else {
-            findings.count("streams left out", 1);
-            continue;
-        };
+        let Some(view) = prepared.view(trace, &mut findings) else { continue };
         for (place, frame) in trace.live_changes().filter(|(_, frame)| frame.kind == FrameKind::Deleted) {
             findings.count("DELETED", 1);
             let event = trace.event(place).map(|event| &view.events[event]);
@@ -125,7 +117,7 @@ fn no_state(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Violatio
     };
     let state = view.state_at(&prepared.keys, rev);
     let items = items.iter().map(|frame| (&*frame.key, frame.rv));
-    let evidence = differences(&state, items, DIFFERENCES);
+    let evidence = differences(&state, items);
     let message = format!(
         "{}: its {} initial objects are not a state of the store; compared with revision {rev}: {}",
         trace.name(),
@@ -188,9 +180,8 @@ fn misfit(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize,
 
 /// An ERROR must be the last frame of a stream.
 fn after_error(prepared: &Prepared<'_>, trace: &Trace<'_>) -> Option<Violation> {
-    let frames = &trace.stream.frames;
-    let error = frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }))?;
-    let next = frames.get(error + 1)?;
+    let error = before_error(trace.stream).len();
+    let next = trace.stream.frames.get(error + 1)?;
     Some(Violation {
         message: format!("{}: {} came after an ERROR", trace.name(), say(next)),
         evidence: excerpt::at_frame(prepared, trace, error + 1),
@@ -211,29 +202,20 @@ fn wrong_uid(prepared: &Prepared<'_>, event: &Event, frame: &Frame) -> Option<St
 }
 
 fn missing_problem(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>) -> Option<Violation> {
-    if trace.missing.count == 0 {
-        return None;
-    }
-    let first = *trace.missing.first.first()?;
+    let first = trace.missing.first?;
     let message = format!(
-        "{}: {} of the store's events were not delivered; {}",
+        "{}: {} of the store's events were not delivered; missing: {}",
         trace.name(),
         trace.missing.count,
-        missing_line(prepared, view, first)
+        prepared.say(&view.events[first])
     );
     Some(Violation { message, evidence: excerpt::at_missing_event(prepared, view, trace, first) })
-}
-
-/// An event that was not delivered, in a message.
-pub(super) fn missing_line(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
-    let event = &view.events[event];
-    format!("missing: {} {} at {}", event.kind.word(), prepared.keys.texts[event.key as usize], event.rev)
 }
 
 /// What the store recorded for the frame's key at the frame's revision.
 fn own_changes(prepared: &Prepared<'_>, frame: &Frame) -> Vec<String> {
     let same = prepared.revisions_at(frame.rv).iter().filter(|revision| revision.key == frame.key);
-    same.map(|revision| format!("history: {}", super::recording::describe(revision))).collect()
+    same.map(super::recording::history_line).collect()
 }
 
 /// Where the key of a DELETED was really deleted.

@@ -67,16 +67,17 @@ pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, String> {
 
 /// The bytes of the first field with this number.
 pub fn field<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
-    fields.iter().find_map(|field| match field.value {
-        Wire::Bytes(bytes) if field.number == number => Some(bytes),
-        _ => None,
-    })
+    all(fields, number).next()
 }
 
 /// The bytes of the last field with this number: if a field occurs twice, every reader of protobuf takes the last
 /// value.
 fn last<'a>(fields: &[Field<'a>], number: u32) -> Option<&'a [u8]> {
-    fields.iter().rev().find_map(|field| match field.value {
+    all(fields, number).next_back()
+}
+
+fn all<'a>(fields: &[Field<'a>], number: u32) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+    fields.iter().filter_map(move |field| match field.value {
         Wire::Bytes(bytes) if field.number == number => Some(bytes),
         _ => None,
     })
@@ -158,8 +159,7 @@ fn protobuf_meta(object: &[u8]) -> Option<Meta> {
     let outer = fields(object).ok()?;
     let meta = fields(field(&outer, 1)?).ok()?;
     let text = |number| last(&meta, number).map(|b| String::from_utf8_lossy(b).into_owned()).unwrap_or_default();
-    let labels = meta.iter().filter(|field| field.number == object_meta::LABELS).filter_map(|entry| {
-        let Wire::Bytes(entry) = entry.value else { return None };
+    let labels = all(&meta, object_meta::LABELS).filter_map(|entry| {
         let entry = fields(entry).ok()?;
         let text = |number| String::from_utf8_lossy(last(&entry, number).unwrap_or_default()).into_owned();
         Some((text(1), text(2)))
@@ -192,7 +192,7 @@ pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
         0 => Wire::Varint(varint(rest)?),
         1 => Wire::Fixed64(take(rest, 8)?.try_into().ok()?),
         2 => {
-            let length = usize::try_from(varint(rest)?).ok()?;
+            let length = varint(rest)?.try_into().ok()?;
             Wire::Bytes(take(rest, length)?)
         }
         5 => Wire::Fixed32(take(rest, 4)?.try_into().ok()?),
@@ -204,8 +204,7 @@ pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
 fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
-        let [byte, tail @ ..] = *rest else { return None };
-        *rest = tail;
+        let byte = take(rest, 1)?[0];
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(value);
@@ -223,26 +222,13 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::values::field;
 
     /// A ConfigMap `a` in `n` with label l=x, by hand after generated.proto.
     fn config_map() -> Vec<u8> {
-        let meta = [
-            b"\x0a\x01a".as_slice(),
-            b"\x12\x00\x1a\x01n\x22\x00\x2a\x01u\x32\x00\x38\x00",
-            b"\x5a\x06\x0a\x01l\x12\x01x",
-        ]
-        .concat();
-        let object = [b"\x0a".as_slice(), &[u8::try_from(meta.len()).unwrap()], &meta].concat();
+        let meta = b"\x0a\x01a\x12\x00\x1a\x01n\x22\x00\x2a\x01u\x32\x00\x38\x00\x5a\x06\x0a\x01l\x12\x01x";
         let type_meta = b"\x0a\x02v1\x12\x09ConfigMap";
-        [
-            PROTOBUF_MAGIC,
-            &[0x0a, u8::try_from(type_meta.len()).unwrap()],
-            type_meta,
-            &[0x12, u8::try_from(object.len()).unwrap()],
-            &object,
-            b"\x1a\x00\x22\x00",
-        ]
-        .concat()
+        [PROTOBUF_MAGIC, &field(1, type_meta), &field(2, &field(1, meta)), b"\x1a\x00\x22\x00"].concat()
     }
 
     #[test]
@@ -261,8 +247,7 @@ mod tests {
     #[test]
     fn last_value_of_a_repeated_field_counts() {
         let meta = b"\x0a\x01a\x0a\x01b\x5a\x09\x0a\x01l\x12\x01x\x12\x01y";
-        let object = [b"\x0a".as_slice(), &[u8::try_from(meta.len()).unwrap()], meta].concat();
-        let value = [PROTOBUF_MAGIC, b"\x0a\x00\x12", &[u8::try_from(object.len()).unwrap()], &object].concat();
+        let value = [PROTOBUF_MAGIC, b"\x0a\x00", &field(2, &field(1, meta))].concat();
         let meta = super::meta(&value).unwrap();
         assert_eq!((meta.name.as_str(), meta.labels["l"].as_str()), ("b", "y"));
         let borrowed = crate::stored::meta(&value).unwrap();

@@ -15,7 +15,7 @@ pub(super) const LINES: usize = 12;
 const OF_STORE: usize = 6;
 const OF_STREAM: usize = 5;
 
-/// The excerpt around a frame, and at_frame the place where it belongs.
+/// The excerpt around a frame.
 pub(super) fn at_frame(prepared: &Prepared<'_>, trace: &Trace<'_>, place: usize) -> Vec<String> {
     at_frames(prepared, trace, &[place], &[])
 }
@@ -28,14 +28,11 @@ pub(super) fn at_frames(
     revisions: &[u64],
 ) -> Vec<String> {
     let frames = &trace.stream.frames;
-    let shown = near(places, frames.len(), OF_STREAM);
     let of_frames = places.iter().filter_map(|place| frames.get(*place)).map(|frame| frame.rv).filter(|rv| *rv > 0);
     let revisions: Vec<u64> = revisions.iter().copied().chain(of_frames).collect();
-    let mut lines = match &prepared.views[trace.view] {
-        Some(view) => store_lines(prepared, view, trace, &revisions),
-        None => Vec::new(),
-    };
-    lines.extend(shown.into_iter().map(|place| frame_line(trace, place)));
+    let result = |event| format!(", {}", result_on_stream(trace, event));
+    let mut lines = store_lines(prepared, trace, &revisions, OF_STORE, result);
+    lines.extend(frame_lines(trace, places, frames.len(), OF_STREAM));
     lines.truncate(LINES);
     lines
 }
@@ -46,43 +43,32 @@ pub(super) fn at_missing_event(prepared: &Prepared<'_>, view: &View, trace: &Tra
     let next = trace.live().find(|(_, frame)| frame.rv >= rev).map(|(place, _)| place);
     // Without a later frame, show the last one.
     let place = next.or(trace.frames.len().checked_sub(1));
-    at_frames(prepared, trace, &place.into_iter().collect::<Vec<_>>(), &[rev])
+    at_frames(prepared, trace, place.as_slice(), &[rev])
 }
 
 /// The excerpt where two streams disagree.
 pub(super) fn of_disagreement(prepared: &Prepared<'_>, one: &Trace<'_>, other: &Trace<'_>, rv: u64) -> Vec<String> {
-    let place = |trace: &Trace<'_>| trace.frames.iter().position(|frame| frame.rv >= rv);
-    let mut lines = match &prepared.views[one.view] {
-        Some(view) => events(view, &[rv], 4)
-            .into_iter()
-            .map(|event| format!("store: {}", event_line(prepared, view, event)))
-            .collect(),
-        None => Vec::new(),
-    };
+    let mut lines = store_lines(prepared, one, &[rv], 4, |_| String::new());
     for trace in [one, other] {
-        let places: Vec<usize> = place(trace).into_iter().collect();
-        lines.extend(near(&places, trace.frames.len(), 3).into_iter().map(|place| frame_line(trace, place)));
+        let place = trace.frames.iter().position(|frame| frame.rv >= rv);
+        lines.extend(frame_lines(trace, place.as_slice(), trace.frames.len(), 3));
     }
     lines.truncate(LINES);
     lines
 }
 
-/// The store's events around the revisions, each with its result on the stream.
-fn store_lines(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, revisions: &[u64]) -> Vec<String> {
-    let line =
-        |event: usize| format!("store: {}, {}", event_line(prepared, view, event), result_on_stream(trace, event));
-    events(view, revisions, OF_STORE).into_iter().map(line).collect()
-}
-
-/// Positions of the events at and next to the revisions, in order.
-fn events(view: &View, revisions: &[u64], most: usize) -> Vec<usize> {
+/// The store's events at and next to the revisions, in order, each with a note.
+fn store_lines(
+    prepared: &Prepared<'_>,
+    trace: &Trace<'_>,
+    revisions: &[u64],
+    most: usize,
+    note: impl Fn(usize) -> String,
+) -> Vec<String> {
+    let Some(view) = &prepared.views[trace.view] else { return Vec::new() };
     let places: Vec<usize> = revisions.iter().map(|rev| view.at(*rev)).collect();
-    near(&places, view.events.len(), most)
-}
-
-fn event_line(prepared: &Prepared<'_>, view: &View, event: usize) -> String {
-    let event = &view.events[event];
-    format!("{} {} at {}", event.kind.word(), prepared.keys.texts[event.key as usize], event.rev)
+    let line = |event: usize| format!("store: {}{}", prepared.say(&view.events[event]), note(event));
+    near(&places, view.events.len(), most).into_iter().map(line).collect()
 }
 
 /// The result of an event on the stream.
@@ -112,9 +98,13 @@ fn near(places: &[usize], length: usize, most: usize) -> Vec<usize> {
     shown
 }
 
-fn frame_line(trace: &Trace<'_>, place: usize) -> String {
-    let frame = &trace.stream.frames[place];
-    format!("stream {}: frame {}: {}", trace.stream.id, place + 1, say_without_uid(frame))
+/// The frames at and next to the places.
+fn frame_lines(trace: &Trace<'_>, places: &[usize], length: usize, most: usize) -> impl Iterator<Item = String> {
+    let line = |place: usize| {
+        let frame = say_without_uid(&trace.stream.frames[place]);
+        format!("stream {}: frame {}: {frame}", trace.stream.id, place + 1)
+    };
+    near(places, length, most).into_iter().map(line)
 }
 
 /// Without the uid, which is the same on all lines but the wrong one, and the message contains the wrong one.

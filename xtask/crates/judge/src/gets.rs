@@ -1,11 +1,11 @@
 //! GET answers compared with the history of the key: its revisions, and the answers before the GET.
 
-use model::history::{Answer, Change, Operation, Revision, Verb};
+use model::history::{Answer, Change, Operation, Verb};
 
 use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
-use super::recording::{describe, say};
+use super::recording::{history_line, say};
 use super::{Findings, Judgement, Violation};
 
 /// A verdict needs at least this many objects read.
@@ -15,8 +15,6 @@ const MIN_GETS: u64 = 5;
 struct Get<'h> {
     operation: &'h Operation,
     key: u32,
-    /// The resource version of the object; None for 404.
-    rv: Option<u64>,
     /// The state shown must be at this revision or a later one.
     low: u64,
     /// Why, in a message.
@@ -77,9 +75,13 @@ fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -
             continue;
         }
         findings.count(if rv.is_some() { "objects" } else { "absences" }, 1);
-        let get = Get { operation, key, rv, low: low.max(prepared.first), reason };
-        if let Some(message) = get.problem(prepared) {
-            findings.add(get.violation(prepared, &message));
+        let get = Get { operation, key, low: low.max(prepared.first), reason };
+        let problem = match rv {
+            Some(rv) => get.wrong_object(prepared, rv),
+            None => get.wrong_absence(prepared),
+        };
+        if let Some(message) = problem {
+            findings.add(get.violation(prepared, rv, &message));
         }
     }
     findings.at_least("objects", MIN_GETS);
@@ -87,26 +89,16 @@ fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -
 }
 
 impl Get<'_> {
-    fn problem(&self, prepared: &Prepared<'_>) -> Option<String> {
-        match self.rv {
-            Some(rv) => self.wrong_object(prepared, rv),
-            None => self.wrong_absence(prepared),
-        }
-    }
-
     fn wrong_object(&self, prepared: &Prepared<'_>, rv: u64) -> Option<String> {
-        let changes = prepared.keys.changes_of(self.key);
-        let after = prepared.keys.changes_until(self.key, rv);
-        let existed = match after.checked_sub(1).map(|last| self.revision(prepared, changes[last])) {
+        let existed = match prepared.keys.last_change(self.key, rv) {
             Some(last) if unsigned(last.rev) == rv => last.kind == Change::Put,
             _ => prepared.keys.initial[self.key as usize] == rv,
         };
         if !existed {
             return Some(format!("answered {rv}, which the key never had"));
         }
-        let ends = changes.get(after);
-        let ends = ends.map(|&change| self.rev(prepared, change)).filter(|ends| *ends <= self.low);
-        if let Some(ends) = ends {
+        let next = prepared.keys.changes_after(self.key, rv).next();
+        if let Some(ends) = next.map(|next| unsigned(next.rev)).filter(|ends| *ends <= self.low) {
             return Some(format!("answered {rv}, which was over at {ends}; {}", self.reason));
         }
         let earliest = prepared.time_bounds.not_before(rv);
@@ -116,39 +108,19 @@ impl Get<'_> {
 
     /// A 404 is right if the key was absent at some revision from `low` on that existed before the answer.
     fn wrong_absence(&self, prepared: &Prepared<'_>) -> Option<String> {
-        let changes = prepared.keys.changes_of(self.key);
-        let next = prepared.keys.changes_until(self.key, self.low);
-        let existed = match next.checked_sub(1) {
-            Some(last) => self.revision(prepared, changes[last]).kind == Change::Put,
-            None => prepared.keys.initial[self.key as usize] > 0,
-        };
-        if !existed {
-            return None;
-        }
-        let delete = changes[next..].iter().find(|&&change| self.revision(prepared, change).kind == Change::Delete);
-        let possible = delete.is_some_and(|&delete| {
-            prepared.time_bounds.not_before(self.rev(prepared, delete)) <= self.operation.returned
-        });
+        prepared.keys.version_at(self.key, self.low)?;
+        let deleted = prepared.keys.changes_after(self.key, self.low).find(|change| change.kind == Change::Delete);
+        let possible = deleted
+            .is_some_and(|deleted| prepared.time_bounds.not_before(unsigned(deleted.rev)) <= self.operation.returned);
         (!possible).then(|| format!("answered 404 although the key existed all the time; {}", self.reason))
     }
 
-    fn revision<'h>(&self, prepared: &Prepared<'h>, change: u32) -> &'h Revision {
-        &prepared.revisions[change as usize]
-    }
-
-    fn rev(&self, prepared: &Prepared<'_>, change: u32) -> u64 {
-        unsigned(self.revision(prepared, change).rev)
-    }
-
     /// The changes of the key around the answered and the required revision.
-    fn violation(&self, prepared: &Prepared<'_>, message: &str) -> Violation {
-        let changes = prepared.keys.changes_of(self.key);
-        let from = self.rv.unwrap_or(self.low).min(self.low);
-        let start = prepared.keys.changes_until(self.key, from).saturating_sub(2);
-        let shown = changes[start..].iter().take(4);
+    fn violation(&self, prepared: &Prepared<'_>, rv: Option<u64>, message: &str) -> Violation {
+        let from = rv.unwrap_or(self.low).min(self.low);
         Violation {
             message: format!("{}: {message}", say(self.operation)),
-            evidence: shown.map(|&change| format!("history: {}", describe(self.revision(prepared, change)))).collect(),
+            evidence: prepared.keys.changes_around(self.key, from, 2).take(4).map(history_line).collect(),
         }
     }
 }

@@ -9,6 +9,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Every key that the store ever held. Ids follow the order of first appearance.
 pub(super) struct Keys<'h> {
+    revisions: &'h [Revision],
     pub(super) texts: Vec<&'h str>,
     ids: HashMap<&'h str, u32>,
     /// The key of each revision.
@@ -28,6 +29,7 @@ pub(super) struct Keys<'h> {
 impl<'h> Keys<'h> {
     pub(super) fn new(history: &'h History, revisions: &'h [Revision]) -> Keys<'h> {
         let mut keys = Keys {
+            revisions,
             texts: Vec::new(),
             ids: HashMap::new(),
             of: Vec::with_capacity(revisions.len()),
@@ -86,13 +88,8 @@ impl<'h> Keys<'h> {
         self.ids.get(key).copied()
     }
 
-    /// The revisions of one key, as indices in order.
-    pub(super) fn changes_of(&self, key: u32) -> &[u32] {
-        &self.changes[self.range(key)]
-    }
-
     /// The number of changes of the key up to `rev`.
-    pub(super) fn changes_until(&self, key: u32, rev: u64) -> usize {
+    fn changes_until(&self, key: u32, rev: u64) -> usize {
         self.change_revs[self.range(key)].partition_point(|change| *change <= rev)
     }
 
@@ -100,25 +97,36 @@ impl<'h> Keys<'h> {
         let key = key as usize;
         self.starts[key] as usize..self.starts[key + 1] as usize
     }
-}
 
-impl<'h> Keys<'h> {
+    fn changes_from(&self, key: u32, first: usize) -> impl Iterator<Item = &'h Revision> {
+        self.changes[self.range(key)][first..].iter().map(|&change| &self.revisions[change as usize])
+    }
+
+    /// The changes of the key after `rev`, in order.
+    pub(super) fn changes_after(&self, key: u32, rev: u64) -> impl Iterator<Item = &'h Revision> {
+        self.changes_from(key, self.changes_until(key, rev))
+    }
+
+    /// The same, with up to `earlier` changes before them.
+    pub(super) fn changes_around(&self, key: u32, rev: u64, earlier: usize) -> impl Iterator<Item = &'h Revision> {
+        self.changes_from(key, self.changes_until(key, rev).saturating_sub(earlier))
+    }
+
+    /// The last change of the key up to `rev`.
+    pub(super) fn last_change(&self, key: u32, rev: u64) -> Option<&'h Revision> {
+        self.changes_from(key, self.changes_until(key, rev).checked_sub(1)?).next()
+    }
+
     /// The objects below `prefix` at `rev`, in the order of their keys, each with its revision.
-    pub(super) fn state<'k>(
-        &'k self,
-        revisions: &'h [Revision],
-        prefix: &'k str,
-        rev: u64,
-    ) -> impl Iterator<Item = (&'h str, u64)> + use<'h, 'k> {
+    pub(super) fn state<'k>(&'k self, prefix: &'k str, rev: u64) -> impl Iterator<Item = (&'h str, u64)> + use<'h, 'k> {
         let start = self.sorted.partition_point(|key| self.texts[*key as usize] < prefix);
         let below = self.sorted[start..].iter().take_while(move |key| self.texts[**key as usize].starts_with(prefix));
-        below.filter_map(move |&key| Some((self.texts[key as usize], self.version_at(revisions, key, rev)?)))
+        below.filter_map(move |&key| Some((self.texts[key as usize], self.version_at(key, rev)?)))
     }
 
     /// `mod_revision` of a key at `rev`; None if it does not exist there.
-    fn version_at(&self, revisions: &[Revision], key: u32, rev: u64) -> Option<u64> {
-        let changes = self.changes_of(key);
-        match self.changes_until(key, rev).checked_sub(1).map(|last| &revisions[changes[last] as usize]) {
+    pub(super) fn version_at(&self, key: u32, rev: u64) -> Option<u64> {
+        match self.last_change(key, rev) {
             Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
             None => Some(self.initial[key as usize]).filter(|initial| *initial > 0),
         }

@@ -2,8 +2,7 @@
 //! network.
 //!
 //! A judge counts what it exercised; a guarantee that was not exercised never passes. All judges of a history share one
-//! [`Prepared`]; the functions that take only a [`History`] are for callers that need a single judge. If a recording is
-//! not sound, only [`truth`] judges it; every other judge reports "not exercised".
+//! [`Prepared`]. If a recording is not sound, only `suite.truth` judges it; every other judge reports "not exercised".
 //!
 //! | file | holds |
 //! | --- | --- |
@@ -77,9 +76,6 @@ pub struct Violation {
     pub evidence: Vec<String>,
 }
 
-/// A judge.
-pub type Judge = fn(&History) -> Judgement;
-
 /// How many violations a verdict shows: a reader needs the first ones.
 const SHOWN: usize = 5;
 
@@ -124,71 +120,22 @@ fn truth_and_missing_prev_kv(prepared: &Prepared<'_>) -> Judgement {
 /// Runs every judge. Prepares the history once.
 pub fn judge_all(history: &History) -> Vec<(&'static str, Judgement)> {
     let prepared = Prepared::new(history);
-    JUDGES.iter().map(|(id, judge)| (*id, judge_prepared(&prepared, *judge, *id == "suite.truth"))).collect()
+    JUDGES.iter().map(|row| (row.0, judge_prepared(&prepared, row))).collect()
 }
 
 /// The judgement of the judge with this id; None if the id is unknown.
 pub fn judge(prepared: &Prepared<'_>, id: &str) -> Option<Judgement> {
-    let (id, judge) = JUDGES.iter().find(|(known, _)| *known == id)?;
-    Some(judge_prepared(prepared, *judge, *id == "suite.truth"))
+    JUDGES.iter().find(|(known, _)| *known == id).map(|row| judge_prepared(prepared, row))
 }
 
-fn judge_prepared(prepared: &Prepared<'_>, judge: PreparedJudge, judges_recording: bool) -> Judgement {
+fn judge_prepared(prepared: &Prepared<'_>, (id, judge): &(&str, PreparedJudge)) -> Judgement {
     match prepared.recording.violations.first() {
-        Some(first) if !judges_recording => Judgement {
+        Some(first) if *id != "suite.truth" => Judgement {
             not_exercised: Some(format!("the recording is not sound: {}", first.message)),
             ..Judgement::default()
         },
         _ => judge(prepared),
     }
-}
-
-/// For each judge, a function of only a history, for callers that need a single judge.
-macro_rules! alone {
-    ($($(#[$doc:meta])* $name:ident: $id:literal;)*) => {
-        $($(#[$doc])* pub fn $name(history: &History) -> Judgement {
-            judge(&Prepared::new(history), $id).expect("the id is in the table of judges")
-        })*
-    };
-}
-
-alone! {
-    /// Each revision follows from the one before, and the last one leads to the state at the end.
-    truth: "suite.truth";
-    /// Every answered write is in the history under the resource version of its answer.
-    writes: "suite.writes";
-    /// Every stream is exactly the store's history of its prefix and selector.
-    watch_matches_history: "watch.matches-etcd-history";
-    /// Resource versions rise within a stream.
-    watch_ordered: "watch.ordered";
-    /// No (key, resource version) pair occurs twice on a stream.
-    watch_unique: "watch.unique";
-    /// Nothing between two delivered events is skipped.
-    watch_reliable: "watch.reliable";
-    /// A stream that begins after x begins with the first change after x.
-    watch_resumable: "watch.resumable";
-    /// Bookmarks agree with the delivered events, and name revisions that existed.
-    watch_bookmark: "watch.bookmark";
-    /// DELETED carries the revision of the deletion.
-    watch_delete_rv: "watch.delete-rv";
-    /// Streams of one prefix agree about the same revisions.
-    watch_concurrent_agree: "watch.concurrent-agree";
-    /// A LIST without a resource version shows the state at a revision that is not stale.
-    rv_list_is_store_revision: "rv.list-is-store-revision";
-    /// A LIST with Exact shows the state at that revision.
-    list_match_exact: "list.match-exact";
-    /// A LIST with NotOlderThan shows a state that is not older.
-    list_match_not_older: "list.match-not-older";
-    /// A LIST at 0 shows some state that existed.
-    list_rv_zero: "list.rv-zero";
-    /// A GET without a resource version sees every write answered before it.
-    rv_get_unset_linearizable: "rv.get-unset-linearizable";
-    /// A GET with a resource version shows a state that is not older.
-    rv_get_not_older: "rv.get-not-older";
-    /// A GET at 0 shows a state that existed.
-    rv_get_zero_any: "rv.get-zero-any";
-    /// The answers about each object have one order that respects time.
-    cc_linearizable_history: "cc.linearizable-history";
 }
 
 impl Judgement {
@@ -224,15 +171,10 @@ struct Findings(Judgement);
 
 impl Findings {
     fn count(&mut self, what: &str, n: u64) {
-        if let Some(count) = self.0.exercised.get_mut(what) {
-            *count = count.saturating_add(n);
-        } else {
-            self.0.exercised.insert(what.to_owned(), n);
+        match self.0.exercised.get_mut(what) {
+            Some(count) => *count = count.saturating_add(n),
+            None => drop(self.0.exercised.insert(what.to_owned(), n)),
         }
-    }
-
-    fn counted(&self, what: &str) -> u64 {
-        self.0.exercised.get(what).copied().unwrap_or(0)
     }
 
     /// Whether another violation would be kept: its evidence may be expensive to collect.
@@ -250,7 +192,7 @@ impl Findings {
 
     /// Below this count the guarantee was not exercised.
     fn at_least(&mut self, what: &str, least: u64) {
-        let seen = self.counted(what);
+        let seen = self.0.exercised.get(what).copied().unwrap_or(0);
         if seen < least && self.0.not_exercised.is_none() {
             self.0.not_exercised = Some(format!("{what}: {seen}, but a verdict needs at least {least}"));
         }

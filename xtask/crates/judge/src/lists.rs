@@ -10,8 +10,6 @@ use super::{Findings, Judgement, Violation};
 
 /// Minimum number of lists with objects: an empty list may be right by accident.
 const MIN_LISTS: u64 = 5;
-/// Lines of evidence about a wrong list.
-const DIFFERENCES: usize = 8;
 
 /// A successful LIST without selector, and not the continuation of another one.
 struct List<'h> {
@@ -108,13 +106,13 @@ fn from_the_future(prepared: &Prepared<'_>, list: &List<'_>) -> Option<String> {
 /// The items must be the state at the list's revision; of a page, its first keys.
 fn wrong_items(prepared: &Prepared<'_>, list: &List<'_>) -> Option<Violation> {
     let length = if list.more { list.items.len() } else { usize::MAX };
-    let state = || prepared.keys.state(prepared.revisions, &list.operation.prefix, list.rv).take(length);
+    let state = || prepared.keys.state(&list.operation.prefix, list.rv).take(length);
     let items = || list.items.iter().map(|(key, rv)| (&**key, *rv));
     if state().eq(items()) {
         return None;
     }
     // The order of the items is not judged here.
-    let evidence = differences(&state().collect(), items(), DIFFERENCES);
+    let evidence = differences(&state().collect(), items());
     let first = evidence.first()?;
     let message =
         format!("{}: the items are not the state at its resource version {}: {first}", say(list.operation), list.rv);

@@ -85,13 +85,13 @@ fn twice(trace: &Trace<'_>) -> Option<(usize, usize)> {
     same.map(|pair| (pair[0].2, pair[1].2)).min_by_key(|(_, second)| *second)
 }
 
-fn exercised(findings: &mut Findings, events: u64) {
+pub(super) fn exercised(findings: &mut Findings, events: u64) {
     findings.count("streams", 1);
     findings.count("events", events);
     findings.count("streams of ten events", u64::from(events >= MIN_IN_ONE));
 }
 
-fn minima(findings: &mut Findings) {
+pub(super) fn minima(findings: &mut Findings) {
     findings.at_least("streams of ten events", 1);
     findings.at_least("events", MIN_EVENTS);
 }

@@ -10,8 +10,8 @@ use super::selector::Program;
 use super::stored::{self, Meta};
 use super::time_bounds::TimeBounds;
 use super::trace::Trace;
-use super::view::{Builder, View};
-use super::{Judgement, Violation};
+use super::view::{Builder, Event, View};
+use super::{Findings, Judgement, Violation};
 
 /// A history with the indices that judges use. Memory is linear in the history.
 pub struct Prepared<'h> {
@@ -77,6 +77,20 @@ impl<'h> Prepared<'h> {
         prepared
     }
 
+    /// The view of a trace; without it, the stream counts as left out.
+    pub(super) fn view(&self, trace: &Trace<'_>, findings: &mut Findings) -> Option<&View> {
+        let view = self.views[trace.view].as_ref();
+        if view.is_none() {
+            findings.count("streams left out", 1);
+        }
+        view
+    }
+
+    /// An event in a message.
+    pub(super) fn say(&self, event: &Event) -> String {
+        format!("{} {} at {}", event.kind.word(), self.keys.texts[event.key as usize], event.rev)
+    }
+
     pub(super) fn revisions_at(&self, rv: u64) -> &'h [Revision] {
         at(self.revisions, &self.revs, rv)
     }
@@ -126,8 +140,8 @@ fn build_views<'h>(prepared: &Prepared<'h>, wanted: &BTreeMap<Wanted<'_>, usize>
     let mut by_prefix: HashMap<&str, Vec<usize>> = HashMap::new();
     for ((prefix, labels, fields), number) in wanted {
         let program = Program::parse(labels, fields);
-        builders.push(program.is_ok().then(Builder::default));
-        programs.push((!labels.is_empty() || !fields.is_empty()).then_some(program.ok()).flatten());
+        builders.push(program.is_some().then(Builder::default));
+        programs.push((!labels.is_empty() || !fields.is_empty()).then_some(program).flatten());
         by_prefix.entry(prefix).or_default().push(*number);
     }
     let members = members(&prepared.keys, &by_prefix, &mut builders);
@@ -150,7 +164,7 @@ fn build_views<'h>(prepared: &Prepared<'h>, wanted: &BTreeMap<Wanted<'_>, usize>
             }
         }
     }
-    (builders.into_iter().map(|builder| builder.map(Builder::finish)).collect(), uids)
+    (builders.into_iter().map(|builder| builder.map(|builder| builder.view)).collect(), uids)
 }
 
 /// The views that each key belongs to, with its local number in each. Prefixes end with a slash, so only the parents of

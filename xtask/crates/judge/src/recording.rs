@@ -80,12 +80,7 @@ fn replay(
     let mut states = vec![State::default(); keys.texts.len()];
     for snapshot in &history.meta.initial {
         if let Some(key) = keys.id(&snapshot.key) {
-            states[key as usize] = State {
-                last_rev: snapshot.mod_rev,
-                create_rev: snapshot.create_rev,
-                version: snapshot.version,
-                alive: true,
-            };
+            states[key as usize] = State::of(snapshot);
         }
     }
     // kine reports version 0 everywhere and leaves gaps between revisions; etcd does neither.
@@ -119,7 +114,12 @@ fn replay(
                 findings.add(violation(&found));
             }
         }
-        state.apply(revision);
+        *state = State {
+            last_rev: revision.rev,
+            create_rev: revision.create_rev,
+            version: revision.version,
+            alive: revision.kind == Change::Put,
+        };
     }
     if versioned && previous < history.meta.last_rev && previous > 0 {
         let last = history.meta.last_rev;
@@ -164,17 +164,11 @@ fn compare_with_end(findings: &mut Findings, last: &[Snapshot], states: &[State]
             )));
             continue;
         };
-        let seen = (snapshot.mod_rev, snapshot.create_rev, if versioned { snapshot.version } else { state.version });
-        if seen != (state.last_rev, state.create_rev, state.version) {
+        let shown = State::of(snapshot);
+        if *state != (State { version: if versioned { shown.version } else { state.version }, ..shown }) {
             findings.add(Violation {
                 message: format!("the end state of {} is not what the raw watch led to", snapshot.key),
-                evidence: vec![
-                    format!("raw watch: {}", state.describe()),
-                    format!(
-                        "store: mod_revision {}, create_revision {}, version {}",
-                        snapshot.mod_rev, snapshot.create_rev, snapshot.version
-                    ),
-                ],
+                evidence: vec![format!("raw watch: {}", state.describe()), format!("store: {}", shown.describe())],
             });
         }
     }
@@ -187,13 +181,9 @@ fn compare_with_end(findings: &mut Findings, last: &[Snapshot], states: &[State]
 }
 
 impl State {
-    fn apply(&mut self, revision: &Revision) {
-        *self = State {
-            last_rev: revision.rev,
-            create_rev: revision.create_rev,
-            version: revision.version,
-            alive: revision.kind == Change::Put,
-        };
+    fn of(snapshot: &Snapshot) -> State {
+        let Snapshot { create_rev, mod_rev: last_rev, version, .. } = *snapshot;
+        State { last_rev, create_rev, version, alive: true }
     }
 
     fn describe(&self) -> String {
@@ -205,7 +195,7 @@ impl State {
     }
 }
 
-pub(super) fn describe(revision: &Revision) -> String {
+fn describe(revision: &Revision) -> String {
     let kind = match revision.kind {
         Change::Put if revision.create_rev == revision.rev => "create",
         Change::Put => "put",
@@ -215,6 +205,11 @@ pub(super) fn describe(revision: &Revision) -> String {
         "{kind} {} at {} (version {}, previous {})",
         revision.key, revision.rev, revision.version, revision.prev_rev
     )
+}
+
+/// A change, as evidence.
+pub(super) fn history_line(revision: &Revision) -> String {
+    format!("history: {}", describe(revision))
 }
 
 /// The operation's name in a message.

@@ -51,7 +51,10 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
         findings.count("objects", 1);
         findings.count("operations", operations.len() as u64);
         findings.count("answers without a resource version", without_version as u64);
-        let known = operations.iter().zip(&effects).map(|(operation, effect)| op(operation, *effect));
+        let known = operations.iter().zip(&effects).map(|(operation, &effect)| {
+            let returned = (!is_open(&operation.answer)).then_some(operation.returned);
+            Op { called: operation.called, returned, effect }
+        });
         let ops: Vec<Op> = known.chain(cleared).collect();
         judge(&mut findings, key, initial(prepared, key, base), &operations, &ops);
     }
@@ -97,12 +100,7 @@ fn base(prepared: &Prepared<'_>) -> (u64, Micros) {
 
 /// The version of the object before `base`.
 fn initial(prepared: &Prepared<'_>, key: &str, base: u64) -> Option<u64> {
-    let id = prepared.keys.id(key)?;
-    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
-    match before.checked_sub(1).map(|last| &prepared.revisions[prepared.keys.changes_of(id)[last] as usize]) {
-        Some(last) => (last.kind == Change::Put).then(|| unsigned(last.rev)),
-        None => Some(prepared.keys.initial[id as usize]).filter(|version| *version > 0),
-    }
+    prepared.keys.version_at(prepared.keys.id(key)?, base.saturating_sub(1))
 }
 
 /// Deletions of the whole collection. Each may have deleted the object: the answer does not say so.
@@ -184,16 +182,9 @@ fn change(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<Cha
     prepared.revisions_at(rv).iter().find(|revision| &*revision.key == key).map(|revision| revision.kind)
 }
 
-fn op(operation: &Operation, effect: Effect) -> Op {
-    let returned = (!is_open(&operation.answer)).then_some(operation.returned);
-    Op { called: operation.called, returned, effect }
-}
-
 fn is_without_version(effect: &Effect) -> bool {
-    !matches!(
-        effect,
-        Effect::Create(_) | Effect::Write(_) | Effect::Touch(_) | Effect::Delete(Some(_)) | Effect::Read(_)
-    )
+    use Effect::{Create, Delete, Read, Touch, Write};
+    !matches!(effect, Create(_) | Write(_) | Touch(_) | Delete(Some(_)) | Read(_))
 }
 
 /// Whether the store has changes of the object that no recorded request can have made: an expired lease, a controller,
@@ -210,8 +201,7 @@ fn changed_by_others(prepared: &Prepared<'_>, key: &str, base: u64, effects: &[E
         return true;
     }
     let count = |which: fn(&Effect) -> bool| effects.iter().filter(|effect| which(effect)).count();
-    let before = prepared.keys.changes_until(id, base.saturating_sub(1));
-    let changes = || prepared.keys.changes_of(id)[before..].iter().map(|&change| &prepared.revisions[change as usize]);
+    let changes = || prepared.keys.changes_after(id, base.saturating_sub(1));
     let puts = changes().filter(|c| c.kind == Change::Put && !written.contains(&unsigned(c.rev))).count();
     let deletes = changes().filter(|c| c.kind == Change::Delete).count();
     puts > count(|effect| matches!(effect, Effect::LostCreate | Effect::LostWrite))

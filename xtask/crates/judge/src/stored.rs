@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::decode::{Encoding, PROTOBUF_MAGIC, encoding, object_meta};
+use crate::decode::{Encoding, Field, PROTOBUF_MAGIC, Wire, encoding, next_field, object_meta};
 
 /// The parts of ObjectMeta that judges need. Absent fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,9 +34,8 @@ struct JsonObject<'a> {
     metadata: JsonMeta<'a>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(default)]
-#[derive(Default)]
 struct JsonMeta<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
@@ -144,37 +143,11 @@ fn first(message: &[u8], number: u32) -> Option<&[u8]> {
 #[expect(clippy::option_option, reason = "distinguishes the end from an error in a loop that runs ten million times")]
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Option<(u32, &'a [u8])>> {
     while !rest.is_empty() {
-        let tag = varint(rest)?;
-        let length = match tag & 7 {
-            0 => {
-                varint(rest)?;
-                continue;
-            }
-            1 => 8,
-            2 => usize::try_from(varint(rest)?).ok()?,
-            5 => 4,
-            _ => return None,
-        };
-        let (bytes, tail) = rest.split_at_checked(length)?;
-        *rest = tail;
-        if tag & 7 == 2 {
-            return Some(Some((u32::try_from(tag >> 3).ok()?, bytes)));
+        if let Field { number, value: Wire::Bytes(bytes) } = next_field(rest)? {
+            return Some(Some((number, bytes)));
         }
     }
     Some(None)
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, tail) = rest.split_first()?;
-        *rest = tail;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -43,18 +43,14 @@ impl TimeBounds {
         // A delete answered with a Status made, at the earliest, the key's first tombstone after the revisions known
         // then.
         let tombstones: Vec<(&Operation, u64)> =
-            deletions.into_iter().filter_map(|o| Some((o, bounds.tombstone(o, first, revisions, keys)?))).collect();
+            deletions.into_iter().filter_map(|o| Some((o, bounds.tombstone(o, first, keys)?))).collect();
         for (operation, rev) in tombstones {
             bounds.acknowledge(keys, operation, rev);
         }
         rising(&mut bounds.answered);
         bounds.answered_by_key.sort_unstable();
         for group in bounds.answered_by_key.chunk_by_mut(|a, b| a.0 == b.0) {
-            let mut highest = 0;
-            for (_, _, rev) in group {
-                highest = highest.max(*rev);
-                *rev = highest;
-            }
+            highest_so_far(group.iter_mut().map(|(_, _, rev)| rev));
         }
         bounds
     }
@@ -68,7 +64,7 @@ impl TimeBounds {
 
     /// The lowest revision that a deletion answered with a Status can have made. None if it may be from before the
     /// recording, whose first revision is `first`.
-    fn tombstone(&self, operation: &Operation, first: u64, revisions: &[Revision], keys: &Keys<'_>) -> Option<u64> {
+    fn tombstone(&self, operation: &Operation, first: u64, keys: &Keys<'_>) -> Option<u64> {
         let Answer::Object { status: 200, rv: 0 } = operation.answer else { return None };
         if operation.verb != Verb::Delete {
             return None;
@@ -78,15 +74,13 @@ impl TimeBounds {
         if first > 0 && low <= first {
             return None;
         }
-        let later =
-            keys.changes_of(key)[keys.changes_until(key, low)..].iter().map(|&change| &revisions[change as usize]);
-        later.into_iter().find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
+        let mut later = keys.changes_after(key, low);
+        later.find(|revision| revision.kind == Change::Delete).map(|revision| unsigned(revision.rev))
     }
 
     /// The highest revision whose write was answered before `time`; 0 if none was.
     pub(super) fn acknowledged(&self, time: Micros) -> u64 {
-        let end = self.answered.partition_point(|(returned, _)| *returned < time);
-        end.checked_sub(1).map_or(0, |last| self.answered[last].1)
+        last_while(&self.answered, |returned| returned < time)
     }
 
     /// The same among the writes of one key.
@@ -98,19 +92,27 @@ impl TimeBounds {
 
     /// The time before which `rev` did not exist.
     pub(super) fn not_before(&self, rev: u64) -> Micros {
-        let end = self.earliest.partition_point(|(bounded, _)| *bounded <= rev);
-        end.checked_sub(1).map_or(0, |last| self.earliest[last].1)
+        last_while(&self.earliest, |bounded| bounded <= rev)
     }
 }
 
 /// Sorts, and replaces each second number by the highest so far.
-fn rising(pairs: &mut [(u64, u64)]) {
+pub(super) fn rising(pairs: &mut [(u64, u64)]) {
     pairs.sort_unstable();
-    let mut highest = 0;
-    for (_, value) in pairs {
-        highest = highest.max(*value);
-        *value = highest;
-    }
+    highest_so_far(pairs.iter_mut().map(|(_, value)| value));
+}
+
+fn highest_so_far<'a>(values: impl Iterator<Item = &'a mut u64>) {
+    values.fold(0, |highest, value| {
+        *value = highest.max(*value);
+        *value
+    });
+}
+
+/// The second number of the last of the pairs whose first one fits; 0 without such a pair.
+pub(super) fn last_while(pairs: &[(u64, u64)], fits: impl Fn(u64) -> bool) -> u64 {
+    let end = pairs.partition_point(|(first, _)| fits(*first));
+    end.checked_sub(1).map_or(0, |last| pairs[last].1)
 }
 
 /// A write that was not a dry run.

@@ -8,9 +8,6 @@ use super::keys::{NONE, index};
 use super::prepared::Prepared;
 use super::view::View;
 
-/// How many missing events a trace remembers.
-const REMEMBERED: usize = 3;
-
 /// Maximum number of live ADDEDs searched in an initial part that is no state of the store; each needs a search of the
 /// history.
 const TAKEN_IN: usize = 32;
@@ -44,8 +41,8 @@ pub(super) enum Begin {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) count: usize,
-    /// The first missing events.
-    pub(super) first: Vec<usize>,
+    /// The first one.
+    pub(super) first: Option<usize>,
     /// How many events had to be delivered.
     pub(super) expected: usize,
     /// Position of the first event that had to be delivered.
@@ -55,8 +52,7 @@ pub(super) struct Missing {
 impl<'h> Trace<'h> {
     /// Compares `stream` with the view of that number.
     pub(super) fn new(prepared: &Prepared<'h>, stream: &'h Stream, view: usize) -> Trace<'h> {
-        let errors = stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
-        let judged = &stream.frames[..errors.unwrap_or(stream.frames.len())];
+        let judged = before_error(stream);
         let end = judged.iter().rposition(|frame| frame.rv <= prepared.last).map_or(0, |last| last + 1);
         let frames = &judged[..end];
         let initial = initial_length(stream.start, frames, prepared.first);
@@ -193,7 +189,7 @@ impl<'h> Trace<'h> {
             next += 1;
         }
         if in_order {
-            let first = (next..to).take(REMEMBERED).collect();
+            let first = (next..to).next();
             return Missing { count: to.saturating_sub(next), first, expected: to.max(next) - from, from };
         }
         self.missing_in_disorder(from, to)
@@ -210,7 +206,7 @@ impl<'h> Trace<'h> {
             }
         }
         let missing = || (from..).zip(&delivered).filter(|(_, seen)| !**seen).map(|(event, _)| event);
-        Missing { count: missing().count(), first: missing().take(REMEMBERED).collect(), expected, from }
+        Missing { count: missing().count(), first: missing().next(), expected, from }
     }
 }
 
@@ -220,6 +216,11 @@ fn is_plain(view: &View, state: u64, next: Option<&usize>) -> bool {
     let Some(next) = next else { return true };
     let mut keys = std::collections::HashSet::new();
     view.events.get(view.after(state)..*next).is_some_and(|skipped| skipped.iter().all(|event| keys.insert(event.key)))
+}
+
+/// The frames up to the first ERROR.
+pub(super) fn before_error(stream: &Stream) -> &[Frame] {
+    stream.frames.split(|frame| matches!(frame.kind, FrameKind::Error { .. })).next().unwrap_or_default()
 }
 
 /// A frame in a message.

@@ -8,7 +8,7 @@
 mod schema;
 mod text;
 
-use crate::decode::{CBOR, Encoding, PROTOBUF_MAGIC, encoding};
+use crate::decode::{CBOR, Encoding, encoding};
 
 /// Maximum depth of nested fields; no object of Kubernetes is that deep.
 const DEEPEST: usize = 200;
@@ -132,10 +132,6 @@ fn quoted(text: &str) -> String {
     let short: String = text.chars().take(SHOWN).collect();
     let dots = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
     format!("{short:?}{dots}")
-}
-
-fn magic() -> Piece {
-    piece(0, PROTOBUF_MAGIC.len(), 0, "", "the magic bytes of protobuf, \"k8s\\0\"")
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub(super) struct View {
 /// A view under construction. Keys have dense local numbers here.
 #[derive(Default)]
 pub(super) struct Builder {
-    view: View,
+    pub(super) view: View,
     keys: Vec<Local>,
     alive: u32,
 }
@@ -106,10 +106,6 @@ impl Builder {
         }
         self.view.events.push(Event { rev, key, stored, next: NONE, kind });
         self.view.alive.push(self.alive);
-    }
-
-    pub(super) fn finish(self) -> View {
-        self.view
     }
 }
 
@@ -198,12 +194,9 @@ impl View {
     }
 }
 
-/// The differences between the received items and the state that they claim to be, one line each; at most `most` lines.
-pub(super) fn differences<'a>(
-    state: &BTreeMap<&str, u64>,
-    items: impl Iterator<Item = (&'a str, u64)>,
-    most: usize,
-) -> Vec<String> {
+/// The differences between the received items and the state that they claim to be, one line each.
+pub(super) fn differences<'a>(state: &BTreeMap<&str, u64>, items: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
+    const SHOWN: usize = 8;
     let mut seen = BTreeMap::new();
     let mut lines = Vec::new();
     for (key, rv) in items {
@@ -218,8 +211,8 @@ pub(super) fn differences<'a>(
     }
     let missing = state.iter().filter(|(key, _)| !seen.contains_key(*key));
     lines.extend(missing.map(|(key, rv)| format!("{key} is missing; the store had it at {rv}")));
-    let hidden = lines.len().saturating_sub(most);
-    lines.truncate(most);
+    let hidden = lines.len().saturating_sub(SHOWN);
+    lines.truncate(SHOWN);
     if hidden > 0 {
         lines.push(format!("… and {hidden} more differences"));
     }

@@ -8,7 +8,7 @@ use model::history::{Answer, Change, Operation, Revision, Verb};
 use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
-use super::recording::{describe, say};
+use super::recording::{history_line, say};
 use super::{Findings, Judgement, Violation};
 
 /// A verdict about answers needs at least this many answered writes.
@@ -62,7 +62,7 @@ fn write<'h>(
     rv: u64,
 ) -> Option<Problem> {
     let Some(revision) = stored(prepared, operation, rv) else {
-        let there = prepared.revisions_at(rv).iter().map(line).collect();
+        let there = prepared.revisions_at(rv).iter().map(history_line).collect();
         return Some((format!("answered resource version {rv}, at which the store changed no such key"), there));
     };
     let evidence = || around(prepared, &revision.key, rv);
@@ -109,11 +109,10 @@ fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
     if prepared.first > 0 && low <= prepared.first {
         return None;
     }
-    let later = &prepared.keys.changes_of(key)[prepared.keys.changes_until(key, low)..];
-    let mut deletes = later.iter().map(|&change| &prepared.revisions[change as usize]).filter(|revision| {
+    let deleted = prepared.keys.changes_after(key, low).any(|revision| {
         revision.kind == Change::Delete && prepared.time_bounds.not_before(unsigned(revision.rev)) <= operation.returned
     });
-    deletes.next().is_none().then(|| {
+    (!deleted).then(|| {
         (format!("was answered as complete, but after {low} the store did not delete it"), around(prepared, text, low))
     })
 }
@@ -121,16 +120,14 @@ fn deletion(prepared: &Prepared<'_>, operation: &Operation) -> Option<Problem> {
 /// The change of the key that ended `rv` and was answered before the operation was sent.
 fn over_before(prepared: &Prepared<'_>, operation: &Operation, rv: u64) -> Option<u64> {
     let key = prepared.keys.id(operation.key.as_deref()?)?;
-    let next = *prepared.keys.changes_of(key).get(prepared.keys.changes_until(key, rv))?;
-    let next = unsigned(prepared.revisions[next as usize].rev);
+    let next = unsigned(prepared.keys.changes_after(key, rv).next()?.rev);
     (next <= prepared.time_bounds.acknowledged_of(key, operation.called)).then_some(next)
 }
 
 /// The version of the key that a revision replaced; 0 if the key did not exist. None: it is older than the recording.
 fn replaced(prepared: &Prepared<'_>, revision: &Revision) -> Option<u64> {
     let key = prepared.keys.id(&revision.key)?;
-    let before = prepared.keys.changes_until(key, unsigned(revision.rev).saturating_sub(1));
-    match before.checked_sub(1).map(|last| &prepared.revisions[prepared.keys.changes_of(key)[last] as usize]) {
+    match prepared.keys.last_change(key, unsigned(revision.rev).saturating_sub(1)) {
         Some(last) if last.kind == Change::Put => Some(unsigned(last.rev)),
         Some(_) => Some(0),
         None => Some(prepared.keys.initial[key as usize]).filter(|rev| *rev > 0 || prepared.first == 0),
@@ -148,11 +145,5 @@ fn stored<'h>(prepared: &Prepared<'h>, operation: &Operation, rv: u64) -> Option
 /// The changes of a key around a revision.
 fn around(prepared: &Prepared<'_>, text: &str, rv: u64) -> Vec<String> {
     let Some(key) = prepared.keys.id(text) else { return Vec::new() };
-    let begin = prepared.keys.changes_until(key, rv).saturating_sub(SHOWN / 2);
-    let shown = prepared.keys.changes_of(key)[begin..].iter().take(SHOWN);
-    shown.map(|&change| line(&prepared.revisions[change as usize])).collect()
-}
-
-fn line(revision: &Revision) -> String {
-    format!("history: {}", describe(revision))
+    prepared.keys.changes_around(key, rv, SHOWN / 2).take(SHOWN).map(history_line).collect()
 }

@@ -105,14 +105,10 @@ pub fn id_text(id: &str) -> String {
 
 /// The id of the put that stored this value.
 pub fn id_in(value: &[u8]) -> Option<&str> {
-    let begin = find(value, ID_BEGIN.as_bytes())? + ID_BEGIN.len();
-    let rest = &value[begin..];
+    let begin = value.windows(ID_BEGIN.len()).position(|window| window == ID_BEGIN.as_bytes())?;
+    let rest = &value[begin + ID_BEGIN.len()..];
     let end = rest.iter().position(|byte| *byte == ID_END)?;
     std::str::from_utf8(&rest[..end]).ok()
-}
-
-fn find(text: &[u8], word: &[u8]) -> Option<usize> {
-    text.windows(word.len()).position(|window| window == word)
 }
 
 /// No acknowledged write is lost, no write appears twice, no read shows an old state, and every watcher saw every

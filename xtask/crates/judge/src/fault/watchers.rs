@@ -10,9 +10,6 @@ use crate::keys::unsigned;
 use crate::trace::say;
 use crate::view::{Kind, differences};
 
-/// Lines about a wrong list.
-const DIFFERENCES: usize = 8;
-
 pub(super) fn judge(findings: &mut Findings, history: &FaultHistory) {
     let acknowledged = Acknowledged::of(history);
     for watcher in &history.watchers {
@@ -129,7 +126,7 @@ impl<'a> Progress<'a> {
                 Kind::Added | Kind::Modified => state.insert(&*revision.key, unsigned(revision.rev)),
             };
         }
-        let evidence = differences(&state, items.iter().map(|(key, rv)| (&**key, *rv)), DIFFERENCES);
+        let evidence = differences(&state, items.iter().map(|(key, rv)| (&**key, *rv)));
         if let Some(first) = evidence.first() {
             let message = format!("{}: a list at {rv} is not the store's state there: {first}", self.watcher.client);
             return Err(Violation { message, evidence });

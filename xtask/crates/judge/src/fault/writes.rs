@@ -6,6 +6,7 @@ use model::history::{Change, Key, Revision};
 
 use super::{FaultHistory, Findings, Read, Violation, Write, WriteResult, id_in};
 use crate::keys::unsigned;
+use crate::time_bounds::{last_while, rising};
 
 pub(super) fn judge(findings: &mut Findings, history: &FaultHistory) {
     let known: BTreeMap<&str, &Write> = history.writes.iter().map(|write| (write.id.as_str(), write)).collect();
@@ -122,12 +123,7 @@ pub(super) struct Acknowledged(Vec<(u64, u64)>);
 impl Acknowledged {
     pub(super) fn new(acknowledged: &[(&Write, u64)]) -> Acknowledged {
         let mut times: Vec<(u64, u64)> = acknowledged.iter().map(|(write, rev)| (write.returned, *rev)).collect();
-        times.sort_unstable();
-        let mut highest = 0;
-        for (_, rev) in &mut times {
-            highest = highest.max(*rev);
-            *rev = highest;
-        }
+        rising(&mut times);
         Acknowledged(times)
     }
 
@@ -141,8 +137,7 @@ impl Acknowledged {
     }
 
     pub(super) fn at(&self, time: u64) -> u64 {
-        let end = self.0.partition_point(|(returned, _)| *returned < time);
-        end.checked_sub(1).map_or(0, |last| self.0[last].1)
+        last_while(&self.0, |returned| returned < time)
     }
 }
 
@@ -168,5 +163,5 @@ fn say(write: &Write) -> String {
 fn evidence(history: &FaultHistory, key: &Key) -> Vec<String> {
     const SHOWN: usize = 8;
     let changes = history.revisions.iter().filter(|revision| revision.key == *key).rev().take(SHOWN);
-    changes.map(|revision| format!("history: {}", crate::recording::describe(revision))).collect()
+    changes.map(crate::recording::history_line).collect()
 }

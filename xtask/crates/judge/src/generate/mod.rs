@@ -167,14 +167,13 @@ impl World {
         let based_on = self.live.get(&key).filter(|_| verb == Verb::Update).map(|live| live.mod_rev);
         self.now += 3;
         self.change(&key, (verb != Verb::Delete).then_some(color), true);
-        self.remembered.push_back((Arc::clone(&key), self.rev));
         let answer = match verb {
             Verb::Create => Answer::Object { status: 201, rv: self.rev },
             Verb::Delete => Answer::Object { status: 200, rv: 0 },
             _ => Answer::Object { status: 200, rv: self.rev },
         };
-        if verb == Verb::Delete {
-            self.remembered.pop_back();
+        if verb != Verb::Delete {
+            self.remembered.push_back((Arc::clone(&key), self.rev));
         }
         if self.remembered.len() > REMEMBERED {
             self.remembered.pop_front();

@@ -70,7 +70,7 @@ impl Identity {
 }
 
 /// A length-delimited field of a protobuf message.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut length = bytes.len();
     while length >= 0x80 {

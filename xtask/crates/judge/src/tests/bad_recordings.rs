@@ -4,7 +4,7 @@ use model::Outcome;
 use model::history::{Answer, Change, History, Snapshot, Verb};
 
 use super::example::{example_history, key, object};
-use super::{accept, judge_all, refuse};
+use super::{accept, judge_all, refuse, violations};
 
 /// (what, change, words of the message)
 type Case = (&'static str, fn(&mut History), &'static [&'static str]);
@@ -97,7 +97,7 @@ fn missing_previous_value_is_refused_and_the_other_judges_still_decide() {
         assert!(!judgement.not_exercised.unwrap_or_default().contains("not sound"), "{id}");
     }
     history.revisions.pop();
-    let unsound = crate::truth(&history).violations;
+    let unsound = violations(&history, "suite.truth");
     assert!(!unsound.is_empty());
     assert!(unsound.iter().all(|violation| !violation.message.contains("is missing")), "{unsound:?}");
 }

@@ -59,33 +59,3 @@ fn empty_recording_is_never_a_pass() {
         assert_eq!(judgement.outcome() == Outcome::Passed, id == "suite.truth", "{id}");
     }
 }
-
-#[test]
-fn every_function_of_the_table_calls_the_judge_of_its_name() {
-    let history = generate(3, Shape::default());
-    let alone: &[(&str, Judge)] = &[
-        ("suite.truth", truth),
-        ("suite.writes", writes),
-        ("watch.matches-etcd-history", watch_matches_history),
-        ("watch.ordered", watch_ordered),
-        ("watch.unique", watch_unique),
-        ("watch.reliable", watch_reliable),
-        ("watch.resumable", watch_resumable),
-        ("watch.bookmark", watch_bookmark),
-        ("watch.delete-rv", watch_delete_rv),
-        ("watch.concurrent-agree", watch_concurrent_agree),
-        ("rv.list-is-store-revision", rv_list_is_store_revision),
-        ("list.match-exact", list_match_exact),
-        ("list.match-not-older", list_match_not_older),
-        ("list.rv-zero", list_rv_zero),
-        ("rv.get-unset-linearizable", rv_get_unset_linearizable),
-        ("rv.get-not-older", rv_get_not_older),
-        ("rv.get-zero-any", rv_get_zero_any),
-        ("cc.linearizable-history", cc_linearizable_history),
-    ];
-    let all = judge_all(&history);
-    assert_eq!(alone.len(), all.len());
-    for ((id, judge), (other, judgement)) in alone.iter().zip(all) {
-        assert_eq!((*id, judge(&history)), (other, judgement));
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{DEEPEST, Piece, cut, magic, piece, quoted};
+use super::{DEEPEST, Piece, cut, piece, quoted};
 use crate::decode::{PROTOBUF_MAGIC, Wire, next_field};
 
 /// Field number, name, and type of the content.
@@ -75,35 +75,24 @@ struct Place<'a> {
 
 /// The whole value. The paths of the fields in the envelope's object omit the envelope's name.
 pub(super) fn envelope(value: &[u8]) -> Vec<Piece> {
-    let mut out = vec![magic()];
     let at = PROTOBUF_MAGIC.len();
+    let mut out = vec![piece(0, at, 0, "", "the magic bytes of protobuf, \"k8s\\0\"")];
     message(&Place { bytes: &value[at..], at, depth: 0, path: "" }, ENVELOPE, &mut out);
     out
 }
 
-/// Counts how often each field number of a message has occurred. The number of fields of a message is only bounded by
-/// half of its bytes.
-pub(super) struct Occurrences<N>(BTreeMap<N, usize>);
-
-impl<N> Default for Occurrences<N> {
-    fn default() -> Self {
-        Occurrences(BTreeMap::new())
-    }
-}
-
-impl<N: Ord> Occurrences<N> {
-    /// Counts one more field of that number; returns how many came before it.
-    pub(super) fn add(&mut self, number: N) -> usize {
-        let count = self.0.entry(number).or_default();
-        *count += 1;
-        *count - 1
-    }
+/// Counts one more field of that number; returns how many came before it. The number of fields of a message is only
+/// bounded by half of its bytes.
+pub(super) fn count<N: Ord>(seen: &mut BTreeMap<N, usize>, number: N) -> usize {
+    let count = seen.entry(number).or_default();
+    *count += 1;
+    *count - 1
 }
 
 /// Adds the pieces of a message as far as it can be read.
 fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
     let mut rest = place.bytes;
-    let mut seen = Occurrences::default();
+    let mut seen = BTreeMap::new();
     while !rest.is_empty() {
         let before = rest;
         let Some(field) = next_field(&mut rest) else {
@@ -114,7 +103,7 @@ fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
         let at = place.at + place.bytes.len() - before.len();
         let row = rows.iter().find(|(number, ..)| *number == field.number);
         let name = row.map_or_else(|| field.number.to_string(), |(_, name, _)| (*name).to_owned());
-        let index = seen.add(field.number);
+        let index = count(&mut seen, field.number);
         let again = index > 0 || is_next(rest, field.number);
         let name = if again { format!("{name}[{index}]") } else { name };
         let path = join(place.path, &name);
