@@ -5,7 +5,7 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 
 /// A request on its way to the server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Call {
     pub method: Method,
     pub path: String,

@@ -34,6 +34,16 @@ pub struct StoreChange {
     pub reply: Option<OnMessage>,
 }
 
+impl StoreChange {
+    pub(crate) fn of_requests(change: impl FnMut(&str, &mut Message) + Send + 'static) -> StoreChange {
+        StoreChange { request: Some(Box::new(change)), reply: None }
+    }
+
+    pub(crate) fn of_replies(change: impl FnMut(&str, &mut Message) + Send + 'static) -> StoreChange {
+        StoreChange { request: None, reply: Some(Box::new(change)) }
+    }
+}
+
 /// A running proxy. Dropping it closes it and all its connections.
 pub struct StoreProxy(TlsListener);
 

@@ -67,12 +67,8 @@ const CORRUPTIONS: &[Corruption] = &[
     ("read the past", |history, random| {
         let place = random.usize(..history.reads.len());
         let Read { key, rv, .. } = &mut history.reads[place];
-        *rv = match rv {
-            Some(rv) => {
-                history.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < *rv).map(|r| unsigned(r.rev))
-            }
-            None => Some(5),
-        };
+        let before = |rv| history.revisions.iter().rfind(|r| r.key == *key && unsigned(r.rev) < rv);
+        *rv = rv.map_or(Some(5), |rv| before(rv).map(|before| unsigned(before.rev)));
         // Skip an absence: the key may have been absent at some time after the read.
         rv.is_some().then_some(())
     }),
@@ -88,41 +84,30 @@ const CORRUPTIONS: &[Corruption] = &[
     }),
     ("change a resource version", |history, random| frame(history, random, |frames, at| frames[at].rv += 1000)),
     ("raise a bookmark", |history, _| {
-        let mut frames = history
-            .watchers
-            .iter_mut()
-            .flat_map(|watcher| &mut watcher.segments)
-            .flat_map(|segment| &mut segment.frames);
+        let mut frames = segments(history).flat_map(|segment| &mut segment.frames);
         let bookmark = frames.find(|frame| matches!(frame.kind, FrameKind::Bookmark { .. }))?;
         bookmark.rv += 1000;
         Some(())
     }),
     ("skip over a seam", |history, _| {
-        let segments = history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments);
-        let mut resumed =
-            segments.filter(|segment| matches!(segment.begin, Begin::Resumed { .. }) && segment.frames.len() > 1);
+        let mut resumed = segments(history).filter(|segment| is_resumed(segment) && segment.frames.len() > 1);
         resumed.next().map(|segment| drop(segment.frames.remove(0)))
     }),
     ("repeat over a seam", |history, _| {
-        let resumed = |segment: &WatchSegment| matches!(segment.begin, Begin::Resumed { .. });
-        let watcher = history.watchers.iter_mut().find(|watcher| watcher.segments.get(1).is_some_and(resumed))?;
+        let watcher = history.watchers.iter_mut().find(|watcher| watcher.segments.get(1).is_some_and(is_resumed))?;
         let last = watcher.segments[0].frames.iter().rfind(|frame| frame.is_change())?.clone();
         watcher.segments[1].frames.insert(0, last);
         Some(())
     }),
     ("list a state that never was", |history, _| {
-        let begins =
-            history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments).map(|segment| &mut segment.begin);
-        let mut lists = begins.filter_map(|begin| match begin {
+        let mut lists = segments(history).filter_map(|segment| match &mut segment.begin {
             Begin::Listed { items, .. } if !items.is_empty() => Some(items),
             _ => None,
         });
         lists.next().and_then(Vec::pop).map(drop)
     }),
     ("list the past", |history, _| {
-        let begins =
-            history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments).map(|segment| &mut segment.begin);
-        let mut lists = begins.filter_map(|begin| match begin {
+        let mut lists = segments(history).filter_map(|segment| match &mut segment.begin {
             Begin::Listed { called, rv, .. } if *rv < 100 => Some(called),
             _ => None,
         });
@@ -184,6 +169,14 @@ const CORRUPTIONS: &[Corruption] = &[
     }),
 ];
 
+fn segments(history: &mut FaultHistory) -> impl Iterator<Item = &mut WatchSegment> {
+    history.watchers.iter_mut().flat_map(|watcher| &mut watcher.segments)
+}
+
+fn is_resumed(segment: &WatchSegment) -> bool {
+    matches!(segment.begin, Begin::Resumed { .. })
+}
+
 /// Acknowledged puts that are not the marker.
 fn done(history: &FaultHistory) -> Vec<usize> {
     let puts = history.writes.iter().enumerate().filter(|(_, write)| matches!(write.result, WriteResult::Done(1..)));
@@ -198,9 +191,8 @@ fn effect(history: &FaultHistory, put: usize) -> Option<i64> {
 /// Changes frames of a watch at an event that another event follows.
 fn frame(history: &mut FaultHistory, random: &mut Rng, change: fn(&mut Vec<Frame>, usize)) -> Option<()> {
     let watcher = random.usize(..history.watchers.len());
-    let segment = random.choice(
-        history.watchers[watcher].segments.iter_mut().filter(|segment| segment.frames.len() > 3).collect::<Vec<_>>(),
-    )?;
+    let long = history.watchers[watcher].segments.iter_mut().filter(|segment| segment.frames.len() > 3);
+    let segment = random.choice(long.collect::<Vec<_>>())?;
     let pairs = segment.frames.windows(2).enumerate().filter(|(_, two)| two[0].is_change() && two[1].is_change());
     let at = random.choice(pairs.map(|(at, _)| at).collect::<Vec<_>>())?;
     change(&mut segment.frames, at);
@@ -228,25 +220,20 @@ fn effective(
 /// The changed keys and clients.
 fn touched(good: &FaultHistory, bad: &FaultHistory) -> Vec<String> {
     let mut places: Vec<String> = Vec::new();
-    let of_revisions = |one: &FaultHistory, other: &FaultHistory| {
-        let gone = one.revisions.iter().filter(|revision| !other.revisions.contains(revision));
-        gone.map(|revision| revision.key.to_string()).collect::<Vec<_>>()
-    };
-    places.extend(of_revisions(good, bad));
-    places.extend(of_revisions(bad, good));
-    let writes = good.writes.iter().zip(&bad.writes).filter(|(one, other)| one != other);
-    places.extend(writes.map(|(write, _)| write.key.to_string()));
-    let reads = good.reads.iter().zip(&bad.reads).filter(|(one, other)| one != other);
-    places.extend(reads.map(|(read, _)| read.key.to_string()));
-    let watchers = good.watchers.iter().zip(&bad.watchers).filter(|(one, other)| one != other);
-    places.extend(watchers.map(|(watcher, _)| watcher.client.clone()));
-    let ends = good
-        .end
-        .iter()
-        .chain(&bad.end)
-        .filter(|(key, rev)| good.end.get(*key) != Some(*rev) || bad.end.get(*key) != Some(*rev));
-    places.extend(ends.map(|(key, _)| key.to_string()));
+    for (one, other) in [(good, bad), (bad, good)] {
+        let revisions = one.revisions.iter().filter(|revision| !other.revisions.contains(revision));
+        places.extend(revisions.map(|revision| revision.key.to_string()));
+        let ends = one.end.iter().filter(|(key, rev)| other.end.get(*key) != Some(*rev));
+        places.extend(ends.map(|(key, _)| key.to_string()));
+    }
+    places.extend(changed(&good.writes, &bad.writes).map(|write| write.key.to_string()));
+    places.extend(changed(&good.reads, &bad.reads).map(|read| read.key.to_string()));
+    places.extend(changed(&good.watchers, &bad.watchers).map(|watcher| watcher.client.clone()));
     places
+}
+
+fn changed<'a, T: PartialEq>(good: &'a [T], bad: &'a [T]) -> impl Iterator<Item = &'a T> {
+    good.iter().zip(bad).filter(|(one, other)| one != other).map(|(one, _)| one)
 }
 
 #[test]

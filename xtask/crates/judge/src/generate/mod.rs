@@ -317,7 +317,7 @@ impl World {
     }
 }
 
-fn operation(
+pub(super) fn operation(
     verb: Verb,
     prefix: &Key,
     key: Option<&Key>,

@@ -2,7 +2,7 @@
 
 use model::history::{FrameKind, History, Selector, Start};
 
-use super::example::{example_history, frames, stream};
+use super::example::{example_history, stream, with_frames};
 use super::{accept, refuse};
 
 #[test]
@@ -89,9 +89,7 @@ const BAD: &[Case] = &[
 #[test]
 fn bad_streams_are_refused_by_their_judge() {
     for (judge, number, text, words) in BAD {
-        let mut history = example_history();
-        history.streams[number - 1].frames = frames(text);
-        refuse(&history, judge, words, text);
+        refuse(&with_frames(*number, text), judge, words, text);
     }
 }
 
@@ -110,18 +108,15 @@ const DISAGREEING: &[(usize, &str, &[&str])] = &[
 #[test]
 fn disagreeing_streams_are_found_without_the_store() {
     for (number, text, words) in DISAGREEING {
-        let mut history = example_history();
-        history.streams[number - 1].frames = frames(text);
-        refuse(&history, "watch.concurrent-agree", words, text);
+        refuse(&with_frames(*number, text), "watch.concurrent-agree", words, text);
     }
 }
 
 #[test]
 fn error_common_to_all_streams_is_not_a_disagreement() {
-    let mut history = example_history();
+    let mut history = with_frames(1, "+a@2 +b@3 -b@5 +b@6");
     history.streams.truncate(1);
     stream(&mut history, Start::After(2), None, "+b@3 -b@5 +b@6");
-    history.streams[0].frames = frames("+a@2 +b@3 -b@5 +b@6");
     assert!(super::violations(&history, "watch.concurrent-agree").is_empty());
     refuse(&history, "watch.reliable", &["stream 2", "ns/a at 4"], "both lack a@4");
 }
@@ -141,8 +136,7 @@ fn wrong_uid_is_refused() {
 
 #[test]
 fn bookmark_from_before_its_revision_was_requested_is_refused() {
-    let mut history = example_history();
-    history.streams[0].frames = frames("+a@2 +b@3 *a@4 -b@5 +b@6 *a@7 -a@8 +c@9 !@9");
+    let mut history = with_frames(1, "+a@2 +b@3 *a@4 -b@5 +b@6 *a@7 -a@8 +c@9 !@9");
     let bookmark = history.streams[0].frames.last_mut().unwrap();
     // c, created at 9, was asked for at 90.
     bookmark.at = 89;
@@ -181,12 +175,10 @@ fn streams_selected_by_name_are_judged() {
 
 #[test]
 fn frames_after_an_error_are_refused() {
-    let mut history = example_history();
-    history.streams[0].frames = frames("+a@2 +b@3 E");
-    accept(&history, "an error at the end");
-    history.streams[0].frames = frames("+a@2 +b@3 E +a@2 -a@2");
+    accept(&with_frames(1, "+a@2 +b@3 E"), "an error at the end");
+    let history = with_frames(1, "+a@2 +b@3 E +a@2 -a@2");
     refuse(&history, "watch.matches-etcd-history", &["stream 1", "ns/a at 2", "after an ERROR"], "after the error");
-    history.streams[0].frames = frames("+a@2 +b@3 -b@5 E");
+    let history = with_frames(1, "+a@2 +b@3 -b@5 E");
     refuse(&history, "watch.reliable", &["stream 1", "ns/a at 4"], "before the error");
     assert!(matches!(history.streams[0].frames[3].kind, FrameKind::Error { .. }));
 }

@@ -23,6 +23,7 @@ use model::history::{
     Stream, Verb,
 };
 
+use crate::generate::operation;
 use crate::generate::values::{Color, Identity};
 
 pub(super) const PREFIX: &str = "/registry/configmaps/ns/";
@@ -77,6 +78,13 @@ pub(super) fn example_history() -> History {
     history
 }
 
+/// The history in which this stream, by its id, has other frames.
+pub(super) fn with_frames(number: usize, text: &str) -> History {
+    let mut history = example_history();
+    history.streams[number - 1].frames = frames(text);
+    history
+}
+
 fn write(history: &mut History, alive: &mut BTreeMap<Key, Snapshot>, rev: i64, change: char, name: &str, color: Color) {
     let key = key(name);
     let before = alive.remove(&key);
@@ -105,18 +113,8 @@ fn write(history: &mut History, alive: &mut BTreeMap<Key, Snapshot>, rev: i64, c
         _ => (Verb::Delete, object(0)),
     };
     let prefix = Key::from(&key[..=key.rfind('/').unwrap()]);
-    history.operations.push(Operation {
-        client: "writer".into(),
-        verb,
-        prefix,
-        key: Some(key),
-        query: String::new(),
-        based_on: before_rev,
-        changes: false,
-        called: at,
-        returned: at + 5,
-        answer,
-    });
+    let done = operation(verb, &prefix, Some(&key), String::new(), (at, at + 5), answer);
+    history.operations.push(Operation { client: "writer".into(), based_on: before_rev, ..done });
 }
 
 /// The same for every life of a key; that is enough here.
@@ -169,18 +167,9 @@ pub(super) fn frames(text: &str) -> Vec<Frame> {
 
 /// Adds a read that was answered within four microseconds.
 pub(super) fn read(history: &mut History, verb: Verb, name: Option<&str>, query: &str, called: Micros, answer: Answer) {
-    history.operations.push(Operation {
-        client: "reader".into(),
-        verb,
-        prefix: PREFIX.into(),
-        key: name.map(key),
-        query: query.into(),
-        based_on: None,
-        changes: false,
-        called,
-        returned: called + 3,
-        answer,
-    });
+    let key = name.map(key);
+    let done = operation(verb, &PREFIX.into(), key.as_ref(), query.into(), (called, called + 3), answer);
+    history.operations.push(Operation { client: "reader".into(), ..done });
 }
 
 /// A LIST answer from words like `a@4`; `…` at the end means that more items follow.

@@ -1,6 +1,6 @@
 //! The exact evidence of a failure, for every judge of streams.
 
-use super::example::{example_history, frames};
+use super::example::with_frames;
 use super::violations;
 use crate::excerpt::LINES;
 
@@ -124,21 +124,12 @@ stream 1: frame 7: MODIFIED NS/a at 7",
 #[test]
 fn failure_shows_the_smallest_excerpt() {
     for (judge, number, text, evidence) in CASES {
-        let mut history = example_history();
-        history.streams[number - 1].frames = frames(text);
+        let history = with_frames(*number, text);
         let found = violations(&history, judge);
         let of_stream = format!("stream {number} ");
         let violation = found.iter().find(|violation| violation.message.contains(&of_stream));
         let seen = violation.map(|violation| violation.evidence.join("\n")).unwrap_or_default();
         assert_eq!(seen, evidence.replace("NS", "/registry/configmaps/ns"), "{judge}: {text}: {found:#?}");
-    }
-}
-
-#[test]
-fn every_excerpt_is_short() {
-    for (judge, number, text, _) in CASES {
-        let mut history = example_history();
-        history.streams[number - 1].frames = frames(text);
         for (id, judgement) in super::judge_all(&history) {
             let longest = judgement.violations.iter().map(|violation| violation.evidence.len()).max().unwrap_or(0);
             assert!(longest <= LINES, "{judge}, {text}: {id} shows {longest} lines");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::history::{Answer, Change, End, History, Selector, Start, Verb};
 
-use super::example::{PREFIX, example_history, frames, key, object, stream};
+use super::example::{PREFIX, example_history, frames, key, object, stream, with_frames};
 use super::{Prepared, accept, judge, refuse};
 
 /// (stream, its frames now)
@@ -34,9 +34,7 @@ const GOOD: &[(usize, &str)] = &[
 #[test]
 fn good_streams_are_accepted() {
     for (number, text) in GOOD {
-        let mut history = example_history();
-        history.streams[number - 1].frames = frames(text);
-        accept(&history, text);
+        accept(&with_frames(*number, text), text);
     }
 }
 
@@ -81,8 +79,8 @@ fn unreadable_labels_skip_streams_with_selectors() {
     refuse(&history, "watch.reliable", &["stream 1", "ns/a at 4"], "encrypted, with a gap");
 }
 
-/// a and b end with their lease, at one revision.
-fn lease_ends() -> History {
+/// a and b end with their lease, at one revision; a good stream, and this one.
+fn lease_ends(text: &str) -> History {
     let mut history = example_history();
     history.revisions.truncate(3);
     for name in ["a", "b"] {
@@ -101,6 +99,8 @@ fn lease_ends() -> History {
     history.streams.clear();
     history.meta.last_rev = 5;
     history.meta.last.clear();
+    stream(&mut history, Start::After(1), None, "+a@2 +b@3 *a@4 -a@5 -b@5 !@5");
+    stream(&mut history, Start::After(1), None, text);
     history
 }
 
@@ -113,10 +113,7 @@ fn one_revision_may_change_several_keys() {
         "+a@2 +b@3 *a@4 -b@5",
         "+a@2 +b@3 *a@4 -a@5",
     ] {
-        let mut history = lease_ends();
-        stream(&mut history, Start::After(1), None, "+a@2 +b@3 *a@4 -a@5 -b@5 !@5");
-        stream(&mut history, Start::After(1), None, text);
-        accept(&history, text);
+        accept(&lease_ends(text), text);
     }
     for (text, judge) in [
         ("+a@2 +b@3 *a@4 -b@5 !@5", "watch.reliable"),
@@ -125,10 +122,7 @@ fn one_revision_may_change_several_keys() {
         ("+a@2 +b@3 *a@4 -b@5 -b@5", "watch.unique"),
         ("+a@2 +b@3 *a@4 -b@5 -a@5 -b@5", "watch.unique"),
     ] {
-        let mut history = lease_ends();
-        stream(&mut history, Start::After(1), None, "+a@2 +b@3 *a@4 -a@5 -b@5 !@5");
-        stream(&mut history, Start::After(1), None, text);
-        refuse(&history, judge, &["stream 2"], text);
+        refuse(&lease_ends(text), judge, &["stream 2"], text);
     }
 }
 

@@ -4,8 +4,9 @@
 use fastrand::Rng;
 use model::history::{Answer, History, Operation, Verb};
 
-use super::super::linear::{Effect, Found, Op, search};
+use super::example::{not_found, object};
 use super::{Prepared, Shape, accept, generate, judge, refuse};
+use crate::linear::{Effect, Found, Op, search};
 
 const STEPS: usize = 1_000_000;
 
@@ -138,14 +139,11 @@ fn search_agrees_with_brute_force_on_small_histories() {
 
 /// Changes one thing; the change may or may not matter.
 fn corrupt(random: &mut Rng, ops: &mut [Op]) {
-    let versions: Vec<u64> = (1..20).collect();
     let place = random.usize(0..ops.len());
     let op = &mut ops[place];
-    let version = random.choice(versions).unwrap_or(1);
+    let version = random.u64(1..20);
     match random.u8(0..4) {
-        0 => {
-            op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap_or(Effect::Absent)
-        }
+        0 => op.effect = random.choice([Effect::Absent, Effect::Present, Effect::Delete(None)]).unwrap(),
         1 => op.effect = Effect::Read(version),
         2 => op.effect = if random.bool() { Effect::Write(version) } else { Effect::Touch(version) },
         _ => {
@@ -170,8 +168,7 @@ fn each_corruption_is_refused() {
             continue;
         }
         for place in 1..ops.len() - 1 {
-            let corruptions = corruptions(&ops, place);
-            for (n, bad) in corruptions.into_iter().enumerate().filter_map(|(n, bad)| Some((n, bad?))) {
+            for (n, bad) in corruptions(&ops, place) {
                 assert!(!is_linearizable(&bad), "seed {seed}, corruption {n} at {place}: {:?}", bad[place]);
                 made[n] += 1;
             }
@@ -180,24 +177,21 @@ fn each_corruption_is_refused() {
     assert!(made.iter().all(|count| *count > 20), "{made:?}");
 }
 
-fn corruptions(ops: &[Op], place: usize) -> [Option<Vec<Op>>; 6] {
+/// Each with the number of its kind.
+fn corruptions(ops: &[Op], place: usize) -> Vec<(usize, Vec<Op>)> {
     let with = |effect: Effect| {
         let mut bad = ops.to_vec();
         bad[place].effect = effect;
-        Some(bad)
+        bad
     };
-    let twice = |at: Op| {
-        let mut bad = ops.to_vec();
-        bad.push(at);
-        Some(bad)
-    };
+    // Two clients got an answer that they did it.
+    let twice = || [ops, &ops[place..=place]].concat();
     match ops[place].effect {
-        Effect::Read(version) => [with(Effect::Read(version + 100)), with(Effect::Absent), None, None, None, None],
-        Effect::Absent => [None, None, with(Effect::Present), with(Effect::Delete(None)), None, None],
-        // Two clients got an answer that they did it.
-        Effect::Delete(None) => [None, None, None, None, twice(ops[place]), None],
-        Effect::Create(_) => [None, None, None, None, None, twice(ops[place])],
-        _ => [None, None, None, None, None, None],
+        Effect::Read(version) => vec![(0, with(Effect::Read(version + 100))), (1, with(Effect::Absent))],
+        Effect::Absent => vec![(2, with(Effect::Present)), (3, with(Effect::Delete(None)))],
+        Effect::Delete(None) => vec![(4, twice())],
+        Effect::Create(_) => vec![(5, twice())],
+        _ => Vec::new(),
     }
 }
 
@@ -250,24 +244,26 @@ fn find(history: &History, which: impl Fn(&Operation) -> bool) -> usize {
     history.operations.iter().position(which).expect("the history has such an operation")
 }
 
+fn is_deletion(operation: &Operation) -> bool {
+    operation.verb == Verb::Delete && operation.answer == object(0)
+}
+
+fn lost_answer() -> Answer {
+    Answer::Lost { error: "the connection broke".into() }
+}
+
 #[test]
 fn deletion_answered_twice_is_refused() {
     let mut bad = generate(5, Shape::default());
-    let place = find(&bad, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
+    let place = find(&bad, is_deletion);
     let again = Operation { client: "another".into(), ..bad.operations[place].clone() };
     bad.operations.insert(place + 1, again);
     refuse(&bad, ID, &["no order"], "two deletions of one object");
     // A request from before anything was created got an answer that changes nothing; if it has no answer, it may
     // explain everything.
-    let early = Operation {
-        verb: Verb::Get,
-        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
-        called: 1,
-        returned: 2,
-        ..bad.operations[place].clone()
-    };
-    let answer = Answer::Lost { error: "the connection broke".into() };
-    let lost = Operation { verb: Verb::Delete, answer, ..early.clone() };
+    let of_object = bad.operations[place].clone();
+    let early = Operation { verb: Verb::Get, answer: not_found(), called: 1, returned: 2, ..of_object };
+    let lost = Operation { verb: Verb::Delete, answer: lost_answer(), ..early.clone() };
     bad.operations.insert(0, early);
     refuse(&bad, ID, &["no order"], "two deletions, and a question before everything else");
     bad.operations.insert(0, lost);
@@ -279,18 +275,14 @@ fn absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
     let good = generate(6, Shape::default());
     let place = find(&good, |o| o.verb == Verb::Update && matches!(o.answer, Answer::Object { status: 200, .. }));
     let mut bad = good.clone();
-    bad.operations[place].answer = Answer::Refused { status: 404, reason: "NotFound".into() };
+    bad.operations[place].answer = not_found();
     // The write is in the store, but no recorded client asked for it.
     accept(&bad, "a write without a request");
     let mut lost = good;
-    lost.operations[place].answer = Answer::Lost { error: "the connection broke".into() };
+    lost.operations[place].answer = lost_answer();
     accept(&lost, "a write without an answer");
     let mut read = lost;
-    let read_at = Operation {
-        verb: Verb::Get,
-        answer: Answer::Refused { status: 404, reason: "NotFound".into() },
-        ..read.operations[place].clone()
-    };
+    let read_at = Operation { verb: Verb::Get, answer: not_found(), ..read.operations[place].clone() };
     let (called, key) = (read_at.called, read_at.key.clone());
     let next = read.operations[place + 1..].iter().find(|o| o.key == key && o.verb == Verb::Delete);
     assert!(next.is_none_or(|next| next.called > called + 3), "the seed has a deletion right after the update");
@@ -301,7 +293,7 @@ fn absence_during_a_life_is_refused_and_a_lost_answer_accepted() {
 #[test]
 fn deletion_of_the_collection_may_have_deleted_the_object() {
     let mut good = generate(7, Shape::default());
-    let place = find(&good, |o| o.verb == Verb::Delete && o.answer == Answer::Object { status: 200, rv: 0 });
+    let place = find(&good, is_deletion);
     let all = Operation { verb: Verb::DeleteCollection, key: None, ..good.operations[place].clone() };
     good.operations[place] = all;
     accept(&good, "everything was deleted at once");

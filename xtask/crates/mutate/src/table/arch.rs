@@ -41,13 +41,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
 };
 
-pub(super) static BY_FLAGS: &[Mutant] = &[Mutant {
-    id: "sweep.more-served",
-    breaks: "The server serves resources that the release's table does not contain.",
-    caught_by: "storage.gvr-sweep",
-    profile: "default",
-    means: Means::Flags(&[("runtime-config", "api/all=true")]),
-}];
+pub(super) static BY_FLAGS: &[Mutant] = mutants! { Means::Flags;
+    "sweep.more-served": "The server serves resources that the release's table does not contain." => "storage.gvr-sweep",
+        &[("runtime-config", "api/all=true")];
+};
 
 /// Whether the call creates an object that is not a definition of other objects.
 fn is_create(call: &Call) -> bool {

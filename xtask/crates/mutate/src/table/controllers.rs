@@ -7,8 +7,6 @@ use super::tools::{each_event, each_list, shift};
 use super::{Change, Means, Mutant, mutants};
 use crate::store::StoreChange;
 
-/// The profile with controllers.
-const CONTROLLED: &str = "reflagged";
 /// The amount by which a restore raises revisions.
 const BUMP: i64 = 1_000_000_000;
 
@@ -48,20 +46,13 @@ const EVENTS: u64 = 11;
 const KV: u64 = 2;
 const KEY: u64 = 1;
 
-pub(super) static BY_STORE: &[Mutant] = &[Mutant {
-    id: "namespace.orphans",
-    breaks: "The store's watch omits PodTemplates, so no controller deletes them before their namespace.",
-    caught_by: "storage.namespace-delete",
-    profile: CONTROLLED,
-    means: Means::Store(|| StoreChange {
-        request: None,
-        reply: Some(Box::new(|method, message| {
+pub(super) static BY_STORE: &[Mutant] = mutants! { Means::Store;
+    "namespace.orphans": "The store's watch omits PodTemplates, so no controller deletes them before their namespace." => "storage.namespace-delete" on "reflagged",
+        || StoreChange::of_replies(|method, message| {
             if method == "Watch" {
                 message.retain(EVENTS, |event| {
-                    let key = String::from_utf8_lossy(event.message(KV).bytes(KEY)).into_owned();
-                    !key.contains("/podtemplates/ap-")
+                    !String::from_utf8_lossy(event.message(KV).bytes(KEY)).contains("/podtemplates/ap-")
                 });
             }
-        })),
-    }),
-}];
+        });
+};

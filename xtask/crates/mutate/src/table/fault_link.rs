@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use http::Method;
 use serde_json::json;
 
-use super::fault::ack_without_write;
+use super::fault::is_write_of_workload;
+use super::tools::{added, rehearsed};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::{Call, Reply};
 use crate::store::StoreChange;
@@ -28,33 +29,26 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             });
         }));
     "fault.link-read-from-cache": "The server answers a read without a resource version from the cache." => "fault.store-delay" on "reflagged",
-        || Change::Request(Box::new(|call| if call.is_get() && call.parameter("resourceVersion").is_none() {
-            call.query.push(("resourceVersion".into(), "0".into()));
-        }));
+        || added(|call| call.is_get() && call.parameter("resourceVersion").is_none(), "resourceVersion", "0");
     "fault.disk-write-not-awaited": "The server acknowledges a create before it is stored." => "fault.etcd-slow-disk" on "reflagged",
-        || Change::Request(Box::new(|call| if call.method == Method::POST && call.path.ends_with("/secrets") {
-            call.query.push(("dryRun".into(), "All".into()));
-        }));
+        || added(|call| call.method == Method::POST && call.path.ends_with("/secrets"), "dryRun", "All");
     "fault.disk-writes-lost": "The server acknowledges some creates and updates without storing them." => "fault.etcd-slow-disk" on "reflagged",
-        ack_without_write;
+        || rehearsed(is_write_of_workload, 9);
 };
 
-pub(super) static BY_STORE: &[Mutant] = &[
-    Mutant {
-        id: "fault.link-watch-resumes-late",
-        breaks: "A store watch that is opened again after its connection was cut begins too late.",
-        caught_by: "fault.store-cut",
-        profile: "reflagged",
-        means: Means::Store(watch_resumes_late),
-    },
-    Mutant {
-        id: "fault.link-condition-forgotten",
-        breaks: "The store executes a transaction even if its condition does not hold.",
-        caught_by: "fault.store-half",
-        profile: "reflagged",
-        means: Means::Store(condition_forgotten),
-    },
-];
+pub(super) static BY_STORE: &[Mutant] = mutants! { Means::Store;
+    "fault.link-watch-resumes-late": "A store watch that is opened again after its connection was cut begins too late." => "fault.store-cut" on "reflagged",
+        watch_resumes_late;
+    // Only of transactions on the keys that the check writes twice.
+    "fault.link-condition-forgotten": "The store executes a transaction even if its condition does not hold." => "fault.store-half" on "reflagged",
+        || StoreChange::of_requests(|method, message| {
+            if method == "Txn" {
+                message.retain(COMPARE, |compare| {
+                    !String::from_utf8_lossy(compare.bytes(COMPARE_KEY)).contains("/half-")
+                });
+            }
+        });
+};
 
 // TxnRequest and PutRequest; WatchRequest and WatchCreateRequest.
 const COMPARE: u64 = 1;
@@ -74,32 +68,16 @@ fn failed_write(call: &Call, reply: &Reply) -> bool {
 /// Changes a key's watches from the second one on, because the server must be able to start.
 fn watch_resumes_late() -> StoreChange {
     let mut seen = BTreeSet::new();
-    StoreChange {
-        request: Some(Box::new(move |method, message| {
-            if method == "Watch" {
-                message.edit(CREATE, |create| {
-                    let key = create.bytes(KEY).to_vec();
-                    let is_ours = key.ends_with(b"/configmaps/") || key.ends_with(b"/events/");
-                    let from = create.number(START_REVISION);
-                    if is_ours && !seen.insert(key) && from > 0 {
-                        create.set_number(START_REVISION, from + SKIPPED);
-                    }
-                });
-            }
-        })),
-        reply: None,
-    }
-}
-
-/// Drops the conditions of transactions on the keys that the check writes twice.
-fn condition_forgotten() -> StoreChange {
-    StoreChange {
-        request: Some(Box::new(|method, message| {
-            if method == "Txn" {
-                message
-                    .retain(COMPARE, |compare| !String::from_utf8_lossy(compare.bytes(COMPARE_KEY)).contains("/half-"));
-            }
-        })),
-        reply: None,
-    }
+    StoreChange::of_requests(move |method, message| {
+        if method == "Watch" {
+            message.edit(CREATE, |create| {
+                let key = create.bytes(KEY).to_vec();
+                let is_ours = key.ends_with(b"/configmaps/") || key.ends_with(b"/events/");
+                let from = create.number(START_REVISION);
+                if is_ours && !seen.insert(key) && from > 0 {
+                    create.set_number(START_REVISION, from + SKIPPED);
+                }
+            });
+        }
+    })
 }

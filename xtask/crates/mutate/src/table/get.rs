@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
-use super::tools::{remember_first, shift};
+use super::tools::{ignored, remember_first, version_shifted};
 use super::{Change, Mutant, mutants};
+use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "get.stale": "A GET without resource version shows an old state." => "rv.get-unset-linearizable",
@@ -19,11 +20,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "get.rv-shifted": "Objects carry a resource version that is not their revision in the store." => "rv.equals-modrevision",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_get() && reply.is_success() {
-                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], 1));
-            }
-        }));
+        || version_shifted(Call::is_get, 1);
     "get.future-answered": "A GET at a resource version far in the future succeeds." => "rv.too-large-504",
-        || Change::Request(Box::new(|call| if call.is_get() { call.forget("resourceVersion") }));
+        || ignored(Call::is_get, &["resourceVersion"]);
 };

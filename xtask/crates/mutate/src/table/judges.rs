@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::tools::{each_event, is_marker, remove};
+use super::tools::{added, each_event, is_marker, remove};
 use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
@@ -23,17 +23,9 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "judges.patch-rehearsed": "The server acknowledges a patch without applying it." => "suite.writes",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PATCH && is_of_traffic(call) {
-                call.query.push(("dryRun".into(), "All".into()));
-            }
-        }));
+        || added(|call| call.method == Method::PATCH && is_of_traffic(call), "dryRun", "All");
     "judges.deletion-rehearsed": "The server acknowledges a deletion without executing it." => "suite.writes",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::DELETE && is_of_traffic(call) && call.names_an_object() {
-                call.query.push(("dryRun".into(), "All".into()));
-            }
-        }));
+        || added(|call| call.method == Method::DELETE && is_of_traffic(call) && call.names_an_object(), "dryRun", "All");
 };
 
 /// Whether the call is on an object of the traffic. The clean-up must work, because a store with leftovers is not

@@ -4,40 +4,34 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::tools::{each_list, remember_first, shift};
+use super::tools::{each_list, ignored, remember_first, shift, status_changed};
 use super::{Change, Mutant, mutants};
+use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.rv-behind": "A list has a resource version before its state." => "rv.list-is-store-revision",
         || each_list(|list| shift(&mut list["metadata"]["resourceVersion"], -1));
     "list.item-lost": "A list omits its last item." => "rv.list-is-store-revision", || each_list(lose_last);
     "list.label-selector-ignored": "A list ignores its label selector." => "list.label-selector-server-side",
-        || Change::Request(Box::new(|call| if call.is_list() { call.forget("labelSelector") }));
+        || ignored(Call::is_list, &["labelSelector"]);
     "list.label-inequality-ignored": "A list ignores a label selector with !=." => "list.label-selector-server-side",
-        || Change::Request(Box::new(|call| {
-            if call.is_list() && call.parameter("labelSelector").is_some_and(|selector| selector.contains("!=")) {
-                call.forget("labelSelector");
-            }
-        }));
+        || ignored(
+            |call| call.is_list() && call.parameter("labelSelector").is_some_and(|selector| selector.contains("!=")),
+            &["labelSelector"],
+        );
     "list.field-selector-ignored": "A list ignores its field selector." => "list.field-selector",
-        || Change::Request(Box::new(|call| if call.is_list() { call.forget("fieldSelector") }));
+        || ignored(Call::is_list, &["fieldSelector"]);
     "list.limit-ignored": "A list ignores its limit." => "list.limit-page",
-        || Change::Request(Box::new(|call| if call.is_list() { call.forget("limit") }));
+        || ignored(Call::is_list, &["limit"]);
     "list.item-repeated": "A page begins with the last item of the previous page." => "list.limit-page", item_repeated;
-    "list.pages-of-now": "Later pages show the current state." => "list.continue-snapshot", pages_of_now;
-    "list.exact-ignored": "A list with resourceVersionMatch=Exact shows the current state." => "list.match-exact", exact_ignored;
+    "list.pages-of-now": "Later pages show the current state." => "list.continue-snapshot",
+        || ignored(|call| call.is_list() && call.parameter("continue").is_some(), &["continue", "limit"]);
+    "list.exact-ignored": "A list with resourceVersionMatch=Exact shows the current state." => "list.match-exact",
+        || ignored(is_exact, &["resourceVersionMatch", "resourceVersion"]);
     "list.expired-answered": "A list at a compacted revision gets 200 instead of 410." => "list.exact-410" on "disruptive",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && call.parameter("continue").is_none() && reply.status == 410 {
-                reply.status = 200;
-            }
-        }));
+        || status_changed(|call| call.is_list() && call.parameter("continue").is_none(), 410, 200);
     "list.token-expired-answered": "A page whose continue token has expired gets 200 instead of 410." => "list.continue-expired" on "disruptive",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.parameter("continue").is_some() && reply.status == 410 {
-                reply.status = 200;
-            }
-        }));
+        || status_changed(|call| call.parameter("continue").is_some(), 410, 200);
     "list.zero-invented": "A list at resource version 0 shows a state that never existed." => "list.rv-zero",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("resourceVersion") == Some("0") {
@@ -68,25 +62,11 @@ fn item_repeated() -> Change {
     }))
 }
 
-fn pages_of_now() -> Change {
-    Change::Request(Box::new(|call| {
-        if call.is_list() && call.parameter("continue").is_some() {
-            call.forget("continue");
-            call.forget("limit");
-        }
-    }))
+pub(super) fn is_exact(call: &Call) -> bool {
+    call.is_list() && call.parameter("resourceVersionMatch") == Some("Exact")
 }
 
-fn exact_ignored() -> Change {
-    Change::Request(Box::new(|call| {
-        if call.is_list() && call.parameter("resourceVersionMatch") == Some("Exact") {
-            call.forget("resourceVersionMatch");
-            call.forget("resourceVersion");
-        }
-    }))
-}
-
-fn lose_last(list: &mut Value) {
+pub(super) fn lose_last(list: &mut Value) {
     if let Some(items) = list["items"].as_array_mut() {
         items.pop();
     }

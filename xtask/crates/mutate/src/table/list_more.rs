@@ -4,46 +4,31 @@ use http::Method;
 use http::header::VARY;
 use serde_json::{Value, json};
 
-use super::tools::{each_list, shift};
+use super::list::{is_exact, lose_last};
+use super::tools::{added, each_list, ignored, shift, version_shifted};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::{Call, Reply};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "params.match-without-rv": "A list ignores resourceVersionMatch without a resource version." => "list.params-validation",
-        || Change::Request(Box::new(|call| {
-            if call.is_list() && call.parameter("resourceVersion").is_none() {
-                call.forget("resourceVersionMatch");
-            }
-        }));
+        || ignored(|call| call.is_list() && call.parameter("resourceVersion").is_none(), &["resourceVersionMatch"]);
     "params.exact-zero": "A list with resourceVersionMatch=Exact at resource version 0 succeeds." => "list.params-validation",
-        || Change::Request(Box::new(|call| {
-            let exact = call.parameter("resourceVersionMatch") == Some("Exact");
-            if call.is_list() && exact && call.parameter("resourceVersion") == Some("0") {
-                call.forget("resourceVersionMatch");
-            }
-        }));
+        || ignored(|call| is_exact(call) && call.parameter("resourceVersion") == Some("0"), &["resourceVersionMatch"]);
     "params.watch-match": "A watch ignores resourceVersionMatch." => "list.params-validation",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersionMatch") }));
+        || ignored(Call::is_watch, &["resourceVersionMatch"]);
     "params.rv-with-continue": "A list with a continue token ignores its resource version." => "list.continue-with-rv",
-        || Change::Request(Box::new(|call| {
-            if call.is_list() && call.parameter("continue").is_some() {
-                call.forget("resourceVersion");
-            }
-        }));
-    "params.bad-token-starts-over": "A list with a damaged continue token starts from the beginning." => "list.continue-with-rv", bad_token_starts_over;
-    "params.garbage-ignored": "The server ignores a resource version that is not a number." => "rv.invalid-list", garbage_ignored;
+        || ignored(|call| call.is_list() && call.parameter("continue").is_some(), &["resourceVersion"]);
+    "params.bad-token-starts-over": "A list with a damaged continue token starts from the beginning." => "list.continue-with-rv",
+        || ignored(has_bad_token, &["continue"]);
+    "params.garbage-ignored": "The server ignores a resource version that is not a number." => "rv.invalid-list",
+        || ignored(
+            |call| call.parameter("resourceVersion").is_some_and(|version| version.parse::<u64>().is_err()),
+            &["resourceVersion", "resourceVersionMatch"],
+        );
     "list.legacy-limit-present": "A list with limit at an old resource version shows the current state." => "list.legacy-limit-rv",
-        || Change::Request(Box::new(|call| {
-            if is_legacy_exact(call) {
-                call.query.push(("resourceVersionMatch".into(), "NotOlderThan".into()));
-            }
-        }));
+        || added(is_legacy_exact, "resourceVersionMatch", "NotOlderThan");
     "list.legacy-limit-in-matrix": "A list with limit at an old resource version shows the current state." => "list.matrix",
-        || Change::Request(Box::new(|call| {
-            if is_legacy_exact(call) {
-                call.query.push(("resourceVersionMatch".into(), "NotOlderThan".into()));
-            }
-        }));
+        || added(is_legacy_exact, "resourceVersionMatch", "NotOlderThan");
     "list.content-of-another-state": "A list with a selector shows an object with other content." => "list.matrix",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_list() && call.parameter("labelSelector").is_some() && call.parameter("continue").is_some() {
@@ -62,9 +47,14 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         });
     "list.pages-not-filled": "Pages with a selector have fewer items than their limit although more items follow." => "list.selector-pages",
-        pages_not_filled;
+        // They omit the last item of each page that another page follows.
+        || Change::Reply(Box::new(|call, reply| {
+            if call.is_list() && call.parameter("labelSelector").is_some() {
+                reply.edit(|list| if list["metadata"]["continue"].is_string() { lose_last(list) });
+            }
+        }));
     "list.later-pages-unselected": "Later pages ignore the selector." => "list.selector-pages",
-        || Change::Request(Box::new(|call| if call.parameter("continue").is_some() { call.forget("labelSelector") }));
+        || ignored(|call| call.parameter("continue").is_some(), &["labelSelector"]);
     "list.vary-lost": "Compressed answers have no Vary header." => "list.gzip",
         || Change::Reply(Box::new(|_, reply| drop(reply.headers.remove(VARY))));
     "list.never-compressed": "Answers are never compressed, even if the client accepts it." => "list.gzip",
@@ -83,8 +73,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "list.snapshot-differs": "A list with resourceVersionMatch=Exact shows other content than the store." => "list.exact-from-cache",
         || Change::Reply(Box::new(|call, reply| {
-            let exact = call.parameter("resourceVersionMatch") == Some("Exact");
-            if call.is_list() && exact && call.parameter("fieldSelector").is_none() {
+            if is_exact(call) && call.parameter("fieldSelector").is_none() {
                 replace(reply, r#""k":"v""#, r#""k":"w""#);
             }
         }));
@@ -114,21 +103,17 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "rv.per-type": "Each resource type has separate resource versions." => "rv.across-types",
-        || Change::Reply(Box::new(|call, reply| {
-            if matches!(call.method, Method::POST | Method::PUT) && call.path.contains("/secrets") {
-                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -2));
-            }
-        }));
+        || version_shifted(
+            |call| matches!(call.method, Method::POST | Method::PUT) && call.path.contains("/secrets"),
+            -2,
+        );
 };
 
 /// Servers with other flags, which break a requirement of a list check.
-pub(super) static FLAGS: &[Mutant] = &[Mutant {
-    id: "flags.no-watch-cache",
-    breaks: "The server answers no list from a cache.",
-    caught_by: "list.consistent-from-cache",
-    profile: "default",
-    means: Means::Flags(&[("watch-cache", "false")]),
-}];
+pub(super) static FLAGS: &[Mutant] = mutants! { Means::Flags;
+    "flags.no-watch-cache": "The server answers no list from a cache." => "list.consistent-from-cache",
+        &[("watch-cache", "false")];
+};
 
 /// Changes a body as text, so that the rest of it is not encoded again.
 fn replace(reply: &mut Reply, from: &str, to: &str) {
@@ -146,24 +131,10 @@ fn is_legacy_exact(call: &Call) -> bool {
     call.is_list() && sent("limit") && sent("resourceVersion") && !sent("resourceVersionMatch") && !sent("continue")
 }
 
-/// Removes a damaged token, which the server would refuse.
-fn bad_token_starts_over() -> Change {
-    Change::Request(Box::new(|call| {
-        let damaged =
-            call.parameter("continue").is_some_and(|token| !token.starts_with("eyJ2IjoibWV0YS5rOHMuaW8vdjEi"));
-        if call.is_list() && damaged {
-            call.forget("continue");
-        }
-    }))
-}
-
-fn garbage_ignored() -> Change {
-    Change::Request(Box::new(|call| {
-        if call.parameter("resourceVersion").is_some_and(|version| version.parse::<u64>().is_err()) {
-            call.forget("resourceVersion");
-            call.forget("resourceVersionMatch");
-        }
-    }))
+/// Whether the token is damaged, so that the server refuses it.
+fn has_bad_token(call: &Call) -> bool {
+    let damaged = |token: &str| !token.starts_with("eyJ2IjoibWV0YS5rOHMuaW8vdjEi");
+    call.is_list() && call.parameter("continue").is_some_and(damaged)
 }
 
 fn sort_by_words(list: &mut Value) {
@@ -174,21 +145,6 @@ fn sort_by_words(list: &mut Value) {
     if let Some(items) = list["items"].as_array_mut() {
         items.sort_by_key(words);
     }
-}
-
-/// Omits the last item of each page that another page follows.
-fn pages_not_filled() -> Change {
-    Change::Reply(Box::new(|call, reply| {
-        if call.is_list() && call.parameter("labelSelector").is_some() {
-            reply.edit(|list| {
-                if list["metadata"]["continue"].is_string()
-                    && let Some(items) = list["items"].as_array_mut()
-                {
-                    items.pop();
-                }
-            });
-        }
-    }))
 }
 
 #[cfg(test)]

@@ -71,17 +71,18 @@ pub enum Means {
 }
 
 /// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` after the check if it is not
-/// `default`.
+/// `default`. The means are a proxy, or what the word in front of the rows makes of the changes.
 macro_rules! mutants {
-    ($($id:literal: $breaks:literal => $caught_by:literal $(on $profile:literal)?, $make:expr;)*) => {
+    ($means:path; $($id:literal: $breaks:literal => $caught_by:literal $(on $profile:literal)?, $change:expr;)*) => {
         &[$($crate::table::Mutant {
             id: $id,
             breaks: $breaks,
             caught_by: $caught_by,
             profile: $crate::table::profile(&[$($profile)?]),
-            means: $crate::table::Means::Proxy($make),
+            means: $means($change),
         }),*]
     };
+    ($($rows:tt)*) => { $crate::table::mutants! { $crate::table::Means::Proxy; $($rows)* } };
 }
 use mutants;
 
@@ -100,6 +101,8 @@ static TABLES: &[&[Mutant]] = &[
     arch::BY_FLAGS,
     objects::MUTANTS,
     flags_encryption::MUTANTS,
+    flags_encryption::BY_FLAGS,
+    flags_encryption::BY_PROXY,
     fault::MUTANTS,
     fault_link::MUTANTS,
     fault_link::BY_STORE,

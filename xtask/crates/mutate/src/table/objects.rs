@@ -3,24 +3,21 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::remove;
+use super::list::is_exact;
+use super::tools::{field_ignored, ignored, remove, status_changed};
+use super::transport::json_for;
 use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "objects.strict-ignored": "The server drops unknown fields although the request asks for strict validation." => "storage.crd-strict",
-        || Change::Request(Box::new(|call| call.forget("fieldValidation")));
+        || ignored(|_| true, &["fieldValidation"]);
     "objects.manager-ignored": "The server does not record the field manager of a request." => "storage.crd-strict",
-        || Change::Request(Box::new(|call| call.forget("fieldManager")));
+        || ignored(|_| true, &["fieldManager"]);
     "objects.history-kept": "A list at a compacted revision shows the current state." => "storage.compaction-retention" on "reflagged",
-        || Change::Request(Box::new(|call| {
-            if call.is_list() && call.parameter("resourceVersionMatch") == Some("Exact") {
-                call.forget("resourceVersionMatch");
-                call.forget("resourceVersion");
-            }
-        }));
+        || ignored(is_exact, &["resourceVersionMatch", "resourceVersion"]);
     "objects.put-creates": "A PUT of an absent object succeeds for every type." => "cc.put-create",
-        || Change::Reply(Box::new(|call, reply| if call.method == Method::PUT && reply.status == 404 { reply.status = 201 }));
+        || status_changed(|call| call.method == Method::PUT, 404, 201);
     "objects.unconditional-refused": "The server refuses every PUT without a resource version." => "cc.unconditional-put",
         || Change::Request(Box::new(|call| {
             if call.method == Method::PUT {
@@ -31,22 +28,19 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 });
             }
         }));
-    "objects.status-writes-all": "A PUT of the status also changes the rest of the object." => "cc.subresource-status", status_writes_all;
+    "objects.status-writes-all": "A PUT of the status also changes the rest of the object." => "cc.subresource-status",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT && let Some(object) = call.path.strip_suffix("/status") {
+                call.path = object.to_owned();
+            }
+        }));
     "objects.old-uid": "An object that is created again has the uid of its predecessor." => "cc.delete-recreate", old_uid;
     "objects.orphan-option-lost": "A deletion ignores orphanDependents." => "cc.delete-response-code",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::DELETE {
-                call.edit(|options| remove(options, "orphanDependents"));
-            }
-        }));
+        || field_ignored(Method::DELETE, "/orphanDependents");
     "objects.collection-without-selector": "The deletion of a collection ignores its selector." => "cc.delete-collection",
-        || Change::Request(Box::new(|call| if call.method == Method::DELETE { call.forget("labelSelector") }));
+        || ignored(|call| call.method == Method::DELETE, &["labelSelector"]);
     "objects.grace-ignored": "A deletion ignores its grace period." => "cc.grace-period",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::DELETE {
-                call.edit(|options| remove(options, "gracePeriodSeconds"));
-            }
-        }));
+        || field_ignored(Method::DELETE, "/gracePeriodSeconds");
     "objects.absent-hidden": "The server reports success for the deletion of an absent object." => "cc.linearizable-history",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::DELETE && reply.status == 404 {
@@ -54,7 +48,16 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 reply.body = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string().into();
             }
         }));
-    "objects.finalizer-held": "An update does not remove finalizers." => "cc.finalizer-race", finalizer_held;
+    "objects.finalizer-held": "An update does not remove finalizers." => "cc.finalizer-race",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT && call.path.contains("/configmaps/") {
+                call.edit(|object| {
+                    if object["metadata"]["finalizers"].is_null() {
+                        object["metadata"]["finalizers"] = json!(["example.org/hold"]);
+                    }
+                });
+            }
+        }));
     "objects.apply-forced": "A server-side apply always takes fields from their owners." => "storage.managed-fields-ssa",
         || Change::Request(Box::new(|call| {
             if call.parameter("force") == Some("false") {
@@ -63,19 +66,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "objects.dry-run-writes": "A dry run writes to the store." => "storage.dryrun",
-        || Change::Request(Box::new(|call| call.forget("dryRun")));
+        || ignored(|_| true, &["dryRun"]);
     "objects.version-on-create": "A create with a resource version succeeds." => "storage.write-metadata",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::POST {
-                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
-            }
-        }));
+        || field_ignored(Method::POST, "/metadata/resourceVersion");
     "objects.too-large-unsaid": "The server answers 201 for an object that is too large for the store." => "storage.size-limits",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.method == Method::POST && reply.status == 500 {
-                reply.status = 201;
-            }
-        }));
+        || status_changed(|call| call.method == Method::POST, 500, 201);
     "objects.name-counted": "Generated names end with a number." => "storage.generate-name", name_counted;
     "objects.case-folded": "The server converts names to lower case." => "storage.case-and-paths",
         || Change::Request(Box::new(|call| {
@@ -94,30 +89,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "objects.unreadable-left-out": "A list omits objects that the server cannot decode." => "storage.corrupt-object" on "short-events",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && reply.status == 500 {
-                reply.status = 200;
-            }
-        }));
+        || status_changed(Call::is_list, 500, 200);
     "objects.watch-without-cbor": "A watch that asks for CBOR gets JSON." => "storage.cbor" on "short-events",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() {
-                call.headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
-            }
-        }));
+        || json_for(Call::is_watch);
 };
-
-fn is_put_of_status(call: &Call) -> bool {
-    call.method == Method::PUT && call.path.ends_with("/status")
-}
-
-fn status_writes_all() -> Change {
-    Change::Request(Box::new(|call| {
-        if is_put_of_status(call) {
-            call.path.truncate(call.path.len() - "/status".len());
-        }
-    }))
-}
 
 /// Repeats the first uid of each name in later answers to creates.
 fn old_uid() -> Change {
@@ -128,18 +103,6 @@ fn old_uid() -> Change {
                 let name = format!("{} {}", call.path, object["metadata"]["name"]);
                 let uid = object["metadata"]["uid"].clone();
                 object["metadata"]["uid"] = uids.entry(name).or_insert(uid).clone();
-            });
-        }
-    }))
-}
-
-fn finalizer_held() -> Change {
-    Change::Request(Box::new(|call| {
-        if call.method == Method::PUT && call.path.contains("/configmaps/") {
-            call.edit(|object| {
-                if object["metadata"]["finalizers"].is_null() {
-                    object["metadata"]["finalizers"] = json!(["example.org/hold"]);
-                }
             });
         }
     }))

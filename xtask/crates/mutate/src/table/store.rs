@@ -2,52 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use super::{Means, Mutant};
+use super::{Means, Mutant, mutants};
 use crate::message::Message;
 use crate::store::{OnMessage, StoreChange};
 
-pub(super) static MUTANTS: &[Mutant] = &[
-    store("store.event-dropped", "The store's watch omits some changes.", "watch.matches-etcd-history", || {
-        reply(each_seventh_event_lost())
-    }),
-    store(
-        "store.refusal-hidden",
-        "The store reports success for a transaction whose condition did not hold.",
-        "cc.no-lost-update",
-        || {
-            reply(Box::new(|method, message| {
-                if method == "Txn" && message.number(SUCCEEDED) == 0 && speaks_of_ours(message) {
-                    message.set_number(SUCCEEDED, 1);
-                }
-            }))
-        },
-    ),
-    store("store.stale", "The store answers with the first value of a key.", "rv.get-unset-linearizable", || {
-        reply(first_value_for_ever())
-    }),
-    store("store.lease-lost", "The store forgets the leases of keys.", "storage.event-lease", || {
-        each_put(|put| put.set_number(PUT_LEASE, 0))
-    }),
-    store("store.lease-short", "The store grants leases for half the requested time.", "storage.event-lease", || {
-        StoreChange {
-            request: Some(Box::new(|method, message| {
-                if method == "LeaseGrant" {
-                    message.set_number(TTL, message.number(TTL) / 2);
-                }
-            })),
-            reply: None,
-        }
-    }),
-    store("store.value-cut", "The store cuts off the end of a value.", "storage.protobuf-envelope", || {
-        each_put(|put| {
+pub(super) static MUTANTS: &[Mutant] = mutants! { Means::Store;
+    "store.event-dropped": "The store's watch omits some changes." => "watch.matches-etcd-history", each_seventh_event_lost;
+    "store.refusal-hidden": "The store reports success for a transaction whose condition did not hold." => "cc.no-lost-update",
+        || StoreChange::of_replies(|method, message| {
+            if method == "Txn" && message.number(SUCCEEDED) == 0 && speaks_of_ours(message) {
+                message.set_number(SUCCEEDED, 1);
+            }
+        });
+    "store.stale": "The store answers with the first value of a key." => "rv.get-unset-linearizable", first_value_for_ever;
+    "store.lease-lost": "The store forgets the leases of keys." => "storage.event-lease",
+        || each_put(|put| put.set_number(PUT_LEASE, 0));
+    "store.lease-short": "The store grants leases for half the requested time." => "storage.event-lease",
+        || StoreChange::of_requests(|method, message| {
+            if method == "LeaseGrant" {
+                message.set_number(TTL, message.number(TTL) / 2);
+            }
+        });
+    "store.value-cut": "The store cuts off the end of a value." => "storage.protobuf-envelope",
+        || each_put(|put| {
             let value = put.bytes(PUT_VALUE).to_vec();
             if let Some(cut) = value.strip_suffix(&[0x1a, 0, 0x22, 0]) {
                 put.set_bytes(PUT_VALUE, cut.to_vec());
             }
-        })
-    }),
-    store("store.written-twice", "Every write creates a second key.", "storage.key-layout", || StoreChange {
-        request: Some(Box::new(|method, message| {
+        });
+    "store.written-twice": "Every write creates a second key." => "storage.key-layout",
+        || StoreChange::of_requests(|method, message| {
             if method == "Txn" {
                 for operation in message.messages(SUCCESS) {
                     if is_ours(&operation.message(REQUEST_PUT)) {
@@ -55,44 +39,32 @@ pub(super) static MUTANTS: &[Mutant] = &[
                     }
                 }
             }
-        })),
-        reply: None,
-    }),
-    store("store.services-moved", "The store holds Services under other keys.", "storage.special-prefixes", || {
-        moved("/registry/services/specs/", "/registry/services/plain/")
-    }),
-    store("store.custom-moved", "The store holds custom resources under other keys.", "storage.cr-key", || {
-        moved(".example.org/", ".example.elsewhere/")
-    }),
-    store("store.custom-not-json", "Values of custom resources begin with a space.", "storage.cr-always-json", || {
-        each_put(|put| {
+        });
+    "store.services-moved": "The store holds Services under other keys." => "storage.special-prefixes",
+        || moved("/registry/services/specs/", "/registry/services/plain/");
+    "store.custom-moved": "The store holds custom resources under other keys." => "storage.cr-key",
+        || moved(".example.org/", ".example.elsewhere/");
+    "store.custom-not-json": "Values of custom resources begin with a space." => "storage.cr-always-json",
+        || each_put(|put| {
             if put.bytes(PUT_VALUE).starts_with(b"{") {
                 put.set_bytes(PUT_VALUE, [b" ", put.bytes(PUT_VALUE)].concat());
             }
-        })
-    }),
-    store(
-        "store.rv-in-value",
-        "Stored values of custom resources contain a resource version.",
-        "storage.no-rv-in-value",
-        || {
-            each_put(|put| {
-                let text = String::from_utf8_lossy(put.bytes(PUT_VALUE)).into_owned();
-                if text.starts_with('{') {
-                    let with = text.replacen("\"metadata\":{", "\"metadata\":{\"resourceVersion\":\"1\",", 1);
-                    put.set_bytes(PUT_VALUE, with.into_bytes());
-                }
-            })
-        },
-    ),
-    store("store.other-version", "CronJobs are stored in an older version.", "storage.storage-version", || {
-        each_put(|put| {
+        });
+    "store.rv-in-value": "Stored values of custom resources contain a resource version." => "storage.no-rv-in-value",
+        || each_put(|put| {
+            let text = String::from_utf8_lossy(put.bytes(PUT_VALUE)).into_owned();
+            if text.starts_with('{') {
+                let with = text.replacen("\"metadata\":{", "\"metadata\":{\"resourceVersion\":\"1\",", 1);
+                put.set_bytes(PUT_VALUE, with.into_bytes());
+            }
+        });
+    "store.other-version": "CronJobs are stored in an older version." => "storage.storage-version",
+        || each_put(|put| {
             if put.bytes(KEY).windows(10).any(|text| text == b"/cronjobs/") {
                 stored_as(put, b"batch/v1beta1");
             }
-        })
-    }),
-];
+        });
+};
 
 // WatchResponse, and Event.
 const EVENTS: u64 = 11;
@@ -121,17 +93,9 @@ const KVS: u64 = 2;
 // LeaseGrantRequest.
 const TTL: u64 = 1;
 
-const fn store(id: &'static str, breaks: &'static str, caught_by: &'static str, make: fn() -> StoreChange) -> Mutant {
-    Mutant { id, breaks, caught_by, profile: "default", means: Means::Store(make) }
-}
-
-fn reply(hook: OnMessage) -> StoreChange {
-    StoreChange { request: None, reply: Some(hook) }
-}
-
 /// Changes writes in the suite's namespaces only, because the server must be able to start.
 fn each_put(change: fn(&mut Message)) -> StoreChange {
-    let hook: OnMessage = Box::new(move |method, message| {
+    StoreChange::of_requests(move |method, message| {
         if method == "Txn" {
             message.edit(SUCCESS, |operation| {
                 operation.edit(REQUEST_PUT, |put| {
@@ -141,8 +105,7 @@ fn each_put(change: fn(&mut Message)) -> StoreChange {
                 });
             });
         }
-    });
-    StoreChange { request: Some(hook), reply: None }
+    })
 }
 
 /// The store holds the keys below `there` that the apiserver uses below `here`.
@@ -202,9 +165,9 @@ fn is_ours(holder: &Message) -> bool {
     key.contains("/ap-") && !key.ends_with("/marker")
 }
 
-fn each_seventh_event_lost() -> OnMessage {
+fn each_seventh_event_lost() -> StoreChange {
     let mut seen = 0_u64;
-    Box::new(move |method, message| {
+    StoreChange::of_replies(move |method, message| {
         if method == "Watch" {
             message.retain(EVENTS, |event| {
                 let ours = is_ours(&event.message(KV));
@@ -216,9 +179,9 @@ fn each_seventh_event_lost() -> OnMessage {
 }
 
 /// Changes only responses with one key, because a changed list would not match its count.
-fn first_value_for_ever() -> OnMessage {
+fn first_value_for_ever() -> StoreChange {
     let mut first: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-    Box::new(move |method, message| {
+    StoreChange::of_replies(move |method, message| {
         let found = message.messages(KVS);
         let [only] = &found[..] else { return };
         if method == "Range" && is_ours(only) {

@@ -4,53 +4,35 @@ use http::header::{ACCEPT, CONTENT_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
-use super::tools::{each_event, shift};
+use super::tools::{added, each_event, ignored, shift, shifted};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::Call;
 
-const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// Excludes `c1`, an object that the suite writes.
+const WITHOUT_ONE: &str = "metadata.name!=c1";
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     // Mutants of one check must not follow each other: each run of the check creates the same definition, which the
     // server removes with a short delay.
     "transport.protobuf-as-json": "The server answers a watch that accepts protobuf in JSON." => "watch.protobuf-frames",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
-                accept(call, JSON);
-            }
-        }));
+        || json_for(|call| watches_as(call, PROTOBUF));
     "transport.table-columns-repeated": "Every event of a table watch repeats the column definitions." => "watch.table", columns_repeated;
     "transport.metadata-whole": "A watch of metadata sends whole objects." => "watch.partial-metadata",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() && accepts(&call.headers).starts_with("application/json;as=PartialObjectMetadata") {
-                accept(call, JSON);
-            }
-        }));
+        || json_for(|call| watches_as(call, "application/json;as=PartialObjectMetadata"));
     "transport.protobuf-incomplete": "A protobuf watch omits an object." => "watch.protobuf-frames",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() && accepts(&call.headers).starts_with(PROTOBUF) {
-                leave_out_one(call);
-            }
-        }));
+        || added(|call| watches_as(call, PROTOBUF), "fieldSelector", WITHOUT_ONE);
     "transport.table-object-ignored": "A table watch ignores includeObject." => "watch.table",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("includeObject") }));
+        || ignored(Call::is_watch, &["includeObject"]);
     "transport.metadata-protobuf-incomplete": "A watch of metadata in protobuf omits an object." => "watch.partial-metadata",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() && accepts(&call.headers).starts_with("application/vnd.kubernetes.protobuf;as=") {
-                leave_out_one(call);
-            }
-        }));
+        || added(|call| watches_as(call, "application/vnd.kubernetes.protobuf;as="), "fieldSelector", WITHOUT_ONE);
     "transport.websocket-starts-over": "A WebSocket watch ignores its resource version and begins with all existing objects." => "watch.websocket",
-        || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { call.forget("resourceVersion") }));
+        || ignored(|call| call.headers.contains_key(UPGRADE), &["resourceVersion"]);
     "transport.websocket-encoding": "A WebSocket watch sends JSON instead of protobuf." => "watch.websocket",
-        || Change::Request(Box::new(|call| if call.headers.contains_key(UPGRADE) { accept(call, JSON) }));
+        || json_for(|call| call.headers.contains_key(UPGRADE));
     "transport.custom-protobuf-answered": "The server answers a request for a custom resource in protobuf with JSON." => "watch.cr-protobuf-406",
-        || Change::Request(Box::new(|call| {
-            if call.path.contains(".example.org/") && accepts(&call.headers) == PROTOBUF {
-                accept(call, JSON);
-            }
-        }));
+        || json_for(|call| call.path.contains(".example.org/") && accepts(&call.headers) == PROTOBUF);
     "transport.compressed": "A watch claims to be compressed." => "watch.gzip",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_watch() {
@@ -61,15 +43,15 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || Change::Request(Box::new(|call| if call.is_watch() { leave_namespace(call) }));
     "stream.initial-unsorted": "Initial events are not in the order of their keys." => "watch.initial-order", second_first;
     "stream.bookmark-unasked": "Every watch gets bookmarks." => "watch.no-bookmark-by-default",
-        || Change::Request(Box::new(|call| {
-            if call.is_watch() && call.parameter("allowWatchBookmarks").is_none() {
-                call.query.push(("allowWatchBookmarks".into(), "true".into()));
-            }
-        }));
+        || added(
+            |call| call.is_watch() && call.parameter("allowWatchBookmarks").is_none(),
+            "allowWatchBookmarks",
+            "true",
+        );
     "stream.bookmark-future": "Bookmarks have revisions that do not exist yet." => "watch.bookmark-rv-is-revision",
-        || each_event(|_, event| vec![bookmark_moved(event, 1_000_000)]);
+        || each_event(|_, event| vec![shifted(event, "BOOKMARK", 1_000_000)]);
     "stream.bookmark-behind": "Bookmarks are behind the events before them." => "watch.bookmark-rv-is-revision",
-        || each_event(|_, event| vec![bookmark_moved(event, -20)]);
+        || each_event(|_, event| vec![shifted(event, "BOOKMARK", -20)]);
     "stream.legacy-bookmark-missing": "Initial events without sendInitialEvents end without a bookmark." => "watch.legacy-bookmark-134",
         without_legacy_bookmark;
     "stream.goes-on-after-error": "A watch continues after an ERROR." => "watch.error-is-last",
@@ -81,7 +63,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "stream.idle-bookmark-stuck": "Bookmarks of a resource stay at the resource version at which its watch began." => "watch.bookmark-idle" on "disruptive",
         bookmark_stuck;
     "stream.field-selector-ignored": "A watch with a field selector sends all objects." => "watch.cr-full",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("fieldSelector") }));
+        || ignored(Call::is_watch, &["fieldSelector"]);
     "stream.first-has-a-gap": "One of two streams of the same changes has a gap." => "watch.independent-of-slow", first_has_a_gap;
     "stream.transaction-torn": "Changes of one revision get different resource versions." => "watch.multi-key-txn", torn;
     "stream.twice-in-many": "Long-lived watchers get one change twice." => "watch.200-watchers",
@@ -91,25 +73,26 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
 };
 
 /// A mutant by a start flag.
-pub(super) static FLAGS: &[Mutant] = &[Mutant {
-    id: "stream.cache-for-store",
-    breaks: "The server serves watches from a watch cache although the profile has none.",
-    caught_by: "watch.from-etcd-direct",
-    profile: "no-cache",
-    means: Means::Flags(&[("watch-cache", "true")]),
-}];
+pub(super) static FLAGS: &[Mutant] = mutants! { Means::Flags;
+    "stream.cache-for-store": "The server serves watches from a watch cache although the profile has none." => "watch.from-etcd-direct" on "no-cache",
+        &[("watch-cache", "true")];
+};
 
 fn accepts(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn accept(call: &mut Call, media_type: &'static str) {
-    call.headers.insert(ACCEPT, HeaderValue::from_static(media_type));
+fn watches_as(call: &Call, media_type: &str) -> bool {
+    call.is_watch() && accepts(&call.headers).starts_with(media_type)
 }
 
-/// Excludes `c1`, an object that the suite writes.
-fn leave_out_one(call: &mut Call) {
-    call.query.push(("fieldSelector".into(), "metadata.name!=c1".into()));
+/// The server answers these requests in JSON.
+pub(super) fn json_for(which: fn(&Call) -> bool) -> Change {
+    Change::Request(Box::new(move |call| {
+        if which(call) {
+            call.headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        }
+    }))
 }
 
 /// `/api/v1/namespaces/a/configmaps` becomes `/api/v1/configmaps`.
@@ -144,22 +127,13 @@ fn second_first() -> Change {
         let (mut first, mut seen) = (None, 0);
         Some(Box::new(move |event| {
             seen += 1;
-            match seen {
-                1 => {
-                    first = Some(event);
-                    vec![]
-                }
-                _ => [Some(event), first.take()].into_iter().flatten().collect(),
+            if seen == 1 {
+                first = Some(event);
+                return vec![];
             }
+            [Some(event), first.take()].into_iter().flatten().collect()
         }))
     }))
-}
-
-fn bookmark_moved(mut event: Value, by: i64) -> Value {
-    if event["type"] == "BOOKMARK" {
-        shift(&mut event["object"]["metadata"]["resourceVersion"], by);
-    }
-    event
 }
 
 fn without_legacy_bookmark() -> Change {
@@ -216,18 +190,11 @@ fn torn() -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Method;
 
     #[test]
     fn namespace_is_removed_from_the_path() {
         let path = |path: &str| {
-            let mut call = Call {
-                method: Method::GET,
-                path: path.into(),
-                query: vec![],
-                headers: HeaderMap::new(),
-                body: bytes::Bytes::new(),
-            };
+            let mut call = Call { path: path.into(), ..Call::default() };
             leave_namespace(&mut call);
             call.path
         };

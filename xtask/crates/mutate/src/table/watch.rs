@@ -3,8 +3,9 @@
 use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 
-use super::tools::{each_event, is_marker, shift};
+use super::tools::{each_event, ignored, is_marker, shifted};
 use super::{Change, Mutant, mutants};
+use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "watch.event-dropped": "A watch omits some changes." => "watch.reliable",
@@ -16,16 +17,18 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || each_event(|_, event| vec![retyped(event, "MODIFIED", "ADDED")]);
     "watch.deletion-as-change": "A watch sends MODIFIED for a deletion." => "watch.matches-etcd-history",
         || each_event(|_, event| vec![retyped(event, "DELETED", "MODIFIED")]);
-    "watch.old-rv-on-deleted": "DELETED has a resource version before the deletion." => "watch.delete-rv", old_rv_on_deleted;
+    "watch.old-rv-on-deleted": "DELETED has a resource version before the deletion." => "watch.delete-rv",
+        || each_event(|_, event| vec![shifted(event, "DELETED", -1)]);
     "watch.rv-repeated": "Streams of the same changes have different resource versions." => "watch.concurrent-agree", streams_disagree;
-    "watch.bookmark-ahead": "Bookmarks have a later resource version than the events that were sent." => "watch.bookmark", bookmark_ahead;
+    "watch.bookmark-ahead": "Bookmarks have a later resource version than the events that were sent." => "watch.bookmark",
+        || each_event(|_, event| vec![shifted(event, "BOOKMARK", 1000)]);
     "watch.initial-events-end-early": "The bookmark at the end of the initial events comes before them." => "watch.watchlist", end_early;
     "watch.initial-events-lost": "Initial events omit an object." => "watch.from-zero-or-unset",
         || each_event(|n, event| if n == 1 && event["type"] == "ADDED" { vec![] } else { vec![event] });
     "watch.selector-ignored": "A watch with a label selector sends all objects." => "watch.selector-transitions",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("labelSelector") }));
+        || ignored(Call::is_watch, &["labelSelector"]);
     "watch.timeout-ignored": "A watch does not end when its time is over." => "watch.timeout-seconds",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("timeoutSeconds") }));
+        || ignored(Call::is_watch, &["timeoutSeconds"]);
     "watch.media-type-wrong": "The server answers a watch with a wrong media type." => "watch.http-framing",
         || Change::Reply(Box::new(|call, reply| {
             if call.is_watch() {
@@ -33,10 +36,17 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "watch.starts-over": "A watch ignores its resource version and begins with all existing objects." => "watch.atomic-list-then-watch",
-        || Change::Request(Box::new(|call| if call.is_watch() { call.forget("resourceVersion") }));
+        || ignored(Call::is_watch, &["resourceVersion"]);
     "watch.expiry-silent": "A watch from a compacted revision ends without an ERROR." => "watch.expired-410" on "disruptive",
         || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
-    "watch.starts-one-early": "A watch from a resource version begins with the change at that resource version." => "watch.resumable", one_early;
+    "watch.starts-one-early": "A watch from a resource version begins with the change at that resource version." => "watch.resumable",
+        || Change::Request(Box::new(|call| {
+            let watches = call.is_watch();
+            let given = call.query.iter_mut().find(|(name, value)| watches && name == "resourceVersion" && value != "0");
+            if let Some((_, text)) = given && let Ok(rv) = text.parse::<u64>() {
+                *text = rv.saturating_sub(1).to_string();
+            }
+        }));
     "watch.object-altered": "The object of an event differs from the stored one." => "watch.event-shape",
         || each_event(|_, mut event| {
             if event["type"] == "MODIFIED" {
@@ -70,26 +80,6 @@ fn retyped(mut event: Value, from: &str, to: &str) -> Value {
     event
 }
 
-fn one_early() -> Change {
-    Change::Request(Box::new(|call| {
-        if call.is_watch() {
-            let given = call.query.iter_mut().find(|(name, value)| name == "resourceVersion" && value != "0");
-            if let Some((_, value)) = given {
-                *value = value.parse::<u64>().map_or_else(|_| value.clone(), |rv| rv.saturating_sub(1).to_string());
-            }
-        }
-    }))
-}
-
-fn old_rv_on_deleted() -> Change {
-    each_event(|_, mut event| {
-        if event["type"] == "DELETED" {
-            shift(&mut event["object"]["metadata"]["resourceVersion"], -1);
-        }
-        vec![event]
-    })
-}
-
 /// Every second stream sends some changes with the previous revision.
 fn streams_disagree() -> Change {
     let mut streams = 0;
@@ -98,22 +88,8 @@ fn streams_disagree() -> Change {
         if streams % 2 == 0 {
             return None;
         }
-        Some(Box::new(|mut event| {
-            if event["type"] == "MODIFIED" {
-                shift(&mut event["object"]["metadata"]["resourceVersion"], -1);
-            }
-            vec![event]
-        }))
+        Some(Box::new(|event| vec![shifted(event, "MODIFIED", -1)]))
     }))
-}
-
-fn bookmark_ahead() -> Change {
-    each_event(|_, mut event| {
-        if event["type"] == "BOOKMARK" {
-            shift(&mut event["object"]["metadata"]["resourceVersion"], 1000);
-        }
-        vec![event]
-    })
 }
 
 fn end_early() -> Change {
@@ -129,9 +105,7 @@ fn end_early() -> Change {
                 return vec![];
             }
             ended = true;
-            let mut all = vec![event];
-            all.append(&mut held);
-            all
+            [vec![event], std::mem::take(&mut held)].concat()
         }))
     }))
 }
@@ -139,20 +113,11 @@ fn end_early() -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use http::Method;
 
     #[test]
     fn swapped_events_are_all_delivered() {
         let Change::Events(mut make) = events_swapped() else { panic!("no filter") };
-        let call = Call {
-            method: Method::GET,
-            path: String::new(),
-            query: vec![],
-            headers: http::HeaderMap::new(),
-            body: bytes::Bytes::new(),
-        };
-        let mut filter = make(&call).unwrap();
+        let mut filter = make(&Call::default()).unwrap();
         let passed: Vec<Value> = (0..8).flat_map(|n| filter(json!(n))).collect();
         assert_eq!(passed, [0, 2, 1, 3, 4, 5, 6].map(Value::from));
     }

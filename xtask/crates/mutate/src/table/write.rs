@@ -3,24 +3,16 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::{remove, shift};
+use super::tools::{field_ignored, rehearsed, remove, status_changed, version_shifted};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "write.precondition-lost": "An update with an old resource version succeeds." => "cc.no-lost-update",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PUT {
-                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
-            }
-        }));
+        || field_ignored(Method::PUT, "/metadata/resourceVersion");
     "write.conflict-hidden": "The server answers a refused update with 200." => "cc.update-conflict",
-        || Change::Reply(Box::new(|_, reply| if reply.status == 409 { reply.status = 200 }));
+        || status_changed(|_| true, 409, 200);
     "write.existing-accepted": "The server answers a second POST of a name with 201." => "storage.create-txn",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.method == Method::POST && reply.status == 409 {
-                reply.status = 201;
-            }
-        }));
+        || status_changed(|call| call.method == Method::POST, 409, 201);
     "write.rv-padded": "Resource versions have leading zeros." => "rv.monotonic-comparable",
         || Change::Reply(Box::new(|_, reply| {
             reply.edit(|object| {
@@ -29,13 +21,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
                 }
             });
         }));
-    "write.not-kept": "The server answers some updates with 200 but does not write them." => "cc.no-lost-update", not_kept;
+    "write.not-kept": "The server answers some updates with 200 but does not write them." => "cc.no-lost-update",
+        || rehearsed(|call| call.method == Method::PUT, 5);
     "write.other-rv": "The server answers an update with a revision of another change." => "suite.writes",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.method == Method::PUT && call.path.contains("suite-traffic") && reply.is_success() {
-                reply.edit(|object| shift(&mut object["metadata"]["resourceVersion"], -1));
-            }
-        }));
+        || version_shifted(|call| call.method == Method::PUT && call.path.contains("suite-traffic"), -1);
     "delete.not-done": "The server answers a DELETE with success but does not delete the object." => "cc.delete-semantics",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.names_an_object() {
@@ -69,11 +58,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "delete.preconditions-ignored": "A deletion ignores its preconditions." => "cc.delete-preconditions",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::DELETE {
-                call.edit(|options| remove(options, "preconditions"));
-            }
-        }));
+        || field_ignored(Method::DELETE, "/preconditions");
     "delete.propagation-ignored": "A deletion ignores its propagation policy." => "cc.propagation",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE {
@@ -82,18 +67,6 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
 };
-
-fn not_kept() -> Change {
-    let mut writes = 0;
-    Change::Request(Box::new(move |call| {
-        if call.method == Method::PUT {
-            writes += 1;
-            if writes % 5 == 0 {
-                call.query.push(("dryRun".into(), "All".into()));
-            }
-        }
-    }))
-}
 
 fn noop_bumps() -> Change {
     let mut writes = 0;

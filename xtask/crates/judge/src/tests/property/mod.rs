@@ -11,9 +11,11 @@ mod streams;
 mod writes;
 
 use fastrand::Rng;
-use model::history::{Change, Frame, FrameKind, History, Key, Micros, Operation, Revision, Start, Stream};
+use model::history::{
+    Answer, Change, Frame, FrameKind, History, Key, Micros, Operation, Revision, Start, Stream, Verb,
+};
 
-use super::{Shape, accept, generate, judge_all};
+use super::{Shape, accept, generate, violations};
 
 const SEEDS: u64 = 40;
 
@@ -82,9 +84,7 @@ fn refused(kinds: &[Kind]) {
             let Some(words) = corrupt(&mut bad, &mut Rng::with_seed(seed)) else { continue };
             assert_ne!(bad, good, "seed {seed}: {name} changed nothing");
             effective[number] += 1;
-            let found =
-                judge_all(&bad).into_iter().find(|(id, _)| id == judge).map(|(_, judgement)| judgement.violations);
-            let found = found.unwrap_or_default();
+            let found = violations(&bad, judge);
             let names = |text: &str| words.iter().all(|word| text.contains(word.as_str()));
             let told =
                 found.iter().any(|violation| names(&format!("{} {}", violation.message, violation.evidence.join(" "))));
@@ -156,8 +156,16 @@ fn changed_at(history: &History, key: &str, at: u64) -> bool {
 
 /// The last frame before an ERROR, exclusive.
 fn end(stream: &Stream) -> usize {
-    let error = stream.frames.iter().position(|frame| matches!(frame.kind, FrameKind::Error { .. }));
-    error.unwrap_or(stream.frames.len())
+    crate::trace::before_error(stream).len()
+}
+
+/// The version that a write answered, if it was not a dry run.
+fn answered(operation: &Operation) -> Option<u64> {
+    let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch);
+    match operation.answer {
+        Answer::Object { status: 200..=299, rv } if writes && rv > 0 && operation.query.is_empty() => Some(rv),
+        _ => None,
+    }
 }
 
 /// The first frame that cannot belong to the initial state.

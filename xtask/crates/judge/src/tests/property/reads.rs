@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use model::history::{Answer, Change, History, Key, Operation, Verb};
 
-use super::{Kind, life, put_of, rv};
+use super::{Kind, answered, life, put_of, rv};
 
 const UNSET: &str = "rv.list-is-store-revision";
 const EXACT: &str = "list.match-exact";
@@ -222,31 +222,20 @@ fn random_pair(
     random.choice(pairs.collect::<Vec<_>>())
 }
 
-/// Writes whose answer names a version.
-fn answered(history: &History) -> impl Iterator<Item = (&Operation, u64)> {
-    history.operations.iter().filter_map(|operation| match operation.answer {
-        Answer::Object { status: 200..=299, rv }
-            if operation.verb != Verb::Get && rv > 0 && operation.query.is_empty() =>
-        {
-            Some((operation, rv))
-        }
-        _ => None,
-    })
-}
-
 fn acknowledged(history: &History, time: u64) -> Option<u64> {
-    answered(history).filter(|(operation, _)| operation.returned < time).map(|(_, rv)| rv).max()
+    history.operations.iter().filter(|operation| operation.returned < time).filter_map(answered).max()
 }
 
 fn acknowledged_of(history: &History, key: &Key, time: u64) -> Option<u64> {
-    let of_key = answered(history).filter(|(operation, _)| operation.key.as_ref() == Some(key));
-    of_key.filter(|(operation, _)| operation.returned < time).map(|(_, rv)| rv).max()
+    let of_key = history.operations.iter().filter(|operation| operation.key.as_ref() == Some(key));
+    of_key.filter(|operation| operation.returned < time).filter_map(answered).max()
 }
 
 /// The time when the last creation up to a revision was asked for.
 fn created(history: &History, rev: u64) -> Option<u64> {
-    let creations = answered(history).filter(|(operation, rv)| operation.verb == Verb::Create && *rv <= rev);
-    creations.map(|(operation, _)| operation.called).max().filter(|called| *called > 10)
+    let creations = history.operations.iter().filter(|operation| operation.verb == Verb::Create);
+    let known = creations.filter(|operation| answered(operation).is_some_and(|rv| rv <= rev));
+    known.map(|operation| operation.called).max().filter(|called| *called > 10)
 }
 
 /// The resource version that was asked for.
@@ -284,8 +273,8 @@ fn never(history: &mut History, random: &mut Rng, judge: &str) -> Option<Vec<Str
 /// The object comes from a creation that was asked for after the answer.
 fn early(history: &mut History, random: &mut Rng, judge: &str) -> Option<Vec<String>> {
     let later = |h: &History, get: &Operation| {
-        let of_key = answered(h).filter(|(operation, _)| operation.key == get.key && operation.verb == Verb::Create);
-        of_key.filter(|(operation, _)| operation.called > get.returned).map(|(_, rv)| rv).next()
+        let of_key = h.operations.iter().filter(|operation| operation.key == get.key && operation.verb == Verb::Create);
+        of_key.filter(|operation| operation.called > get.returned).find_map(answered)
     };
     answered_with(history, random, judge, later).map(|mut words| {
         words.push("only sent at".into());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use model::history::{Answer, Change, History, Key, Operation, Verb};
 
-use super::{Kind, changed_at, last_time, life, rv};
+use super::{Kind, answered, changed_at, last_time, life, rv};
 use crate::recording::say;
 
 const WRITES: &str = "suite.writes";
@@ -67,16 +67,12 @@ pub(super) const KINDS: &[Kind] = &[
     ("an update is lost to another", WRITES, |h, r| {
         // Two updates of one version: the second replaced the first.
         let place = write(h, r, |_, operation, rv| operation.based_on.is_some_and(|based_on| based_on != rv))?;
-        let operation = &h.operations[place];
-        let other = Operation { client: Arc::from("another"), ..operation.clone() };
-        let words = vec![say(operation), "both answered".into()];
-        h.operations.insert(place + 1, other);
-        Some(words)
+        answer_another(h, place);
+        Some(vec![say(&h.operations[place]), "both answered".into()])
     }),
     ("an object is created twice", WRITES, |h, r| {
         let place = write(h, r, |_, operation, _| operation.verb == Verb::Create)?;
-        let other = Operation { client: Arc::from("another"), ..h.operations[place].clone() };
-        h.operations.insert(place + 1, other);
+        answer_another(h, place);
         Some(vec![say(&h.operations[place]), "both answered".into()])
     }),
     ("an existing object is created", WRITES, |h, r| {
@@ -104,8 +100,7 @@ pub(super) const KINDS: &[Kind] = &[
     ("a deletion is answered twice", LINEAR, |h, r| {
         // With a concurrent creation, both answers may be true.
         let place = of_known(h, r, |h, operation| is_deletion(operation) && !has_creation_beside(h, operation))?;
-        let other = Operation { client: Arc::from("another"), ..h.operations[place].clone() };
-        h.operations.insert(place + 1, other);
+        answer_another(h, place);
         Some(vec!["no order".into(), h.operations[place].key.as_deref()?.to_owned()])
     }),
     ("an existing object is answered as absent", LINEAR, |h, r| {
@@ -124,19 +119,16 @@ pub(super) const KINDS: &[Kind] = &[
     }),
 ];
 
-/// The version that a write answered, if it was not a dry run.
-fn answered(operation: &Operation) -> Option<u64> {
-    let writes = matches!(operation.verb, Verb::Create | Verb::Update | Verb::Patch);
-    match operation.answer {
-        Answer::Object { status: 200..=299, rv } if writes && rv > 0 && operation.query.is_empty() => Some(rv),
-        _ => None,
-    }
-}
-
 fn write(history: &History, random: &mut Rng, fits: impl Fn(&History, &Operation, u64) -> bool) -> Option<usize> {
     let operations = history.operations.iter().enumerate();
     let fit = operations.filter(|(_, operation)| answered(operation).is_some_and(|rv| fits(history, operation, rv)));
     random.choice(fit.map(|(place, _)| place).collect::<Vec<_>>())
+}
+
+/// Answers another client the same.
+fn answer_another(history: &mut History, place: usize) {
+    let other = Operation { client: Arc::from("another"), ..history.operations[place].clone() };
+    history.operations.insert(place + 1, other);
 }
 
 fn set_rv(history: &mut History, place: usize, to: u64) {
