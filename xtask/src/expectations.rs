@@ -1,10 +1,13 @@
 //! Applies known failures to a run: which entries of `targets/expectations.yaml` match it, and how its cases count.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use cli::Failure;
 use model::{Circumstances, Event, Expectation, StoreKind};
+use report::EventLog;
 use semver::Version;
+use suite::Sink;
 
 /// The known failures of one run.
 pub(crate) struct Expectations {
@@ -29,15 +32,17 @@ impl Expectations {
             store_version: version(store.component()),
             today: jiff::Zoned::now().date().to_string(),
         };
-        Expectations::of(entries, run)
-    }
-
-    pub(crate) fn of(entries: &[Expectation], run: Circumstances) -> Expectations {
         Expectations { entries: entries.to_vec(), run }
     }
 
-    /// Applies the expectations to an event; only the outcomes of finished cases change.
-    pub(crate) fn apply(&self, mut event: Event) -> Event {
+    /// Adds the suite's events to the log, with the expectations applied.
+    pub(crate) fn sink(self, log: &Arc<EventLog>) -> Sink {
+        let log = Arc::clone(log);
+        Arc::new(move |event| log.append(self.apply(event)))
+    }
+
+    /// Only the outcomes of finished cases change.
+    fn apply(&self, mut event: Event) -> Event {
         if let Event::CaseFinished { check, profile, outcome, .. } = &mut event {
             let entries: Vec<&Expectation> =
                 self.entries.iter().filter(|entry| entry.concerns(&self.run, check, profile)).collect();

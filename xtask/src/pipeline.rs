@@ -10,8 +10,8 @@ use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{built, or_interrupted};
 use model::{
-    Artifact, Artifacts, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable, StoreKind,
-    Target,
+    Artifact, Artifacts, ClusterInfo, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable,
+    StoreKind, Target,
 };
 use provider::{Prepared, Setup};
 use report::EventLog;
@@ -63,7 +63,12 @@ pub(crate) struct Upstream<'a> {
 /// Runs all stages; the events in `log` say how each ended. Returns the exit code of the run.
 pub(crate) fn run(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Exit {
     let begin = Instant::now();
-    let broke = stages(job, run, log).err().unwrap_or(Exit::Ok);
+    finish(log, begin, stages(job, run, log))
+}
+
+/// Ends the log of a run; returns its exit code.
+pub(crate) fn finish(log: &EventLog, begin: Instant, stages: Result<(), Exit>) -> Exit {
+    let broke = stages.err().unwrap_or(Exit::Ok);
     // Also if the interrupt came too late to stop anything: after Ctrl-C the caller expects 130.
     let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
     let exit = [interrupted, report::verdict::current_exit(&log.events())].into_iter().fold(broke, worse);
@@ -76,22 +81,27 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let turn = job.builds.take("the build of another architecture").map_err(|_| Exit::Interrupted)?;
     let (artifacts, client) = phase(log, "build", Exit::Build, || all_built(job))?;
     drop(turn);
-    tell_built(log, &artifacts);
+    for artifact in artifacts.by_component.values() {
+        log.append(Event::Built { at: now(), artifact: artifact.clone() });
+    }
     let booted = phase(log, "boot", Exit::Infrastructure, || {
         let topology = provider.topology(&artifacts, &job.profiles)?;
         provider.boot(&artifacts, &topology, run)
     })?;
-    tell_booted(log, &booted);
+    tell_booted(log, &booted.cluster.info, &booted.versions);
     let expected =
         Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
-    let sink_log = Arc::clone(log);
-    let sink: Sink = Arc::new(move |event| sink_log.append(expected.apply(event)));
+    let sink = expected.sink(log);
     let tested = tested(job, &booted, log, &sink);
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::current_exit(&log.events()) == Exit::Ok;
     (job.before_teardown)(&booted, green);
-    phase(log, "teardown", Exit::Infrastructure, || take_down(&booted, run, green))?;
+    phase(log, "teardown", Exit::Infrastructure, || {
+        // Keeps the stores as evidence unless everything is as expected.
+        let evidence = (!green || interrupt::requested()).then(|| run.stores());
+        booted.end(evidence.as_deref())
+    })?;
     tested
 }
 
@@ -150,12 +160,6 @@ fn fetched<'a>(job: &Job<'a>, log: &EventLog) -> Result<Box<dyn Prepared + 'a>, 
     }
 }
 
-/// Stops the components; keeps the stores as evidence unless everything is as expected.
-fn take_down(booted: &Booted, run: &RunDir, green: bool) -> anyhow::Result<()> {
-    let evidence = (!green || interrupt::requested()).then(|| run.stores());
-    booted.end(evidence.as_deref())
-}
-
 /// Runs one stage as a phase of the report; an error becomes the phase's outcome and the exit code. A panic, which is a
 /// bug in the harness, is handled in the same way: the teardown still runs, and the reports are still written.
 pub(crate) fn phase<T>(
@@ -177,19 +181,12 @@ pub(crate) fn phase<T>(
     result.map_err(|error| or_interrupted(&error, exit))
 }
 
-fn tell_built(log: &EventLog, artifacts: &Artifacts) {
-    for artifact in artifacts.by_component.values() {
-        log.append(Event::Built { at: now(), artifact: artifact.clone() });
-    }
-}
-
-fn tell_booted(log: &EventLog, booted: &Booted) {
-    let info = &booted.cluster.info;
+pub(crate) fn tell_booted(log: &EventLog, info: &ClusterInfo, versions: &BTreeMap<String, String>) {
     log.append(Event::Booted {
         at: now(),
         execution: info.execution.clone(),
         factor: info.factor,
         machine: info.machine.clone().map(Box::new),
-        versions: booted.versions.clone(),
+        versions: versions.clone(),
     });
 }

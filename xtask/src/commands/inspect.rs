@@ -11,7 +11,7 @@ use serde::Serialize;
 use suite::store::{KeyValue, LeaseInfo, Store};
 use sys::progress;
 
-use super::kept::{Kept, not_running};
+use super::kept::Kept;
 use crate::args::InspectOptions;
 
 use value::Shown;
@@ -39,9 +39,7 @@ struct Found {
 }
 
 pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failure> {
-    let Some(kept) = Kept::alive(paths, &options.name) else {
-        return Err(Failure::usage(not_running(paths, &options.name)));
-    };
+    let kept = Kept::find(paths, &options.name)?;
     let profile = profile(&kept, options.profile.as_deref())?;
     let key = absolute(profile, options.key.as_deref().unwrap_or_default());
     tls::install();

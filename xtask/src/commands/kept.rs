@@ -63,6 +63,11 @@ impl Kept {
         (keeper(paths, name)?.to_string() == kept.keeper).then_some(kept)
     }
 
+    /// The same; fails without such a cluster.
+    pub(crate) fn find(paths: &Paths, name: &str) -> Result<Kept, Failure> {
+        Kept::alive(paths, name).ok_or_else(|| Failure::usage(not_running(paths, name)))
+    }
+
     /// Whether the process is the keeper.
     pub(crate) fn is_kept_by(&self, process: Identity) -> bool {
         self.keeper.parse::<Origin>().is_ok_and(|keeper| keeper.is_here() && keeper.process == process)

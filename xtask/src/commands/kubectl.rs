@@ -9,16 +9,14 @@ use model::Exit;
 use sys::exec;
 use targets::Catalogue;
 
-use super::kept::{Kept, not_running};
+use super::kept::Kept;
 use crate::args::KubectlOptions;
 
 const KUBECTL: &str = "kubectl";
 
 /// Replaces this process with kubectl, which then owns signals, terminal and exit code. Returns only if this fails.
 pub(crate) fn run(paths: &Paths, options: &KubectlOptions) -> Result<Exit, Failure> {
-    let Some(kept) = Kept::alive(paths, &options.name) else {
-        return Err(Failure::usage(not_running(paths, &options.name)));
-    };
+    let kept = Kept::find(paths, &options.name)?;
     let kubeconfig = kubeconfig(&kept, options.profile.as_deref())?;
     let catalogue = Catalogue::load(&paths.targets)?;
     let host = host_target(&catalogue)?;

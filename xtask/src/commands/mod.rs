@@ -18,8 +18,10 @@ pub(crate) mod test;
 pub(crate) mod up;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use ::targets::Catalogue;
+use anyhow::Context;
 use boot::Topology;
 use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, known_releases, request};
 use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
@@ -50,6 +52,13 @@ pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>)
         }
     };
     (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
+}
+
+/// Finds a path, or a name below `reports/`.
+fn found(paths: &Paths, given: &str, fits: fn(&Path) -> bool) -> anyhow::Result<PathBuf> {
+    let mut candidates = [PathBuf::from(given), paths.reports.join(given)].into_iter();
+    let found = candidates.find(|path| fits(path));
+    found.with_context(|| format!("no run `{given}`: it is neither a path nor in {}", paths.reports.display()))
 }
 
 /// Everything that a boot needs.
@@ -84,8 +93,6 @@ pub(crate) fn ready<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn tables_of(version: &str) -> Tables {

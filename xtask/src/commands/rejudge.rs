@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use bench::PEAK;
 use cli::{Failure, OrExit, Paths, print_json};
 use model::history::History;
@@ -106,11 +106,7 @@ fn peak() -> String {
 /// a common folder.
 fn folder(paths: &Paths, given: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
-        let candidates = [PathBuf::from(given), paths.reports.join(given)];
-        return match candidates.iter().find(|folder| folder.is_dir()) {
-            Some(folder) => Ok(folder.clone()),
-            None => bail!("no run `{given}`: it is neither a path nor in {}", paths.reports.display()),
-        };
+        return super::found(paths, given, Path::is_dir);
     }
     let entries =
         std::fs::read_dir(&paths.reports).with_context(|| format!("no runs in {}", paths.reports.display()))?;

@@ -13,7 +13,7 @@ use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use sys::{interrupt, progress, terminal};
 
-use super::kept::{Kept, not_running, with_name};
+use super::kept::{Kept, with_name};
 use crate::args::ShellOptions;
 
 /// Ctrl-], as in telnet.
@@ -26,9 +26,7 @@ const COLUMNS: u16 = 80;
 /// Returns the exit code of the shell or command in the guest.
 pub(crate) fn run(paths: &Paths, options: &ShellOptions) -> Result<u8, Failure> {
     let name = &options.name;
-    let Some(kept) = Kept::alive(paths, name) else {
-        return Err(Failure::usage(not_running(paths, name)));
-    };
+    let kept = Kept::find(paths, name)?;
     if kept.info.machine.is_none() {
         return Err(Failure::usage(anyhow!(
             "cluster `{name}` runs as processes of this machine, so there is no guest for a shell; \

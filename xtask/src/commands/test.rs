@@ -10,10 +10,9 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
 use cli::{Failure, OrExit, Paths, print};
-use model::{Capabilities, Circumstances, Event, Exit, Outcome, RunInfo, TlsFiles};
+use model::{Capabilities, Event, Exit, Outcome, RunInfo, StoreKind, TlsFiles};
 use report::EventLog;
 use report::verdict::worse;
-use semver::Version;
 use suite::requirement::DEFAULT_PROFILE;
 use suite::store::Store;
 use suite::{Case, Options, Plan};
@@ -24,10 +23,10 @@ use targets::Catalogue;
 use super::ci::{Ticker, console, quoted};
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
-use crate::pipeline::phase;
+use crate::pipeline::{finish, phase, tell_booted};
 
 /// The kind of store for which known failures are looked up; the cluster does not report the actual kind.
-const STORE: &str = "etcd";
+const STORE: StoreKind = StoreKind::Etcd;
 /// Deadline for one request to the store.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
@@ -67,8 +66,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
     let found = connected.as_ref().map_or(arch, |existing| Some(&existing.cluster.info.arch));
     log.append(Event::RunStarted { at: now(), run: info(&job, &run, found.unwrap_or("unknown")) });
     let ticker = Ticker::start(&log);
-    let exit = stages(&job, connected, begin, &run, &log);
-    log.append(Event::RunFinished { at: now(), exit, seconds: begin.elapsed().as_secs_f64() });
+    let exit = finish(&log, begin, tested(&job, connected, begin, &run, &log));
     drop(ticker);
     let events = log.events();
     let recorded = log.finish().or_exit(Exit::Infrastructure);
@@ -154,19 +152,6 @@ fn is_its_store(existing: &Existing) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn stages(
-    job: &Job<'_>,
-    connected: anyhow::Result<Existing>,
-    begin: Instant,
-    run: &RunDir,
-    log: &Arc<EventLog>,
-) -> Exit {
-    let result = tested(job, connected, begin, run, log);
-    let interrupted = if interrupt::requested() { Exit::Interrupted } else { Exit::Ok };
-    let broke = result.err().unwrap_or(Exit::Ok);
-    [interrupted, report::verdict::current_exit(&log.events())].into_iter().fold(broke, worse)
-}
-
 fn tested(
     job: &Job<'_>,
     connected: anyhow::Result<Existing>,
@@ -178,14 +163,18 @@ fn tested(
     let tested = phase(log, "suite", Exit::Infrastructure, || {
         let (table, golden) = super::tables(job.catalogue, &existing.versions);
         let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), table, golden };
-        let expected = Expectations::of(&job.catalogue.expectations, circumstances(&existing));
-        let sink = Arc::clone(log);
-        let ended = suite::run(
-            &existing.cluster,
-            plan,
-            &suite_options(job, run),
-            Arc::new(move |event| sink.append(expected.apply(event))),
-        );
+        let info = &existing.cluster.info;
+        let known = &job.catalogue.expectations;
+        let expected = Expectations::new(known, &info.arch, &info.provider, STORE, &existing.versions);
+        let options = Options {
+            seed: job.seed,
+            jobs: job.options.parallel_checks.get(),
+            history: run.histories(),
+            values: run.values(),
+            alone: false,
+            repeat: repeat(job),
+        };
+        let ended = suite::run(&existing.cluster, plan, &options, expected.sink(log));
         // Also after an error of the suite, because a dead cluster may be the reason.
         match interrupt::requested() {
             true => ended,
@@ -211,46 +200,13 @@ fn tell_connected(connected: anyhow::Result<Existing>, begin: Instant, log: &Eve
         }
     };
     log.append(finished(Outcome::Passed));
-    let info = &existing.cluster.info;
-    log.append(Event::Booted {
-        at: now(),
-        execution: info.execution.clone(),
-        factor: info.factor,
-        versions: existing.versions.clone(),
-        machine: None,
-    });
+    tell_booted(log, &existing.cluster.info, &existing.versions);
     let names =
         format!("all objects that this run creates in the cluster have {} in their names", existing.run_label());
     for text in existing.notes.iter().cloned().chain([names]) {
         log.append(Event::Note { at: now(), text });
     }
     Ok(existing)
-}
-
-fn circumstances(existing: &Existing) -> Circumstances {
-    let version = |component: &str| {
-        let version = existing.versions.get(component)?;
-        Version::parse(version.trim_start_matches('v')).ok()
-    };
-    Circumstances {
-        arch: existing.cluster.info.arch.clone(),
-        provider: existing.cluster.info.provider.clone(),
-        store: STORE.into(),
-        kubernetes: version("kube-apiserver"),
-        store_version: version(STORE),
-        today: jiff::Zoned::now().date().to_string(),
-    }
-}
-
-fn suite_options(job: &Job<'_>, run: &RunDir) -> Options {
-    Options {
-        seed: job.seed,
-        jobs: job.options.parallel_checks.get(),
-        history: run.histories(),
-        values: run.values(),
-        alone: false,
-        repeat: repeat(job),
-    }
 }
 
 fn info(job: &Job<'_>, run: &RunDir, arch: &str) -> RunInfo {

@@ -70,9 +70,7 @@ pub(crate) fn down(paths: &Paths, options: &NameOptions) -> Result<Exit, Failure
 }
 
 pub(crate) fn logs(paths: &Paths, options: &LogsOptions) -> Result<Exit, Failure> {
-    let Some(kept) = Kept::alive(paths, &options.name) else {
-        return Err(Failure::usage(not_running(paths, &options.name)));
-    };
+    let kept = Kept::find(paths, &options.name)?;
     let names = component_names(&kept.logs).or_exit(Exit::Infrastructure)?;
     match &options.component {
         None => names.iter().for_each(|name| print(&format!("{name}\n"))),

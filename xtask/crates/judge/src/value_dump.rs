@@ -8,6 +8,8 @@
 mod schema;
 mod text;
 
+use serde::Serialize;
+
 use crate::decode::{CBOR, Encoding, encoding};
 
 /// Maximum depth of nested fields; no object of Kubernetes is that deep.
@@ -18,9 +20,10 @@ const DEEPEST: usize = 200;
 const LONGEST_PATH: usize = 1024;
 
 /// Consecutive bytes that belong together: a whole field, or the head of a field that contains other fields.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Piece {
     /// First byte.
+    #[serde(rename = "offset")]
     pub at: usize,
     pub length: usize,
     /// How many fields contain it.
@@ -28,6 +31,7 @@ pub struct Piece {
     /// `metadata.labels[app]`; empty for bytes outside of any field. A path longer than [`LONGEST_PATH`] ends with `…`.
     pub path: String,
     /// The content: `"a"`, `7`, `message of 12 bytes`.
+    #[serde(rename = "says")]
     pub text: String,
 }
 

@@ -6,10 +6,9 @@
 //! `progress::Lane`). So there is one process to interrupt, and if it dies all components die with it. Builds run one
 //! after the other, because each one uses all processors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
@@ -96,23 +95,15 @@ fn names(targets: &[&Target]) -> Vec<String> {
 fn side_by_side(context: &RunContext<'_>, together: &Together, targets: &[&Target], jobs: usize) -> Vec<Child> {
     let lanes: Vec<Lane> = targets.iter().map(|target| Lane::open(&target.name)).collect();
     lanes.iter().for_each(|lane| lane.live("waiting"));
-    let waiting: Mutex<VecDeque<usize>> = Mutex::new((0..targets.len()).collect());
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let ended: Mutex<Vec<(usize, Child)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                while let Some(index) = next() {
-                    let _lane = lanes[index].enter();
-                    let child = child(context, together, targets[index]);
-                    lanes[index].live(&child.exit.to_string());
-                    ended.lock().unwrap_or_else(PoisonError::into_inner).push((index, child));
-                }
-            });
-        }
+    let indices: Vec<usize> = (0..targets.len()).collect();
+    let ended = sys::side_by_side(&indices, jobs, |&index| {
+        let _lane = lanes[index].enter();
+        let child = child(context, together, targets[index]);
+        lanes[index].live(&child.exit.to_string());
+        Ok((index, child))
     });
     lanes.iter().for_each(Lane::close);
-    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut ended = ended.expect("a failure is part of the child");
     ended.sort_by_key(|(index, _)| *index);
     ended.into_iter().map(|(_, child)| child).collect()
 }

@@ -10,6 +10,7 @@ use suite::Case;
 use targets::Catalogue;
 
 use crate::args::CiOptions;
+use crate::commands::found;
 
 /// The first lines of `targets/durations.yaml`.
 const HEADER: &str = "\
@@ -45,8 +46,8 @@ pub(super) fn cases(
 /// `cargo xtask list --durations RUN`: prints a new `targets/durations.yaml`, computed from these runs.
 pub(crate) fn print_durations(paths: &Paths, runs: &[String]) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
-    let folders: Vec<PathBuf> =
-        runs.iter().map(|run| found(paths, run)).collect::<Result<_, _>>().or_exit(Exit::Usage)?;
+    let folders = runs.iter().map(|run| found(paths, run, Path::exists)).collect::<Result<Vec<_>, _>>();
+    let folders = folders.or_exit(Exit::Usage)?;
     print(&printed(&of_runs(&folders, &catalogue.durations).or_exit(Exit::Usage)?));
     Ok(Exit::Ok)
 }
@@ -59,21 +60,12 @@ fn printed(durations: &Durations) -> String {
 
 /// Durations from a run folder, or from a file in the format of `targets/durations.yaml`.
 fn given_durations(paths: &Paths, catalogue: &Catalogue, given: &str) -> Result<Durations, Failure> {
-    let path = found(paths, given).or_exit(Exit::Usage)?;
+    let path = found(paths, given, Path::exists).or_exit(Exit::Usage)?;
     if path.is_dir() {
         return of_runs(&[path], &catalogue.durations).or_exit(Exit::Usage);
     }
     let text = std::fs::read_to_string(&path).with_context(|| format!("failed to read {}", path.display()));
     Ok(Catalogue::parse_durations(given, &text.or_exit(Exit::Usage)?)?)
-}
-
-/// Finds a path, or a name below `reports/`.
-fn found(paths: &Paths, given: &str) -> anyhow::Result<PathBuf> {
-    let candidates = [PathBuf::from(given), paths.reports.join(given)];
-    match candidates.into_iter().find(|path| path.exists()) {
-        Some(path) => Ok(path),
-        None => bail!("no run `{given}`: it is neither a path nor in {}", paths.reports.display()),
-    }
 }
 
 /// The medians over the runs. Values that runs do not record are copied from `usual`.

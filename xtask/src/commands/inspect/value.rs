@@ -27,7 +27,7 @@ pub(super) struct Shown {
     /// The object, if the value is JSON.
     object: Option<Value>,
     /// The decoded fields.
-    fields: Vec<Field>,
+    fields: Vec<Piece>,
     /// The bytes that `fields` describes, if the stored value is encrypted.
     #[serde(skip)]
     decrypted: Option<Vec<u8>>,
@@ -48,15 +48,6 @@ struct Encrypted {
     key: String,
     /// Why the value cannot be decrypted; `None` if it can.
     closed: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Field {
-    offset: usize,
-    length: usize,
-    depth: usize,
-    path: String,
-    says: String,
 }
 
 impl Shown {
@@ -90,7 +81,7 @@ impl Shown {
             encryption: encrypted,
             kind: decode::stored_kind(clear).ok(),
             object: if decode::encoding(clear) == Encoding::Json { serde_json::from_slice(clear).ok() } else { None },
-            fields: split(clear).iter().map(Field::of).collect(),
+            fields: split(clear),
             decrypted: opened.and_then(|(_, opened)| opened.ok()),
         }
     }
@@ -122,7 +113,10 @@ impl Shown {
         match (&self.object, self.encoding) {
             (Some(object), _) => text + &format!("{object:#}\n"),
             (None, "yaml") => text + &String::from_utf8_lossy(self.decrypted.as_deref().unwrap_or(value)),
-            _ => text + &self.fields.iter().map(Field::line).collect::<String>(),
+            _ => {
+                let line = |piece: &Piece| format!("{}{}\n", "  ".repeat(piece.depth), piece.label());
+                text + &self.fields.iter().map(line).collect::<String>()
+            }
         }
     }
 }
@@ -146,28 +140,5 @@ impl Lease {
             }
             _ => format!("  lease {}, which is gone\n", self.id),
         }
-    }
-}
-
-impl Field {
-    fn of(piece: &Piece) -> Field {
-        Field {
-            offset: piece.at,
-            length: piece.length,
-            depth: piece.depth,
-            path: piece.path.clone(),
-            says: piece.text.clone(),
-        }
-    }
-
-    fn line(&self) -> String {
-        let piece = Piece {
-            at: self.offset,
-            length: self.length,
-            depth: self.depth,
-            path: self.path.clone(),
-            text: self.says.clone(),
-        };
-        format!("{}{}\n", "  ".repeat(self.depth), piece.label())
     }
 }
