@@ -177,7 +177,7 @@ fn architectures_fail_independently_and_the_worst_verdict_counts() {
     let ended = place.run(&args).expect(101, &["riscv64: build errored", "amd64: build errored", "(exit 101)"]);
     let run = place.the_run();
     let json = |file: &Path| -> Value { serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap() };
-    let record: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let record = ended.json();
     assert_eq!(record, json(&run.join("run.json")));
     assert_eq!((&record["exit"]["code"], &record["shard"], &record["jobs"]), (&101.into(), &"1/2".into(), &3.into()));
     assert!(record["command"].as_str().unwrap().ends_with("--seed 5 --check cc. --shard 1/2"), "{record}");
@@ -250,7 +250,7 @@ fn images_are_built_from_binaries_and_audited() {
     let source = format!("prebuilt:{}", place.root.display());
     let args = ["images", "build", "--image", "etcd", "--arch", "riscv64", "--etcd", &source, "--json"];
     let args = [&args[..], &["--format", "oci,docker", "--output", "out"]].concat();
-    let built: Value = serde_json::from_str(&place.run(&args).expect(0, &["write images: 1 in out"]).stdout).unwrap();
+    let built = place.run(&args).expect(0, &["write images: 1 in out"]).json();
     assert_eq!((&built[0]["arch"], built.as_array().unwrap().len()), (&"riscv64".into(), 1));
     let reference = built[0]["reference"].as_str().unwrap();
     assert!(reference.ends_with("/etcd:3.6.8-0"), "{reference}");
@@ -266,7 +266,7 @@ fn images_are_built_from_binaries_and_audited() {
     let ended = place.run(&["images", "audit", "out/oci", "--targets", &data]).expect(100, &["3 findings"]);
     assert!(ended.stdout.contains("/usr/local/bin/etcd, of layer 0, is for machine 243"), "{}", ended.stdout);
     let args = ["images", "audit", "out/oci", "--targets", &data, "--json", "--allow", "/usr/local/bin/etcdctl"];
-    let found: Value = serde_json::from_str(&place.run(&args).expect(100, &[]).stdout).unwrap();
+    let found = place.run(&args).expect(100, &[]).json();
     let findings = found["images"][0]["findings"].as_array().unwrap();
     assert_eq!(findings.len(), 2);
     assert_eq!((&findings[0]["kind"], &findings[0]["path"]), (&"architecture".into(), &"/usr/local/bin/etcd".into()));
@@ -298,8 +298,7 @@ fn offline_fetch_lists_all_missing_files() {
         ("loong64", &["linux-image", "qemu-system-misc", "busybox-static", "qemu-efi", " packages, ", "MiB together"]),
     ] {
         place.run(&["fetch", "--offline", "--arch", arch]).expect(102, parts);
-        let ended = place.run(&["fetch", "--dry-run", "--json", "--arch", arch]).expect(0, &[]);
-        let plan: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let plan = place.run(&["fetch", "--dry-run", "--json", "--arch", arch]).expect(0, &[]).json();
         assert_eq!(plan["unresolved"], serde_json::json!([]), "the lock does not cover {arch}");
         assert!(plan["missing"].as_array().is_some_and(|missing| missing.len() > 50), "{plan}");
     }
@@ -373,7 +372,7 @@ fn doctor_reports_the_readiness_of_each_architecture() {
     let place = Place::new();
     let run = |args: &[&str]| -> (Value, Vec<String>) {
         let ended = place.run(&[&["doctor", "--offline", "--json"], args].concat());
-        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let told = ended.json();
         let ready = told["ready"].as_bool().unwrap();
         let targets = told["targets"].as_array().unwrap();
         assert_eq!(ready, targets.iter().all(|target| target["ready"] == true), "{told}");
@@ -414,7 +413,7 @@ fn json_output_is_valid() {
     let place = Place::new();
     for args in [&["list", "--json"][..], &["targets", "--json"], &["explain", "cc.update-conflict", "--json"]] {
         let ended = place.run(args).expect(0, &[]);
-        serde_json::from_str::<serde_json::Value>(&ended.stdout).unwrap();
+        ended.json();
         assert_eq!(ended.stderr, "");
     }
 }

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use harness::{Place, architectures, catalogue, edit, entries, send, targets_copy, wait};
+use harness::{Place, Running, architectures, catalogue, edit, entries, send, targets_copy, wait};
 use rustix::process::Signal;
 use serde_json::Value;
 use sys::RunDir;
@@ -28,8 +28,7 @@ fn sources() -> [&'static str; 4] {
         let place = Place::new();
         let mut command = place.command(&["build", "--json"]);
         command.env_remove("ARCHPROOF_CACHE");
-        let built = place.start_command(command).end_within(BUILD_LIMIT).expect(0, &[]);
-        let built: Value = serde_json::from_str(&built.stdout).unwrap();
+        let built = place.start_command(command).end_within(BUILD_LIMIT).expect(0, &[]).json();
         let of_host = built.as_object().unwrap().values().next().unwrap();
         let spec = |component: &str| {
             let path = Path::new(of_host["by_component"][component]["path"].as_str().unwrap());
@@ -47,6 +46,14 @@ fn with_sources<'a>(args: &[&'a str]) -> Vec<&'a str> {
 /// A run that takes long enough for the test to act on it.
 fn busy() -> Vec<&'static str> {
     with_sources(&["ci", "--seed", "1", "--suite", "storage", "--profile", "default"])
+}
+
+/// A run whose first case has started.
+fn started(args: &[&str]) -> (Place, Running) {
+    let place = Place::new();
+    let mut running = place.start(args);
+    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    (place, running)
 }
 
 fn is(event: &Value, name: &str, key: &str, value: &str) -> bool {
@@ -86,19 +93,18 @@ const JUDGED: [&str; 3] = ["watch.ordered", "watch.unique", "rv.list-is-store-re
 #[test]
 fn passing_run_writes_every_report_and_can_be_judged_again() {
     let place = Place::new();
-    let known: Value = serde_json::from_str(&place.run(&["list", "--json"]).stdout).unwrap();
+    let known = place.run(&["list", "--json"]).json();
     let known: Vec<&str> = known.as_array().unwrap().iter().map(|row| row["check"].as_str().unwrap()).collect();
     let judged: Vec<&str> = JUDGED.into_iter().filter(|id| known.contains(id)).collect();
     let mut args =
         with_sources(&["ci", "--seed", "7", "--json", "--profile", "default", "--check", "cc.update-conflict"]);
     judged.iter().for_each(|id| args.extend(["--check", id]));
     let ended = place.run(&args).expect(0, &["all as expected (exit 0)"]);
-    place.assert_nothing_runs();
-    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.assert_nothing_is_left();
 
     let run = place.the_run();
     let record = json(&run.join("run.json"));
-    assert_eq!(record, serde_json::from_str::<Value>(&ended.stdout).unwrap());
+    assert_eq!(record, ended.json());
     assert_eq!((&record["exit"]["code"], &record["run"]["seed"]), (&0.into(), &7.into()));
     assert_eq!(record["planned"], 1 + judged.len());
     let cases = junit(&run);
@@ -140,15 +146,12 @@ fn judge_again(place: &Place, run: &Path, judged: &[&str]) {
 
 #[test]
 fn interrupt_in_the_suite_keeps_evidence_and_leaves_no_processes() {
-    let place = Place::new();
-    let mut running = place.start(&busy());
-    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    let (place, running) = started(&busy());
     // With a suspended apiserver the suite cannot end before the interrupt.
     send(place.process("--secure-port"), Signal::STOP);
     running.signal(Signal::INT);
     running.end().expect(130, &["interrupted: collecting evidence", "interrupted (exit 130)"]);
-    place.assert_nothing_runs();
-    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.assert_nothing_is_left();
 
     let run = place.the_run();
     let events = place.events();
@@ -181,8 +184,7 @@ fn failure_of_one_architecture_does_not_stop_another() {
     let args = with_sources(&["ci", "--seed", "1", "--check", "cc.update-conflict", "--arch", &both, "--jobs", "2"]);
     let green = format!("{host}: {host}, provider process: all as expected (exit 0)");
     place.run(&args).expect(101, &[&green, &format!("{foreign}: build errored"), "build failed (exit 101)"]);
-    place.assert_nothing_runs();
-    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.assert_nothing_is_left();
     let run = place.the_run();
     let record = json(&run.join("run.json"));
     let codes: Vec<_> = record["children"].as_array().unwrap().iter().map(|child| &child["exit"]["code"]).collect();
@@ -194,17 +196,13 @@ fn failure_of_one_architecture_does_not_stop_another() {
 
 #[test]
 fn interrupt_ends_all_architectures_and_keeps_evidence_of_those_that_ran() {
-    let place = Place::new();
     let (host, foreign) = host_and_foreign();
     let both = format!("{host},{foreign}");
-    let args = [&busy()[..], &["--arch", &both, "--jobs", "1"]].concat();
-    let mut running = place.start(&args);
-    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    let (place, running) = started(&[&busy()[..], &["--arch", &both, "--jobs", "1"]].concat());
     send(place.process("--secure-port"), Signal::STOP);
     running.signal(Signal::INT);
     running.end().expect(130, &["interrupted: collecting evidence", &format!("{foreign}: error: it was not started")]);
-    place.assert_nothing_runs();
-    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.assert_nothing_is_left();
     let run = place.the_run();
     let record = json(&run.join("run.json"));
     assert_eq!((&record["exit"]["code"], &record["children"][1]["record"]), (&130.into(), &Value::Null));
@@ -222,8 +220,7 @@ fn interrupt_in_boot_or_teardown_exits_with_130() {
         place.wait_for_event(&mut running, phase, |event| is(event, "phase-started", "phase", phase));
         running.signal(Signal::INT);
         running.end().expect(130, &["interrupted (exit 130)"]);
-        place.assert_nothing_runs();
-        assert_eq!(place.private(), Vec::<PathBuf>::new());
+        place.assert_nothing_is_left();
         assert_eq!(kind_of(&junit(&place.the_run()), "run"), Some("interrupted"));
     }
 }
@@ -247,9 +244,7 @@ fn interrupt_during_a_go_build_ends_the_compilers() {
 
 #[test]
 fn kill_9_leaves_no_process_and_the_next_run_removes_the_rest() {
-    let place = Place::new();
-    let mut running = place.start(&busy());
-    place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+    let (place, running) = started(&busy());
     assert!(place.processes().len() >= 2, "{:?}", place.processes());
     running.signal(Signal::KILL);
     assert!(running.end().status.code().is_none());
@@ -263,9 +258,7 @@ fn kill_9_leaves_no_process_and_the_next_run_removes_the_rest() {
 #[test]
 fn dead_component_is_named_and_no_later_case_passes() {
     for (part, name) in [("--secure-port", "kube-apiserver"), ("--listen-peer-urls", "etcd-main")] {
-        let place = Place::new();
-        let mut running = place.start(&busy());
-        place.wait_for_event(&mut running, "the first case", |event| event["event"] == "case-started");
+        let (place, running) = started(&busy());
         send(place.process(part), Signal::KILL);
         let log = format!("logs/default.{name}.log");
         let died = format!("default/{name} ended by itself (signal: 9");
@@ -302,7 +295,7 @@ fn component_that_does_not_start_shows_its_log() {
 fn kept_cluster_is_found_by_name_until_it_stops() {
     let place = Place::new();
     let up = with_sources(&["up", "--json", "--name", "kept"]);
-    let info: Value = serde_json::from_str(&place.run(&up).expect(0, &[]).stdout).unwrap();
+    let info = place.run(&up).expect(0, &[]).json();
     assert_file(info["profiles"]["default"]["kubeconfig"].as_str().unwrap().into());
     place.run(&up).expect(2, &["a cluster `kept` is running", "cargo xtask down --name kept"]);
     let logs = place.run(&["logs", "--name", "kept"]).expect(0, &[]);
@@ -313,8 +306,7 @@ fn kept_cluster_is_found_by_name_until_it_stops() {
     place.run(&["shell", "--name", "kept", "--", "true"]).expect(2, &["no guest", "--provider qemu"]);
     place.run(&["down", "--name", "other"]).expect(2, &["running clusters: kept"]);
     place.run(&["down", "--name", "kept"]).expect(0, &["stopped"]);
-    place.assert_nothing_runs();
-    assert_eq!(place.private(), Vec::<PathBuf>::new());
+    place.assert_nothing_is_left();
 }
 
 #[test]
@@ -357,7 +349,7 @@ fn compiler_errors_are_shown() {
 #[test]
 fn port_conflict_costs_one_attempt() {
     let place = Place::new();
-    let catalogue = targets::Catalogue::load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets")).unwrap();
+    let catalogue = catalogue();
     let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
     let target = catalogue.host_target(&machine).unwrap();
     let [_, kubernetes, _, etcd] = sources();

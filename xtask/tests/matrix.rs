@@ -6,7 +6,7 @@ mod harness;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Ended, Place, architectures, catalogue, edit, targets_copy};
+use harness::{Ended, Place, architectures, catalogue, copy, edit, targets_copy};
 use serde_json::{Value, json};
 use sys::exec::{Shell, cmd, run as exec};
 
@@ -41,7 +41,7 @@ fn run(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> Ended {
 
 fn matrix(ended: &Ended) -> Vec<Value> {
     assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
-    serde_json::from_str::<Value>(&ended.stdout).unwrap()["include"].as_array().unwrap().clone()
+    ended.json()["include"].as_array().unwrap().clone()
 }
 
 fn ids(ended: &Ended) -> Vec<String> {
@@ -287,10 +287,7 @@ fn stale_or_foreign_file_is_shown_with_the_command_to_fix_it() {
 #[test]
 fn keys_of_caches_differ_by_architecture() {
     let place = Place::new();
-    let keys = |arch: &str| -> Value {
-        serde_json::from_str(&run(&place, &[], &["cache", "keys", "--arch", arch, "--json"]).expect(0, &[]).stdout)
-            .unwrap()
-    };
+    let keys = |arch: &str| run(&place, &[], &["cache", "keys", "--arch", arch, "--json"]).expect(0, &[]).json();
     let (one, other) = (keys("riscv64"), keys("loong64"));
     for name in ["gobuild", "components", "downloads", "snapshots"] {
         assert_ne!(one[name]["key"], other[name]["key"], "{name}");
@@ -348,16 +345,4 @@ fn data_branch_starts_empty_and_grows() {
     let late = data("push-data", "one").expect(102, &["rejected"]);
     assert!(!late.stderr.contains(token));
     assert!(!std::fs::read_to_string(place.root.join("one/.git/config")).unwrap().contains("extraheader"));
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &target)
-        } else {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
 }

@@ -2,46 +2,27 @@
 
 #[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
+mod recorded;
 
 use std::path::Path;
 
 use harness::Place;
 use serde_json::{Value, json};
 
-const AT: &str = "2026-11-21T10:00:00.000Z";
-
 /// Writes a recorded run with these outcomes below the test's reports folder.
 fn run(place: &Place, name: &str, arch: &str, shard: Option<&str>, cases: &[(&str, &str)]) {
-    let folder = place.reports().join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    let info = json!({
-        "id": name, "started": AT, "harness": "0.1.0", "arch": arch, "provider": "process", "host": "Linux", "seed": 1,
-        "sources": {"kubernetes": "module"}, "shard": shard, "command": "cargo xtask ci",
-    });
-    let mut events = vec![
-        json!({"event": "run-started", "at": AT, "run": info}),
-        json!({"event": "suite-planned", "at": AT, "cases": cases.len(), "seed": 1}),
-    ];
-    let mut exit = "ok";
-    for (case, outcome) in cases {
-        let ended = match *outcome {
-            "failed" => json!({"outcome": "failed", "message": "::error::a hostile server\n::set-output name=a::b"}),
-            "errored" => json!({"outcome": "errored", "phase": "request", "message": "reset"}),
-            other => json!({ "outcome": other }),
-        };
-        exit = match *outcome {
-            "failed" => "conformance",
-            "errored" if exit == "ok" => "infrastructure",
-            _ => exit,
-        };
-        events.push(json!({
-            "event": "case-finished", "at": AT, "case": case, "check": case, "profile": "default", "level": "must",
-            "requirement": "It holds.", "source": "KEP", "outcome": ended, "seconds": 0.5, "counters": {}, "repeat": "again",
-        }));
-    }
-    events.push(json!({"event": "run-finished", "at": AT, "exit": exit, "seconds": 2.0}));
-    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
-    std::fs::write(folder.join("events.jsonl"), lines).unwrap();
+    let cases: Vec<(&str, Value)> = cases
+        .iter()
+        .map(|(case, outcome)| match *outcome {
+            "failed" => {
+                (*case, json!({"outcome": "failed", "message": "::error::a hostile server\n::set-output name=a::b"}))
+            }
+            "errored" => (*case, json!({"outcome": "errored", "phase": "request", "message": "reset"})),
+            other => (*case, json!({ "outcome": other })),
+        })
+        .collect();
+    let facts = json!({"arch": arch, "shard": shard});
+    recorded::write(&place.reports().join(name), "2026-11-21T10:00:00.000Z", facts, &cases);
 }
 
 fn json_of(file: &Path) -> Value {
@@ -78,7 +59,7 @@ fn merged_runs_have_files_that_are_valid() {
     let merged = place.run(&["report", "merge", reports.to_str().unwrap(), "--out", out.to_str().unwrap(), "--json"]);
     let merged = merged.expect(102, &["amd64", "riscv64"]);
     let results = json_of(&out.join("results.json"));
-    assert_eq!(serde_json::from_str::<Value>(&merged.stdout).unwrap(), results);
+    assert_eq!(merged.json(), results);
     assert_eq!(results["runs"].as_array().unwrap().len(), 2);
     let [junit, results] = ["junit.xml", "results.json"].map(|name| out.join(name).display().to_string());
     place.run(&["report", "validate", &junit, &results]).expect(0, &["valid"]);

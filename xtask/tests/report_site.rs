@@ -3,63 +3,27 @@
 
 #[expect(dead_code, reason = "the rest is for live.rs")]
 mod harness;
+#[expect(dead_code, reason = "the rest is for the tests of the crate")]
+#[path = "../crates/cloud/tests/fake/http.rs"]
+mod http;
+mod recorded;
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use harness::Place;
-use model::{Event, Exit, Level, Outcome, RunInfo};
+use http::{Reply, Request, serve};
+use serde_json::json;
 
 const ID: &str = "20261121T100000Z-amd64-process";
-
-fn events() -> Vec<Event> {
-    let at = || "2026-11-21T10:00:00.000Z".to_owned();
-    let run = RunInfo {
-        id: ID.into(),
-        started: at(),
-        harness: "0.1.0".into(),
-        arch: "amd64".into(),
-        provider: "process".into(),
-        host: "Linux".into(),
-        sources: BTreeMap::from([("etcd".into(), "module".into())]),
-        seed: 1,
-        shard: None,
-        job: None,
-        command: "cargo xtask ci --seed 1".into(),
-    };
-    let case = Event::CaseFinished {
-        at: at(),
-        case: "storage.key-layout".into(),
-        check: "storage.key-layout".into(),
-        profile: "default".into(),
-        level: Level::Must,
-        requirement: "A requirement.".into(),
-        source: "KEP-1".into(),
-        outcome: Outcome::Passed,
-        seconds: 0.5,
-        counters: BTreeMap::new(),
-        repeat: "cargo xtask ci --check storage.key-layout".into(),
-    };
-    let versions = BTreeMap::from([("kube-apiserver".into(), "v1.36.3".into())]);
-    let booted = Event::Booted { at: at(), execution: "native".into(), factor: 1.0, versions, machine: None };
-    vec![
-        Event::RunStarted { at: at(), run },
-        booted,
-        case,
-        Event::RunFinished { at: at(), exit: Exit::Ok, seconds: 2.0 },
-    ]
-}
 
 /// Test folders with one run in the reports folder.
 fn place() -> Place {
     let place = Place::new();
     let folder = place.reports().join(ID);
-    std::fs::create_dir_all(folder.join("logs")).unwrap();
-    let lines: String = events().iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect();
-    std::fs::write(folder.join("events.jsonl"), lines).unwrap();
+    let case = ("storage.key-layout", json!({"outcome": "passed"}));
+    recorded::write(&folder, "2026-11-21T10:00:00.000Z", json!({"arch": "amd64"}), &[case]);
+    std::fs::create_dir(folder.join("logs")).unwrap();
     std::fs::write(folder.join("logs/default.etcd-main.log"), "ready\n").unwrap();
     place
 }
@@ -123,71 +87,33 @@ fn prow_writes_the_layout_of_a_build() {
 /// The requests that the test's server has received.
 #[derive(Default)]
 struct Bucket {
-    /// Names in the order of arrival.
+    /// Names of objects in the order of arrival.
     order: Vec<String>,
-    objects: BTreeMap<String, Vec<u8>>,
-    /// Header lines of the first request.
-    head: Vec<String>,
+    /// Of the first request.
+    authorization: String,
     /// Status codes for the next requests; afterwards the server accepts every request.
     faults: Vec<u16>,
 }
 
 /// Implements as much of the JSON API as an upload needs; returns its address.
-fn serve(bucket: Arc<Mutex<Bucket>>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    // The thread ends with the test process.
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (stream, bucket) = (stream.unwrap(), bucket.clone());
-            std::thread::spawn(move || while answer(&stream, &bucket).is_some() {});
-        }
-    });
-    address
+fn start(bucket: Arc<Mutex<Bucket>>) -> String {
+    serve(move |request| stored(request, &mut bucket.lock().unwrap()))
 }
 
-/// Reads one request; `None` if the client has closed the connection.
-fn answer(stream: &TcpStream, bucket: &Mutex<Bucket>) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut head = Vec::new();
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        let line = line.trim_end().to_owned();
-        if line.is_empty() {
-            break;
-        }
-        head.push(line);
-    }
-    let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body).ok()?;
-    let (status, text) = stored(&head, body, &mut bucket.lock().unwrap());
-    let mut stream = stream;
-    write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{text}", text.len()).ok()
-}
-
-fn stored(head: &[String], body: Vec<u8>, bucket: &mut Bucket) -> (u16, String) {
-    if bucket.head.is_empty() {
-        bucket.head = head.to_vec();
+fn stored(request: &Request, bucket: &mut Bucket) -> Reply {
+    if bucket.authorization.is_empty() {
+        request.header("authorization").clone_into(&mut bucket.authorization);
     }
     if !bucket.faults.is_empty() {
-        return (bucket.faults.remove(0), "{}".into());
+        return Reply::new(bucket.faults.remove(0), json!({}));
     }
-    let target = head[0].split(' ').nth(1).unwrap();
-    let (path, query) = target.split_once('?').unwrap();
-    assert_eq!(path, "/upload/storage/v1/b/evidence/o");
-    let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    let name = value("name").unwrap().replace("%2F", "/");
-    if value("ifGenerationMatch") == Some("0") && bucket.objects.contains_key(&name) {
-        return (412, "{}".into());
+    assert_eq!(request.path, "/upload/storage/v1/b/evidence/o");
+    let name = &request.query["name"];
+    if request.query.get("ifGenerationMatch").is_some_and(|text| text == "0") && bucket.order.contains(name) {
+        return Reply::new(412, json!({}));
     }
-    let size = body.len();
     bucket.order.push(name.clone());
-    bucket.objects.insert(name, body);
-    (200, format!("{{\"size\":\"{size}\"}}"))
+    Reply::new(200, json!({"size": request.header("content-length")}))
 }
 
 fn upload(place: &Place, endpoint: &str) -> harness::Ended {
@@ -201,7 +127,7 @@ fn upload(place: &Place, endpoint: &str) -> harness::Ended {
 fn uploads_are_ordered_and_authenticated() {
     let place = place();
     let bucket = Arc::new(Mutex::new(Bucket { faults: vec![503, 429], ..Bucket::default() }));
-    let endpoint = serve(bucket.clone());
+    let endpoint = start(bucket.clone());
     let ended = upload(&place, &endpoint).expect(0, &["objects in gs://evidence/k8s/"]);
     assert!(!ended.stderr.contains("hush") && !ended.stdout.contains("hush"));
     let seen = bucket.lock().unwrap();
@@ -209,7 +135,7 @@ fn uploads_are_ordered_and_authenticated() {
     assert_eq!(seen.order.first().unwrap(), &format!("{build}/started.json"));
     let last = [format!("{build}/finished.json"), "k8s/logs/archproof-amd64-process/latest-build.txt".into()];
     assert!(seen.order.ends_with(&last), "{:?}", seen.order);
-    assert!(seen.head.iter().any(|line| line.to_lowercase() == "authorization: bearer hush"), "{:?}", seen.head);
+    assert_eq!(seen.authorization, "Bearer hush");
     // The dry run prints the same objects, and needs no token.
     let dry = place.run(&["report", "gcs", ID, "--bucket", "gs://evidence/k8s", "--dry-run"]).expect(0, &[]);
     let names: Vec<&str> = dry.stdout.lines().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
@@ -221,7 +147,7 @@ fn uploads_are_ordered_and_authenticated() {
 fn build_is_neither_finished_incompletely_nor_replaced() {
     let place = place();
     let bucket = Arc::new(Mutex::new(Bucket::default()));
-    let endpoint = serve(bucket.clone());
+    let endpoint = start(bucket.clone());
     bucket.lock().unwrap().faults = vec![403];
     upload(&place, &endpoint).expect(102, &["started.json", "403"]);
     assert!(bucket.lock().unwrap().order.is_empty(), "something was uploaded after a refusal");

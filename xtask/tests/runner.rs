@@ -52,10 +52,6 @@ fn run(place: &Place, fake: &Fake, args: &[&str]) -> Ended {
     place.start_command(command(place, fake, args)).end()
 }
 
-fn json_of(ended: &Ended) -> Value {
-    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
-}
-
 #[test]
 fn invalid_options_are_refused_before_any_request() {
     let (place, fake) = (Place::new(), Fake::start());
@@ -119,7 +115,7 @@ fn providers_are_listed_without_requests() {
         assert!(ended.stdout.contains(part), "{part}: {}", ended.stdout);
     }
     let ended = place.run(&["runner", "providers", "--arch", "aarch64", "--json"]).expect(0, &[]);
-    let told = json_of(&ended);
+    let told = ended.json();
     assert_eq!(told["runners"].as_array().unwrap().len(), 2);
     let own = told["runners"].as_array().unwrap().iter().find(|runner| !runner["agent"].is_null()).unwrap();
     assert_eq!(own["agent"]["download"]["sha256"].as_str().unwrap().len(), 64, "{own}");
@@ -134,7 +130,7 @@ fn configuration_is_readable_only_by_its_owner() {
         |more: &[&str]| run(&place, &fake, &[&["jit", "--arch", "ppc64el", "--out", "jit.config"], more].concat());
     let mode = |file| std::fs::symlink_metadata(file).unwrap().permissions().mode() & 0o7777;
     let ended = jit(&["--json"]).expect(0, &["for one job", "jit.config"]);
-    let told = json_of(&ended);
+    let told = ended.json();
     assert_eq!(told["labels"], json!(["self-hosted", "linux", "ppc64le", "osuosl"]));
     assert!(told["name"].as_str().unwrap().starts_with("archproof-ppc64le-"), "{told}");
     assert_eq!(mode(&out), 0o600);
@@ -172,7 +168,7 @@ fn token_for_persistent_runners_of_a_public_repository_is_refused() {
     assert_eq!(token(&["--allow-persistent-public"]).expect(0, &["valid until"]).stdout, format!("{REGISTRATION}\n"));
     assert_eq!(run(&place, &fake, &["token", "--kind", "remove"]).expect(0, &[]).stdout, format!("{REGISTRATION}\n"));
     fake.set("", json!({ "full_name": "o/r", "private": true }));
-    let told = json_of(&token(&["--json"]).expect(0, &[]));
+    let told = token(&["--json"]).expect(0, &[]).json();
     assert_eq!(told["token"], REGISTRATION);
     assert!(told["expires_at"].is_string());
     fake.set("runner-groups", json!([{"id": 1, "name": "Default", "allows_public_repositories": true}]));
@@ -187,7 +183,7 @@ fn runners_are_listed_labelled_and_deleted() {
     fake.add("e\u{1b}[2Jvil", |_| {});
     let listed = run(&place, &fake, &["list"]).expect(0, &[]).stdout;
     assert!(listed.contains("board-1") && listed.contains("busy") && !listed.contains('\u{1b}'), "{listed}");
-    let told = json_of(&run(&place, &fake, &["list", "--json"]));
+    let told = run(&place, &fake, &["list", "--json"]).json();
     assert_eq!(told["runners"].as_array().unwrap().len(), 3);
     let args = ["labels", "set", "board-1", "self-hosted", "a b"];
     assert_eq!(run(&place, &fake, &args).expect(0, &[]).stdout, "self-hosted\na b\n");
@@ -214,10 +210,10 @@ fn gc_deletes_only_old_offline_runners_of_the_project() {
     fake.add(&runner::Name::fresh("riscv64", hours(9)), |_| {});
     fake.add("board-1", offline);
     let planned = run(&place, &fake, &["gc", "--dry-run", "--json"]).expect(0, &["dry run"]);
-    let requests = json_of(&planned)["requests"].clone();
+    let requests = planned.json()["requests"].clone();
     let deletions: Vec<&Value> = requests.as_array().unwrap().iter().filter(|r| r["method"] == "DELETE").collect();
     assert_eq!((deletions.len(), fake.names().len()), (1, 4), "{planned:?}");
-    let told = json_of(&run(&place, &fake, &["gc", "--json"]).expect(0, &[&old, "1 of 4"]));
+    let told = run(&place, &fake, &["gc", "--json"]).expect(0, &[&old, "1 of 4"]).json();
     assert_eq!(told["deleted"][0]["name"], old.as_str());
     assert_eq!(fake.names().len(), 3);
     run(&place, &fake, &["gc", "--older", "30m"]).expect(0, &["1 of 3"]);
@@ -234,7 +230,7 @@ fn scale_plans_machines_for_waiting_jobs() {
     fake.set("jobs/1", json!([job(10, ours), job(11, json!(["gpu"]))]));
     let ended =
         run(&place, &fake, &["scale", "--once", "--json"]).expect(2, &["failed to start osuosl-ppc64le", "j (gpu)"]);
-    let plan = json_of(&ended)["plan"].clone();
+    let plan = ended.json()["plan"].clone();
     let power = plan["starts"].as_array().unwrap().iter().find(|start| start["arch"] == "ppc64le").unwrap();
     assert_eq!((&power["waiting"], &power["start"]), (&json!(1), &json!(1)), "{plan}");
     fake.set("jobs/1", json!([]));
@@ -253,7 +249,7 @@ fn jobs_of_forks_start_no_machine() {
     }
     let ended = run(&place, &fake, &["scale", "--once", "--json", "--allow-any-workflow"]);
     let ended = ended.expect(0, &["pull_request from them/r", "pull_request from an unknown repository"]);
-    let plan = json_of(&ended)["plan"].clone();
+    let plan = ended.json()["plan"].clone();
     assert!(plan["starts"].as_array().unwrap().iter().all(|start| start["start"] == 0), "{plan}");
     let skipped = &plan["skipped"][0];
     let told = [&skipped["job"], &skipped["run"], &skipped["event"], &skipped["head_repository"]];
@@ -327,8 +323,8 @@ fn audit_exit_code_follows_its_findings() {
     }
     let page = run(&place, &fake, &["audit", "--format", "markdown"]).expect(6, &[]).stdout;
     assert!(page.starts_with("## Runners of o/r") && page.contains("| problem |"), "{page}");
-    let by_flag = json_of(&run(&place, &fake, &["audit", "--json"]));
-    let by_form = json_of(&run(&place, &fake, &["audit", "--format", "json"]));
+    let by_flag = run(&place, &fake, &["audit", "--json"]).json();
+    let by_form = run(&place, &fake, &["audit", "--format", "json"]).json();
     assert_eq!(by_flag["findings"], by_form["findings"]);
     assert!(by_flag["days_left"]["2.300.0"].as_i64().unwrap() < 0, "{by_flag}");
     // A setting that cannot be read does not count as good.

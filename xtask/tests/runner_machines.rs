@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use harness::{Ended, Place};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const SHA256: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 
@@ -42,7 +42,7 @@ fn user_data_file_is_private_and_contains_the_runner_name() {
     let (file, shown) = (file.to_str().unwrap(), out.to_str().unwrap());
     let made =
         runner(&place, &["userdata", "--arch", "riscv64", "--jit", file, "--out", shown, "--json"]).expect(0, &[]);
-    let printed: Value = serde_json::from_str(&made.stdout).unwrap();
+    let printed = made.json();
     let text = std::fs::read_to_string(&out).unwrap();
     assert_eq!(std::fs::metadata(&out).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!((&printed["name"], &printed["arch"]), (&json!("archproof-riscv64-6afd4ec0-12ab"), &json!("riscv64")));
@@ -125,8 +125,7 @@ fn application_is_validated_and_never_sent() {
     for part in ["[email] ", "\ngrace@example.org\n", "\nPOWER10\n", "/services/powerdev/request-hosting"] {
         assert!(text.contains(part), "`{part}` is missing in:\n{text}");
     }
-    let json = runner(&place, &[&args[..], &["--json"]].concat()).expect(0, &[]).stdout;
-    let fields: Value = serde_json::from_str(&json).unwrap();
+    let fields = runner(&place, &[&args[..], &["--json"]].concat()).expect(0, &[]).json();
     assert_eq!((&fields["flavor"], &fields["number_of_nodes"]), (&json!("large"), &json!("1")));
     let dry = runner(&place, &[&args[..], &["--dry-run"]].concat()).expect(0, &["fit the form"]);
     assert_eq!(dry.stdout, "");
@@ -139,7 +138,7 @@ fn application_is_validated_and_never_sent() {
 fn runner_doctor_reports_kinds_of_jobs() {
     let place = Place::new();
     let ended = runner(&place, &["doctor", "--json"]);
-    let report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let report = ended.json();
     let ways: Vec<&str> = report["ways"].as_array().unwrap().iter().map(|way| way["way"].as_str().unwrap()).collect();
     assert_eq!(ways, ["kind", "vm-kvm", "vm-tcg", "process", "unit-only"]);
     let serves = report["ways"].as_array().unwrap()[..4].iter().any(|way| way["works"] != "no");

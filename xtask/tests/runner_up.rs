@@ -77,7 +77,7 @@ fn a_server_comes_up_with_a_runner_for_one_job() {
     world.hub.state().conflicts = 1;
     let ended = world.up(&["--json"]).expect(0, &["registered", "is online"]);
     assert_eq!(world.left(), (1, 1));
-    let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let printed = ended.json();
     let (runner, server) = (world.hub.state().runners[0].clone(), world.cloud.state().servers[0].clone());
     assert_eq!((&printed["name"], &printed["runner"]), (&json!(runner.name), &json!(runner.id)));
     assert_eq!(printed["server"], json!(server.id));
@@ -196,8 +196,7 @@ fn dry_run_shows_all_requests_and_sends_none() {
     {
         assert!(ended.stdout.contains(part), "`{part}` is missing in:\n{}", ended.stdout);
     }
-    let json = world.up(&["--dry-run", "--json"]).expect(0, &[]);
-    let printed: Value = serde_json::from_str(&json.stdout).unwrap();
+    let printed = world.up(&["--dry-run", "--json"]).expect(0, &[]).json();
     assert_eq!(printed["requests"].as_array().unwrap().last().unwrap()["body"]["server"]["user_data"], "***");
     assert_eq!(world.left(), (0, 0));
     assert_eq!(world.cloud.state().log, Vec::<String>::new());

@@ -24,7 +24,7 @@ fn check(place: &Place, fake: &Fake) -> Ended {
 
 /// Setting and status of each finding in the JSON output.
 fn statuses(ended: &Ended) -> Vec<(String, String)> {
-    let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let printed = ended.json();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let all = printed["settings"].as_array().unwrap().iter();
     all.map(|setting| (text(&setting["setting"]), text(&setting["status"]))).collect()

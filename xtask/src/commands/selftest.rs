@@ -31,8 +31,8 @@ const CONTROL: &str = "control";
 /// The result for one mutant, or for a control run without a mutant.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    mutant: String,
-    breaks: String,
+    mutant: &'static str,
+    breaks: &'static str,
     caught_by: String,
     verdict: Verdict,
     /// The message of the check.
@@ -198,19 +198,11 @@ impl Field<'_> {
             group.parallel_safe.iter().chain(&group.chain).map(|mutant| mutant.caught_by).collect();
         let cases = named.iter().map(|check| case(check, group.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
         let name = format!("{CONTROL}-{}", group.profile);
-        self.suite(
-            &name,
-            &cases,
-            || Change::Nothing,
-            |case, outcome, seconds| Row {
-                mutant: CONTROL.into(),
-                breaks: "Nothing.".into(),
-                caught_by: case,
-                verdict: if outcome == Outcome::Passed { Verdict::Sound } else { Verdict::Unsound },
-                said: outcome.message(),
-                seconds,
-            },
-        )
+        let verdict = |outcome: &Outcome| match outcome {
+            Outcome::Passed => Verdict::Sound,
+            _ => Verdict::Unsound,
+        };
+        self.suite(&name, (CONTROL, "Nothing."), &cases, || Change::Nothing, verdict)
     }
 
     /// Runs the mutant's check behind the mutant's proxy.
@@ -221,17 +213,10 @@ impl Field<'_> {
             Means::Proxy(make) => make,
             Means::Flags(_) | Means::Store(_) | Means::File(..) => || Change::Nothing,
         };
-        let rows = self.suite(mutant.id, &cases, make, |case, outcome, seconds| Row {
-            mutant: mutant.id.into(),
-            breaks: mutant.breaks.into(),
-            caught_by: case,
-            verdict: match outcome {
-                Outcome::Failed { .. } => Verdict::Killed,
-                Outcome::Passed => Verdict::Survived,
-                _ => Verdict::Undecided,
-            },
-            said: outcome.message(),
-            seconds,
+        let rows = self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, |outcome| match outcome {
+            Outcome::Failed { .. } => Verdict::Killed,
+            Outcome::Passed => Verdict::Survived,
+            _ => Verdict::Undecided,
         })?;
         rows.into_iter().next().context("the suite returned no result for the mutant")
     }
@@ -305,9 +290,10 @@ impl Field<'_> {
     fn suite(
         &self,
         name: &str,
+        (mutant, breaks): (&'static str, &'static str),
         cases: &[Case],
         make: impl Fn() -> Change,
-        row: impl Fn(String, Outcome, f64) -> Row + Send + Sync + 'static,
+        verdict: fn(&Outcome) -> Verdict,
     ) -> anyhow::Result<Vec<Row>> {
         let mut cluster: Cluster = self.booted.cluster.clone();
         cluster.info.max_active = None;
@@ -323,8 +309,9 @@ impl Field<'_> {
         let sink = {
             let rows = Arc::clone(&rows);
             Arc::new(move |event: Event| {
-                if let Event::CaseFinished { case, outcome, seconds, .. } = event {
-                    let row = row(case, outcome, seconds);
+                if let Event::CaseFinished { case: caught_by, outcome, seconds, .. } = event {
+                    let (verdict, said) = (verdict(&outcome), outcome.message());
+                    let row = Row { mutant, breaks, caught_by, verdict, said, seconds };
                     row.say();
                     rows.lock().unwrap_or_else(|e| e.into_inner()).push(row);
                 }

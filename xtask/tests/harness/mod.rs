@@ -149,6 +149,12 @@ impl Place {
             left => Probe::NotYet(format!("{left:?}")),
         });
     }
+
+    /// The same, and no private folder may remain.
+    pub(crate) fn assert_nothing_is_left(&self) {
+        self.assert_nothing_runs();
+        assert_eq!(self.private(), Vec::<PathBuf>::new());
+    }
 }
 
 impl Drop for Place {
@@ -189,6 +195,11 @@ impl Running {
 }
 
 impl Ended {
+    /// The standard output as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
     /// Fails unless the exit code and all parts of the message match.
     pub(crate) fn expect(self, code: i32, parts: &[&str]) -> Ended {
         assert_eq!(self.status.code(), Some(code), "{}\n{}", self.stdout, self.stderr);
@@ -237,7 +248,7 @@ pub(crate) fn targets_copy(to: &Path) {
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets"), to);
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in entries(from) {
         let copy_of = to.join(entry.file_name().unwrap());
