@@ -116,7 +116,7 @@ impl Workflow {
     /// Downloads the artifacts and runs the steps.
     fn gate(&self) -> Ended {
         self.download();
-        let workflow = ci();
+        let workflow = rendered("ci.yml");
         let job = &workflow["jobs"]["gate"];
         let mut failed = false;
         let mut transcript = String::new();
@@ -215,10 +215,6 @@ fn workflows_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows")
 }
 
-fn ci() -> Yaml {
-    rendered("ci.yml")
-}
-
 /// The artifact's name, as `arch.yml` sets it.
 fn artifact_name(id: &str, attempt: u32) -> String {
     let workflow = rendered("arch.yml");
@@ -227,9 +223,6 @@ fn artifact_name(id: &str, attempt: u32) -> String {
     let name = steps.iter().find(upload).unwrap()["with"]["name"].as_str().unwrap();
     name.replace("${{ inputs.id }}", id).replace("${{ github.run_attempt }}", &attempt.to_string())
 }
-
-/// The wrong claim of a record, and how to make it.
-type Change = (&'static str, fn(&mut Artifact));
 
 const PASSED: fn(&Value) -> End = |_| End::Passed;
 
@@ -325,7 +318,8 @@ fn earlier_result_does_not_replace_a_lost_repetition() {
 
 #[test]
 fn result_that_claims_another_job_than_its_artifact_is_refused() {
-    let changes: [Change; 7] = [
+    // The wrong claim of a record, and how to make it.
+    let changes: [(&str, fn(&mut Artifact)); 7] = [
         ("another job", |a| a.id = "arm64-native".into()),
         ("another attempt", |a| a.attempt = 2),
         ("another workflow run", |a| a.workflow_run = "4710"),

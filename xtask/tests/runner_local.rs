@@ -165,23 +165,19 @@ fn leaving(last: &str) -> String {
     )
 }
 
-fn wait_for_sleepers(world: &World, command: &mut Running) {
-    wait("the processes of the job", || {
-        if command.child.try_wait().unwrap().is_some() {
-            return Probe::Hopeless(anyhow::anyhow!("the command has ended"));
-        }
-        let running = world.place.processes();
-        match running.iter().filter(|(_, line)| line.contains("sleeper ") && line.ends_with("000 ")).count() {
-            3.. => Probe::Ready(()),
-            _ => Probe::NotYet(format!("{running:?}")),
-        }
-    });
-}
-
 /// Starts an agent whose job leaves its session, and waits until it has; `last` is the agent's next command.
 fn with_sleepers(world: &World, last: &str) -> Option<Running> {
     let mut running = world.agent(&leaving(last), &world.usual().0, None, &[])?;
-    wait_for_sleepers(world, &mut running);
+    wait("the processes of the job", || {
+        if running.child.try_wait().unwrap().is_some() {
+            return Probe::Hopeless(anyhow::anyhow!("the command has ended"));
+        }
+        let processes = world.place.processes();
+        match processes.iter().filter(|(_, line)| line.contains("sleeper ") && line.ends_with("000 ")).count() {
+            3.. => Probe::Ready(()),
+            _ => Probe::NotYet(format!("{processes:?}")),
+        }
+    });
     Some(running)
 }
 

@@ -53,7 +53,14 @@ pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failu
     };
     let (found, rows) = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
     match found {
-        Some(found) => show(&found, profile, options)?,
+        Some(found) => {
+            let shown = Shown::of(&found, profile);
+            if options.json {
+                print_json(&shown)?;
+            } else {
+                print(&shown.text(&found.kv.value, options.hex));
+            }
+        }
         None if rows.is_empty() => return Err(Failure::nothing_ran(format!("no key is or starts with `{key}`"))),
         None => list(&rows, options)?,
     }
@@ -143,15 +150,6 @@ fn list(rows: &[Row], options: &InspectOptions) -> Result<(), Failure> {
         print(&format!("{:>9} v{:<4} {}{lease}{store}\n", row.mod_revision, row.version, row.key));
     }
     progress::say(&format!("{} keys: revision of the last change, version, key", rows.len()));
-    Ok(())
-}
-
-fn show(found: &Found, profile: &ProfileInfo, options: &InspectOptions) -> Result<(), Failure> {
-    let shown = Shown::of(found, profile);
-    if options.json {
-        return print_json(&shown);
-    }
-    print(&shown.text(&found.kv.value, options.hex));
     Ok(())
 }
 

@@ -79,11 +79,6 @@ impl Kept {
     }
 }
 
-/// The command that stops the cluster.
-pub(crate) fn down_command(name: &str) -> String {
-    with_name("down", name)
-}
-
 /// A command line for this cluster.
 pub(crate) fn with_name(command: &str, name: &str) -> String {
     if name == "default" { format!("cargo xtask {command}") } else { format!("cargo xtask {command} --name {name}") }
@@ -125,12 +120,12 @@ pub(crate) fn elsewhere(name: &str, keeper: &Origin) -> anyhow::Error {
         "cluster `{name}` cannot be stopped: its keeper runs on another machine or in another container ({}); run `{}` \
          there",
         keeper.machine(),
-        down_command(name)
+        with_name("down", name)
     )
 }
 
 pub(crate) fn running(name: &str) -> anyhow::Error {
-    let down = down_command(name);
+    let down = with_name("down", name);
     anyhow!("a cluster `{name}` is running or starting: stop it with `{down}`, or give another --name")
 }
 

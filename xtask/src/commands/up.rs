@@ -15,7 +15,7 @@ use sys::deadline::{OnInterrupt, Probe, until};
 use sys::{RunDir, daemon, interrupt, progress, run_dir};
 use targets::Catalogue;
 
-use super::kept::{KEEPER, Kept, claim, down_command, elsewhere, keeper, not_running, running, stop, with_name};
+use super::kept::{KEEPER, Kept, claim, elsewhere, keeper, not_running, running, stop, with_name};
 use super::{Ready, ready};
 use crate::args::{LogsOptions, NameOptions, UpOptions};
 
@@ -218,7 +218,7 @@ fn tell(kept: &Kept, json: bool) -> Result<(), Failure> {
         print(&describe(machine));
         print(&format!("root shell: {}\n", with_name("shell", &kept.name)));
     }
-    print(&format!("stop it with: {}\n", down_command(&kept.name)));
+    print(&format!("stop it with: {}\n", with_name("down", &kept.name)));
     Ok(())
 }
 

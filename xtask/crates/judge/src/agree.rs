@@ -10,7 +10,7 @@ use model::history::{Frame, FrameKind, Start};
 
 use super::prepared::Prepared;
 use super::trace::{Trace, say};
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Violation};
 
 /// Number of common events from which on the agreement of two streams means something.
 const MIN_COMMON: u64 = 10;
@@ -37,8 +37,7 @@ struct Cover<'t, 'h> {
 }
 
 /// `watch.concurrent-agree`: streams of one prefix agree on order and content wherever they overlap.
-pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn concurrent_agree(prepared: &Prepared<'_>, findings: &mut Findings) {
     let mut by_prefix: BTreeMap<&str, Vec<&Trace<'_>>> = BTreeMap::new();
     for trace in prepared.traces.iter().filter(|trace| trace.stream.selector.is_none()) {
         by_prefix.entry(&trace.stream.prefix).or_default().push(trace);
@@ -49,11 +48,10 @@ pub(super) fn concurrent_agree(prepared: &Prepared<'_>) -> Judgement {
         covers.sort_by_key(|cover| (!cover.in_order, cover.from, cover.trace.stream.id));
         let mut ranges = Vec::new();
         for cover in covers {
-            merge_stream(prepared, &mut findings, &mut ranges, cover);
+            merge_stream(prepared, findings, &mut ranges, cover);
         }
     }
     findings.at_least("overlaps", MIN_OVERLAPS);
-    findings.judgement()
 }
 
 fn cover<'t, 'h>(prepared: &Prepared<'h>, trace: &'t Trace<'h>) -> Option<Cover<'t, 'h>> {

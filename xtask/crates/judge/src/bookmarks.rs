@@ -4,15 +4,14 @@ use model::history::{Frame, FrameKind};
 
 use super::prepared::Prepared;
 use super::trace::{before_error, say};
-use super::{Findings, Judgement, Violation, excerpt};
+use super::{Findings, Violation, excerpt};
 
 /// One bookmark is enough to break the promise; without a bookmark, the promise is not exercised.
 const MIN_BOOKMARKS: u64 = 1;
 
 /// `watch.bookmark`: a bookmark is never behind the frames before it nor ahead of the store, and every later event is
 /// after it. `watch.reliable` checks that no event before it is missing.
-pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn bookmark(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
         let mut last_change: Option<&Frame> = None;
         let mut last_bookmark: Option<&Frame> = None;
@@ -44,7 +43,6 @@ pub(super) fn bookmark(prepared: &Prepared<'_>) -> Judgement {
         }
     }
     findings.at_least("bookmarks", MIN_BOOKMARKS);
-    findings.judgement()
 }
 
 fn bookmark_problem(

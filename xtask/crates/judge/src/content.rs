@@ -6,7 +6,7 @@ use super::prepared::Prepared;
 use super::query::Query;
 use super::trace::{Begin, Trace, before_error, say};
 use super::view::{Event, Kind, View, differences};
-use super::{Findings, Judgement, Violation, excerpt};
+use super::{Findings, Violation, excerpt};
 
 /// Fewer events than this may match by coincidence.
 const MIN_EVENTS: u64 = 100;
@@ -14,32 +14,27 @@ const MIN_EVENTS: u64 = 100;
 const MIN_OF_KIND: u64 = 5;
 
 /// `watch.matches-etcd-history`: every stream is exactly the history of its prefix and selector.
-pub(super) fn matches_history(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn matches_history(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
-        let Some(view) = prepared.view(trace, &mut findings) else { continue };
+        let Some(view) = prepared.view(trace, findings) else { continue };
         findings.count("streams", 1);
-        count_events(&mut findings, trace);
+        count_events(findings, trace);
         let problem = initial_problem(prepared, view, trace)
             .or_else(|| (0..trace.frames.len()).find_map(|place| frame_problem(prepared, view, trace, place)))
             .or_else(|| missing_problem(prepared, view, trace))
             .or_else(|| after_error(prepared, trace));
-        if let Some(violation) = problem {
-            findings.add(violation);
-        }
+        findings.extend(problem);
     }
     findings.at_least("events", MIN_EVENTS);
     for word in ["ADDED", "MODIFIED", "DELETED"] {
         findings.at_least(word, MIN_OF_KIND);
     }
-    findings.judgement()
 }
 
 /// `watch.delete-rv`: a DELETED carries the revision that removed the object, or ended its match.
-pub(super) fn delete_rv(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn delete_rv(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
-        let Some(view) = prepared.view(trace, &mut findings) else { continue };
+        let Some(view) = prepared.view(trace, findings) else { continue };
         for (place, frame) in trace.live_changes().filter(|(_, frame)| frame.kind == FrameKind::Deleted) {
             findings.count("DELETED", 1);
             let event = trace.event(place).map(|event| &view.events[event]);
@@ -60,24 +55,15 @@ pub(super) fn delete_rv(prepared: &Prepared<'_>) -> Judgement {
         }
     }
     findings.at_least("DELETED", MIN_OF_KIND);
-    findings.judgement()
 }
 
 fn count_events(findings: &mut Findings, trace: &Trace<'_>) {
     findings.count("initial objects", trace.initial as u64);
-    let (mut added, mut modified, mut deleted) = (0, 0, 0);
-    for (_, frame) in trace.live() {
-        match frame.kind {
-            FrameKind::Added => added += 1,
-            FrameKind::Modified => modified += 1,
-            FrameKind::Deleted => deleted += 1,
-            _ => {}
-        }
+    for kind in [FrameKind::Added, FrameKind::Modified, FrameKind::Deleted] {
+        let number = trace.live().filter(|(_, frame)| frame.kind == kind).count() as u64;
+        findings.count(kind.word(), number);
+        findings.count("events", number);
     }
-    findings.count("ADDED", added);
-    findings.count("MODIFIED", modified);
-    findings.count("DELETED", deleted);
-    findings.count("events", added + modified + deleted);
 }
 
 /// The initial part must be the state at one revision, and new enough for the request.
@@ -163,7 +149,7 @@ fn misfit(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, place: usize,
     if event < trace.missing.from {
         return Some(format!(" was delivered although it is not after {}", begin(trace)));
     }
-    if Kind::of(&frame.kind) != Some(expected.kind) {
+    if frame.kind.word() != expected.kind.word() {
         return Some(format!(", but the store's change is {}", expected.kind.word()));
     }
     let previous = trace.frames[trace.initial..place].iter().rfind(|frame| frame.is_change());

@@ -8,24 +8,20 @@ use super::order::{exercised, minima};
 use super::prepared::Prepared;
 use super::trace::{Begin, Trace, say};
 use super::view::View;
-use super::{Findings, Judgement, Violation, excerpt};
+use super::{Findings, Violation, excerpt};
 
 /// Minimum number of streams that began after a resource version and delivered an event.
 const MIN_RESUMED: u64 = 3;
 
 /// `watch.reliable`: every event between the begin and the last event or bookmark of a stream was delivered.
-pub(super) fn reliable(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn reliable(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
-        let Some(view) = prepared.view(trace, &mut findings) else { continue };
+        let Some(view) = prepared.view(trace, findings) else { continue };
         // A gap can only be among events.
-        exercised(&mut findings, trace.missing.expected as u64);
-        if let Some(first) = trace.missing.first {
-            findings.add(skipped(prepared, view, trace, first));
-        }
+        exercised(findings, trace.missing.expected as u64);
+        findings.extend(trace.missing.first.map(|first| skipped(prepared, view, trace, first)));
     }
-    minima(&mut findings);
-    findings.judgement()
+    minima(findings);
 }
 
 fn skipped(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, first: usize) -> Violation {
@@ -43,23 +39,19 @@ fn skipped(prepared: &Prepared<'_>, view: &View, trace: &Trace<'_>, first: usize
 }
 
 /// `watch.resumable`: the first event of a stream that begins after x is the first matching change after x.
-pub(super) fn resumable(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn resumable(prepared: &Prepared<'_>, findings: &mut Findings) {
     let ends: BTreeMap<u64, u64> = prepared.traces.iter().map(|trace| (trace.stream.id, end(trace))).collect();
     for trace in &prepared.traces {
         let Start::After(start) = trace.stream.start else { continue };
-        let Some(view) = prepared.view(trace, &mut findings) else { continue };
+        let Some(view) = prepared.view(trace, findings) else { continue };
         // A stream without events is accepted: it may have ended before anything happened.
         let Some((place, _)) = trace.live_changes().next() else { continue };
         findings.count("streams resumed", 1);
         let seam = trace.stream.resumes.and_then(|id| ends.get(&id));
         findings.count("chains joined where the stream before ended", u64::from(seam == Some(&start)));
-        if let Some(violation) = wrong_begin(prepared, view, trace, place) {
-            findings.add(violation);
-        }
+        findings.extend(wrong_begin(prepared, view, trace, place));
     }
     findings.at_least("streams resumed", MIN_RESUMED);
-    findings.judgement()
 }
 
 /// Where a client continues after this stream: at its last event or bookmark, never at an object of the initial part.

@@ -6,7 +6,7 @@ use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
 use super::recording::{history_line, say};
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Violation};
 
 /// A verdict needs at least this many objects read.
 const MIN_GETS: u64 = 5;
@@ -23,8 +23,8 @@ struct Get<'h> {
 
 /// `rv.get-unset-linearizable`: without a resource version, a GET sees every write of the key that was answered before
 /// the GET was sent, and nothing that was sent after its answer.
-pub(super) fn unset_linearizable(prepared: &Prepared<'_>) -> Judgement {
-    judge(prepared, |query, operation, key| {
+pub(super) fn unset_linearizable(prepared: &Prepared<'_>, findings: &mut Findings) {
+    judge(prepared, findings, |query, operation, key| {
         if query.resource_version.is_some() {
             return None;
         }
@@ -34,21 +34,24 @@ pub(super) fn unset_linearizable(prepared: &Prepared<'_>) -> Judgement {
 }
 
 /// `rv.get-not-older`: with a resource version n, a GET shows a state at n or later.
-pub(super) fn not_older(prepared: &Prepared<'_>) -> Judgement {
-    judge(prepared, |query, _, _| {
+pub(super) fn not_older(prepared: &Prepared<'_>, findings: &mut Findings) {
+    judge(prepared, findings, |query, _, _| {
         let low = query.number().filter(|rv| *rv > 0)?;
         Some((low, format!("{low} was asked for")))
     })
 }
 
 /// `rv.get-zero-any`: with resource version 0, a GET shows a state that the key once had.
-pub(super) fn zero_any(prepared: &Prepared<'_>) -> Judgement {
-    judge(prepared, |query, _, _| (query.number() == Some(0)).then(|| (0, "any state was asked for".into())))
+pub(super) fn zero_any(prepared: &Prepared<'_>, findings: &mut Findings) {
+    judge(prepared, findings, |query, _, _| (query.number() == Some(0)).then(|| (0, "any state was asked for".into())))
 }
 
 /// Judges the GETs for which `demand` returns a lowest revision and its reason.
-fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -> Option<(u64, String)>) -> Judgement {
-    let mut findings = Findings::default();
+fn judge(
+    prepared: &Prepared<'_>,
+    findings: &mut Findings,
+    demand: impl Fn(&Query<'_>, &Operation, u32) -> Option<(u64, String)>,
+) {
     for operation in prepared.history.operations.iter().filter(|operation| operation.verb == Verb::Get) {
         let Some(text) = operation.key.as_deref() else { continue };
         let rv = match &operation.answer {
@@ -85,7 +88,6 @@ fn judge(prepared: &Prepared<'_>, demand: impl Fn(&Query<'_>, &Operation, u32) -
         }
     }
     findings.at_least("objects", MIN_GETS);
-    findings.judgement()
 }
 
 impl Get<'_> {

@@ -8,6 +8,7 @@ use model::history::{Change, History, Revision};
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Every key that the store ever held. Ids follow the order of first appearance.
+#[derive(Default)]
 pub(super) struct Keys<'h> {
     revisions: &'h [Revision],
     pub(super) texts: Vec<&'h str>,
@@ -28,17 +29,7 @@ pub(super) struct Keys<'h> {
 
 impl<'h> Keys<'h> {
     pub(super) fn new(history: &'h History, revisions: &'h [Revision]) -> Keys<'h> {
-        let mut keys = Keys {
-            revisions,
-            texts: Vec::new(),
-            ids: HashMap::new(),
-            of: Vec::with_capacity(revisions.len()),
-            initial: Vec::new(),
-            starts: Vec::new(),
-            changes: Vec::new(),
-            change_revs: Vec::new(),
-            sorted: Vec::new(),
-        };
+        let mut keys = Keys { revisions, of: Vec::with_capacity(revisions.len()), ..Keys::default() };
         for snapshot in &history.meta.initial {
             let id = keys.intern(&snapshot.key);
             keys.initial[id as usize] = unsigned(snapshot.mod_rev);

@@ -32,7 +32,7 @@ pub mod fuzzing;
 mod gaps;
 mod gets;
 mod keys;
-pub mod linear;
+mod linear;
 mod lists;
 mod order;
 mod prepared;
@@ -83,7 +83,7 @@ const SHOWN: usize = 5;
 const KEPT: usize = 100;
 
 /// A judge of a prepared history.
-pub type PreparedJudge = fn(&Prepared<'_>) -> Judgement;
+pub type PreparedJudge = fn(&Prepared<'_>, &mut Findings);
 
 /// Every judge by the id of its check, or of the suite's own case. `suite.truth` comes first.
 pub static JUDGES: &[(&str, PreparedJudge)] = &[
@@ -109,12 +109,11 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
 
 /// Missing previous values are reported only if the recording is sound otherwise: they may be an expected failure, but
 /// an unsound recording never is.
-fn truth_and_missing_prev_kv(prepared: &Prepared<'_>) -> Judgement {
-    let mut judgement = prepared.recording.clone();
-    if judgement.violations.is_empty() {
-        judgement.violations.clone_from(&prepared.missing_prev_kv);
+fn truth_and_missing_prev_kv(prepared: &Prepared<'_>, findings: &mut Findings) {
+    findings.0 = prepared.recording.clone();
+    if findings.0.violations.is_empty() {
+        findings.0.violations.clone_from(&prepared.missing_prev_kv);
     }
-    judgement
 }
 
 /// Runs every judge. Prepares the history once.
@@ -129,13 +128,14 @@ pub fn judge(prepared: &Prepared<'_>, id: &str) -> Option<Judgement> {
 }
 
 fn judge_prepared(prepared: &Prepared<'_>, (id, judge): &(&str, PreparedJudge)) -> Judgement {
+    let mut findings = Findings::default();
     match prepared.recording.violations.first() {
-        Some(first) if *id != "suite.truth" => Judgement {
-            not_exercised: Some(format!("the recording is not sound: {}", first.message)),
-            ..Judgement::default()
-        },
-        _ => judge(prepared),
+        Some(first) if *id != "suite.truth" => {
+            findings.0.not_exercised = Some(format!("the recording is not sound: {}", first.message));
+        }
+        _ => judge(prepared, &mut findings),
     }
+    findings.0
 }
 
 impl Judgement {
@@ -167,7 +167,7 @@ impl Violation {
 
 /// A judgement under construction.
 #[derive(Default)]
-struct Findings(Judgement);
+pub struct Findings(Judgement);
 
 impl Findings {
     fn count(&mut self, what: &str, n: u64) {
@@ -190,15 +190,15 @@ impl Findings {
         }
     }
 
+    fn extend(&mut self, violation: Option<Violation>) {
+        violation.into_iter().for_each(|violation| self.add(violation));
+    }
+
     /// Below this count the guarantee was not exercised.
     fn at_least(&mut self, what: &str, least: u64) {
         let seen = self.0.exercised.get(what).copied().unwrap_or(0);
         if seen < least && self.0.not_exercised.is_none() {
             self.0.not_exercised = Some(format!("{what}: {seen}, but a verdict needs at least {least}"));
         }
-    }
-
-    fn judgement(self) -> Judgement {
-        self.0
     }
 }

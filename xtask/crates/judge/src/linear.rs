@@ -12,16 +12,16 @@ use model::history::Micros;
 
 /// An operation on one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
-    pub called: Micros,
+pub(super) struct Op {
+    pub(super) called: Micros,
     /// None: the operation was never answered.
-    pub returned: Option<Micros>,
-    pub effect: Effect,
+    pub(super) returned: Option<Micros>,
+    pub(super) effect: Effect,
 }
 
 /// What happened according to the answer, or without an answer, what may have happened. Numbers are versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(super) enum Effect {
     /// The object was absent and now has this version.
     Create(u64),
     /// The object existed and now has this version; it is the old version if nothing was changed.
@@ -44,21 +44,17 @@ pub enum Effect {
     LostDelete,
 }
 
-/// Why no order exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    /// The longest order found, as indices of the given slice.
-    pub ordered: Vec<usize>,
-    /// The operations of which one must come next, although none can.
-    pub blocked: Vec<usize>,
-}
-
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub(super) enum Found {
     /// An order exists.
     Linearizable,
-    NotLinearizable(Stuck),
+    NotLinearizable {
+        /// The longest order found, as indices of the given slice.
+        ordered: Vec<usize>,
+        /// The operations of which one must come next, although none can.
+        blocked: Vec<usize>,
+    },
     /// The search needs more than the allowed steps.
     Undecided,
 }
@@ -77,10 +73,11 @@ enum State {
 }
 
 /// Searches an order of `ops` for an object whose initial version is `initial` (None: absent). `steps` bounds the work.
-pub fn search(initial: Option<u64>, ops: &[Op], steps: usize) -> Found {
+pub(super) fn search(initial: Option<u64>, ops: &[Op], steps: usize) -> Found {
     Search::new(ops).run(initial.map_or(State::Absent { after: 0 }, State::Version), steps)
 }
 
+#[derive(Default)]
 struct Search<'o> {
     ops: &'o [Op],
     /// Indices of `ops` by time of call.
@@ -111,16 +108,7 @@ impl<'o> Search<'o> {
             Effect::Create(version) | Effect::Write(version) => Some(version),
             _ => None,
         });
-        Search {
-            ops,
-            order,
-            claimed: claimed.collect(),
-            done: vec![false; ops.len()],
-            taken: Vec::new(),
-            longest: Vec::new(),
-            blocked: Vec::new(),
-            tried: HashSet::new(),
-        }
+        Search { ops, order, claimed: claimed.collect(), done: vec![false; ops.len()], ..Search::default() }
     }
 
     fn run(mut self, initial: State, steps: usize) -> Found {
@@ -136,7 +124,7 @@ impl<'o> Search<'o> {
             }
             self.remember(horizon);
             let Some(step) = self.taken.pop() else {
-                return Found::NotLinearizable(Stuck { ordered: self.longest, blocked: self.blocked });
+                return Found::NotLinearizable { ordered: self.longest, blocked: self.blocked };
             };
             self.done[step.op] = false;
             (state, from) = (step.before, step.next);

@@ -6,7 +6,7 @@ use super::prepared::Prepared;
 use super::query::Query;
 use super::recording::say;
 use super::view::differences;
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Violation};
 
 /// Minimum number of lists with objects: an empty list may be right by accident.
 const MIN_LISTS: u64 = 5;
@@ -22,9 +22,9 @@ struct List<'h> {
 
 /// `rv.list-is-store-revision`: a LIST without a resource version is as new as every write answered before it was sent,
 /// is not newer than the store, and shows the state at the revision that it names.
-pub(super) fn store_revision(prepared: &Prepared<'_>) -> Judgement {
+pub(super) fn store_revision(prepared: &Prepared<'_>, findings: &mut Findings) {
     let asked = |query: &Query<'_>| query.resource_version.is_none() && query.version_match.is_none();
-    judge(prepared, asked, |list| {
+    judge(prepared, findings, asked, |list| {
         let before = prepared.time_bounds.acknowledged(list.operation.called);
         (list.rv < before)
             .then(|| format!("is older than {before}, which a write had answered before the list was sent"))
@@ -32,9 +32,9 @@ pub(super) fn store_revision(prepared: &Prepared<'_>) -> Judgement {
 }
 
 /// `list.match-exact`: a LIST with Exact at n names n.
-pub(super) fn match_exact(prepared: &Prepared<'_>) -> Judgement {
+pub(super) fn match_exact(prepared: &Prepared<'_>, findings: &mut Findings) {
     let asked = |query: &Query<'_>| query.version_match == Some("Exact") && query.number().is_some();
-    judge(prepared, asked, |list| {
+    judge(prepared, findings, asked, |list| {
         let asked = list.query.number()?;
         (list.rv != asked).then(|| format!("is not the {asked} asked for"))
     })
@@ -42,31 +42,31 @@ pub(super) fn match_exact(prepared: &Prepared<'_>) -> Judgement {
 
 /// `list.match-not-older`: a LIST with NotOlderThan at n names n or a later revision. A resource version without a
 /// match and without a limit means the same.
-pub(super) fn match_not_older(prepared: &Prepared<'_>) -> Judgement {
+pub(super) fn match_not_older(prepared: &Prepared<'_>, findings: &mut Findings) {
     let asked = |query: &Query<'_>| match query.version_match {
         Some(word) => word == "NotOlderThan" && query.number().is_some_and(|rv| rv > 0),
         None => !query.paged && query.number().is_some_and(|rv| rv > 0),
     };
-    judge(prepared, asked, |list| {
+    judge(prepared, findings, asked, |list| {
         let asked = list.query.number()?;
         (list.rv < asked).then(|| format!("is older than the {asked} asked for"))
     })
 }
 
 /// `list.rv-zero`: a LIST with resource version 0 may be stale, but shows a state that existed.
-pub(super) fn rv_zero(prepared: &Prepared<'_>) -> Judgement {
+pub(super) fn rv_zero(prepared: &Prepared<'_>, findings: &mut Findings) {
     let asked = |query: &Query<'_>| query.number() == Some(0) && query.version_match != Some("Exact");
-    judge(prepared, asked, |_| None)
+    judge(prepared, findings, asked, |_| None)
 }
 
 /// Judges the lists whose query fulfils `asked`. `wrong` describes an error in the revision of a list, as the end of a
 /// sentence.
 fn judge(
     prepared: &Prepared<'_>,
+    findings: &mut Findings,
     asked: impl Fn(&Query<'_>) -> bool,
     wrong: impl Fn(&List<'_>) -> Option<String>,
-) -> Judgement {
-    let mut findings = Findings::default();
+) {
     for operation in &prepared.history.operations {
         let Some(list) = list(operation).filter(|list| asked(&list.query)) else { continue };
         let problem = if list.rv == 0 {
@@ -82,12 +82,9 @@ fn judge(
         };
         findings.count("lists", 1);
         findings.count("lists with objects", u64::from(!list.items.is_empty()));
-        if let Some(violation) = problem {
-            findings.add(violation);
-        }
+        findings.extend(problem);
     }
     findings.at_least("lists with objects", MIN_LISTS);
-    findings.judgement()
 }
 
 fn list(operation: &Operation) -> Option<List<'_>> {

@@ -4,7 +4,7 @@ use model::history::Frame;
 
 use super::prepared::Prepared;
 use super::trace::{Trace, say};
-use super::{Findings, Judgement, Violation, excerpt};
+use super::{Findings, Violation, excerpt};
 
 /// Order shows only among many events. This is the minimum length of the longest stream …
 const MIN_IN_ONE: u64 = 10;
@@ -13,8 +13,7 @@ const MIN_EVENTS: u64 = 100;
 
 /// `watch.ordered`: after the initial part, resource versions rise. Equal ones are legal only for different keys of one
 /// revision, as at the end of a lease.
-pub(super) fn ordered(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn ordered(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
         let mut count = 0;
         let newest = trace.frames[..trace.initial].iter().max_by_key(|frame| frame.rv);
@@ -31,7 +30,7 @@ pub(super) fn ordered(prepared: &Prepared<'_>) -> Judgement {
             }
             previous = Some(frame);
         }
-        exercised(&mut findings, count);
+        exercised(findings, count);
         if let Some((place, frame, Some(previous))) = problem {
             findings.add(Violation {
                 message: format!("{}: {} came after {}", trace.name(), say(frame), say(previous)),
@@ -39,15 +38,13 @@ pub(super) fn ordered(prepared: &Prepared<'_>) -> Judgement {
             });
         }
     }
-    minima(&mut findings);
-    findings.judgement()
+    minima(findings);
 }
 
 /// `watch.unique`: no (key, resource version) comes twice on a stream, the initial part included.
-pub(super) fn unique(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn unique(prepared: &Prepared<'_>, findings: &mut Findings) {
     for trace in &prepared.traces {
-        exercised(&mut findings, trace.live_changes().count() as u64);
+        exercised(findings, trace.live_changes().count() as u64);
         if let Some((first, second)) = twice(trace) {
             findings.add(Violation {
                 message: format!(
@@ -61,8 +58,7 @@ pub(super) fn unique(prepared: &Prepared<'_>) -> Judgement {
             });
         }
     }
-    minima(&mut findings);
-    findings.judgement()
+    minima(findings);
 }
 
 /// The places of the first two frames with the same key and resource version.

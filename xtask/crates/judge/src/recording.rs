@@ -37,12 +37,12 @@ pub(super) fn sound(history: &History, revisions: &[Revision], keys: &Keys<'_>) 
             "the recording begins at revision {} and ends at {}: it was not completed",
             meta.first_rev, meta.last_rev
         )));
-        return (findings.judgement(), Vec::new());
+        return (findings.0, Vec::new());
     }
     order(&mut findings, history);
     replay(&mut findings, &mut missing_prev_kv, history, revisions, keys);
     findings.at_least("revisions", MIN_REVISIONS);
-    (findings.judgement(), missing_prev_kv.judgement().violations)
+    (findings.0, missing_prev_kv.0.violations)
 }
 
 /// Revisions rise; one revision changes a key once.

@@ -13,7 +13,7 @@ use super::linear::{Effect, Found, Op, search};
 use super::prepared::Prepared;
 use super::query::Query;
 use super::recording::say;
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Violation};
 
 /// A verdict needs at least this many answers without a resource version.
 const MIN_ANSWERS: u64 = 20;
@@ -22,8 +22,7 @@ const STEPS: usize = 200_000;
 /// Lines of evidence.
 const SHOWN: usize = 8;
 
-pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn linearizable(prepared: &Prepared<'_>, findings: &mut Findings) {
     let (base, begin) = base(prepared);
     for (key, mut operations) in by_key(prepared) {
         // An operation answered before the first revision was asked for took effect before that revision: its effect is
@@ -56,10 +55,9 @@ pub(super) fn linearizable(prepared: &Prepared<'_>) -> Judgement {
             Op { called: operation.called, returned, effect }
         });
         let ops: Vec<Op> = known.chain(cleared).collect();
-        judge(&mut findings, key, initial(prepared, key, base), &operations, &ops);
+        judge(findings, key, initial(prepared, key, base), &operations, &ops);
     }
     findings.at_least("answers without a resource version", MIN_ANSWERS);
-    findings.judgement()
 }
 
 /// `ops` are the operations, followed by the deletions of the whole collection.
@@ -67,20 +65,20 @@ fn judge(findings: &mut Findings, key: &str, initial: Option<u64>, operations: &
     match search(initial, ops, STEPS) {
         Found::Linearizable => {}
         Found::Undecided => findings.count("objects without a verdict", 1),
-        Found::NotLinearizable(stuck) => {
+        Found::NotLinearizable { ordered, blocked } => {
             let line = |op: &usize| {
                 let who =
                     operations.get(*op).map_or("the deletion of the collection".into(), |operation| say(operation));
                 format!("{:?}: {who}", ops[*op].effect)
             };
-            let last = stuck.ordered.iter().rev().take(SHOWN).rev();
+            let last = ordered.iter().rev().take(SHOWN).rev();
             let placed = last.map(|op| format!("in order: {}", line(op)));
-            let blocked = stuck.blocked.iter().take(SHOWN).map(|op| format!("cannot follow: {}", line(op)));
+            let blocked = blocked.iter().take(SHOWN).map(|op| format!("cannot follow: {}", line(op)));
             findings.add(Violation {
                 message: format!(
                     "no order of the {} answers about {key} respects time: after {} of them nothing can follow",
                     ops.len(),
-                    stuck.ordered.len()
+                    ordered.len()
                 ),
                 evidence: placed.chain(blocked).collect(),
             });

@@ -4,9 +4,9 @@
 //! `crate::decode` reads the same for people; a test compares the two.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::decode::{Encoding, Field, PROTOBUF_MAGIC, Wire, encoding, next_field, object_meta};
 
@@ -44,41 +44,16 @@ struct JsonMeta<'a> {
     #[serde(borrow)]
     uid: Cow<'a, str>,
     #[serde(borrow)]
-    labels: Labels<'a>,
+    labels: BTreeMap<Text<'a>, Text<'a>>,
 }
 
-/// Labels in their order.
-#[derive(Default)]
-struct Labels<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Labels<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels<'a>, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Labels<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("labels")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Labels<'de>, M::Error> {
-                let mut pairs = Vec::new();
-                while let Some((Text(key), Text(value))) = map.next_entry()? {
-                    pairs.push((key, value));
-                }
-                Ok(Labels(pairs))
-            }
-        }
-        deserializer.deserialize_map(Pairs)
-    }
-}
-
-#[derive(Deserialize)]
+/// A key or value of a map, borrowed if it can be.
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn json(value: &[u8]) -> Option<Meta<'_>> {
     let JsonObject { metadata } = serde_json::from_slice(value).ok()?;
-    let labels = metadata.labels.0.into_iter().map(|(key, value)| Some((borrowed(key)?, borrowed(value)?)));
+    let labels = metadata.labels.into_iter().map(|(key, value)| Some((borrowed(key.0)?, borrowed(value.0)?)));
     Some(Meta {
         name: borrowed(metadata.name)?,
         namespace: borrowed(metadata.namespace)?,

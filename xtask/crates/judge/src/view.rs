@@ -4,8 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use model::history::FrameKind;
-
 use super::keys::{Keys, NONE, index};
 
 /// The event type that a watch must send for a change.
@@ -60,16 +58,6 @@ impl Kind {
             Kind::Added => "ADDED",
             Kind::Modified => "MODIFIED",
             Kind::Deleted => "DELETED",
-        }
-    }
-
-    /// None for bookmarks and errors.
-    pub(super) fn of(frame: &FrameKind) -> Option<Kind> {
-        match frame {
-            FrameKind::Added => Some(Kind::Added),
-            FrameKind::Modified => Some(Kind::Modified),
-            FrameKind::Deleted => Some(Kind::Deleted),
-            FrameKind::Bookmark { .. } | FrameKind::Error { .. } | FrameKind::Unknown { .. } => None,
         }
     }
 }

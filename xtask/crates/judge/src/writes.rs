@@ -9,7 +9,7 @@ use super::keys::unsigned;
 use super::prepared::Prepared;
 use super::query::Query;
 use super::recording::{history_line, say};
-use super::{Findings, Judgement, Violation};
+use super::{Findings, Violation};
 
 /// A verdict about answers needs at least this many answered writes.
 const MIN_WRITES: u64 = 10;
@@ -19,8 +19,7 @@ const SHOWN: usize = 5;
 /// An answer that names a revision: (resource version, key, the operation that got it).
 type Claim<'h> = (u64, &'h str, &'h Operation);
 
-pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
-    let mut findings = Findings::default();
+pub(super) fn writes(prepared: &Prepared<'_>, findings: &mut Findings) {
     let mut claims: Vec<Claim<'_>> = Vec::new();
     for operation in &prepared.history.operations {
         if Query::parse(&operation.query).dry_run {
@@ -49,7 +48,6 @@ pub(super) fn writes(prepared: &Prepared<'_>) -> Judgement {
         findings.add(Violation::plain(format!("{} and {} both answered {rv}", say(one), say(other))));
     }
     findings.at_least("writes", MIN_WRITES);
-    findings.judgement()
 }
 
 /// The error of an answer, as the end of a sentence, and the evidence.

@@ -60,23 +60,19 @@ fn keep(context: &RunContext<'_>, booted: &Booted, run: &RunDir) -> anyhow::Resu
     Kept::here(&name, run, &booted.cluster.info, &claim).write(paths)?;
     progress::say(&format!(
         "the VM stays up until Ctrl-C or `{}`; until then, use `{}` and `{}`",
-        kept::down_command(&name),
+        with_name("down", &name),
         with_name("shell", &name),
         with_name("logs", &name)
     ));
-    tell_kubeconfigs(booted);
+    for profile in booted.cluster.info.profiles.values() {
+        progress::say(&format!("  {}: {}", profile.name, profile.kubeconfig.display()));
+    }
     let ended = up::stay(booted);
     interrupt::take();
     Kept::remove(paths, &name);
     kept::unclaim(paths, &name, kept::KEEPER);
     drop(claim);
     ended
-}
-
-fn tell_kubeconfigs(booted: &Booted) {
-    for profile in booted.cluster.info.profiles.values() {
-        progress::say(&format!("  {}: {}", profile.name, profile.kubeconfig.display()));
-    }
 }
 
 fn tell(done: anyhow::Result<()>) {

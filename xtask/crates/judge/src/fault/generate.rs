@@ -62,17 +62,8 @@ impl World {
 
     /// A write without an effect.
     fn attempt(&mut self, id: String, key: Key, based_on: u64, result: WriteResult) {
-        let (called, returned) = (self.now, self.now + 5);
-        self.history.writes.push(Write {
-            client: "w".into(),
-            id,
-            key,
-            kind: Change::Put,
-            based_on,
-            called,
-            returned,
-            result,
-        });
+        let (called, returned, kind) = (self.now, self.now + 5, Change::Put);
+        self.history.writes.push(Write { client: "w".into(), id, key, kind, based_on, called, returned, result });
     }
 
     fn put(&mut self, name: &str, id: String, based_on: u64, known: bool) {

@@ -122,7 +122,7 @@ pub fn judge_fault_history(history: &FaultHistory) -> Judgement {
         writes::judge(&mut findings, history);
         watchers::judge(&mut findings, history);
     }
-    findings.judgement()
+    findings.0
 }
 
 /// The revisions of the record must rise, follow from each other, and lead to what the store holds at the end. A store

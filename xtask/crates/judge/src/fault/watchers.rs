@@ -181,7 +181,7 @@ impl<'a> Progress<'a> {
             let (word, key, rev) = (kind.word(), &revision.key, revision.rev);
             return Err(format!("{} came, but {word} {key} at {rev}, which is before it, did not", say(frame)));
         }
-        if frame.key != revision.key || Kind::of(&frame.kind) != Some(kind) {
+        if frame.key != revision.key || frame.kind.word() != kind.word() {
             return Err(format!("{} came, but it was {} {}", say(frame), kind.word(), revision.key));
         }
         Ok(())

@@ -83,6 +83,7 @@ struct Live {
 /// A LIST answer kept for later reads: (resource version, items).
 type Listed = (u64, Vec<(Key, u64)>);
 
+#[derive(Default)]
 struct World {
     random: Rng,
     shape: Shape,
@@ -110,20 +111,8 @@ impl World {
             let prefix = format!("/registry/configmaps/ns-{ns}/");
             (Key::from(format!("{prefix}name-{name}")), Key::from(prefix))
         });
-        World {
-            random: Rng::with_seed(seed),
-            shape,
-            now: 1000,
-            rev: 1,
-            log: Vec::with_capacity(shape.revisions),
-            live: BTreeMap::new(),
-            revisions: Vec::with_capacity(shape.revisions),
-            operations: Vec::new(),
-            listed: BTreeMap::new(),
-            remembered: VecDeque::new(),
-            keys: keys.collect(),
-            compactions: Vec::new(),
-        }
+        let random = Rng::with_seed(seed);
+        World { random, shape, now: 1000, rev: 1, keys: keys.collect(), ..World::default() }
     }
 
     /// One write, and perhaps a read that overlaps it.

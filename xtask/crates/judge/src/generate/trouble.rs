@@ -14,24 +14,23 @@ impl World {
     pub(super) fn trouble(&mut self) {
         let (key, prefix) = self.random.choice(&self.keys).cloned().expect("a shape has names");
         let current = self.live.get(&key).map(|live| live.mod_rev);
-        let (called, verb, based_on, answer) = match (self.random.u8(0..8), current) {
+        let refused = |status, reason: &str| Answer::Refused { status, reason: reason.into() };
+        let (verb, based_on, answer) = match (self.random.u8(0..8), current) {
             (0..3, _) => return self.lose(&key, &prefix),
             (3, _) => return self.compact(),
-            (4, Some(rv)) => (self.now, Verb::Update, Some(rv), Answer::Object { status: 200, rv }),
-            (5, Some(_)) => {
-                (self.now, Verb::Create, None, Answer::Refused { status: 409, reason: "AlreadyExists".into() })
-            }
+            (4, Some(rv)) => (Verb::Update, Some(rv), Answer::Object { status: 200, rv }),
+            (5, Some(_)) => (Verb::Create, None, refused(409, "AlreadyExists")),
             (_, Some(rv)) => {
                 let Some(old) = self.older(&key, rv) else { return };
-                (self.now, Verb::Update, Some(old), Answer::Refused { status: 409, reason: "Conflict".into() })
+                (Verb::Update, Some(old), refused(409, "Conflict"))
             }
             (_, None) => {
                 let verb = if self.random.bool() { Verb::Delete } else { Verb::Patch };
-                (self.now, verb, None, Answer::Refused { status: 404, reason: "NotFound".into() })
+                (verb, None, refused(404, "NotFound"))
             }
         };
         let query = if self.random.u8(0..6) == 0 { "dryRun=All" } else { "" };
-        let returned = called + self.random.u64(1..4);
+        let (called, returned) = (self.now, self.now + self.random.u64(1..4));
         let done = operation(verb, &prefix, Some(&key), query.into(), (called, returned), answer);
         let changes = matches!(done.answer, Answer::Refused { .. }) && self.random.bool();
         self.operations.push(Operation { based_on, changes, ..done });

@@ -9,6 +9,7 @@ use super::{accept, refuse, violations};
 type Case = (&'static str, &'static str, Micros, u64, &'static str, &'static [&'static str]);
 
 const EXACT: &str = "resourceVersion=6&resourceVersionMatch=Exact";
+const EXACT_PAGE: &str = "resourceVersion=6&resourceVersionMatch=Exact&limit=1";
 const NOT_OLDER: &str = "resourceVersion=5&resourceVersionMatch=NotOlderThan";
 const UNSET: &str = "rv.list-is-store-revision";
 
@@ -34,14 +35,7 @@ const BAD: &[Case] = &[
     ("list.match-exact", EXACT, 96, 5, "a@4", &["resource version 5", "is not the 6 asked for"]),
     ("list.match-exact", EXACT, 96, 6, "a@7 b@6", &["ns/a is there at 7"]),
     ("list.match-exact", EXACT, 96, 6, "b@6", &["ns/a is missing"]),
-    (
-        "list.match-exact",
-        "resourceVersion=6&resourceVersionMatch=Exact&limit=1",
-        96,
-        6,
-        "b@6 …",
-        &["ns/b is there at 6"],
-    ),
+    ("list.match-exact", EXACT_PAGE, 96, 6, "b@6 …", &["ns/b is there at 6"]),
     ("list.match-not-older", NOT_OLDER, 66, 4, "a@4 b@3", &["resource version 4", "is older than the 5 asked for"]),
     ("list.match-not-older", NOT_OLDER, 66, 5, "a@4 b@3", &["ns/b is there at 3", "did not have it"]),
     ("list.match-not-older", NOT_OLDER, 76, 7, "a@4 b@6", &["ns/a is there at 4", "had it at 7"]),
@@ -74,7 +68,7 @@ fn good_lists_are_accepted() {
         ("limit=1", 66, 6, "a@4 …"),
         ("limit=5", 66, 6, "a@4 b@6"),
         (EXACT, 66, 6, "a@4 b@6"),
-        ("resourceVersion=6&resourceVersionMatch=Exact&limit=1", 96, 6, "a@4 …"),
+        (EXACT_PAGE, 96, 6, "a@4 …"),
         (NOT_OLDER, 66, 5, "a@4"),
         (NOT_OLDER, 76, 6, "a@4 b@6"),
         ("resourceVersion=0", 96, 2, "a@2"),

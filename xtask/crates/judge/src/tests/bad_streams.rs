@@ -13,6 +13,8 @@ fn example_history_is_accepted() {
 /// (judge, stream, its frames now, words of the message)
 type Case = (&'static str, usize, &'static str, &'static [&'static str]);
 
+const HISTORY: &str = "watch.matches-etcd-history";
+
 const BAD: &[Case] = &[
     // Swapped; equal; back to before the initial state.
     ("watch.ordered", 1, "+a@2 *a@4 +b@3 -b@5 +b@6 *a@7", &["stream 1", "ns/b at 3", "came after", "ns/a at 4"]),
@@ -56,34 +58,29 @@ const BAD: &[Case] = &[
     ("watch.delete-rv", 5, "+a@2 -a@4 +a@7 -a@7", &["stream 5", "DELETED", "ns/a at 7"]),
     ("watch.delete-rv", 1, "+a@2 +b@3 -a@4", &["stream 1", "DELETED", "ns/a at 4", "MODIFIED there"]),
     // Wrong types; another namespace; an event that never happened; one that is not selected; an unknown type.
-    (
-        "watch.matches-etcd-history",
-        1,
-        "+a@2 *b@3 *a@4",
-        &["stream 1", "MODIFIED", "ns/b at 3", "the store's change is ADDED"],
-    ),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 +a@4", &["stream 1", "ADDED", "ns/a at 4", "MODIFIED"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 *a@4 *b@5", &["stream 1", "MODIFIED", "ns/b at 5", "DELETED"]),
-    ("watch.matches-etcd-history", 1, "+c@9 +other/a@10 +d@11", &["stream 1", "other/a at 10", "outside"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 *b@4", &["stream 1", "ns/b at 4", "no change of that key"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 *a@4 +e@5", &["stream 1", "ns/e at 5", "no change of that key"]),
-    ("watch.matches-etcd-history", 5, "+a@2 +b@3 -a@4", &["stream 5", "ns/b at 3", "the selector does not match"]),
-    ("watch.matches-etcd-history", 5, "+a@2 *a@4 +a@7", &["stream 5", "MODIFIED", "ns/a at 4", "DELETED"]),
-    ("watch.matches-etcd-history", 1, "?a@2", &["stream 1", "CHANGED", "does not exist"]),
+    (HISTORY, 1, "+a@2 *b@3 *a@4", &["stream 1", "MODIFIED", "ns/b at 3", "the store's change is ADDED"]),
+    (HISTORY, 1, "+a@2 +b@3 +a@4", &["stream 1", "ADDED", "ns/a at 4", "MODIFIED"]),
+    (HISTORY, 1, "+a@2 +b@3 *a@4 *b@5", &["stream 1", "MODIFIED", "ns/b at 5", "DELETED"]),
+    (HISTORY, 1, "+c@9 +other/a@10 +d@11", &["stream 1", "other/a at 10", "outside"]),
+    (HISTORY, 1, "+a@2 +b@3 *b@4", &["stream 1", "ns/b at 4", "no change of that key"]),
+    (HISTORY, 1, "+a@2 +b@3 *a@4 +e@5", &["stream 1", "ns/e at 5", "no change of that key"]),
+    (HISTORY, 5, "+a@2 +b@3 -a@4", &["stream 5", "ns/b at 3", "the selector does not match"]),
+    (HISTORY, 5, "+a@2 *a@4 +a@7", &["stream 5", "MODIFIED", "ns/a at 4", "DELETED"]),
+    (HISTORY, 1, "?a@2", &["stream 1", "CHANGED", "does not exist"]),
     // Wrong order, duplicates and gaps are differences, too.
-    ("watch.matches-etcd-history", 1, "+a@2 *a@4 +b@3 -b@5", &["stream 1", "ns/b at 3", "came after"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 +b@3 *a@4", &["stream 1", "ns/b at 3", "twice"]),
-    ("watch.matches-etcd-history", 1, "+a@2 +b@3 -b@5", &["stream 1", "1 of", "were not delivered", "ns/a at 4"]),
-    ("watch.matches-etcd-history", 2, "*a@4 -b@5", &["stream 2", "ns/a at 4", "not after 4"]),
+    (HISTORY, 1, "+a@2 *a@4 +b@3 -b@5", &["stream 1", "ns/b at 3", "came after"]),
+    (HISTORY, 1, "+a@2 +b@3 +b@3 *a@4", &["stream 1", "ns/b at 3", "twice"]),
+    (HISTORY, 1, "+a@2 +b@3 -b@5", &["stream 1", "1 of", "were not delivered", "ns/a at 4"]),
+    (HISTORY, 2, "*a@4 -b@5", &["stream 2", "ns/a at 4", "not after 4"]),
     // The initial state: an object is missing, stale, deleted, superfluous, unknown.
-    ("watch.matches-etcd-history", 4, "+a@4 !!@4 -b@5", &["stream 4", "revision 4", "ns/b is missing", "at 3"]),
-    ("watch.matches-etcd-history", 4, "+a@2 +b@3 !!@4 -b@5", &["stream 4", "ns/a is there at 2", "had it at 4"]),
-    ("watch.matches-etcd-history", 4, "+a@4 +b@3 !!@5 +b@6", &["stream 4", "ns/b is there at 3", "did not have it"]),
-    ("watch.matches-etcd-history", 4, "+a@4 +b@3 +c@4 !!@4 -b@5", &["stream 4", "ns/c is there at 4"]),
-    ("watch.matches-etcd-history", 3, "+a@4 +b@6 -a@8", &["stream 3", "1 of", "missing: MODIFIED", "ns/a at 7"]),
-    ("watch.matches-etcd-history", 3, "+b@3 *a@4 -b@5", &["stream 3", "ns/a is missing"]),
-    ("watch.matches-etcd-history", 3, "+a@2 +b@6", &["stream 3", "not a state", "ns/a is there at 2"]),
-    ("watch.matches-etcd-history", 4, "+a@2 !!@2 +b@3", &["stream 4", "end at 2", "before the 3 asked for"]),
+    (HISTORY, 4, "+a@4 !!@4 -b@5", &["stream 4", "revision 4", "ns/b is missing", "at 3"]),
+    (HISTORY, 4, "+a@2 +b@3 !!@4 -b@5", &["stream 4", "ns/a is there at 2", "had it at 4"]),
+    (HISTORY, 4, "+a@4 +b@3 !!@5 +b@6", &["stream 4", "ns/b is there at 3", "did not have it"]),
+    (HISTORY, 4, "+a@4 +b@3 +c@4 !!@4 -b@5", &["stream 4", "ns/c is there at 4"]),
+    (HISTORY, 3, "+a@4 +b@6 -a@8", &["stream 3", "1 of", "missing: MODIFIED", "ns/a at 7"]),
+    (HISTORY, 3, "+b@3 *a@4 -b@5", &["stream 3", "ns/a is missing"]),
+    (HISTORY, 3, "+a@2 +b@6", &["stream 3", "not a state", "ns/a is there at 2"]),
+    (HISTORY, 4, "+a@2 !!@2 +b@3", &["stream 4", "end at 2", "before the 3 asked for"]),
 ];
 
 #[test]
@@ -127,7 +124,7 @@ fn wrong_uid_is_refused() {
         let mut history = example_history();
         history.streams[number - 1].frames[place].uid = "another".into();
         let stream = format!("stream {number}");
-        refuse(&history, "watch.matches-etcd-history", &[&stream, "uid another", "stored object's uid is"], "uid");
+        refuse(&history, HISTORY, &[&stream, "uid another", "stored object's uid is"], "uid");
     }
     let mut history = example_history();
     history.streams[1].frames[2].uid = "another".into();
@@ -157,7 +154,7 @@ fn initial_events_without_a_version_are_as_new_as_every_answer() {
     history.streams[3].opened = 56;
     // Revision 5, a delete answered with a Status, was answered at 55.
     let words = ["stream 4", "end at 4", "5 was answered before"];
-    refuse(&history, "watch.matches-etcd-history", &words, "stale initial events");
+    refuse(&history, HISTORY, &words, "stale initial events");
 }
 
 #[test]
@@ -170,14 +167,14 @@ fn streams_selected_by_name_are_judged() {
     };
     accept(&by_name("+b@3 -b@5 +b@6"), "only b");
     refuse(&by_name("+b@3 +b@6"), "watch.reliable", &["stream 6", "ns/b at 5"], "gap");
-    refuse(&by_name("+b@3 *a@4"), "watch.matches-etcd-history", &["stream 6", "ns/a at 4"], "not selected");
+    refuse(&by_name("+b@3 *a@4"), HISTORY, &["stream 6", "ns/a at 4"], "not selected");
 }
 
 #[test]
 fn frames_after_an_error_are_refused() {
     accept(&with_frames(1, "+a@2 +b@3 E"), "an error at the end");
     let history = with_frames(1, "+a@2 +b@3 E +a@2 -a@2");
-    refuse(&history, "watch.matches-etcd-history", &["stream 1", "ns/a at 2", "after an ERROR"], "after the error");
+    refuse(&history, HISTORY, &["stream 1", "ns/a at 2", "after an ERROR"], "after the error");
     let history = with_frames(1, "+a@2 +b@3 -b@5 E");
     refuse(&history, "watch.reliable", &["stream 1", "ns/a at 4"], "before the error");
     assert!(matches!(history.streams[0].frames[3].kind, FrameKind::Error { .. }));

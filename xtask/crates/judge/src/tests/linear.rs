@@ -13,7 +13,7 @@ const STEPS: usize = 1_000_000;
 fn is_linearizable(ops: &[Op]) -> bool {
     match search(None, ops, STEPS) {
         Found::Linearizable => true,
-        Found::NotLinearizable(_) => false,
+        Found::NotLinearizable { .. } => false,
         Found::Undecided => panic!("undecided after {STEPS} steps: {ops:?}"),
     }
 }
