@@ -190,13 +190,13 @@ impl World {
 
     fn change(&mut self, key: &Key, after: Option<Color>, new_revision: bool) {
         self.rev += u64::from(new_revision);
-        let before = self.live.get(key).map(|live| (live.color, live.mod_rev, live.create_rev, live.version));
-        let object = match self.live.get(key) {
+        let before = self.live.remove(key);
+        let object = match &before {
             Some(live) => Arc::clone(&live.object),
             None => Arc::new(Identity::new(key, &mut self.random)),
         };
-        let create_rev = before.map_or(self.rev, |(_, _, create_rev, _)| create_rev);
-        let version = before.map_or(1, |(.., version)| version + 1);
+        let create_rev = before.as_ref().map_or(self.rev, |live| live.create_rev);
+        let version = before.as_ref().map_or(1, |live| live.version + 1);
         let is_put = after.is_some();
         self.revisions.push(Revision {
             at: self.now + self.random.u64(0..200),
@@ -206,19 +206,14 @@ impl World {
             version: if is_put { version } else { 0 },
             create_rev: if is_put { create_rev.cast_signed() } else { 0 },
             lease: 0,
-            prev_rev: before.map_or(0, |(_, mod_rev, ..)| self.told_before(mod_rev.cast_signed())),
+            prev_rev: before.as_ref().map_or(0, |live| self.told_before(live.mod_rev.cast_signed())),
             value: after.map(|color| object.value(color)).unwrap_or_default().into(),
         });
-        match after {
-            Some(color) => {
-                let live = Live { object: Arc::clone(&object), color, mod_rev: self.rev, create_rev, version };
-                self.live.insert(Arc::clone(key), live);
-            }
-            None => {
-                self.live.remove(key);
-            }
+        if let Some(color) = after {
+            let live = Live { object: Arc::clone(&object), color, mod_rev: self.rev, create_rev, version };
+            self.live.insert(Arc::clone(key), live);
         }
-        let before = before.map(|(color, ..)| color);
+        let before = before.map(|live| live.color);
         self.log.push(Entry { rev: self.rev, key: Arc::clone(key), object, before, after, at: self.now });
     }
 

@@ -3,19 +3,18 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::each_list;
+use super::tools::{answered, each_list, sent};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::Call;
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "arch.hash-of-answered-version": "Discovery returns the storage version hash of another kind." => "storage.arch-discovery-hash",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.path == "/apis/autoscaling/v1" {
-                reply.edit(|list| list["resources"][0]["storageVersionHash"] = json!("qFsyl6wFWjQ="));
-            }
-        }));
+        || answered(
+            |call| call.path == "/apis/autoscaling/v1",
+            |list| list["resources"][0]["storageVersionHash"] = json!("qFsyl6wFWjQ="),
+        );
     "arch.numbers-are-floats": "The server converts integers in objects to a 64-bit float and back." => "storage.arch-cr-numbers",
-        || Change::Request(Box::new(|call| if is_create(call) { call.edit(|object| to_floats(&mut object["spec"])) }));
+        || sent(is_create, |object| to_floats(&mut object["spec"]));
     "arch.token-padded": "Continue tokens have base64 padding." => "storage.arch-compare-continue",
         || each_list(|list| {
             if let Some(token) = list["metadata"]["continue"].as_str() {
@@ -24,7 +23,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         });
     "arch.empty-list-lost": "The server drops empty lists before it stores an object." => "storage.arch-bytes-identical",
-        || Change::Request(Box::new(|call| if is_create(call) { call.edit(without_empty_lists) }));
+        || sent(is_create, without_empty_lists);
     "sweep.delete-only-answered": "The server answers a DELETE with success but does not delete the object." => "storage.gvr-sweep",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.path.contains("/priorityclasses/") {

@@ -3,8 +3,8 @@
 use http::Method;
 use serde_json::json;
 
-use super::tools::{each_event, each_list, shift};
-use super::{Change, Means, Mutant, mutants};
+use super::tools::{each_event, each_list, sent, shift};
+use super::{Means, Mutant, mutants};
 use crate::store::StoreChange;
 
 /// The amount by which a restore raises revisions.
@@ -13,23 +13,16 @@ const BUMP: i64 = 1_000_000_000;
 pub(super) static MUTANTS: &[Mutant] = mutants! {
     "svm.nothing-migrated": "A migration reports success, but its objects are unchanged." => "storage.svm" on "reflagged",
         // Leases change all the time, so the controller does not have to wait for a bookmark.
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::POST && call.path.ends_with("/storageversionmigrations") {
-                call.edit(|object| {
-                    object["spec"]["resource"] = json!({"group": "coordination.k8s.io", "resource": "leases"});
-                });
-            }
-        }));
+        || sent(
+            |call| call.method == Method::POST && call.path.ends_with("/storageversionmigrations"),
+            |object| object["spec"]["resource"] = json!({"group": "coordination.k8s.io", "resource": "leases"}),
+        );
     "svm.old-version-stored": "A definition keeps its first version as the storage version." => "storage.svm" on "reflagged",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PUT && call.path.contains("/customresourcedefinitions/") {
-                call.edit(|object| {
-                    for version in object["spec"]["versions"].as_array_mut().into_iter().flatten() {
-                        version["storage"] = json!(version["name"] == "v1");
-                    }
-                });
+        || sent(|call| call.method == Method::PUT && call.path.contains("/customresourcedefinitions/"), |object| {
+            for version in object["spec"]["versions"].as_array_mut().into_iter().flatten() {
+                version["storage"] = json!(version["name"] == "v1");
             }
-        }));
+        });
     "restore.expired-watch-empty": "A watch from a resource version before a restore gets 200 and ends without an error." => "rv.snapshot-restore" on "disruptive",
         || each_event(|_, event| if event["type"] == "ERROR" { vec![] } else { vec![event] });
     "restore.list-goes-back": "A list after a restore has a resource version from before the restore." => "rv.snapshot-restore" on "disruptive",

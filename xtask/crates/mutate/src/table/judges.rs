@@ -2,7 +2,7 @@
 
 use http::Method;
 
-use super::tools::{added, each_event, is_marker, remove};
+use super::tools::{added, each_event, is_marker, remove, sent};
 use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
@@ -10,11 +10,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "judges.marker-lost": "No watch sends the last write of a workload." => "fault.compaction-under-watch" on "disruptive",
         || each_event(|_, event| if is_marker(&event) { vec![] } else { vec![event] });
     "judges.precondition-lost": "An update takes effect regardless of its resource version." => "suite.writes",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PUT && is_of_traffic(call) {
-                call.edit(|object| remove(&mut object["metadata"], "resourceVersion"));
-            }
-        }));
+        || sent(
+            |call| call.method == Method::PUT && is_of_traffic(call),
+            |object| remove(&mut object["metadata"], "resourceVersion"),
+        );
     "judges.conflict-echoed": "The server answers a refused update with 200 and the object of the request." => "suite.writes",
         || Change::Reply(Box::new(|call, reply| {
             if call.method == Method::PUT && is_of_traffic(call) && reply.status == 409 {

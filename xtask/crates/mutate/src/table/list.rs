@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::tools::{each_list, ignored, remember_first, shift, status_changed};
+use super::tools::{answered, each_list, ignored, remember_first, shift, status_changed};
 use super::{Change, Mutant, mutants};
 use crate::call::Call;
 
@@ -33,11 +33,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.token-expired-answered": "A page whose continue token has expired gets 200 instead of 410." => "list.continue-expired" on "disruptive",
         || status_changed(|call| call.parameter("continue").is_some(), 410, 200);
     "list.zero-invented": "A list at resource version 0 shows a state that never existed." => "list.rv-zero",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && call.parameter("resourceVersion") == Some("0") {
-                reply.edit(lose_last);
-            }
-        }));
+        || answered(|call| call.is_list() && call.parameter("resourceVersion") == Some("0"), lose_last);
     "list.older-than-asked": "A list with resourceVersionMatch=NotOlderThan shows an older state." => "list.match-not-older",
         || Change::Reply(remember_first(|call| {
             call.is_list() && call.parameter("resourceVersionMatch") == Some("NotOlderThan")

@@ -5,7 +5,7 @@ use http::header::VARY;
 use serde_json::{Value, json};
 
 use super::list::{is_exact, lose_last};
-use super::tools::{added, each_list, ignored, shift, version_shifted};
+use super::tools::{added, answered, each_list, ignored, shift, version_shifted};
 use super::{Change, Means, Mutant, mutants};
 use crate::call::{Call, Reply};
 
@@ -30,15 +30,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "list.legacy-limit-in-matrix": "A list with limit at an old resource version shows the current state." => "list.matrix",
         || added(is_legacy_exact, "resourceVersionMatch", "NotOlderThan");
     "list.content-of-another-state": "A list with a selector shows an object with other content." => "list.matrix",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && call.parameter("labelSelector").is_some() && call.parameter("continue").is_some() {
-                reply.edit(|list| {
-                    if let Some(item) = first_item(list) {
-                        item["metadata"]["annotations"]["v"] = json!("another");
-                    }
-                });
-            }
-        }));
+        || answered(
+            |call| call.is_list() && call.parameter("labelSelector").is_some() && call.parameter("continue").is_some(),
+            |list| if let Some(item) = first_item(list) { item["metadata"]["annotations"]["v"] = json!("another") },
+        );
     "list.sorted-by-words": "A list is sorted by namespace and name instead of by key." => "list.order", || each_list(sort_by_words);
     "list.remaining-wrong": "Pages report one remaining item too many." => "list.remaining-item-count",
         || each_list(|list| {
@@ -48,11 +43,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         });
     "list.pages-not-filled": "Pages with a selector have fewer items than their limit although more items follow." => "list.selector-pages",
         // They omit the last item of each page that another page follows.
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && call.parameter("labelSelector").is_some() {
-                reply.edit(|list| if list["metadata"]["continue"].is_string() { lose_last(list) });
-            }
-        }));
+        || answered(
+            |call| call.is_list() && call.parameter("labelSelector").is_some(),
+            |list| if list["metadata"]["continue"].is_string() { lose_last(list) },
+        );
     "list.later-pages-unselected": "Later pages ignore the selector." => "list.selector-pages",
         || ignored(|call| call.parameter("continue").is_some(), &["labelSelector"]);
     "list.vary-lost": "Compressed answers have no Vary header." => "list.gzip",
@@ -78,15 +72,10 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "list.cache-lost-a-change": "Lists from the cache show an object as it was before its last change." => "list.cache-equals-etcd",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.is_list() && call.parameter("resourceVersion") == Some("0") {
-                reply.edit(|list| {
-                    if let Some(item) = first_item(list) {
-                        shift(&mut item["metadata"]["resourceVersion"], -1);
-                    }
-                });
-            }
-        }));
+        || answered(
+            |call| call.is_list() && call.parameter("resourceVersion") == Some("0"),
+            |list| if let Some(item) = first_item(list) { shift(&mut item["metadata"]["resourceVersion"], -1) },
+        );
     "rv.empty-list-zero": "An empty list has the resource version 0." => "rv.list-empty-prefix",
         || each_list(|list| {
             if list["items"].as_array().is_some_and(Vec::is_empty) {

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::list::is_exact;
-use super::tools::{field_ignored, ignored, remove, status_changed};
+use super::tools::{answered, field_ignored, ignored, remove, sent, status_changed};
 use super::transport::json_for;
 use super::{Change, Mutant, mutants};
 use crate::call::Call;
@@ -19,15 +19,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "objects.put-creates": "A PUT of an absent object succeeds for every type." => "cc.put-create",
         || status_changed(|call| call.method == Method::PUT, 404, 201);
     "objects.unconditional-refused": "The server refuses every PUT without a resource version." => "cc.unconditional-put",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PUT {
-                call.edit(|object| {
-                    if object["metadata"]["resourceVersion"].is_null() {
-                        object["metadata"]["resourceVersion"] = json!("1");
-                    }
-                });
+        || sent(|call| call.method == Method::PUT, |object| {
+            if object["metadata"]["resourceVersion"].is_null() {
+                object["metadata"]["resourceVersion"] = json!("1");
             }
-        }));
+        });
     "objects.status-writes-all": "A PUT of the status also changes the rest of the object." => "cc.subresource-status",
         || Change::Request(Box::new(|call| {
             if call.method == Method::PUT && let Some(object) = call.path.strip_suffix("/status") {
@@ -49,15 +45,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
         }));
     "objects.finalizer-held": "An update does not remove finalizers." => "cc.finalizer-race",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::PUT && call.path.contains("/configmaps/") {
-                call.edit(|object| {
-                    if object["metadata"]["finalizers"].is_null() {
-                        object["metadata"]["finalizers"] = json!(["example.org/hold"]);
-                    }
-                });
+        || sent(|call| call.method == Method::PUT && call.path.contains("/configmaps/"), |object| {
+            if object["metadata"]["finalizers"].is_null() {
+                object["metadata"]["finalizers"] = json!(["example.org/hold"]);
             }
-        }));
+        });
     "objects.apply-forced": "A server-side apply always takes fields from their owners." => "storage.managed-fields-ssa",
         || Change::Request(Box::new(|call| {
             if call.parameter("force") == Some("false") {
@@ -73,21 +65,16 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || status_changed(|call| call.method == Method::POST, 500, 201);
     "objects.name-counted": "Generated names end with a number." => "storage.generate-name", name_counted;
     "objects.case-folded": "The server converts names to lower case." => "storage.case-and-paths",
-        || Change::Request(Box::new(|call| {
-            if call.method == Method::POST {
-                call.edit(|object| {
-                    if let Some(name) = object["metadata"]["name"].as_str().map(str::to_lowercase) {
-                        object["metadata"]["name"] = name.into();
-                    }
-                });
+        || sent(|call| call.method == Method::POST, |object| {
+            if let Some(name) = object["metadata"]["name"].as_str().map(str::to_lowercase) {
+                object["metadata"]["name"] = name.into();
             }
-        }));
+        });
     "objects.versions-forgotten": "A definition does not list the versions in which objects are stored." => "storage.crd-storage-version",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.path.contains("/customresourcedefinitions/") {
-                reply.edit(|definition| remove(&mut definition["status"], "storedVersions"));
-            }
-        }));
+        || answered(
+            |call| call.path.contains("/customresourcedefinitions/"),
+            |definition| remove(&mut definition["status"], "storedVersions"),
+        );
     "objects.unreadable-left-out": "A list omits objects that the server cannot decode." => "storage.corrupt-object" on "short-events",
         || status_changed(Call::is_list, 500, 200);
     "objects.watch-without-cbor": "A watch that asks for CBOR gets JSON." => "storage.cbor" on "short-events",

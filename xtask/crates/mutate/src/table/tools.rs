@@ -24,6 +24,24 @@ pub(super) fn each_list(change: fn(&mut Value)) -> Change {
     }))
 }
 
+/// Changes the bodies of requests.
+pub(super) fn sent(which: fn(&Call) -> bool, change: fn(&mut Value)) -> Change {
+    Change::Request(Box::new(move |call| {
+        if which(call) {
+            call.edit(change);
+        }
+    }))
+}
+
+/// Changes the bodies of answers, whatever their status.
+pub(super) fn answered(which: fn(&Call) -> bool, change: fn(&mut Value)) -> Change {
+    Change::Reply(Box::new(move |call, reply| {
+        if which(call) {
+            reply.edit(change);
+        }
+    }))
+}
+
 /// The requests lose these parameters.
 pub(super) fn ignored(which: fn(&Call) -> bool, names: &'static [&'static str]) -> Change {
     Change::Request(Box::new(move |call| {

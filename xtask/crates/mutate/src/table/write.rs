@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::{field_ignored, rehearsed, remove, status_changed, version_shifted};
+use super::tools::{answered, field_ignored, rehearsed, remove, sent, status_changed, version_shifted};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
@@ -14,13 +14,11 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
     "write.existing-accepted": "The server answers a second POST of a name with 201." => "storage.create-txn",
         || status_changed(|call| call.method == Method::POST, 409, 201);
     "write.rv-padded": "Resource versions have leading zeros." => "rv.monotonic-comparable",
-        || Change::Reply(Box::new(|_, reply| {
-            reply.edit(|object| {
-                if let Some(text) = object["metadata"]["resourceVersion"].as_str() {
-                    object["metadata"]["resourceVersion"] = json!(format!("0{text}"));
-                }
-            });
-        }));
+        || answered(|_| true, |object| {
+            if let Some(text) = object["metadata"]["resourceVersion"].as_str() {
+                object["metadata"]["resourceVersion"] = json!(format!("0{text}"));
+            }
+        });
     "write.not-kept": "The server answers some updates with 200 but does not write them." => "cc.no-lost-update",
         || rehearsed(|call| call.method == Method::PUT, 5);
     "write.other-rv": "The server answers an update with a revision of another change." => "suite.writes",
@@ -35,28 +33,22 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         }));
     "write.noop-bumps": "An update that changes nothing creates a new revision." => "cc.noop-write", noop_bumps;
     "write.finalizers-lost": "The server drops finalizers." => "cc.finalizer-two-phase",
-        || Change::Request(Box::new(|call| {
-            if matches!(call.method, Method::POST | Method::PUT) {
-                call.edit(|object| remove(&mut object["metadata"], "finalizers"));
-            }
-        }));
+        || sent(
+            |call| matches!(call.method, Method::POST | Method::PUT),
+            |object| remove(&mut object["metadata"], "finalizers"),
+        );
     "write.managed-fields-lost": "Answers omit managedFields." => "cc.managed-fields-stored",
-        || Change::Reply(Box::new(|call, reply| {
-            if call.names_an_object() || call.method == Method::POST {
-                reply.edit(|object| remove(&mut object["metadata"], "managedFields"));
-            }
-        }));
+        || answered(
+            |call| call.names_an_object() || call.method == Method::POST,
+            |object| remove(&mut object["metadata"], "managedFields"),
+        );
     "write.patch-without-null": "A merge patch does not remove fields that it sets to null." => "cc.patch-kinds",
-        || Change::Request(Box::new(|call| if call.method == Method::PATCH { call.edit(without_nulls) }));
+        || sent(|call| call.method == Method::PATCH, without_nulls);
     "write.text-trimmed": "The server trims white space at both ends of strings." => "storage.roundtrip",
-        || Change::Request(Box::new(|call| {
-            if matches!(call.method, Method::POST | Method::PUT) {
-                call.edit(|object| {
-                    trim(&mut object["data"]);
-                    trim(&mut object["spec"]);
-                });
-            }
-        }));
+        || sent(|call| matches!(call.method, Method::POST | Method::PUT), |object| {
+            trim(&mut object["data"]);
+            trim(&mut object["spec"]);
+        });
     "delete.preconditions-ignored": "A deletion ignores its preconditions." => "cc.delete-preconditions",
         || field_ignored(Method::DELETE, "/preconditions");
     "delete.propagation-ignored": "A deletion ignores its propagation policy." => "cc.propagation",
