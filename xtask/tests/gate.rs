@@ -318,8 +318,9 @@ fn earlier_result_does_not_replace_a_lost_repetition() {
 
 #[test]
 fn result_that_claims_another_job_than_its_artifact_is_refused() {
+    type Change = fn(&mut Artifact);
     // The wrong claim of a record, and how to make it.
-    let changes: [(&str, fn(&mut Artifact)); 7] = [
+    let changes: [(&str, Change); 7] = [
         ("another job", |a| a.id = "arm64-native".into()),
         ("another attempt", |a| a.attempt = 2),
         ("another workflow run", |a| a.workflow_run = "4710"),

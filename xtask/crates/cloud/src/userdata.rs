@@ -125,7 +125,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         permissions: permissions.into(),
         content,
     };
-    let known = worker.keep_default_user.then(|| User::Known("default"));
+    let known = worker.keep_default_user.then_some(User::Known("default"));
     let user = User::New {
         name: place.user,
         gecos: "Runs one job of GitHub Actions",

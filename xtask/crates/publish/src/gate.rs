@@ -107,7 +107,8 @@ impl Gate {
 
     /// One line for each architecture, then the decision.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let width = self.architectures.iter().map(|arch| arch.arch.len()).max().unwrap_or_default();
+        // A width above 65,535 panics, and the name may be foreign.
+        let width = self.architectures.iter().map(|arch| arch.arch.len().min(80)).max().unwrap_or_default();
         let line = |arch: &ArchGate| {
             let mut text = format!("{:width$}  {:7}  {}", arch.arch, arch.standing.word(), arch.counts.sentence());
             arch.why.iter().chain(&arch.notes).chain(&arch.differences).for_each(|why| text += &format!("; {why}"));

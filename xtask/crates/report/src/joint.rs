@@ -113,7 +113,8 @@ impl Joint {
         let total = duration(self.seconds);
         let subject = plain_line(&self.subject(), LINE_BYTES);
         let mut text = format!("{subject}: {exit} (exit {}) in {total}", exit.code());
-        let width = self.children.iter().map(|child| child.arch.len()).max().unwrap_or_default();
+        // A width above 65,535 panics, and the name is foreign.
+        let width = self.children.iter().map(|child| child.arch.len().min(LINE_BYTES)).max().unwrap_or_default();
         for child in &self.children {
             let view = View::of(&child.events);
             let seconds = view.finished.map_or_else(String::new, |(_, seconds)| format!(" in {}", duration(seconds)));

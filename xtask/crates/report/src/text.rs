@@ -63,12 +63,6 @@ impl XmlText {
     }
 }
 
-impl std::fmt::Display for XmlText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// The text without sequences that control a terminal or a page: of the control characters, only newlines remain.
 ///
 /// Bidirectional overrides are replaced too: they make a line look like another line.

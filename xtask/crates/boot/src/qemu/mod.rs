@@ -238,7 +238,7 @@ impl<'a> Job<'a> {
             self.send_files(&guest)?;
             let planned: Vec<_> = planned.into_iter().map(|draft| Mutex::new(Some(draft))).collect();
             sys::side_by_side(&planned, plan.place.width, |draft| {
-                let draft = sys::lock(&draft).take();
+                let draft = sys::lock(draft).take();
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.plane.info.name.clone();
                 draft

@@ -318,7 +318,6 @@ mod tests {
             row: RunRow { label: format!("run-{arch}"), arch: arch.into(), ..RunRow::default() },
             values: BTreeMap::from([("default/a.json".to_owned(), value.to_vec())]),
             cases: BTreeMap::from([("watch.x".to_owned(), (outcome, 2.0))]),
-            ..Recorded::default()
         }
     }
 

@@ -55,6 +55,13 @@ fn summary_has_a_line_for_each_run() {
 }
 
 #[test]
+fn summary_survives_a_name_of_any_length() {
+    let mut joint = joint();
+    joint.children[0].arch = "x".repeat(70_000);
+    assert!(joint.summary("reports/x").contains(&joint.children[0].arch));
+}
+
+#[test]
 fn record_lists_the_runs() {
     let record: serde_json::Value = serde_json::from_str(&joint().run_json()).unwrap();
     assert_eq!((&record["exit"]["code"], &record["shard"], &record["jobs"]), (&102.into(), &"2/4".into(), &2.into()));

@@ -70,8 +70,12 @@ pub(crate) fn run(places: &Places, options: &RunnerDoctorOptions, diagnose: Diag
     } else {
         print(&report.table());
     }
-    let good = report.ways.iter().any(|way| way.works != Works::No && way.way != UNIT);
-    if good { Ok(()) } else { Err(Stop::Remote("this machine can run no more than unit tests, see above".into())) }
+    verdict(&report.ways)
+}
+
+fn verdict(ways: &[Way]) -> Result<(), Stop> {
+    let good = ways.iter().any(|way| way.works != Works::No && way.way != UNIT);
+    if good { Ok(()) } else { Err(Stop::Unfit("this machine can run no more than unit tests, see above".into())) }
 }
 
 const UNIT: &str = "unit-only";
@@ -246,6 +250,14 @@ mod tests {
             all.push(Finding::new(check, *status, *text));
         }
         all
+    }
+
+    #[test]
+    fn machine_that_runs_only_unit_tests_has_the_documented_code() {
+        let way = |way, works| Way { way, works, why: String::new() };
+        let code = |ways: &[Way]| verdict(ways).err().map(|stop| stop.code());
+        assert_eq!(code(&[way("native", Works::No), way(UNIT, Works::Yes)]), Some(4));
+        assert_eq!(code(&[way("native", Works::Untried), way(UNIT, Works::Yes)]), None);
     }
 
     #[test]

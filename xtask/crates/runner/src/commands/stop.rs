@@ -16,6 +16,9 @@ pub(crate) enum Stop {
     /// A timeout, or an error of a remote side.
     #[error("{0}")]
     Remote(String),
+    /// What this machine lacks.
+    #[error("{0}")]
+    Unfit(String),
     /// An ordinary failure, without an exit code of `runner`.
     #[error("{:#}", .0.error)]
     Other(Failure),
@@ -32,6 +35,7 @@ impl Stop {
                 Kind::Interrupted => 130,
             },
             Stop::Own(error) => error.code(),
+            Stop::Unfit(_) => 4,
             Stop::Remote(_) => 5,
             Stop::Other(failure) => failure.exit.code(),
         }
