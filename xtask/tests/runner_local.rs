@@ -186,7 +186,7 @@ fn a_job_that_leaves_its_session_ends_with_the_agent() {
     let world = World::new(true);
     let last = "while ! [ -e \"$TMPDIR/go\" ]; do sleep 0.05; done";
     let Some(running) = with_sleepers(&world, last) else { return };
-    std::fs::write(world.place.private()[0].join("tmp/go"), "").unwrap();
+    std::fs::write(world.place.private()[0].join("dir/tmp/go"), "").unwrap();
     running.end().expect(0, &["has finished its job"]);
     assert_eq!(world.place.processes(), [], "processes outlived the command");
 }
