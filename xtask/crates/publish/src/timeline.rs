@@ -43,10 +43,10 @@ pub(crate) fn timeline(history: &History, client: &str) -> Option<String> {
         None => revisions.len().saturating_sub(COLUMNS),
     };
     let end = revisions.len().min(begin + COLUMNS);
-    let in_sight = |row: &&Row<'_>| row.frames.range(begin..end).next().is_some();
+    let in_sight = |row: &&Row<'_>| row.error.is_some() || row.frames.range(begin..end).next().is_some();
     let mut shown: Vec<&Row<'_>> = rows.iter().filter(in_sight).collect();
-    // Streams with holes first; the others are for comparison.
-    shown.sort_by_key(|row| (row.holes.is_empty(), row.stream.id));
+    // Streams with holes and errors first; the others are for comparison.
+    shown.sort_by_key(|row| (row.holes.is_empty(), row.error.is_none(), row.stream.id));
     shown.truncate(STREAMS);
     Some(picture(history, client, &revisions[begin..end], begin, &shown, rows.len()))
 }
@@ -58,6 +58,8 @@ struct Row<'a> {
     /// selector, because a selector legitimately leaves out revisions.
     holes: Vec<usize>,
     frames: BTreeMap<usize, &'a Frame>,
+    /// The last ERROR. It belongs to no revision.
+    error: Option<&'a Frame>,
 }
 
 impl<'a> Row<'a> {
@@ -74,7 +76,8 @@ impl<'a> Row<'a> {
             }
             _ => Vec::new(),
         };
-        Row { stream, holes, frames }
+        let error = stream.frames.iter().rfind(|frame| matches!(frame.kind, FrameKind::Error { .. }));
+        Row { stream, holes, frames, error }
     }
 
     fn label(&self) -> String {
@@ -92,7 +95,8 @@ fn picture(
     rows: &[&Row<'_>],
     all: usize,
 ) -> String {
-    let (width, height) = (LABELS + columns.len() * WIDTH + 20, TOP + (rows.len() + 1) * HEIGHT + 16);
+    // The column after the last one is for errors.
+    let (width, height) = (LABELS + (columns.len() + 1) * WIDTH + 20, TOP + (rows.len() + 1) * HEIGHT + 16);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
          role=\"img\"><title>{title}</title><style>{STYLE}</style>\n<text class=\"h\" x=\"12\" y=\"22\">{title}</text>\n\
@@ -128,6 +132,11 @@ fn picture(
             } else if row.holes.contains(&column) {
                 cell(&mut svg, "hole", n, number + 1, &format!("{}@{} is missing", revision.key, revision.rev), "");
             }
+        }
+        if let Some((frame, FrameKind::Error { code, message, .. })) = row.error.map(|frame| (frame, &frame.kind)) {
+            let after = row.frames.range(begin..begin + columns.len()).next_back().map_or(0, |(n, _)| n + 1 - begin);
+            let told = format!("ERROR {code} {message} at {}", seconds(frame.at));
+            cell(&mut svg, "ERROR", after.min(columns.len()), number + 1, &told, "!");
         }
     }
     svg.push_str("</svg>\n");
@@ -216,6 +225,19 @@ mod tests {
         assert!(svg.find("#2 http/2").unwrap() < svg.find("#1 http/2").unwrap());
         assert!(crate::picture::Picture::parse(svg.into_bytes()).is_ok());
         assert_eq!(timeline(&history, "watch.other"), None);
+    }
+
+    #[test]
+    fn stream_of_only_an_error_is_in_the_picture() {
+        let mut failed = stream(2, &[8]);
+        let message = "Too large resource version".to_owned();
+        failed.frames[0].kind = FrameKind::Error { code: 504, reason: "Timeout".into(), message };
+        let revisions = (7..=9).map(|rev| revision(rev, Change::Put, 7)).collect();
+        let history = History { revisions, streams: vec![stream(1, &[7, 8, 9]), failed], ..History::default() };
+        let svg = timeline(&history, "watch.reliable").unwrap();
+        assert!(svg.contains("2 of 2 streams") && svg.contains("ERROR 504 Too large resource version at 2"), "{svg}");
+        assert!(svg.find("#2 http/2").unwrap() < svg.find("#1 http/2").unwrap());
+        assert!(crate::picture::Picture::parse(svg.into_bytes()).is_ok());
     }
 
     #[test]
