@@ -127,34 +127,53 @@ impl Owner {
 
 /// The state of the owner of `file`, which must contain only a record.
 pub fn status(file: &Path) -> Status {
-    let mut text = String::new();
-    let read = File::open(file).and_then(|mut opened| opened.read_to_string(&mut text));
-    let origin: Option<Origin> = match read {
-        Ok(_) => text.parse().ok(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Status::Unrecorded,
+    match File::open(file) {
+        Ok(opened) => status_of(file, opened),
+        Err(error) if error.kind() == ErrorKind::NotFound => Status::Unrecorded,
         // Includes a file that belongs to another user.
-        Err(_) => return Status::Alive(None),
-    };
-    match (is_alive(file, origin.as_ref()), origin) {
-        (true, origin) => Status::Alive(origin),
-        (false, Some(origin)) => Status::Dead(origin),
-        (false, None) => Status::Unrecorded,
+        Err(_) => Status::Alive(None),
     }
+}
+
+fn status_of(file: &Path, mut opened: File) -> Status {
+    let mut text = String::new();
+    if opened.read_to_string(&mut text).is_err() {
+        return Status::Alive(None);
+    }
+    let origin: Option<Origin> = text.parse().ok();
+    if is_alive_with(&opened, origin.as_ref()) {
+        return Status::Alive(origin);
+    }
+    // The owner may have ended and removed its files meanwhile, and a new one may use the same name already.
+    if !is_still(file, &opened) {
+        return Status::Alive(None);
+    }
+    origin.map_or(Status::Unrecorded, Status::Dead)
+}
+
+/// Whether the path still leads to the opened file.
+fn is_still(file: &Path, opened: &File) -> bool {
+    let id = |found: io::Result<fs::Metadata>| found.ok().map(|found| (found.dev(), found.ino()));
+    let there = id(fs::metadata(file));
+    there.is_some() && there == id(opened.metadata())
 }
 
 /// Whether the owner of `file` is alive, or not known to be dead; `origin` is its record.
 pub fn is_alive(file: &Path, origin: Option<&Origin>) -> bool {
-    let opened = match File::open(file) {
-        Ok(opened) => opened,
-        Err(error) => return error.kind() != ErrorKind::NotFound,
-    };
+    match File::open(file) {
+        Ok(opened) => is_alive_with(&opened, origin),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    }
+}
+
+fn is_alive_with(opened: &File, origin: Option<&Origin>) -> bool {
     let lock = match opened.try_lock_shared() {
         Ok(()) => Lock::Free,
         Err(TryLockError::WouldBlock) => Lock::Held,
         Err(TryLockError::Error(_)) => Lock::Unknown,
     };
     match origin {
-        Some(origin) => origin.is_alive(lock, Place::here().as_ref(), || locks_reach_other_machines(&opened)),
+        Some(origin) => origin.is_alive(lock, Place::here().as_ref(), || locks_reach_other_machines(opened)),
         None => lock == Lock::Held,
     }
 }

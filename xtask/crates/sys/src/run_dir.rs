@@ -292,8 +292,8 @@ pub fn sweep(cache: &Path) {
             Status::Alive(_) => continue,
             Status::Dead(owner) => kill_daemons(&run, &owner),
             // A run that is being created has no owner file for a moment; an abandoned one stays without it.
-            Status::Unrecorded if is_young(&run) => continue,
-            Status::Unrecorded => {}
+            Status::Unrecorded if is_old(&run) => {}
+            Status::Unrecorded => continue,
         }
         // If this fails, the next run tries again.
         let _ = fs::remove_dir_all(&run);
@@ -308,9 +308,10 @@ fn kill_daemons(run: &Path, owner: &Origin) {
     }
 }
 
-fn is_young(dir: &Path) -> bool {
+/// False if the folder is gone: a new run may use its name at any moment.
+fn is_old(dir: &Path) -> bool {
     let age = fs::metadata(dir).and_then(|m| m.modified()).ok().and_then(|time| time.elapsed().ok());
-    age.is_some_and(|age| age.as_secs() < 60)
+    age.is_some_and(|age| age.as_secs() >= 60)
 }
 
 /// Creates the first of `<UTC time>-<label>`, `<UTC time>-<label>-2`, … that does not exist. `make` returns None if its
@@ -368,6 +369,18 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// Folders of one second have the same names again and again, and each new folder sweeps.
+    #[test]
+    fn sweep_never_removes_the_folder_of_a_living_owner() {
+        let create_and_remove = || {
+            for _ in 0..300 {
+                let scratch = Scratch::temporary("same-name").unwrap();
+                assert!(scratch.path().is_dir() && scratch.outer.join(OWNER).is_file());
+            }
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(create_and_remove))));
     }
 
     #[test]

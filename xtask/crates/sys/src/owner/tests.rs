@@ -107,6 +107,21 @@ fn owner_that_has_not_written_its_record_is_alive() {
     assert_eq!(status(&path), Status::Alive(None));
 }
 
+/// A sweep that read the record of an ended run must not remove the run that has the same name now.
+#[test]
+fn file_that_was_replaced_since_it_was_opened_is_not_dead() {
+    let dir = Scratch::temporary("replaced").unwrap();
+    let file = dir.path().join("owner");
+    let first = Owner::create(&file, Origin::to_bytes).unwrap();
+    let opened = || File::open(&file).unwrap();
+    let (removed, replaced) = (opened(), opened());
+    fs::remove_file(&file).unwrap();
+    drop(first);
+    assert_eq!(status_of(&file, removed), Status::Alive(None));
+    let _second = Owner::create(&file, Origin::to_bytes).unwrap();
+    assert_eq!(status_of(&file, replaced), Status::Alive(None));
+}
+
 #[test]
 fn child_process_does_not_inherit_the_lock() {
     let dir = Scratch::temporary("inherit").unwrap();
