@@ -14,6 +14,7 @@ use std::num::NonZeroUsize;
 use bench::BenchOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use cli::{JsonOptions, Places, SourceOptions, size};
+use differential::DifferentialOptions;
 use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
@@ -61,7 +62,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
     ),
-    ("Prove that the results are right", &["selftest", "rejudge", "compare", "fuzz", "bench"]),
+    ("Prove that the results are right", &["selftest", "differential", "rejudge", "compare", "fuzz", "bench"]),
     ("Publish results, run in CI", &["report", "matrix", "workflows"]),
     ("Manage machines", &["runner"]),
 ];
@@ -71,7 +72,7 @@ fn command() -> clap::Command {
     let command = Args::command();
     let line = |name: &&str| {
         let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-        format!("  {name:<11}{}\n", about.map(ToString::to_string).unwrap_or_default())
+        format!("  {name:<13}{}\n", about.map(ToString::to_string).unwrap_or_default())
     };
     let group =
         |(title, names): &(&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());
@@ -122,6 +123,8 @@ pub(crate) enum Command {
     Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
+    /// Search for inputs that two architectures answer differently
+    Differential(DifferentialOptions),
     /// Compare recorded runs: stored bytes, outcomes, times
     Compare(CompareOptions),
     /// Create reports from recorded runs: JUnit, a site, badges, history and more

@@ -61,6 +61,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("publish", &["checks", "cli", "judge", "model", "report", "suite", "sys", "targets", "workflows"]),
+    ("differential", &["boot", "build", "cli", "model", "report", "sys", "targets"]),
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
     ("workflows", &["cli", "model", "report", "runner", "sys", "targets"]),
@@ -75,6 +76,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "xtask",
         &[
             "bench",
+            "differential",
             "doctor",
             "judge",
             "model",

@@ -1,0 +1,62 @@
+//! Options of `differential`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use cli::SourceOptions;
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+The same generated inputs go to programs of two architectures; each difference between their answers is an effect of the
+architecture. The reference runs twice: a difference between its own answers is nondeterminism, and is reported as such.
+Differences are shrunk and grouped by cause. A group that `differences:` of targets/expectations.yaml does not name fails
+the run.
+
+Examples:
+  cargo xtask differential --arch ARCH                          search for a minute
+  cargo xtask differential --arch ARCH --minutes 30 --seed 7
+  cargo xtask differential --arch ARCH --subject patch. --cases 100000
+  cargo xtask differential --arch ARCH --replay                 only the inputs in targets/differential
+  cargo xtask differential --arch ARCH --input FILE             one input, for example of a report
+  cargo xtask differential --list                               the subjects
+  cargo xtask differential --selftest                           the search must find each known defect
+
+Exit codes: 0 no new differences, 2 usage, 4 nothing ran, 100 new differences (with --selftest: a defect was not found),
+101 a build failed, 102 a program could not be run, 130 interrupted.")]
+pub struct DifferentialOptions {
+    /// The architecture under test [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
+    /// The reference [default: this machine's]
+    #[arg(long, value_name = "ARCH")]
+    pub against: Option<String>,
+    /// Only subjects whose names start with this prefix; may be repeated
+    #[arg(long = "subject", value_name = "PREFIX")]
+    pub subjects: Vec<String>,
+    /// How long to search
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub minutes: f64,
+    /// How many inputs of each subject to try, instead of a time
+    #[arg(long, value_name = "N", conflicts_with = "minutes")]
+    pub cases: Option<u64>,
+    /// Seed of the inputs [default: a new one, which is printed]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Only evaluate the kept inputs, without a search
+    #[arg(long, conflicts_with_all = ["cases", "minutes", "seed"])]
+    pub replay: bool,
+    /// Only evaluate the input of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cases", "minutes", "seed", "replay"])]
+    pub input: Option<PathBuf>,
+    /// Print the subjects
+    #[arg(long, conflicts_with_all = ["replay", "input"])]
+    pub list: bool,
+    /// Prove that the search finds differences: give one side a defect, one after the other
+    #[arg(long, conflicts_with_all = ["replay", "input", "list", "against", "cases"])]
+    pub selftest: bool,
+    #[command(flatten)]
+    pub sources: SourceOptions,
+    /// Print the result as JSON on stdout
+    #[arg(long)]
+    pub json: bool,
+}
