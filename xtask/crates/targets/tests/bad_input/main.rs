@@ -165,6 +165,13 @@ expectations:
     reason: Known.
     issue: https://example.org/1
     expires: '2027-03-31'
+differences:
+  - subject: area.one
+    class: [large]
+    arch: [two]
+    reason: A cause.
+    issue: https://example.org/2
+    expires: '2027-04-30'
 ";
 
 const MATRIX: &str = "\
