@@ -14,6 +14,7 @@ use std::num::NonZeroUsize;
 use bench::BenchOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use cli::{JsonOptions, Places, SourceOptions, size};
+use differential::DifferentialOptions;
 use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
@@ -61,7 +62,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
     ),
-    ("Prove that the results are right", &["selftest", "rejudge", "compare", "fuzz", "bench"]),
+    ("Prove that the results are right", &["selftest", "rejudge", "compare", "differential", "fuzz", "bench"]),
     ("Publish results, run in CI", &["report", "matrix", "workflows"]),
     ("Manage machines", &["runner"]),
 ];
@@ -92,6 +93,8 @@ pub(crate) enum Command {
     Ci(CiOptions),
     /// Test an external cluster through its kubeconfig
     Test(TestOptions),
+    /// Send the same generated requests to two architectures, and show what differs
+    Differential(DifferentialOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
     /// Build OCI images of the components, or audit an image for programs of the wrong architecture
