@@ -35,11 +35,9 @@ pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
     let base = kind.base.clone();
     let keys = vec![kind.resource.key("", LABEL, LABEL)];
     Draft { rng, kind: &kind, base }.about_the_object(&mut requests);
-    requests.push(Request::new(
-        Verb::Delete,
-        format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/generated.{}", group()),
-    ));
-    Sequence { resource: "generated custom resource".into(), requests, keys }
+    let object = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/generated.{}", group());
+    requests.push(Request::new(Verb::Delete, object));
+    Sequence { resource: "generated custom resource".into(), requests, keys, settles: None }
 }
 
 fn kind(shapes: &[(&str, Shape)]) -> Kind {

@@ -13,6 +13,16 @@ use super::values::{self, Value};
 const SHARED: &[(&str, &str, &str)] =
     &[("PriorityClass", "globalDefault", "every Pod of every sequence would get the priority")];
 
+/// Kinds whose status controllers inside kube-apiserver write, at a time of their own.
+const OWN_CONTROLLERS: &[&str] = &[
+    "APIService",
+    "CustomResourceDefinition",
+    "FlowSchema",
+    "Namespace",
+    "PriorityLevelConfiguration",
+    "ServiceCIDR",
+];
+
 const SELECTORS: &[&str] = &[
     "a",
     "!a",
@@ -98,9 +108,10 @@ impl Draft<'_> {
             }
         }
         let keys = if self.kind.stored { vec![resource.key("", LABEL, &self.kind.name)] } else { Vec::new() };
+        let settles = OWN_CONTROLLERS.contains(&resource.kind.as_str()).then(|| self.object());
         self.about_the_object(&mut requests);
         let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
-        Sequence { resource: format!("{}{group}", self.kind.resource.plural), requests, keys }
+        Sequence { resource: format!("{}{group}", self.kind.resource.plural), requests, keys, settles }
     }
 
     /// Requests from the creation of the object to its deletion.

@@ -69,14 +69,23 @@ impl Masks {
         self.replace("", document);
     }
 
-    /// Replaces what was learned from answers, and times, in a stored value without names of members.
+    /// Replaces what was learned from answers, and times, in protobuf, which has no names of members.
     pub(crate) fn apply_to_wire(&self, document: &mut Document) {
+        // `metadata` is the first field of an object, and its sixth one is the resource version.
+        let metadata = document.get_mut("2").and_then(|object| object.get_mut("1"));
+        if let Some(version) = metadata.and_then(|metadata| metadata.get_mut("6")) {
+            hide("resourceVersion", version);
+        }
+        self.inside_wire(document);
+    }
+
+    fn inside_wire(&self, document: &mut Document) {
         match document {
             Document::Text(text) => *text = self.text(text),
             Document::Number(literal) => self.wire_number(literal),
-            Document::List(items) => items.iter_mut().for_each(|item| self.apply_to_wire(item)),
+            Document::List(items) => items.iter_mut().for_each(|item| self.inside_wire(item)),
             Document::Object(members) => {
-                members.iter_mut().for_each(|(_, value)| self.apply_to_wire(value));
+                members.iter_mut().for_each(|(_, value)| self.inside_wire(value));
                 // The nanoseconds of a time of the server's clock.
                 if let [(_, seconds), (_, nanoseconds @ Document::Number(_))] = &mut members[..]
                     && *seconds == Document::Number(NOW.into())
@@ -90,7 +99,7 @@ impl Masks {
 
     fn wire_number(&self, literal: &mut String) {
         if let Ok(number) = literal.parse::<i64>() {
-            if (number - self.now).abs() < AROUND {
+            if self.is_near(number) {
                 *literal = NOW.into();
             } else if let Some(word) = self.words.get(literal.as_str()) {
                 *literal = format!("\"{word}\"");
@@ -184,33 +193,74 @@ impl Masks {
                 text = text.replace(value.as_str(), word);
             }
         }
-        if text.contains("20") { self.times_inside(&text) } else { text }
+        without_versions(&self.times_inside(&text))
+    }
+
+    fn is_near(&self, seconds: i64) -> bool {
+        seconds.saturating_sub(self.now).saturating_abs() < AROUND
     }
 
     fn is_now(&self, text: &str) -> bool {
-        if !(20..=35).contains(&text.len()) || !text.is_ascii() || text.as_bytes()[10] != b'T' {
-            return false;
-        }
         let time: Option<Timestamp> = text.parse().ok();
-        time.is_some_and(|time| (time.as_second() - self.now).abs() < AROUND)
+        time.is_some_and(|time| self.is_near(time.as_second()))
     }
 
-    /// Replaces times of the server's clock within a longer text.
+    /// Replaces times of the server's clock within a text.
     fn times_inside(&self, text: &str) -> String {
-        let ends = |c: char| c == '"' || c.is_whitespace() || c == ',' || c == '}';
-        let mut words = text.split_inclusive(ends);
         let mut result = String::with_capacity(text.len());
-        for word in words.by_ref() {
-            let bare = word.trim_end_matches(ends);
-            if self.is_now(bare) {
-                result.push_str(&shape_of_time(bare));
-                result.push_str(&word[bare.len()..]);
-            } else {
-                result.push_str(word);
+        let mut rest = text;
+        while let Some(at) = rest.find("-") {
+            // The year precedes the first dash.
+            let begin = at.saturating_sub(4);
+            let time = rest.get(begin..).map(time_at).filter(|time| !time.is_empty() && self.is_now(time));
+            match time {
+                Some(time) => {
+                    result.push_str(&rest[..begin]);
+                    result.push_str(&shape_of_time(time));
+                    rest = &rest[begin + time.len()..];
+                }
+                None => {
+                    result.push_str(&rest[..=at]);
+                    rest = &rest[at + 1..];
+                }
             }
         }
+        result.push_str(rest);
         result
     }
+}
+
+/// The beginning of the text that is a time in UTC; empty if it does not begin with one.
+fn time_at(text: &str) -> &str {
+    const PATTERN: &[u8] = b"dddd-dd-ddTdd:dd:dd";
+    let bytes = text.as_bytes();
+    let fits = bytes.len() > PATTERN.len()
+        && PATTERN.iter().zip(bytes).all(|(p, b)| if *p == b'd' { b.is_ascii_digit() } else { p == b });
+    if !fits {
+        return "";
+    }
+    let end = text[PATTERN.len()..].find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or_default() + PATTERN.len();
+    if bytes.get(end) == Some(&b'Z') { &text[..=end] } else { "" }
+}
+
+/// Replaces resource versions in an object that is quoted in a text.
+fn without_versions(text: &str) -> String {
+    const MEMBER: &str = "resourceVersion";
+    let mut result = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(MEMBER) {
+        let (before, after) = rest.split_at(at + MEMBER.len());
+        let value = after.trim_start_matches(['\\', '"', ':']);
+        let tail = value.trim_start_matches(|c: char| c.is_ascii_digit());
+        result.push_str(before);
+        result.push_str(&after[..after.len() - value.len()]);
+        if tail.len() < value.len() {
+            result.push('*');
+        }
+        rest = tail;
+    }
+    result.push_str(rest);
+    result
 }
 
 fn hide(key: &str, value: &mut Document) {
@@ -262,6 +312,14 @@ mod tests {
     #[test]
     fn truncated_time_of_the_server_still_shows() {
         assert_ne!(masked(r#"{"t":"2026-11-26T12:00:01.000000Z"}"#, ""), masked(r#"{"t":"2026-11-26T12:00:01Z"}"#, ""));
+    }
+
+    #[test]
+    fn object_in_a_text_is_masked() {
+        let text = r#"{"m":"Invalid value: \"{\\\"resourceVersion\\\":\\\"921\\\",\\\"t\\\":\\\"2026-11-26T12:00:01Z\\\"}\" at d-2020-01-02T03:04:05Z"}"#;
+        let masked = masked(text, "");
+        assert!(masked.contains(r#"resourceVersion\\\":\\\"*\\\""#), "{masked}");
+        assert!(masked.contains("0000-00-00T00:00:00Z") && masked.contains("d-2020-01-02T03:04:05Z"), "{masked}");
     }
 
     #[test]

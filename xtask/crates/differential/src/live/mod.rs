@@ -38,8 +38,6 @@ use play::Sides;
 use search::{Bounds, Found, Search};
 use side::Side;
 
-/// How long one answer may take on a machine of the reference's speed.
-const ANSWER: Duration = Duration::from_secs(60);
 /// New seeds have at most six digits: people type them.
 const SEEDS: u64 = 1_000_000;
 
@@ -124,11 +122,10 @@ fn bounds(options: &DifferentialOptions) -> Bounds {
 }
 
 async fn connect(planes: &Planes) -> anyhow::Result<Sides> {
-    let limit = ANSWER.mul_f64(planes.factor.max(1.0));
     Ok(Sides {
-        reference: Side::connect("reference", &planes.reference, limit).await?,
-        second: Side::connect("second reference", &planes.second, limit).await?,
-        tested: Side::connect("under test", &planes.tested, limit).await?,
+        reference: Side::connect("reference", &planes.reference, planes.factor).await?,
+        second: Side::connect("second reference", &planes.second, planes.factor).await?,
+        tested: Side::connect("under test", &planes.tested, planes.factor).await?,
     })
 }
 

@@ -64,6 +64,10 @@ impl Sides {
             }
             let sent = self.all().into_iter().zip(&mut states).map(|(side, state)| side.send(state, request, names));
             let answers = join_all(sent).await.into_iter().collect::<anyhow::Result<Vec<Answer>>>()?;
+            if let Some(object) = sequence.settles.as_ref().filter(|_| request.verb.writes()) {
+                let settled = self.all().map(|side| side.settle(object, names));
+                join_all(settled).await.into_iter().collect::<anyhow::Result<()>>()?;
+            }
             played.requests += 1;
             played.accepted += u64::from(answers.first().is_some_and(|answer| answer.status < 300));
             if let Some(mut verdict) = verdict(at, &answers) {

@@ -22,7 +22,6 @@ pub(crate) enum Verb {
     Get,
     List,
     Table,
-    Watch,
     Delete,
 }
 
@@ -40,7 +39,6 @@ impl Verb {
             Verb::Get => "get",
             Verb::List => "list",
             Verb::Table => "table",
-            Verb::Watch => "watch",
             Verb::Delete => "delete",
         }
     }
@@ -50,13 +48,13 @@ impl Verb {
             Verb::Create => http::Method::POST,
             Verb::Replace => http::Method::PUT,
             Verb::JsonPatch | Verb::MergePatch | Verb::StrategicPatch | Verb::Apply => http::Method::PATCH,
-            Verb::Get | Verb::List | Verb::Table | Verb::Watch => http::Method::GET,
+            Verb::Get | Verb::List | Verb::Table => http::Method::GET,
             Verb::Delete => http::Method::DELETE,
         }
     }
 
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Verb::Get | Verb::List | Verb::Table | Verb::Watch)
+        !matches!(self, Verb::Get | Verb::List | Verb::Table)
     }
 
     fn media_type(self) -> &'static str {
@@ -144,6 +142,8 @@ pub(crate) struct Sequence {
     pub(crate) requests: Vec<Request>,
     /// The paths of stored values below the prefix of the store.
     pub(crate) keys: Vec<String>,
+    /// The object that controllers inside kube-apiserver also write.
+    pub(crate) settles: Option<String>,
 }
 
 #[cfg(test)]

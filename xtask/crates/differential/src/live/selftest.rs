@@ -15,7 +15,7 @@ use super::mutants::DEFECTS;
 use super::play::Sides;
 use super::search::{Bounds, Found, Search};
 use super::side::Side;
-use super::{ANSWER, Outcome, SEEDS};
+use super::{Outcome, SEEDS};
 use crate::args::DifferentialOptions;
 
 /// How long a search for one defect may take.
@@ -37,7 +37,7 @@ pub(crate) async fn run(
         let mut behind = planes.tested.clone();
         behind.apiserver = proxy.url();
         behind.client_certificate_required = true;
-        let tested = Side::connect("under test", &behind, ANSWER.mul_f64(planes.factor.max(1.0))).await?;
+        let tested = Side::connect("under test", &behind, planes.factor).await?;
         let broken = Sides { reference: sides.reference.clone(), second: sides.second.clone(), tested };
         // The test must not depend on a chosen seed.
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));

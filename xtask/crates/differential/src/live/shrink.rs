@@ -140,7 +140,7 @@ mod tests {
     fn differing_request_stays() {
         let requests =
             vec![Request::new(Verb::Create, "/a"), Request::new(Verb::Apply, "/b"), Request::new(Verb::Get, "/c")];
-        let sequence = Sequence { resource: "r".into(), requests, keys: Vec::new() };
+        let sequence = Sequence { resource: "r".into(), requests, keys: Vec::new(), settles: None };
         let smaller = smaller(&sequence, 1);
         assert!(smaller.iter().all(|sequence| sequence.requests.iter().any(|request| request.path == "/b")));
         assert_eq!(smaller[0].requests.len(), 2);

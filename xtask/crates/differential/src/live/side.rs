@@ -19,6 +19,10 @@ use super::wire;
 /// How often a request is sent while the server asks for a retry, or does not serve a new resource yet.
 const ATTEMPTS: usize = 60;
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Controllers of a server react within this time.
+const QUIET: Duration = Duration::from_millis(150);
 
 /// A control plane.
 #[derive(Clone)]
@@ -27,6 +31,8 @@ pub(crate) struct Side {
     pub(crate) profile: ProfileInfo,
     api: Api,
     store: Store,
+    /// How long an object must stay unchanged to count as settled.
+    quiet: Duration,
 }
 
 /// What one run of a sequence remembers of a side.
@@ -38,12 +44,13 @@ pub(crate) struct State {
 }
 
 impl Side {
-    /// `limit` applies to each answer.
-    pub(crate) async fn connect(name: &'static str, profile: &ProfileInfo, limit: Duration) -> anyhow::Result<Side> {
+    /// Deadlines are multiplied by `factor`.
+    pub(crate) async fn connect(name: &'static str, profile: &ProfileInfo, factor: f64) -> anyhow::Result<Side> {
+        let limit = ANSWER.mul_f64(factor.max(1.0));
         let api = Api::new(profile, Transport::Http2, limit)?;
         let store = profile.stores.first().context("a profile has at least one store")?;
         let store = Store::connect(store, limit).await.with_context(|| format!("the store of the side `{name}`"))?;
-        Ok(Side { name, profile: profile.clone(), api, store })
+        Ok(Side { name, profile: profile.clone(), api, store, quiet: QUIET.mul_f64(factor.max(1.0)) })
     }
 
     /// A raw GET, for the schemas.
@@ -92,6 +99,22 @@ impl Side {
         }
     }
 
+    /// Waits until no controller of the server changes the object any more.
+    pub(crate) async fn settle(&self, path: &str, names: &Names) -> anyhow::Result<()> {
+        let request = suite::api::Request::get(names.fill(path, ""));
+        let mut before = String::new();
+        for _ in 0..ATTEMPTS {
+            let response = self.api.send(&request).await?;
+            let version = response.json()["metadata"]["resourceVersion"].to_string();
+            if version == before {
+                break;
+            }
+            before = version;
+            suite::wait::pause(self.quiet).await;
+        }
+        Ok(())
+    }
+
     /// A stored value after the masks.
     pub(crate) async fn stored(&self, state: &mut State, key: &str, names: &Names) -> anyhow::Result<Content> {
         let key = format!("{}{}", self.profile.prefix, names.fill(key, ""));
@@ -104,8 +127,9 @@ impl State {
     fn answer(&mut self, status: u16, all: &http::HeaderMap, body: &[u8]) -> Answer {
         let body = match Document::parse(body) {
             Ok(mut document) => {
-                let version = document.at(&["metadata", "resourceVersion"]).and_then(Document::as_text);
-                if let Some(version) = version {
+                let text = |member: &str| document.at(&["metadata", member]).and_then(Document::as_text);
+                // A list has no uid; its version is no version of an object.
+                if let (Some(version), Some(_)) = (text("resourceVersion"), text("uid")) {
                     version.clone_into(&mut self.last_version);
                 }
                 self.masks.apply(&mut document, &self.sent);
