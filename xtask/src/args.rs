@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Ci(CiOptions),
     /// Test an external cluster through its kubeconfig
     Test(TestOptions),
+    /// Send the same generated requests to two architectures, and show what differs
+    Differential(DifferentialOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
     /// Build OCI images of the components, or audit an image for programs of the wrong architecture
@@ -123,8 +125,6 @@ pub(crate) enum Command {
     Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
-    /// Search for inputs that two architectures answer differently
-    Differential(DifferentialOptions),
     /// Compare recorded runs: stored bytes, outcomes, times
     Compare(CompareOptions),
     /// Create reports from recorded runs: JUnit, a site, badges, history and more

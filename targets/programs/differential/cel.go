@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
-	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
 )
@@ -94,8 +94,6 @@ func celText(value ref.Val) string {
 		return "duration " + v.Duration.String()
 	case types.Timestamp:
 		return "timestamp " + v.Time.UTC().Format(time.RFC3339Nano)
-	case apiservercel.Quantity:
-		return "quantity " + v.Quantity.String()
 	case traits.Mapper:
 		return celMapText(v)
 	case traits.Lister:
@@ -312,28 +310,25 @@ func compileRule(input celRule) (any, error) {
 		answer["cost"], answer["cardinality"] = result.MaxCost, result.MaxCardinality
 		if result.Error != nil {
 			answer["error"] = result.Error.Detail
+		} else {
+			answer["result"] = runRule(result.Program, schema, input)
 		}
 	}
-	answer["errors"] = runRule(schema, input)
 	return answer, nil
 }
 
-// runRule validates the object with the rule.
-func runRule(schema *structural.Structural, input celRule) any {
+// runRule evaluates the rule for the object, as the validation of a custom resource does.
+func runRule(program cel.Program, schema *structural.Structural, input celRule) string {
 	object, err := decodeObject(input.Object)
 	if err != nil {
 		return err.Error()
 	}
-	validator := apiextensionscel.NewValidator(schema, true, celconfig.PerCallLimit)
-	if validator == nil {
-		return "no validator"
+	self := common.UnstructuredToVal(object, &model.Structural{Structural: schema})
+	value, details, err := program.Eval(map[string]any{"self": self})
+	if err != nil {
+		return err.Error()
 	}
-	errs, budget := validator.Validate(celContext, nil, schema, object, nil, celconfig.RuntimeCELCostBudget)
-	texts := []string{fmt.Sprintf("budget %d", budget)}
-	for _, err := range errs {
-		texts = append(texts, err.Error())
-	}
-	return texts
+	return fmt.Sprintf("%s, cost %d", celText(value), *details.ActualCost())
 }
 
 func init() {

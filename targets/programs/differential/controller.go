@@ -575,7 +575,7 @@ type hpaInput struct {
 	Pods        []hpaPod `json:"pods"`
 }
 
-// metricQuantity returns a value as metrics APIs report it: mostly ordinary, sometimes extreme, never negative.
+// metricQuantity returns a positive value as metrics APIs report it: mostly ordinary, sometimes extreme.
 func (r *random) metricQuantity() string {
 	switch r.below(6) {
 	case 0, 1:
@@ -585,9 +585,9 @@ func (r *random) metricQuantity() string {
 	case 3:
 		return fmt.Sprintf("%d%s", r.between(1, 900), pick(r, []string{"Ki", "Mi", "Gi", "k", "M", "u", "n"}))
 	case 4:
-		return fmt.Sprintf("%d.%d", r.between(0, 99), r.below(1000))
+		return fmt.Sprintf("%d.%d", r.between(1, 99), r.below(1000))
 	default:
-		return fmt.Sprintf("%d%s", uint64(r.int64())>>1, pick(r, []string{"", "m", "k"}))
+		return fmt.Sprintf("%d%s", uint64(r.int64())>>1|1, pick(r, []string{"", "m", "k"}))
 	}
 }
 
@@ -861,6 +861,28 @@ func evaluateHPARate(in hpaRateInput) (any, error) {
 		"down": hpaScaleDownLimit(in.Current, added, removed, rules), "converted": converted, "reason": reason}, nil
 }
 
+// hpaRateClass separates results that do not fit into int32, whose conversion from a float Go leaves open.
+func hpaRateClass(in hpaRateInput) string {
+	start := in.Current
+	for _, change := range in.Added {
+		start -= change
+	}
+	for _, change := range in.Removed {
+		start += change
+	}
+	for _, p := range in.Policies {
+		for _, percent := range []int64{100 + int64(p.Value), 100 - int64(p.Value)} {
+			if limit := int64(start) * percent / 100; p.Percent && (limit >= math.MaxInt32 || limit <= math.MinInt32) {
+				return "percentage beyond int32"
+			}
+		}
+	}
+	if in.Current > math.MaxInt32/2 {
+		return "default limit beyond int32"
+	}
+	return "ordinary"
+}
+
 func defineAutoscalerSubjects() {
 	define(definition[hpaInput]{
 		name:     "hpa.replicas",
@@ -874,21 +896,7 @@ func defineAutoscalerSubjects() {
 		about:    "pkg/controller/podautoscaler: limits of scale up and down by policies and by the default rule",
 		generate: (*random).hpaRate,
 		evaluate: evaluateHPARate,
-		class: func(in hpaRateInput) string {
-			limit := int64(in.Current)
-			for _, change := range in.Removed {
-				limit += int64(change)
-			}
-			for _, p := range in.Policies {
-				if p.Percent && limit*(100+int64(p.Value))/100 > math.MaxInt32 {
-					return "percentage beyond int32"
-				}
-			}
-			if in.Current > math.MaxInt32/2 {
-				return "default limit beyond int32"
-			}
-			return "ordinary"
-		},
+		class:    hpaRateClass,
 	})
 }
 

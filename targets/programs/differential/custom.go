@@ -68,7 +68,7 @@ type customLeaf struct{ schema, value string }
 func (r *random) limits() string {
 	parts := ""
 	for _, name := range []string{"minimum", "maximum", "multipleOf"} {
-		if r.chance(35) {
+		if r.chance(25) {
 			parts += fmt.Sprintf(`,%q:%s`, name, r.customNumber())
 			if name != "multipleOf" && r.chance(20) {
 				parts += fmt.Sprintf(`,"exclusive%s":true`, strings.ToUpper(name[:1])+name[1:])
@@ -162,7 +162,7 @@ func (r *random) leaf() customLeaf {
 
 func generateCustom(r *random) customInput {
 	properties, values := []string{}, []string{}
-	for _, name := range fewNames[:r.between(1, 3)] {
+	for _, name := range fewNames[:pick(r, []int{1, 1, 1, 2, 3})] {
 		l := pick(r, []func() customLeaf{r.leaf, r.leaf, r.leaf, r.listLeaf, r.mapLeaf})()
 		properties = append(properties, quoted(name)+":"+l.schema)
 		if r.chance(85) {
@@ -230,16 +230,34 @@ func customObject(input customInput) (any, error) {
 	return map[string]any{"object": exactValue(object), "pruned": pruned, "errors": errs}, nil
 }
 
-// customClass names the constraints of the schema.
+// customClass names the keywords of the schema whose numbers are extreme.
 func customClass(input customInput) string {
-	names := []string{}
-	for _, name := range []string{"multipleOf", "minimum", "maximum", "enum", "default", "format", "int-or-string", "Items", "Length",
-		"Properties"} {
-		if strings.Contains(string(input.Schema), name) {
-			names = append(names, name)
+	schema, err := decodeObject(input.Schema)
+	if err != nil {
+		return ""
+	}
+	classes := customClasses(schema)
+	slices.Sort(classes)
+	return strings.Join(slices.Compact(classes), ", ")
+}
+
+// customClasses returns a class for each extreme number in a schema.
+func customClasses(schema map[string]any) []string {
+	classes := []string{}
+	for keyword, value := range schema {
+		switch v := value.(type) {
+		case map[string]any:
+			classes = append(classes, customClasses(v)...)
+		case float64:
+			switch class := floatClass(v); {
+			case strings.HasSuffix(class, "beyond int64"):
+				classes = append(classes, keyword+" beyond int64")
+			case keyword == "multipleOf":
+				classes = append(classes, "multipleOf with fraction")
+			}
 		}
 	}
-	return strings.Join(names, ", ")
+	return classes
 }
 
 // columnInput is a printer column and the value that it shows.

@@ -130,7 +130,8 @@ func evaluateAPFLimits(in apfLimitsInput) (any, error) {
 	return answer, nil
 }
 
-func evaluateAPFAllocation(in apfAllocationInput) (any, error) {
+// evaluateAPFAllocation returns the limits that the server applies or, with bits, the floats that it rounds.
+func evaluateAPFAllocation(in apfAllocationInput, bits bool) (any, error) {
 	classes := []apfClass{}
 	for _, level := range in.Levels {
 		lower := float64(level.Lower)
@@ -141,12 +142,15 @@ func evaluateAPFAllocation(in apfAllocationInput) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	exactly, rounded := []string{}, []int{}
+	exactly, rounded := []string{exact(fair)}, []int{}
 	for _, allocation := range allocations {
 		exactly = append(exactly, exact(allocation))
 		rounded = append(rounded, int(math.Round(allocation)))
 	}
-	return map[string]any{"fair": exact(fair), "exact": exactly, "rounded": rounded}, nil
+	if bits {
+		return exactly, nil
+	}
+	return rounded, nil
 }
 
 // apfStep sets a number of seats in use after a pause in nanoseconds.
@@ -156,20 +160,27 @@ type apfStep struct {
 }
 
 func defineAllocationSubjects() {
+	generate := func(r *random) apfAllocationInput {
+		in := apfAllocationInput{}
+		for range r.between(2, 8) {
+			lower := int32(r.below(100))
+			level := apfLevel{Target: int64(r.below(200_000_000_000)), Lower: lower, Upper: lower + int32(r.below(400))}
+			in.Levels = append(in.Levels, level)
+			in.Sum += lower + int32(r.below(100))
+		}
+		return in
+	}
 	define(definition[apfAllocationInput]{
-		name:  "apf.allocation",
-		about: "k8s.io/apiserver/pkg/util/flowcontrol computeConcurrencyAllocation: current limits of priority levels that borrow seats",
-		generate: func(r *random) apfAllocationInput {
-			in := apfAllocationInput{}
-			for range r.between(2, 8) {
-				lower := int32(r.below(100))
-				level := apfLevel{Target: int64(r.below(200_000_000_000)), Lower: lower, Upper: lower + int32(r.below(400))}
-				in.Levels = append(in.Levels, level)
-				in.Sum += lower + int32(r.below(100))
-			}
-			return in
-		},
-		evaluate: evaluateAPFAllocation,
+		name:     "apf.allocation",
+		about:    "k8s.io/apiserver/pkg/util/flowcontrol computeConcurrencyAllocation: current limits of priority levels that borrow seats",
+		generate: generate,
+		evaluate: func(in apfAllocationInput) (any, error) { return evaluateAPFAllocation(in, false) },
+	})
+	define(definition[apfAllocationInput]{
+		name:     "apf.allocation-bits",
+		about:    "k8s.io/apiserver/pkg/util/flowcontrol computeConcurrencyAllocation: the floats before they are rounded to limits",
+		generate: generate,
+		evaluate: func(in apfAllocationInput) (any, error) { return evaluateAPFAllocation(in, true) },
 	})
 	define(definition[apfLimitsInput]{
 		name:  "apf.limits",

@@ -464,8 +464,12 @@ func numberClass(text string) string {
 		return floatClass(v)
 	case nil:
 		return "null"
+	case string:
+		return "text"
+	case bool:
+		return "boolean"
 	}
-	return strings.TrimPrefix(reflect.TypeOf(value).String(), "map[string]")
+	return "list or object"
 }
 
 func integerClass(v int64) string {
@@ -494,8 +498,8 @@ func floatClass(v float64) string {
 	return sign
 }
 
-// clockDefaults matches the fields that upstream's defaults set to the current time.
-var clockDefaults = regexp.MustCompile(`"timeAdded":"[^"]*"`)
+// clockDefaults matches the fields that upstream's defaults and strategies set to the current time.
+var clockDefaults = regexp.MustCompile(`"(timeAdded|lastPhaseTransitionTime)":"[^"]*"`)
 
 // withoutClock returns the JSON text of an object that was defaulted, without the times of the run.
 func withoutClock(object runtime.Object) (json.RawMessage, error) {
@@ -503,5 +507,5 @@ func withoutClock(object runtime.Object) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return clockDefaults.ReplaceAll(text, []byte(`"timeAdded":"now"`)), nil
+	return clockDefaults.ReplaceAll(text, []byte(`"$1":"now"`)), nil
 }

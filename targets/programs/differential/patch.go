@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -72,7 +73,7 @@ func (r *random) withDirective(text string) string {
 	return strings.Join(parts, "{")
 }
 
-// class is the kind of the only number of a patch of one field, else the type of the object.
+// class is the type and range of the only number of a patch, else the type of the object.
 func (p patchInput) class() string {
 	b, err := builtinOf(p.Patch)
 	if err != nil {
@@ -82,32 +83,52 @@ func (p patchInput) class() string {
 	if err != nil {
 		return b.gvk.Kind
 	}
-	classes := patchClasses(patch)
-	if len(classes) == 1 {
+	classes := patchClasses(b.goType, patch)
+	slices.Sort(classes)
+	if classes = slices.Compact(classes); len(classes) == 1 {
 		return classes[0]
 	}
 	return b.gvk.Kind + ", several numbers"
 }
 
-// patchClasses returns the distinct classes of the numbers in a JSON value, sorted.
-func patchClasses(value any) []string {
+// patchClasses returns the classes of the numbers in a value of a patch.
+func patchClasses(t reflect.Type, value any) []string {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	classes := []string{}
 	switch v := value.(type) {
 	case map[string]any:
-		for _, element := range v {
-			classes = append(classes, patchClasses(element)...)
+		for name, element := range v {
+			if inner, ok := innerType(t, name); ok {
+				classes = append(classes, patchClasses(inner, element)...)
+			}
 		}
 	case []any:
 		for _, element := range v {
-			classes = append(classes, patchClasses(element)...)
+			if t.Kind() == reflect.Slice {
+				classes = append(classes, patchClasses(t.Elem(), element)...)
+			}
 		}
 	case int64:
-		classes = append(classes, integerClass(v))
+		classes = append(classes, kindOf(t)+", "+integerClass(v))
 	case float64:
-		classes = append(classes, floatClass(v))
+		classes = append(classes, kindOf(t)+", "+floatClass(v))
 	}
-	slices.Sort(classes)
-	return slices.Compact(classes)
+	return classes
+}
+
+// innerType returns the type of a field, or of the values of a map.
+func innerType(t reflect.Type, name string) (reflect.Type, bool) {
+	switch {
+	case kindOf(t) != "":
+	case t.Kind() == reflect.Map:
+		return t.Elem(), true
+	case t.Kind() == reflect.Struct:
+		field, ok := jsonFieldNamed(t, name)
+		return field.goType, ok
+	}
+	return nil, false
 }
 
 // storedObject decodes an object as a server that has stored it: with defaults, in the internal version. Only objects

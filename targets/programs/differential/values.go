@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -104,23 +105,15 @@ func scaleIntOrString(input scaled) (any, error) {
 	}, nil
 }
 
-// scaledClass is the range of the percentage and of the total.
+// scaledClass is the form of the value.
 func scaledClass(input scaled) string {
-	text := input.Value
-	if unquoted, err := strconv.Unquote(text); err == nil {
-		text = unquoted
+	switch {
+	case !strings.HasPrefix(input.Value, `"`):
+		return "number"
+	case strings.HasSuffix(input.Value, `%"`):
+		return "percentage"
 	}
-	if number, found := cutPercent(text); found {
-		return "percentage, " + numberClass(number) + " of " + integerClass(input.Total)
-	}
-	return numberClass(text)
-}
-
-func cutPercent(text string) (string, bool) {
-	if len(text) > 1 && text[len(text)-1] == '%' {
-		return text[:len(text)-1], true
-	}
-	return text, false
+	return "text"
 }
 
 // durationJSON returns the JSON text of a duration, seldom a number.
@@ -251,6 +244,5 @@ func init() {
 		name:     "value.backoff",
 		about:    "wait.Backoff.Step without jitter",
 		generate: generateBackoff, evaluate: backoffSteps,
-		class: func(b backoff) string { return "factor " + numberClass(b.Factor) },
 	})
 }

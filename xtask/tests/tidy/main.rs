@@ -61,7 +61,10 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("publish", &["checks", "cli", "judge", "model", "report", "suite", "sys", "targets", "workflows"]),
-    ("differential", &["boot", "build", "cli", "model", "report", "sys", "targets"]),
+    (
+        "differential",
+        &["boot", "build", "cli", "judge", "model", "mutate", "provider", "report", "suite", "sys", "targets"],
+    ),
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
     ("workflows", &["cli", "model", "report", "runner", "sys", "targets"]),

@@ -15,7 +15,7 @@ pub struct Key {
     pub subject: String,
     /// The kind of input, if the subject has several.
     pub class: String,
-    /// Where and how the answers differ.
+    /// Which answers are errors, if there is a class; else where and how the answers differ.
     pub shape: BTreeSet<String>,
 }
 
@@ -25,6 +25,9 @@ impl Key {
         let shape = match (left.member("error"), right.member("error")) {
             (None, Some(_)) => BTreeSet::from(["answer/error".to_owned()]),
             (Some(_), None) => BTreeSet::from(["error/answer".to_owned()]),
+            // The class names the cause; the same cause shows at many places of a document.
+            (Some(_), Some(_)) if !class.is_empty() => BTreeSet::from(["error/error".to_owned()]),
+            (None, None) if !class.is_empty() => BTreeSet::from(["answer/answer".to_owned()]),
             _ => shapes(&changes(left, right)),
         };
         Key { subject: subject.to_owned(), class: class.to_owned(), shape }
@@ -62,14 +65,14 @@ mod tests {
     use super::*;
 
     fn key(left: &str, right: &str) -> Key {
-        Key::of("s", "c", &Document::parse(left).unwrap(), &Document::parse(right).unwrap())
+        Key::of("s", "", &Document::parse(left).unwrap(), &Document::parse(right).unwrap())
     }
 
     #[test]
     fn key_says_where_answers_differ() {
-        assert_eq!(key(r#"{"a":1}"#, r#"{"error":"x"}"#).to_string(), "s (c): answer/error");
-        assert_eq!(key(r#"{"error":"x"}"#, r#"{"error":"y"}"#).to_string(), "s (c): .error string");
-        assert_eq!(key(r#"{"a":[1,2]}"#, r#"{"a":[3,4]}"#).to_string(), "s (c): .a[*] number");
+        assert_eq!(key(r#"{"a":1}"#, r#"{"error":"x"}"#).to_string(), "s: answer/error");
+        assert_eq!(key(r#"{"error":"x"}"#, r#"{"error":"y"}"#).to_string(), "s: .error string");
+        assert_eq!(key(r#"{"a":[1,2]}"#, r#"{"a":[3,4]}"#).to_string(), "s: .a[*] number");
     }
 
     #[test]
@@ -77,6 +80,16 @@ mod tests {
         let whole = key(r#"{"a":1,"b":1}"#, r#"{"a":2,"b":2}"#);
         assert!(key(r#"{"a":1}"#, r#"{"a":2}"#).is_part_of(&whole));
         assert!(!key(r#"{"c":1}"#, r#"{"c":2}"#).is_part_of(&whole));
+    }
+
+    #[test]
+    fn class_stands_for_all_places_of_its_cause() {
+        let of = |left: &str, right: &str| {
+            let (left, right) = (Document::parse(left).unwrap(), Document::parse(right).unwrap());
+            Key::of("s", "c", &left, &right)
+        };
+        assert_eq!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"b":[1]}"#, r#"{"b":[]}"#));
+        assert_ne!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"a":1}"#, r#"{"error":"x"}"#));
     }
 
     #[test]
@@ -89,7 +102,10 @@ mod tests {
             issue: "https://example.org".into(),
             expires: "2027-03-31".into(),
         };
-        let expected = |entry: ExpectedDifference, arch, today| key("1", "2").expected(&[entry], arch, today).is_some();
+        let expected = |entry: ExpectedDifference, arch, today| {
+            let (left, right) = (Document::Number("1".into()), Document::Number("2".into()));
+            Key::of("s", "c", &left, &right).expected(&[entry], arch, today).is_some()
+        };
         assert!(expected(entry.clone(), "two", "2027-03-31"));
         assert!(!expected(entry.clone(), "two", "2027-04-01"));
         assert!(!expected(entry.clone(), "one", "2027-01-01"));

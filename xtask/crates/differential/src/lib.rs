@@ -1,7 +1,7 @@
 //! `cargo xtask differential`: the same generated inputs on two architectures, and what differs.
 //!
-//! `library` evaluates inputs with the packages of Kubernetes in a program that is built for both architectures. The
-//! other modules are about documents and differences: `document`, `changes`, `shrink`, `group`, `corpus`, `report`.
+//! `library` evaluates inputs with the packages of Kubernetes in a program that is built for both architectures; `live`
+//! sends API requests to control planes of both. The other modules are about documents and differences: `document`, `changes`, `shrink`, `group`, `corpus`, `report`.
 
 mod args;
 pub mod changes;
@@ -9,14 +9,20 @@ mod corpus;
 pub mod document;
 pub mod group;
 mod library;
+mod live;
 pub mod report;
 pub mod shrink;
 
 pub use args::DifferentialOptions;
 
+use args::LevelArg;
+
 use cli::{Failure, Paths};
 use model::Exit;
 
 pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
-    library::run(paths, options)
+    match options.level {
+        LevelArg::Library => library::run(paths, options),
+        LevelArg::Live => live::run(paths, options),
+    }
 }

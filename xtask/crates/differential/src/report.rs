@@ -196,9 +196,12 @@ mod tests {
     #[test]
     fn text_has_both_answers_and_the_command_that_repeats_it() {
         let text = report().text(Path::new("F"));
-        for part in
-            ["a.b (c): number [NEW]", r#"{"replicas":1e30}"#, "one/two  answer: 0 / -1", "--input F/001-a.b.json"]
-        {
+        for part in [
+            "a.b (c): answer/answer [NEW]",
+            r#"{"replicas":1e30}"#,
+            "one/two  answer: 0 / -1",
+            "--input F/001-a.b.json",
+        ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
     }

@@ -7,7 +7,7 @@ use crate::document::Document;
 /// Candidates that are tried together; a round is one request to each side.
 const BATCH: usize = 64;
 /// Rounds for one document.
-const ROUNDS: usize = 150;
+const ROUNDS: usize = 60;
 
 /// The smallest document that was found and for which `keeps` is true. `keeps` gets several candidates at once, and
 /// returns a value for each.

@@ -1,0 +1,94 @@
+//! Starts the compared control planes: two of the reference, one under test.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use boot::{Booted, Topology};
+use cli::{Failure, OrExit, Paths, built, host_target, request};
+use model::{Exit, Profile, ProfileInfo, Target};
+use provider::Setup;
+use sys::RunDir;
+use sys::run_dir::Together;
+use targets::Catalogue;
+
+use crate::args::DifferentialOptions;
+
+/// The profile of all sides.
+const PROFILE: &str = "default";
+/// The profile's name on the second reference.
+const SECOND: &str = "second";
+
+/// The running control planes.
+pub(crate) struct Planes {
+    pub(crate) reference: ProfileInfo,
+    pub(crate) second: ProfileInfo,
+    pub(crate) tested: ProfileInfo,
+    pub(crate) arch: String,
+    pub(crate) against: String,
+    /// The version of kube-apiserver.
+    pub(crate) version: String,
+    /// The slowdown of the slowest side.
+    pub(crate) factor: f64,
+    pub(crate) folder: PathBuf,
+    /// Dropping a run folder removes the keys of its control planes.
+    booted: Vec<(Booted, RunDir)>,
+}
+
+impl Planes {
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        self.booted.iter().try_for_each(|(booted, _)| booted.end(None))
+    }
+}
+
+pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialOptions) -> Result<Planes, Failure> {
+    let tested = cli::target(catalogue, options.arch.as_deref())?;
+    let against = cli::target(catalogue, options.against.as_deref())?;
+    let profile = catalogue.profile(PROFILE)?.clone();
+    let second = Profile { name: SECOND.into(), ..profile.clone() };
+    let label = format!("{}-differential", tested.name);
+    let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let start = |target: &Target, name: &str, profiles: &[Profile]| {
+        let run = together.run(name).or_exit(Exit::Infrastructure)?;
+        let booted = start(paths, catalogue, options, target, &run, profiles)?;
+        booted.wake_all().or_exit(Exit::Infrastructure)?;
+        Ok::<(Booted, RunDir), Failure>((booted, run))
+    };
+    let (references, reference_run) = start(against, "reference", &[profile.clone(), second])?;
+    let (tested, tested_run) = start(tested, "tested", &[profile])?;
+    let of = |booted: &Booted, name: &str| {
+        let found = booted.cluster.info.profiles.get(name).cloned();
+        found.with_context(|| format!("the cluster has no profile `{name}`")).or_exit(Exit::Infrastructure)
+    };
+    Ok(Planes {
+        reference: of(&references, PROFILE)?,
+        second: of(&references, SECOND)?,
+        tested: of(&tested, PROFILE)?,
+        arch: tested.cluster.info.arch.clone(),
+        against: references.cluster.info.arch.clone(),
+        version: references.versions.get("kube-apiserver").cloned().unwrap_or_default(),
+        factor: tested.cluster.info.factor.max(references.cluster.info.factor),
+        folder: together.public().to_owned(),
+        booted: vec![(tested, tested_run), (references, reference_run)],
+    })
+}
+
+fn start(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &DifferentialOptions,
+    target: &Target,
+    run: &RunDir,
+    profiles: &[Profile],
+) -> Result<Booted, Failure> {
+    let host = host_target(catalogue).ok();
+    let chosen = provider::choose(&options.provider, host, target);
+    let setup =
+        Setup { chosen, options: &options.provider, paths, catalogue, host, target, offline: options.sources.offline };
+    let prepared = setup.prepare().or_exit(Exit::Infrastructure)?;
+    let components = setup.components(profiles).or_exit(Exit::TargetData)?;
+    let request =
+        build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
+    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    let topology = Topology { profiles: profiles.to_vec(), node: None };
+    prepared.boot(&artifacts, &topology, run).or_exit(Exit::Infrastructure)
+}

@@ -1,0 +1,191 @@
+//! What a search found, for people and as JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::finding::Finding;
+use super::play::Sides;
+use super::request::{Names, Request};
+use super::search::{Found, rate};
+use super::side::Side;
+
+/// Characters of a value in the text; the JSON has all of it.
+const SHOWN: usize = 600;
+
+/// The facts of the run around what was found.
+pub(crate) struct Context<'a> {
+    pub(crate) seed: u64,
+    pub(crate) arch: &'a str,
+    pub(crate) against: &'a str,
+    pub(crate) sides: &'a Sides,
+}
+
+pub(crate) fn summary(found: &Found, context: &Context<'_>) -> String {
+    let Found { sequences, cases, seconds, groups, unstable_count, errors, .. } = found;
+    let new = groups.len();
+    format!(
+        "{} against {}, seed {}: {cases} cases in {sequences} sequences, {:.0} a second, {} of 100 accepted; {new} groups of \
+         differences, {unstable_count} nondeterministic sequences, {} errors",
+        context.arch,
+        context.against,
+        context.seed,
+        rate(*cases, *seconds),
+        (found.accepted * 100).checked_div(*cases).unwrap_or_default(),
+        errors.len()
+    )
+}
+
+pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
+    let mut text = String::new();
+    for finding in found.groups.values() {
+        // Writing to a String does not fail.
+        let _ = group(&mut text, finding, context);
+    }
+    for unstable in &found.unstable {
+        let places: Vec<&str> = unstable.difference.changes.iter().map(|change| change.place.as_str()).collect();
+        let _ = writeln!(
+            text,
+            "nondeterministic: case {} ({}), request {}: {}",
+            unstable.index,
+            unstable.resource,
+            unstable.difference.at,
+            places.join(", ")
+        );
+        for change in unstable.difference.changes.iter().take(2) {
+            let _ = writeln!(text, "  {}: {} | {}", change.place, short(&change.left), short(&change.right));
+        }
+    }
+    for error in &found.errors {
+        let _ = writeln!(text, "error: {}", short(error));
+    }
+    text
+}
+
+fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fmt::Result {
+    let Finding { key, count, index, resources, sequence, difference } = finding;
+    let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
+    writeln!(text, "\n{key}\n  {count} sequences; {}", resources.join(", "))?;
+    if let Some(trial) = sequence.requests.iter().rev().find_map(|request| request.trial.as_ref()) {
+        writeln!(text, "  place: {} = {}", trial.place, short(&trial.value.to_string()))?;
+    }
+    for change in &difference.changes {
+        writeln!(text, "  {}: {} | {}", change.place, short(&change.left), short(&change.right))?;
+    }
+    writeln!(text, "  {}: {}", context.against, answer(&difference.left))?;
+    writeln!(text, "  {}: {}", context.arch, answer(&difference.right))?;
+    if let Some((left, right)) = &difference.stored {
+        writeln!(text, "  stored, {}: {}\n  stored, {}: {}", context.against, short(left), context.arch, short(right))?;
+    }
+    for side in [&context.sides.reference, &context.sides.tested] {
+        writeln!(text, "  on the side `{}`:", side.name)?;
+        for request in &sequence.requests {
+            writeln!(text, "    {}", curl(side, request))?;
+        }
+    }
+    writeln!(text, "  repeat: {}", repeat(*index, context))
+}
+
+fn repeat(index: u64, context: &Context<'_>) -> String {
+    format!(
+        "cargo xtask differential --level live --arch {} --against {} --seed {} --case {index}",
+        context.arch, context.against, context.seed
+    )
+}
+
+fn answer(answer: &Answer) -> String {
+    format!("{} {}", answer.status, short(&answer.body.text()))
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A command that sends the request to the side, with the names of the first run.
+fn curl(side: &Side, request: &Request) -> String {
+    let raw = Side::request(request, &Names::of(0), "");
+    let profile = &side.profile;
+    let question = if raw.query.is_empty() { "" } else { "?" };
+    let mut command = format!(
+        "curl --cacert {} --cert {} --key {} -X {} -H 'Accept: {}'",
+        profile.tls.ca.display(),
+        profile.tls.cert.display(),
+        profile.tls.key.display(),
+        raw.method,
+        raw.accept
+    );
+    if !raw.body.is_empty() {
+        let body = String::from_utf8_lossy(&raw.body).replace('\'', "'\\''");
+        command.push_str(&format!(" -H 'Content-Type: {}' --data-binary '{}'", raw.content_type, short(&body)));
+    }
+    format!("{command} '{}{}{question}{}'", profile.apiserver, raw.path, raw.query)
+}
+
+pub(crate) fn json(found: &Found, context: &Context<'_>) -> Value {
+    let groups: Vec<Value> = found.groups.values().map(|finding| group_json(finding, context)).collect();
+    let unstable: Vec<Value> = found
+        .unstable
+        .iter()
+        .map(|unstable| {
+            let places: Vec<&str> = unstable.difference.changes.iter().map(|change| change.place.as_str()).collect();
+            json!({"case": unstable.index, "resource": unstable.resource, "places": places})
+        })
+        .collect();
+    json!({
+        "arch": context.arch,
+        "against": context.against,
+        "seed": context.seed,
+        "cases": found.cases,
+        "sequences": found.sequences,
+        "accepted": found.accepted,
+        "seconds": found.seconds,
+        "cases_by_resource": found.by_resource,
+        "groups": groups,
+        "nondeterministic": {"sequences": found.unstable_count, "unrepeated": found.unrepeated, "examples": unstable},
+        "errors": found.errors,
+    })
+}
+
+fn group_json(finding: &Finding, context: &Context<'_>) -> Value {
+    let Finding { key, count, index, resources, sequence, difference } = finding;
+    let requests: Vec<Value> = sequence
+        .requests
+        .iter()
+        .map(|request| {
+            json!({
+                "verb": request.verb.name(),
+                "path": request.path,
+                "query": request.query,
+                "accept": request.accept,
+                "content_type": request.content_type,
+                "body": request.body.as_ref().map(ToString::to_string),
+            })
+        })
+        .collect();
+    let changes: Vec<Value> = difference
+        .changes
+        .iter()
+        .map(|change| json!({"place": change.place, "reference": change.left, "tested": change.right}))
+        .collect();
+    let side =
+        |answer: &Answer| json!({"status": answer.status, "headers": answer.headers, "body": answer.body.text()});
+    json!({
+        "verb": key.verb,
+        "shape": key.shape,
+        "class": key.class,
+        "symptom": key.symptom,
+        "count": count,
+        "case": index,
+        "resources": resources,
+        "requests": requests,
+        "changes": changes,
+        "reference": side(&difference.left),
+        "tested": side(&difference.right),
+        "stored": difference.stored,
+        "repeat": repeat(*index, context),
+    })
+}

@@ -1,0 +1,162 @@
+//! One of the compared control planes: its clients, and the state of one run of a sequence on it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use model::ProfileInfo;
+use suite::api::{Api, Transport};
+use suite::decode::{Encoding, encoding};
+use suite::store::Store;
+
+use super::answer::{Answer, Content, headers};
+use super::json::Document;
+use super::masks::Masks;
+use super::request::{Names, Request, Verb};
+use super::wire;
+
+/// How often a request is sent while the server asks for a retry, or does not serve a new resource yet.
+const ATTEMPTS: usize = 60;
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Controllers of a server react within this time.
+const QUIET: Duration = Duration::from_millis(150);
+
+/// A control plane.
+#[derive(Clone)]
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    pub(crate) profile: ProfileInfo,
+    api: Api,
+    store: Store,
+    /// How long an object must stay unchanged to count as settled.
+    quiet: Duration,
+}
+
+/// What one run of a sequence remembers of a side.
+pub(crate) struct State {
+    masks: Masks,
+    last_version: String,
+    /// The text of all requests so far.
+    sent: String,
+}
+
+impl Side {
+    /// Deadlines are multiplied by `factor`.
+    pub(crate) async fn connect(name: &'static str, profile: &ProfileInfo, factor: f64) -> anyhow::Result<Side> {
+        let limit = ANSWER.mul_f64(factor.max(1.0));
+        let api = Api::new(profile, Transport::Http2, limit)?;
+        let store = profile.stores.first().context("a profile has at least one store")?;
+        let store = Store::connect(store, limit).await.with_context(|| format!("the store of the side `{name}`"))?;
+        Ok(Side { name, profile: profile.clone(), api, store, quiet: QUIET.mul_f64(factor.max(1.0)) })
+    }
+
+    /// A raw GET, for the schemas.
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Bytes> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let request = suite::api::Request::get(path).query(query);
+        let response = self.api.send(&request).await?;
+        anyhow::ensure!(response.is_success(), "{request}: {response}");
+        Ok(response.body)
+    }
+
+    pub(crate) fn state(now: i64) -> State {
+        State { masks: Masks::new(now), last_version: String::new(), sent: String::new() }
+    }
+
+    pub(crate) fn request(request: &Request, names: &Names, last_version: &str) -> suite::api::Request {
+        let body = request.body.as_ref().map(|body| names.fill(&body.to_string(), last_version));
+        let mut raw = suite::api::Request::new(request.verb.method(), names.fill(&request.path, last_version))
+            .query(names.fill(&request.query, last_version))
+            .accept(request.accept);
+        if let Some(body) = body {
+            raw = raw.body(request.content_type, body);
+        }
+        raw
+    }
+
+    /// Sends a request, and returns the answer after the masks.
+    pub(crate) async fn send(&self, state: &mut State, request: &Request, names: &Names) -> anyhow::Result<Answer> {
+        let raw = Side::request(request, names, &state.last_version);
+        if raw.body.len() < 10_000 {
+            state.sent.push_str(&String::from_utf8_lossy(&raw.body));
+        }
+        let mut attempt = 1;
+        loop {
+            let streaming = self.api.open(&raw).await?;
+            let (status, all) = (streaming.status, streaming.headers);
+            let body = streaming.body.collect().await.map_err(|error| anyhow::anyhow!("{raw}: {error}"))?.to_bytes();
+            // A new custom resource is not served at once.
+            let again = status == 429 || request.verb == Verb::List && status == 404;
+            if again && attempt < ATTEMPTS {
+                attempt += 1;
+                suite::wait::pause(PAUSE).await;
+                continue;
+            }
+            return Ok(state.answer(status, &all, &body));
+        }
+    }
+
+    /// Waits until no controller of the server changes the object any more.
+    pub(crate) async fn settle(&self, path: &str, names: &Names) -> anyhow::Result<()> {
+        let request = suite::api::Request::get(names.fill(path, ""));
+        let mut before = String::new();
+        for _ in 0..ATTEMPTS {
+            let response = self.api.send(&request).await?;
+            let version = response.json()["metadata"]["resourceVersion"].to_string();
+            if version == before {
+                break;
+            }
+            before = version;
+            suite::wait::pause(self.quiet).await;
+        }
+        Ok(())
+    }
+
+    /// A stored value after the masks.
+    pub(crate) async fn stored(&self, state: &mut State, key: &str, names: &Names) -> anyhow::Result<Content> {
+        let key = format!("{}{}", self.profile.prefix, names.fill(key, ""));
+        let found = self.store.get(&key, 0).await.with_context(|| format!("failed to read {key}"))?;
+        Ok(found.map_or(Content::Absent, |found| state.stored(&found.value)))
+    }
+}
+
+impl State {
+    fn answer(&mut self, status: u16, all: &http::HeaderMap, body: &[u8]) -> Answer {
+        let body = match Document::parse(body) {
+            Ok(mut document) => {
+                let text = |member: &str| document.at(&["metadata", member]).and_then(Document::as_text);
+                // A list has no uid; its version is no version of an object.
+                if let (Some(version), Some(_)) = (text("resourceVersion"), text("uid")) {
+                    version.clone_into(&mut self.last_version);
+                }
+                self.masks.apply(&mut document, &self.sent);
+                Content::Document(document)
+            }
+            Err(_) => self.wire(body),
+        };
+        Answer { status, headers: headers(all, |text| self.masks.text(text)), body }
+    }
+
+    fn wire(&self, body: &[u8]) -> Content {
+        match wire::document(body) {
+            Some(mut document) => {
+                self.masks.apply_to_wire(&mut document);
+                Content::Document(document)
+            }
+            None => Content::Text(self.masks.text(&String::from_utf8_lossy(body))),
+        }
+    }
+
+    fn stored(&mut self, value: &[u8]) -> Content {
+        match (encoding(value), Document::parse(value)) {
+            (Encoding::Json, Ok(mut document)) => {
+                self.masks.apply(&mut document, &self.sent);
+                Content::Document(document)
+            }
+            _ => self.wire(value),
+        }
+    }
+}
