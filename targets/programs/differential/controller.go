@@ -257,12 +257,15 @@ func (r *random) probe() *core.Probe {
 		ProbeHandler: core.ProbeHandler{TCPSocket: &core.TCPSocketAction{Port: r.percentOrInt(), Host: r.name()}}})
 }
 
+// decomposed has letters that Unicode normalization changes.
+var decomposed = []string{"", "", "", "e\u0301", "\u212b", "\u1e9b\u0323"}
+
 func (r *random) container() core.Container {
 	c := core.Container{Name: r.name(), Image: pick(r, []string{r.name(), r.text(), "registry.k8s.io/pause:3.10"}),
 		Resources:     core.ResourceRequirements{Limits: r.resourceList(), Requests: r.resourceList()},
 		LivenessProbe: r.probe(), ReadinessProbe: r.probe()}
 	for range r.below(3) {
-		c.Env = append(c.Env, core.EnvVar{Name: r.name(), Value: r.text()})
+		c.Env = append(c.Env, core.EnvVar{Name: r.name(), Value: r.text() + pick(r, decomposed)})
 		c.Ports = append(c.Ports, core.ContainerPort{ContainerPort: r.int32(), HostPort: r.int32(), Protocol: "TCP"})
 		c.Args = append(c.Args, r.text())
 	}

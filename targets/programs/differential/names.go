@@ -204,7 +204,8 @@ func defineObjectHashSubjects() {
 			for range r.between(1, 4) {
 				subset := core.EndpointSubset{}
 				for range r.between(1, 3) {
-					subset.Addresses = append(subset.Addresses, core.EndpointAddress{IP: fmt.Sprintf("10.0.0.%d", r.below(8)), NodeName: optional(r, r.name())})
+					subset.Addresses = append(subset.Addresses, core.EndpointAddress{IP: fmt.Sprintf("10.0.0.%d", r.below(8)), NodeName: optional(r, r.name()),
+						TargetRef: optional(r, core.ObjectReference{Kind: "Pod", UID: types.UID(fmt.Sprint(r.below(4)))})})
 					subset.Ports = append(subset.Ports, core.EndpointPort{Name: pick(r, []string{"", "a", "b"}), Port: int32(r.between(1, 6)), Protocol: "TCP"})
 				}
 				subsets = append(subsets, subset)

@@ -15,6 +15,8 @@ pub mod shrink;
 
 pub use args::DifferentialOptions;
 
+pub use library::throughput;
+
 use args::LevelArg;
 
 use cli::{Failure, Paths};

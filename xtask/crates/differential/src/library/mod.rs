@@ -6,13 +6,14 @@ mod selftest;
 mod side;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use cli::{Failure, OrExit, Paths, print, print_json};
+use cli::{Failure, OrExit, Paths, SourceOptions, print, print_json};
 use model::{Artifacts, Exit, Target};
 use sys::progress::{self, Phase};
-use sys::{RunDir, interrupt};
+use sys::{RunDir, Scratch, interrupt};
 use targets::Catalogue;
 
 use crate::args::DifferentialOptions;
@@ -38,9 +39,10 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let kept = kept(paths, options)?;
     let label = format!("{}-differential", tested.name);
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let sources = Some(&options.sources);
     let launches = Launches {
-        reference: launch(paths, &catalogue, against, options, &run)?,
-        tested: launch(paths, &catalogue, tested, options, &run)?,
+        reference: launch(paths, &catalogue, against, sources, &run.logs())?,
+        tested: launch(paths, &catalogue, tested, sources, &run.logs())?,
         mutant: None,
     };
     let subjects = subjects(&launches.reference, &options.subjects)?;
@@ -109,16 +111,15 @@ fn launch(
     paths: &Paths,
     catalogue: &Catalogue,
     target: &Target,
-    options: &DifferentialOptions,
-    run: &RunDir,
+    sources: Option<&SourceOptions>,
+    logs: &Path,
 ) -> Result<Launch, Failure> {
     let only = [PROGRAM.to_owned()];
-    let request =
-        build::Request { only: Some(&only), ..cli::request(paths, catalogue, target, Some(&options.sources)) };
+    let request = build::Request { only: Some(&only), ..cli::request(paths, catalogue, target, sources) };
     let Artifacts { by_component, .. } = cli::built(paths, request).or_exit(Exit::Build)?;
     let artifact = by_component.get(PROGRAM).context("the build made no program").or_exit(Exit::Build)?;
     let (program, args, execution) = boot::command(target, &artifact.path).or_exit(Exit::Infrastructure)?;
-    Ok(Launch { arch: target.name.clone(), program, args, execution, logs: run.logs() })
+    Ok(Launch { arch: target.name.clone(), program, args, execution, logs: logs.to_owned() })
 }
 
 /// The subjects whose names begin with one of the prefixes.
@@ -208,4 +209,39 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
     }
     report.groups = groups.into_values().collect();
     Ok(())
+}
+
+/// Inputs per minute of each group of subjects (the part of the name before the point): each group is searched for
+/// `time`, with the reference twice, as in a run.
+///
+/// # Errors
+/// The program cannot be built or run.
+pub fn throughput(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    reference: &Target,
+    tested: &Target,
+    time: Duration,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let scratch = Scratch::create(&paths.cache, "differential")?;
+    let launch = |target| launch(paths, catalogue, target, None, scratch.path()).map_err(|failure| failure.error);
+    let (reference, tested) = (launch(reference)?, launch(tested)?);
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Subject { name, .. } in Side::start(&reference, "list")?.subjects()? {
+        let group = name.split('.').next().unwrap_or_default().to_owned();
+        groups.entry(group).or_default().push(name);
+    }
+    let mut sides = Sides::start(&reference, &tested)?;
+    let phase = Phase::start("differential");
+    let mut rates = BTreeMap::new();
+    for (group, subjects) in groups {
+        interrupt::check()?;
+        // The first requests are small, and set up what the subjects share.
+        search::search(&mut sides, &subjects, 0, Limit::Time(time / 4), &phase)?;
+        let begin = Instant::now();
+        let found = search::search(&mut sides, &subjects, 1, Limit::Time(time), &phase)?;
+        let inputs: u64 = found.inputs.values().sum();
+        rates.insert(group, inputs as f64 * 60.0 / begin.elapsed().as_secs_f64());
+    }
+    Ok(rates)
 }
