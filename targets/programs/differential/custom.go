@@ -138,6 +138,9 @@ func (r *random) listLeaf() customLeaf {
 		values = append(values, pick(r, []string{item.value, r.number()}))
 	}
 	extra := r.lengths("Items") + pick(r, []string{"", "", `,"x-kubernetes-list-type":"set"`})
+	if r.chance(8) {
+		extra += `,"x-kubernetes-validations":[{"rule":"self.all(x, self.exists(y, x == y))"}]`
+	}
 	return customLeaf{`{"type":"array"` + extra + `,"items":` + item.schema + "}", "[" + strings.Join(values, ",") + "]"}
 }
 
@@ -248,6 +251,11 @@ func customClasses(schema map[string]any) []string {
 		switch v := value.(type) {
 		case map[string]any:
 			classes = append(classes, customClasses(v)...)
+		case int64:
+			// A limit is a float64, which is 2^63 then.
+			if v >= 0 && float64(v) == 1<<63 {
+				classes = append(classes, keyword+" beyond int64")
+			}
 		case float64:
 			switch class := floatClass(v); {
 			case strings.HasSuffix(class, "beyond int64"):

@@ -73,7 +73,7 @@ func (r *random) withDirective(text string) string {
 	return strings.Join(parts, "{")
 }
 
-// class is the type and range of the only number of a patch, else the type of the object.
+// class is the type and range of the only number of a patch, or of its only float, else the type of the object.
 func (p patchInput) class() string {
 	b, err := builtinOf(p.Patch)
 	if err != nil {
@@ -85,7 +85,12 @@ func (p patchInput) class() string {
 	}
 	classes := patchClasses(b.goType, patch)
 	slices.Sort(classes)
-	if classes = slices.Compact(classes); len(classes) == 1 {
+	classes = slices.Compact(classes)
+	floats := slices.DeleteFunc(slices.Clone(classes), func(class string) bool { return !strings.Contains(class, "float") })
+	switch {
+	case len(floats) == 1:
+		return floats[0]
+	case len(classes) == 1:
 		return classes[0]
 	}
 	return b.gvk.Kind + ", several numbers"
