@@ -14,14 +14,8 @@ const SHARED: &[(&str, &str, &str)] =
     &[("PriorityClass", "globalDefault", "every Pod of every sequence would get the priority")];
 
 /// Kinds whose status controllers inside kube-apiserver write, at a time of their own.
-const OWN_CONTROLLERS: &[&str] = &[
-    "APIService",
-    "CustomResourceDefinition",
-    "FlowSchema",
-    "Namespace",
-    "PriorityLevelConfiguration",
-    "ServiceCIDR",
-];
+const OWN_CONTROLLERS: &[&str] =
+    &["APIService", "CustomResourceDefinition", "FlowSchema", "Namespace", "PriorityLevelConfiguration", "ServiceCIDR"];
 
 const SELECTORS: &[&str] = &[
     "a",
@@ -282,7 +276,7 @@ impl Draft<'_> {
             rest = deeper;
             if inner.is_none() {
                 let mut fresh = part.fresh.clone();
-                put(&mut fresh, rest, value.clone());
+                put(&mut fresh, rest, value);
                 return operations([("add", pointer, fresh)]);
             }
             known = inner;
