@@ -62,7 +62,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
     ),
-    ("Prove that the results are right", &["selftest", "rejudge", "compare", "differential", "fuzz", "bench"]),
+    ("Prove that the results are right", &["selftest", "differential", "rejudge", "compare", "fuzz", "bench"]),
     ("Publish results, run in CI", &["report", "matrix", "workflows"]),
     ("Manage machines", &["runner"]),
 ];
@@ -72,7 +72,7 @@ fn command() -> clap::Command {
     let command = Args::command();
     let line = |name: &&str| {
         let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-        format!("  {name:<11}{}\n", about.map(ToString::to_string).unwrap_or_default())
+        format!("  {name:<13}{}\n", about.map(ToString::to_string).unwrap_or_default())
     };
     let group =
         |(title, names): &(&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());

@@ -10,6 +10,7 @@ use semver::Version;
 use suite::Sink;
 
 /// The known failures of one run.
+#[derive(Clone)]
 pub(crate) struct Expectations {
     entries: Vec<Expectation>,
     run: Circumstances,
@@ -42,7 +43,7 @@ impl Expectations {
     }
 
     /// Only the outcomes of finished cases change.
-    fn apply(&self, mut event: Event) -> Event {
+    pub(crate) fn apply(&self, mut event: Event) -> Event {
         if let Event::CaseFinished { check, profile, outcome, .. } = &mut event {
             let entries: Vec<&Expectation> =
                 self.entries.iter().filter(|entry| entry.concerns(&self.run, check, profile)).collect();

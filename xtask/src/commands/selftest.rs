@@ -20,6 +20,7 @@ use targets::Catalogue;
 
 use super::{Ready, ready};
 use crate::args::SelftestOptions;
+use crate::expectations::Expectations;
 
 /// Checks of one profile that run at the same time.
 const JOBS: usize = 6;
@@ -49,7 +50,7 @@ enum Verdict {
     Survived,
     /// The check came to no verdict, which proves nothing.
     Undecided,
-    /// Without a mutant the check passed, as required.
+    /// Without a mutant the check passed or failed as expected, as required.
     Sound,
     /// Without a mutant the check did not pass.
     Unsound,
@@ -62,6 +63,7 @@ struct Field<'a> {
     golden: &'a [GoldenValue],
     run: &'a RunDir,
     seed: u64,
+    expectations: &'a Expectations,
 }
 
 pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Failure> {
@@ -87,7 +89,9 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let (table, golden) = super::tables(&catalogue, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
-    let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed };
+    let (store, known) = (options.sources.store(), &catalogue.expectations);
+    let expectations = Expectations::new(known, &target.name, chosen.name(), store, &booted.versions);
+    let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed, expectations: &expectations };
     let ended = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
     // Keep it until here, because an apiserver without its store does not exit before its grace period ends.
@@ -199,7 +203,7 @@ impl Field<'_> {
         let cases = named.iter().map(|check| case(check, group.profile)).collect::<anyhow::Result<Vec<Case>>>()?;
         let name = format!("{CONTROL}-{}", group.profile);
         let verdict = |outcome: &Outcome| match outcome {
-            Outcome::Passed => Verdict::Sound,
+            Outcome::Passed | Outcome::ExpectedFailure { .. } => Verdict::Sound,
             _ => Verdict::Unsound,
         };
         self.suite(&name, (CONTROL, "Nothing."), &cases, || Change::Nothing, verdict)
@@ -215,7 +219,8 @@ impl Field<'_> {
         };
         let rows = self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, |outcome| match outcome {
             Outcome::Failed { .. } => Verdict::Killed,
-            Outcome::Passed => Verdict::Survived,
+            // The real server fails with the expected failure, too.
+            Outcome::Passed | Outcome::ExpectedFailure { .. } => Verdict::Survived,
             _ => Verdict::Undecided,
         })?;
         rows.into_iter().next().context("the suite returned no result for the mutant")
@@ -308,8 +313,9 @@ impl Field<'_> {
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let sink = {
             let rows = Arc::clone(&rows);
+            let expectations = self.expectations.clone();
             Arc::new(move |event: Event| {
-                if let Event::CaseFinished { case: caught_by, outcome, seconds, .. } = event {
+                if let Event::CaseFinished { case: caught_by, outcome, seconds, .. } = expectations.apply(event) {
                     let (verdict, said) = (verdict(&outcome), outcome.message());
                     let row = Row { mutant, breaks, caught_by, verdict, said, seconds };
                     row.say();

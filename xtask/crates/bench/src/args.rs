@@ -11,7 +11,8 @@ Examples:
   cargo xtask bench --only cold-build --json
   cargo xtask bench --boot --arch all
   cargo xtask bench --boot --arch ARCH --runs 1
-  cargo xtask bench --cluster --arch ARCH")]
+  cargo xtask bench --cluster --arch ARCH
+  cargo xtask bench --differential --arch ARCH")]
 pub struct BenchOptions {
     /// Only these benchmarks; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "machines")]
@@ -23,7 +24,10 @@ pub struct BenchOptions {
     /// exists
     #[arg(long, group = "machines")]
     pub cluster: bool,
-    /// Architectures of the VMs, separated by commas, or `all` [default: this machine's]
+    /// Measure differential runs instead: inputs per minute of each group of subjects
+    #[arg(long, group = "machines")]
+    pub differential: bool,
+    /// Architectures to measure, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',', requires = "machines")]
     pub arch: Vec<String>,
     #[command(flatten)]

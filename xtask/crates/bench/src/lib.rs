@@ -1,12 +1,13 @@
 //! `cargo xtask bench`: speed as ratios against baselines that are measured in the same run; not a test.
 //!
 //! Other load on the machine changes a value and its baseline alike, so read the ratio; each row is a median.
-//! Benchmarks of system VMs (`--boot`) are in `boot`, of whole clusters (`--cluster`) in `cluster`, of recorded runs in
-//! `rejudge`.
+//! Benchmarks of system VMs (`--boot`) are in `boot`, of whole clusters (`--cluster`) in `cluster`, of differential runs
+//! in `differential`, of recorded runs in `rejudge`.
 
 mod args;
 mod boot;
 mod cluster;
+mod differential;
 mod rejudge;
 
 pub use args::BenchOptions;
@@ -93,6 +94,9 @@ pub fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
     }
     if options.cluster {
         return cluster::run(paths, options);
+    }
+    if options.differential {
+        return differential::run(paths, options);
     }
     let catalogue = Catalogue::load(&paths.targets)?;
     let target = target(&catalogue, None)?;

@@ -31,13 +31,7 @@ pub(crate) struct Execution {
 
 /// Finds out how to run the target here, and verifies it by running its components' `--version`.
 pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<Execution> {
-    let (emulator, name) = if is_native(target) {
-        (None, "native".to_owned())
-    } else {
-        let (path, version) = find_emulator(target)?;
-        let program = path.file_name().map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
-        (Some(path), format!("{program} {version}"))
-    };
+    let (emulator, name) = emulation(target)?;
     let all: Vec<&Artifact> = artifacts.by_component.values().collect();
     let times = sys::side_by_side(&all, all.len(), |artifact| calibrate(target, emulator.as_deref(), artifact))?;
     let factor = factor(times.into_iter().max().unwrap_or(REFERENCE));
@@ -71,6 +65,28 @@ impl Execution {
 pub fn user_emulator(target: &Target) -> anyhow::Result<String> {
     let (path, version) = find_emulator(target)?;
     Ok(format!("{} {version}", path.display()))
+}
+
+/// Program and leading arguments that run `binary`, a program for `target`, on this host; and how it is run: `native`,
+/// or name and version of the emulator.
+///
+/// # Errors
+/// The host has another architecture, and no suitable user-mode emulator is on PATH.
+pub fn command(target: &Target, binary: &Path) -> anyhow::Result<(PathBuf, Vec<String>, String)> {
+    let (emulator, name) = emulation(target)?;
+    let execution = Execution { emulator, name, factor: 1.0 };
+    let (program, args) = execution.command(binary);
+    Ok((program, args, execution.name))
+}
+
+/// The emulator that this host needs, if any, and its name for reports.
+fn emulation(target: &Target) -> anyhow::Result<(Option<PathBuf>, String)> {
+    if is_native(target) {
+        return Ok((None, "native".to_owned()));
+    }
+    let (path, version) = find_emulator(target)?;
+    let program = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok((Some(path), format!("{program} {version}")))
 }
 
 fn is_native(target: &Target) -> bool {

@@ -1,10 +1,39 @@
 //! Options of `differential`.
 
-use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
 use cli::SourceOptions;
 use provider::ProviderOptions;
 
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LevelArg {
+    /// Packages of Kubernetes, in a program that is built for both architectures
+    Library,
+    /// Control planes of both architectures
+    Live,
+}
+
 #[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+The same generated inputs go to programs, or control planes, of two architectures; each difference between their answers is an effect of the
+architecture. The reference runs twice: a difference between its own answers is nondeterminism, and is reported as such.
+Differences are shrunk and grouped by cause. A group that `differences:` of targets/expectations.yaml does not name fails
+the run.
+
+Examples:
+  cargo xtask differential --arch ARCH                          search for a minute
+  cargo xtask differential --arch ARCH --minutes 30 --seed 7
+  cargo xtask differential --arch ARCH --subject patch. --cases 100000
+  cargo xtask differential --arch ARCH --level live             the same API requests to control planes of both
+  cargo xtask differential --arch ARCH --replay                 only the inputs in targets/differential
+  cargo xtask differential --arch ARCH --input FILE             one input, for example of a report
+  cargo xtask differential --list                               the subjects
+  cargo xtask differential --selftest                           the search must find each known defect
+
+Exit codes: 0 no new differences, 2 usage, 4 nothing ran, 100 new differences (with --selftest: a defect was not found),
+101 a build failed, 102 a program could not be run, 130 interrupted.")]
 pub struct DifferentialOptions {
     /// The architecture under test [default: this machine's]
     #[arg(long, value_name = "ARCH")]
@@ -12,24 +41,39 @@ pub struct DifferentialOptions {
     /// The reference [default: this machine's]
     #[arg(long, value_name = "ARCH")]
     pub against: Option<String>,
+    /// What to compare
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LevelArg::Library)]
+    pub level: LevelArg,
+    /// Library level: only subjects whose names start with this prefix; may be repeated
+    #[arg(long = "subject", value_name = "PREFIX")]
+    pub subjects: Vec<String>,
     /// How long to search
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     pub minutes: f64,
-    /// How many inputs of each subject to try, instead of a time
+    /// How many inputs of each subject, or how many sequences of requests, to try instead of a time
     #[arg(long, value_name = "N", conflicts_with = "minutes")]
     pub cases: Option<u64>,
     /// Seed of the inputs [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Prove that the search finds differences: give one side a defect, one after the other
-    #[arg(long)]
-    pub selftest: bool,
     /// Live level: only the sequence with this number
     #[arg(long, value_name = "N", requires = "seed", conflicts_with_all = ["cases", "minutes", "selftest"])]
     pub case: Option<u64>,
     /// Live level: sequences at the same time
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub width: usize,
+    /// Library level: only evaluate the kept inputs, without a search
+    #[arg(long, conflicts_with_all = ["cases", "minutes", "seed"])]
+    pub replay: bool,
+    /// Library level: only evaluate the input of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cases", "minutes", "seed", "replay"])]
+    pub input: Option<PathBuf>,
+    /// Print the subjects of the library level
+    #[arg(long, conflicts_with_all = ["replay", "input"])]
+    pub list: bool,
+    /// Prove that the search finds differences: give one side a defect, one after the other
+    #[arg(long, conflicts_with_all = ["replay", "input", "list", "against", "cases"])]
+    pub selftest: bool,
     #[command(flatten)]
     pub provider: ProviderOptions,
     #[command(flatten)]

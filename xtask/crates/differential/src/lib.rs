@@ -1,13 +1,30 @@
 //! `cargo xtask differential`: the same generated inputs on two architectures, and what differs.
+//!
+//! `library` evaluates inputs with the packages of Kubernetes in a program that is built for both architectures; `live`
+//! sends API requests to control planes of both. The other modules are about documents and differences: `document`, `changes`, `shrink`, `group`, `corpus`, `report`.
 
 mod args;
+pub mod changes;
+mod corpus;
+pub mod document;
+pub mod group;
+mod library;
 mod live;
+pub mod report;
+pub mod shrink;
 
 pub use args::DifferentialOptions;
+
+pub use library::throughput;
+
+use args::LevelArg;
 
 use cli::{Failure, Paths};
 use model::Exit;
 
 pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
-    live::run(paths, options)
+    match options.level {
+        LevelArg::Library => library::run(paths, options),
+        LevelArg::Live => live::run(paths, options),
+    }
 }

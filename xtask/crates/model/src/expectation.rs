@@ -37,6 +37,38 @@ pub struct Expectation {
     pub expires: String,
 }
 
+/// A group of differences between architectures that is known. A field that is left out, or an empty list, matches
+/// everything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedDifference {
+    /// A subject of the library level, or a kind of request of the live level.
+    pub subject: String,
+    /// Classes of inputs, as in the report.
+    #[serde(default)]
+    pub class: Vec<String>,
+    /// GOARCH of the side under test.
+    #[serde(default)]
+    pub arch: Vec<String>,
+    /// The cause.
+    pub reason: String,
+    /// The URL of the discussion, or of the line of source that causes it.
+    pub issue: String,
+    /// The last day on which the difference is expected, `2027-03-31`.
+    pub expires: String,
+}
+
+impl ExpectedDifference {
+    /// Whether a group is the known one on `today`.
+    pub fn covers(&self, subject: &str, class: &str, arch: &str, today: &str) -> bool {
+        let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
+        self.subject == subject
+            && names(&self.class, class)
+            && names(&self.arch, arch)
+            && today <= self.expires.as_str()
+    }
+}
+
 /// The facts of a run that an expectation may depend on.
 #[derive(Clone, Debug)]
 pub struct Circumstances {

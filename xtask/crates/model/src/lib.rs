@@ -34,7 +34,7 @@ pub use cluster::{
 pub use durations::Durations;
 pub use event::{CiJob, Event, RunInfo, Timestamp};
 pub use exit::Exit;
-pub use expectation::{Circumstances, Expectation};
+pub use expectation::{Circumstances, Expectation, ExpectedDifference};
 pub use golden::GoldenValue;
 pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
 pub use kind::NodeImage;

@@ -8,6 +8,7 @@ pub mod cache_lock;
 mod cgroup;
 pub mod daemon;
 pub mod deadline;
+mod dialogue;
 pub mod exec;
 mod exit_hook;
 pub mod foreign;
@@ -26,6 +27,7 @@ pub mod supervisor;
 pub mod terminal;
 
 pub use daemon::{Daemon, Spec};
+pub use dialogue::Dialogue;
 pub use exit_hook::ExitHook;
 pub use parallel::{lock, side_by_side};
 pub use run_dir::{RunDir, Scratch, Together};

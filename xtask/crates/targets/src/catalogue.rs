@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Component, ComponentSet, Components, Durations, Expectation, GoldenValue, ImageRecipe, Images, MatrixData, Node,
-    NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor, minor_of,
+    Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
+    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor,
+    minor_of,
 };
 use serde::Serialize;
 
@@ -26,6 +27,7 @@ pub struct Catalogue {
     pub durations: Durations,
     /// Expected failures.
     pub expectations: Vec<Expectation>,
+    pub differences: Vec<ExpectedDifference>,
     pub matrix: MatrixData,
     pub images: Images,
     /// Additions that make a guest a node with containers.

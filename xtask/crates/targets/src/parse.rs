@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use model::{Components, Durations, Expectation, GoldenValue, Images, MatrixData, Profile, StoredResource, Target};
+use model::{
+    Components, Durations, Expectation, ExpectedDifference, GoldenValue, Images, MatrixData, Profile, StoredResource,
+    Target,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -43,6 +46,8 @@ struct Profiles {
 #[derive(Deserialize)]
 struct Expectations {
     expectations: Vec<Expectation>,
+    #[serde(default)]
+    differences: Vec<ExpectedDifference>,
 }
 
 /// `targets/resources/<minor>.yaml`.
@@ -120,6 +125,7 @@ impl<'a> Parser<'a> {
         let durations = self.file(DURATIONS, rules::durations);
         let expectations = self.file(EXPECTATIONS, |file, content: &Expectations| {
             rules::expectations(file, &content.expectations, &architectures, known);
+            rules::differences(file, &content.differences, &architectures);
         });
         let images = self.images(components.as_ref());
         // A faulty name in those files would be reported here a second time.
@@ -139,6 +145,7 @@ impl<'a> Parser<'a> {
             components: components?,
             profiles: profiles?,
             durations: durations?,
+            differences: expectations.as_ref().map(|file| file.differences.clone()).unwrap_or_default(),
             expectations: expectations?.expectations,
             matrix: matrix?,
             images: images?,

@@ -27,6 +27,7 @@ pub(crate) mod leases;
 pub(crate) mod mixed_media;
 pub(crate) mod names;
 pub(crate) mod namespace_delete;
+pub(crate) mod number_range;
 pub(crate) mod portable;
 pub(crate) mod roundtrip;
 pub(crate) mod version_migration;
@@ -41,6 +42,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     layout_sweep::CHECKS,
     arch::CHECKS,
     arch_identical::CHECKS,
+    number_range::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,
     mixed_media::CHECKS,

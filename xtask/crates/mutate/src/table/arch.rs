@@ -24,6 +24,8 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         });
     "arch.empty-list-lost": "The server drops empty lists before it stores an object." => "storage.arch-bytes-identical",
         || sent(is_create, without_empty_lists);
+    "arch.number-saturated": "A merge patch stores the limit of an int32 instead of a larger number." => "storage.number-range",
+        || sent(|call| patches_as(call, "application/merge-patch+json"), saturate);
     "sweep.delete-only-answered": "The server answers a DELETE with success but does not delete the object." => "storage.gvr-sweep",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.path.contains("/priorityclasses/") {
@@ -48,6 +50,23 @@ pub(super) static BY_FLAGS: &[Mutant] = mutants! { Means::Flags;
 /// Whether the call creates an object that is not a definition of other objects.
 fn is_create(call: &Call) -> bool {
     call.method == Method::POST && !call.path.ends_with("/customresourcedefinitions")
+}
+
+fn patches_as(call: &Call, media_type: &str) -> bool {
+    call.method == Method::PATCH && call.headers.get("content-type").is_some_and(|value| value == media_type)
+}
+
+fn saturate(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if number.as_f64().is_some_and(|float| float > f64::from(i32::MAX)) {
+                *value = json!(i32::MAX);
+            }
+        }
+        Value::Object(fields) => fields.values_mut().for_each(saturate),
+        Value::Array(items) => items.iter_mut().for_each(saturate),
+        _ => {}
+    }
 }
 
 fn to_floats(value: &mut Value) {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use jiff::civil::Date;
-use model::{Expectation, Profile};
+use model::{Expectation, ExpectedDifference, Profile};
 
 use super::words::one_of;
 use crate::document::{Document, at};
@@ -28,11 +28,27 @@ pub(crate) fn expectations(
         for (field, text) in [("says", &entry.says), ("reason", &entry.reason)] {
             file.require(!text.trim().is_empty(), at!["expectations", i, field], "must not be empty");
         }
-        let is_url = entry.issue.starts_with("https://");
-        let rule = "must be an https:// address where the failure is discussed";
-        file.require(is_url, at!["expectations", i, "issue"], rule);
-        // Dates are compared as text, so 2027-3-1 is not accepted.
-        let is_date = Date::from_str(&entry.expires).is_ok_and(|date| date.to_string() == entry.expires);
-        file.require(is_date, at!["expectations", i, "expires"], "must be a day such as 2027-03-31");
+        end_and_address(file, "expectations", i, &entry.issue, &entry.expires);
     }
+}
+
+/// Checks the known groups of differences between architectures.
+pub(crate) fn differences(file: &mut Document<'_>, entries: &[ExpectedDifference], architectures: &[&str]) {
+    for (i, entry) in entries.iter().enumerate() {
+        for (j, arch) in entry.arch.iter().enumerate() {
+            one_of(file, at!["differences", i, "arch", j], arch, architectures.iter().copied());
+        }
+        for (field, text) in [("subject", &entry.subject), ("reason", &entry.reason)] {
+            file.require(!text.trim().is_empty(), at!["differences", i, field], "must not be empty");
+        }
+        end_and_address(file, "differences", i, &entry.issue, &entry.expires);
+    }
+}
+
+fn end_and_address(file: &mut Document<'_>, list: &'static str, i: usize, issue: &str, expires: &str) {
+    let rule = "must be an https:// address where the failure is discussed";
+    file.require(issue.starts_with("https://"), at![list, i, "issue"], rule);
+    // Dates are compared as text, so 2027-3-1 is not accepted.
+    let is_date = Date::from_str(expires).is_ok_and(|date| date.to_string() == expires);
+    file.require(is_date, at![list, i, "expires"], "must be a day such as 2027-03-31");
 }

@@ -22,7 +22,7 @@ mod words;
 
 pub(crate) use components::components;
 pub(crate) use durations::durations;
-pub(crate) use expectations::expectations;
+pub(crate) use expectations::{differences, expectations};
 pub(crate) use golden::{golden, same_value};
 pub(crate) use images::images;
 pub(crate) use kind::kind;

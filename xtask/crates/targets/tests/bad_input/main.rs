@@ -165,6 +165,13 @@ expectations:
     reason: Known.
     issue: https://example.org/1
     expires: '2027-03-31'
+differences:
+  - subject: area.one
+    class: [large]
+    arch: [two]
+    reason: A cause.
+    issue: https://example.org/2
+    expires: '2027-04-30'
 ";
 
 const MATRIX: &str = "\
@@ -392,6 +399,7 @@ targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tool
         (
             renamed("architectures/two.yaml", "architectures/two.yml"),
             "targets/architectures/two.yml: must be named .yaml; other names are not read
+targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of one
 targets/matrix.yaml:9:11: runners[1].arch: two is not one of one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of one
 targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one",
@@ -399,6 +407,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one",
         (
             renamed("architectures/two.yaml", "architectures/due.yaml"),
             "targets/architectures/due.yaml:1:7: name: must be the file's name, due; found two
+targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of due, one
 targets/matrix.yaml:9:11: runners[1].arch: two is not one of due, one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of due, one
 targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",

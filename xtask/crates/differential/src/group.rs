@@ -1,0 +1,114 @@
+//! Groups of differences with one cause, and which of them are expected.
+
+use std::collections::BTreeSet;
+
+use model::ExpectedDifference;
+use serde::Serialize;
+
+use crate::changes::{changes, shapes};
+use crate::document::Document;
+
+/// Differences with the same key are one group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// A subject of the library level, or a kind of request of the live level.
+    pub subject: String,
+    /// The kind of input, if the subject has several.
+    pub class: String,
+    /// Which answers are errors, if there is a class; else where and how the answers differ.
+    pub shape: BTreeSet<String>,
+}
+
+impl Key {
+    /// The key of two different answers.
+    pub fn of(subject: &str, class: &str, left: &Document, right: &Document) -> Key {
+        let shape = match (left.member("error"), right.member("error")) {
+            (None, Some(_)) => BTreeSet::from(["answer/error".to_owned()]),
+            (Some(_), None) => BTreeSet::from(["error/answer".to_owned()]),
+            // The class names the cause; the same cause shows at many places of a document.
+            (Some(_), Some(_)) if !class.is_empty() => BTreeSet::from(["error/error".to_owned()]),
+            (None, None) if !class.is_empty() => BTreeSet::from(["answer/answer".to_owned()]),
+            _ => shapes(&changes(left, right)),
+        };
+        Key { subject: subject.to_owned(), class: class.to_owned(), shape }
+    }
+
+    /// Whether a smaller input with this key shows the same cause, or a part of it.
+    pub fn is_part_of(&self, whole: &Key) -> bool {
+        self.subject == whole.subject && self.class == whole.class && self.shape.is_subset(&whole.shape)
+    }
+
+    /// The entry that expects the group.
+    pub fn expected<'a>(
+        &self,
+        entries: &'a [ExpectedDifference],
+        arch: &str,
+        today: &str,
+    ) -> Option<&'a ExpectedDifference> {
+        entries.iter().find(|entry| entry.covers(&self.subject, &self.class, arch, today))
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.subject)?;
+        if !self.class.is_empty() {
+            write!(f, " ({})", self.class)?;
+        }
+        let shape: Vec<&str> = self.shape.iter().map(String::as_str).collect();
+        write!(f, ": {}", shape.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(left: &str, right: &str) -> Key {
+        Key::of("s", "", &Document::parse(left).unwrap(), &Document::parse(right).unwrap())
+    }
+
+    #[test]
+    fn key_says_where_answers_differ() {
+        assert_eq!(key(r#"{"a":1}"#, r#"{"error":"x"}"#).to_string(), "s: answer/error");
+        assert_eq!(key(r#"{"error":"x"}"#, r#"{"error":"y"}"#).to_string(), "s: .error string");
+        assert_eq!(key(r#"{"a":[1,2]}"#, r#"{"a":[3,4]}"#).to_string(), "s: .a[*] number");
+    }
+
+    #[test]
+    fn smaller_input_shows_a_part_of_the_group() {
+        let whole = key(r#"{"a":1,"b":1}"#, r#"{"a":2,"b":2}"#);
+        assert!(key(r#"{"a":1}"#, r#"{"a":2}"#).is_part_of(&whole));
+        assert!(!key(r#"{"c":1}"#, r#"{"c":2}"#).is_part_of(&whole));
+    }
+
+    #[test]
+    fn class_stands_for_all_places_of_its_cause() {
+        let of = |left: &str, right: &str| {
+            let (left, right) = (Document::parse(left).unwrap(), Document::parse(right).unwrap());
+            Key::of("s", "c", &left, &right)
+        };
+        assert_eq!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"b":[1]}"#, r#"{"b":[]}"#));
+        assert_ne!(of(r#"{"a":1}"#, r#"{"a":2}"#), of(r#"{"a":1}"#, r#"{"error":"x"}"#));
+    }
+
+    #[test]
+    fn only_the_named_group_is_expected_until_its_day() {
+        let entry = ExpectedDifference {
+            subject: "s".into(),
+            class: vec!["c".into()],
+            arch: vec!["two".into()],
+            reason: "r".into(),
+            issue: "https://example.org".into(),
+            expires: "2027-03-31".into(),
+        };
+        let expected = |entry: ExpectedDifference, arch, today| {
+            let (left, right) = (Document::Number("1".into()), Document::Number("2".into()));
+            Key::of("s", "c", &left, &right).expected(&[entry], arch, today).is_some()
+        };
+        assert!(expected(entry.clone(), "two", "2027-03-31"));
+        assert!(!expected(entry.clone(), "two", "2027-04-01"));
+        assert!(!expected(entry.clone(), "one", "2027-01-01"));
+        assert!(!expected(ExpectedDifference { class: vec!["d".into()], ..entry }, "two", "2027-01-01"));
+    }
+}

@@ -1,0 +1,110 @@
+//! From found differences to a report: each is shrunk, repeated in new processes, and merged with those of the same key.
+
+use std::collections::BTreeMap;
+
+use sys::interrupt;
+use sys::progress::Phase;
+
+use super::search::{Findings, Found, key};
+use super::side::{Case, Launch, Side};
+use crate::changes::changes;
+use crate::document::Document;
+use crate::group::Key;
+use crate::report::Group;
+use crate::shrink::shrink;
+
+/// The program of each architecture.
+pub(crate) struct Launches {
+    pub(crate) reference: Launch,
+    pub(crate) tested: Launch,
+    /// The defect of the side under test, in a selftest.
+    pub(crate) mutant: Option<String>,
+}
+
+/// One process of each side.
+pub(crate) struct Pair {
+    pub(crate) reference: Side,
+    pub(crate) tested: Side,
+}
+
+impl Launches {
+    pub(crate) fn pair(&self) -> anyhow::Result<Pair> {
+        let reference = Side::start(&self.reference, "reference-repeated")?;
+        let mut tested = Side::start(&self.tested, "tested-repeated")?;
+        if let Some(mutant) = &self.mutant {
+            tested.mutate(mutant)?;
+        }
+        Ok(Pair { reference, tested })
+    }
+}
+
+impl Pair {
+    /// Evaluates inputs on both sides; the key of each difference.
+    pub(crate) fn evaluate(
+        &mut self,
+        subject: &str,
+        inputs: &[Document],
+    ) -> anyhow::Result<Vec<(Case, Case, Option<Key>)>> {
+        let reference = self.reference.evaluate(subject, inputs)?;
+        let tested = self.tested.evaluate(subject, inputs)?;
+        let compared = reference.into_iter().zip(tested).map(|(reference, tested)| {
+            let valid = !reference.invalid && !tested.invalid;
+            let key = (valid && !reference.agrees(&tested)).then(|| key(subject, &reference, &tested));
+            (reference, tested, key)
+        });
+        Ok(compared.collect())
+    }
+}
+
+/// The groups of a search, and the subjects with differences that new processes did not repeat.
+pub(crate) fn groups(
+    launches: &Launches,
+    findings: &Findings,
+    phase: &Phase,
+) -> anyhow::Result<(Vec<Group>, Vec<String>)> {
+    let mut merged: BTreeMap<Key, Group> = BTreeMap::new();
+    let mut unrepeated = Vec::new();
+    if findings.groups.is_empty() {
+        return Ok((Vec::new(), unrepeated));
+    }
+    let mut pair = launches.pair()?;
+    for (i, (key, found)) in findings.groups.iter().enumerate() {
+        interrupt::check()?;
+        phase.status(format!("shrinking {} of {}: {}", i + 1, findings.groups.len(), key.subject));
+        let input = shrunk(&mut pair, key, found)?;
+        // A second evaluation, after others, and in processes that did not take part in the search.
+        let [(reference, tested, seen)] = pair.evaluate(&key.subject, &[input])?.try_into().expect("one answer each");
+        let Some(seen) = seen else {
+            unrepeated.push(key.subject.clone());
+            continue;
+        };
+        let size = reference.input.to_string().len();
+        let group = Group {
+            changes: changes(&reference.answer, &tested.answer),
+            key: seen.clone(),
+            count: found.count,
+            index: Some(found.reference.index),
+            input: reference.input,
+            reference: reference.answer,
+            tested: tested.answer,
+            expected: None,
+        };
+        match merged.get_mut(&seen) {
+            None => drop(merged.insert(seen, group)),
+            Some(known) => {
+                known.count += group.count;
+                if size < known.input.to_string().len() {
+                    *known = Group { count: known.count, ..group };
+                }
+            }
+        }
+    }
+    Ok((merged.into_values().collect(), unrepeated))
+}
+
+fn shrunk(pair: &mut Pair, key: &Key, found: &Found) -> anyhow::Result<Document> {
+    shrink(&found.reference.input, |inputs| {
+        let compared = pair.evaluate(&key.subject, inputs)?;
+        Ok(compared.iter().map(|(_, _, seen)| seen.as_ref().is_some_and(|seen| seen.is_part_of(key))).collect())
+    })
+}

@@ -1,0 +1,247 @@
+//! The library level: one program, built for two architectures, evaluates the same inputs.
+
+mod finish;
+mod search;
+mod selftest;
+mod side;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit, Paths, SourceOptions, print, print_json};
+use model::{Artifacts, Exit, Target};
+use sys::progress::{self, Phase};
+use sys::{RunDir, Scratch, interrupt};
+use targets::Catalogue;
+
+use crate::args::DifferentialOptions;
+use crate::changes::changes;
+use crate::corpus::Kept;
+use crate::document::Document;
+use crate::report::{Group, Report};
+
+use finish::Launches;
+use search::{Findings, Limit, Sides};
+use side::{Launch, Side, Subject};
+
+/// The component of `targets/components.yaml`.
+const PROGRAM: &str = "differential";
+/// Kept inputs, below the target data.
+const CORPUS: &str = "differential";
+
+pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let tested = cli::target(&catalogue, options.arch.as_deref())?;
+    let against = cli::target(&catalogue, options.against.as_deref())?;
+    // Bad input is refused before minutes of compiling.
+    let kept = kept(paths, options)?;
+    let label = format!("{}-differential", tested.name);
+    let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
+    let sources = Some(&options.sources);
+    let launches = Launches {
+        reference: launch(paths, &catalogue, against, sources, &run.logs())?,
+        tested: launch(paths, &catalogue, tested, sources, &run.logs())?,
+        mutant: None,
+    };
+    let subjects = subjects(&launches.reference, &options.subjects)?;
+    if options.list {
+        return list(&subjects, options.json);
+    }
+    if options.selftest {
+        return selftest::run(&launches, &subjects, options);
+    }
+    let begin = Instant::now();
+    let mut report = Report {
+        level: "library",
+        reference: format!("{}, {}", against.name, launches.reference.execution),
+        tested: format!("{}, {}", tested.name, launches.tested.execution),
+        arch: tested.name.clone(),
+        against: against.name.clone(),
+        seed: None,
+        started: progress::timestamp(),
+        seconds: 0.0,
+        inputs: BTreeMap::new(),
+        groups: Vec::new(),
+        unstable: Vec::new(),
+    };
+    match kept {
+        Some(kept) => replay(&launches, &subjects, &kept, &mut report)?,
+        None => explore(&launches, &subjects, options, &mut report)?,
+    }
+    report.seconds = begin.elapsed().as_secs_f64();
+    report.expect(&catalogue.differences, &report.started.chars().take(10).collect::<String>());
+    end(&report, &run, options.json)
+}
+
+/// Writes and prints the report; the exit code.
+fn end(report: &Report, run: &RunDir, json: bool) -> Result<Exit, Failure> {
+    report.write(run.public()).or_exit(Exit::Infrastructure)?;
+    if json {
+        print_json(report)?;
+    } else {
+        print(&report.text(&run.public().join("inputs")));
+    }
+    progress::say(&format!("report: {}", run.public().display()));
+    if report.new_groups().next().is_some() {
+        return Ok(Exit::Conformance);
+    }
+    Ok(if interrupt::requested() { Exit::Interrupted } else { Exit::Ok })
+}
+
+/// The inputs to evaluate instead of a search.
+fn kept(paths: &Paths, options: &DifferentialOptions) -> Result<Option<Vec<Kept>>, Failure> {
+    if let Some(file) = &options.input {
+        return Ok(Some(vec![Kept::read(file).map_err(Failure::usage)?]));
+    }
+    if !options.replay {
+        return Ok(None);
+    }
+    let folder = paths.targets.join(CORPUS);
+    let kept = Kept::read_all(&folder).map_err(|error| Failure::target_data(format!("{error:#}")))?;
+    if kept.is_empty() {
+        return Err(Failure::nothing_ran(format!("{} has no inputs", folder.display())));
+    }
+    Ok(Some(kept))
+}
+
+/// Builds the program for an architecture and finds out how to run it here.
+fn launch(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    target: &Target,
+    sources: Option<&SourceOptions>,
+    logs: &Path,
+) -> Result<Launch, Failure> {
+    let only = [PROGRAM.to_owned()];
+    let request = build::Request { only: Some(&only), ..cli::request(paths, catalogue, target, sources) };
+    let Artifacts { by_component, .. } = cli::built(paths, request).or_exit(Exit::Build)?;
+    let artifact = by_component.get(PROGRAM).context("the build made no program").or_exit(Exit::Build)?;
+    let (program, args, execution) = boot::command(target, &artifact.path).or_exit(Exit::Infrastructure)?;
+    Ok(Launch { arch: target.name.clone(), program, args, execution, logs: logs.to_owned() })
+}
+
+/// The subjects whose names begin with one of the prefixes.
+fn subjects(launch: &Launch, prefixes: &[String]) -> Result<Vec<Subject>, Failure> {
+    let all = Side::start(launch, "list").and_then(|mut side| side.subjects()).or_exit(Exit::Infrastructure)?;
+    let is_chosen = |name: &str| prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
+    if let Some(prefix) = prefixes.iter().find(|prefix| !all.iter().any(|s| s.name.starts_with(prefix.as_str()))) {
+        let names: Vec<&str> = all.iter().map(|subject| subject.name.as_str()).collect();
+        return Err(Failure::usage(anyhow!("no subject starts with `{prefix}`; valid: {}", names.join(", "))));
+    }
+    Ok(all.into_iter().filter(|subject| is_chosen(&subject.name)).collect())
+}
+
+fn list(subjects: &[Subject], json: bool) -> Result<Exit, Failure> {
+    if json {
+        print_json(&subjects.iter().map(|s| (&s.name, &s.about)).collect::<BTreeMap<_, _>>())?;
+    } else {
+        let width = subjects.iter().map(|subject| subject.name.len()).max().unwrap_or_default();
+        subjects.iter().for_each(|subject| print(&format!("{:width$}  {}\n", subject.name, subject.about)));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Searches with generated inputs.
+fn explore(
+    launches: &Launches,
+    subjects: &[Subject],
+    options: &DifferentialOptions,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000_000));
+    report.seed = Some(seed);
+    let limit = match options.cases {
+        Some(cases) => Limit::Cases(cases),
+        None => Limit::Time(Duration::try_from_secs_f64(options.minutes * 60.0).map_err(Failure::usage)?),
+    };
+    let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
+    progress::say(&format!("{} against {}: {} subjects, seed {seed}", report.tested, report.reference, names.len()));
+    let phase = Phase::start("differential");
+    let searched = Sides::start(&launches.reference, &launches.tested)
+        .and_then(|mut sides| search::search(&mut sides, &names, seed, limit, &phase));
+    let findings: Findings = searched.or_exit(Exit::Infrastructure)?;
+    let (groups, unrepeated) = finish::groups(launches, &findings, &phase).or_exit(Exit::Infrastructure)?;
+    report.inputs = findings.inputs;
+    report.groups = groups;
+    report.unstable = findings.unstable.into_keys().chain(unrepeated).collect();
+    report.unstable.sort();
+    report.unstable.dedup();
+    phase.done(&format!("{} groups", report.groups.len()));
+    Ok(())
+}
+
+/// Evaluates kept inputs.
+fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut Report) -> Result<(), Failure> {
+    let mut pair = launches.pair().or_exit(Exit::Infrastructure)?;
+    let mut groups: BTreeMap<_, Group> = BTreeMap::new();
+    for Kept { subject, input } in kept {
+        if !subjects.iter().any(|known| known.name == *subject) {
+            // Of another selection, or of a release without the subject.
+            progress::say(&format!("not evaluated: an input of {subject}, which is not among the chosen subjects"));
+            continue;
+        }
+        let compared = pair.evaluate(subject, std::slice::from_ref(input)).or_exit(Exit::Infrastructure)?;
+        for (reference, tested, key) in compared {
+            if reference.invalid || tested.invalid {
+                let what = Document::to_string(input);
+                return Err(Failure::usage(anyhow!("{subject} does not accept the input {what}")));
+            }
+            *report.inputs.entry(subject.clone()).or_default() += 1;
+            let Some(key) = key else { continue };
+            let changes = changes(&reference.answer, &tested.answer);
+            let (input, reference, tested) = (reference.input, reference.answer, tested.answer);
+            groups.entry(key.clone()).and_modify(|group| group.count += 1).or_insert(Group {
+                key,
+                count: 1,
+                index: None,
+                input,
+                reference,
+                tested,
+                changes,
+                expected: None,
+            });
+        }
+    }
+    if report.inputs.is_empty() {
+        return Err(Failure::nothing_ran("no kept input is of a chosen subject"));
+    }
+    report.groups = groups.into_values().collect();
+    Ok(())
+}
+
+/// Inputs per minute of each group of subjects (the part of the name before the point): each group is searched for
+/// `time`, with the reference twice, as in a run.
+///
+/// # Errors
+/// The program cannot be built or run.
+pub fn throughput(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    reference: &Target,
+    tested: &Target,
+    time: Duration,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let scratch = Scratch::create(&paths.cache, "differential")?;
+    let launch = |target| launch(paths, catalogue, target, None, scratch.path()).map_err(|failure| failure.error);
+    let (reference, tested) = (launch(reference)?, launch(tested)?);
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Subject { name, .. } in Side::start(&reference, "list")?.subjects()? {
+        let group = name.split('.').next().unwrap_or_default().to_owned();
+        groups.entry(group).or_default().push(name);
+    }
+    let mut sides = Sides::start(&reference, &tested)?;
+    let phase = Phase::start("differential");
+    let mut rates = BTreeMap::new();
+    for (group, subjects) in groups {
+        interrupt::check()?;
+        // The first requests are small, and set up what the subjects share.
+        search::search(&mut sides, &subjects, 0, Limit::Time(time / 4), &phase)?;
+        let begin = Instant::now();
+        let found = search::search(&mut sides, &subjects, 1, Limit::Time(time), &phase)?;
+        let inputs: u64 = found.inputs.values().sum();
+        rates.insert(group, inputs as f64 * 60.0 / begin.elapsed().as_secs_f64());
+    }
+    Ok(rates)
+}

@@ -1,0 +1,201 @@
+//! Sends the same generated inputs to both sides, and finds those with different answers.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sys::interrupt;
+use sys::progress::Phase;
+
+use super::side::{Case, Launch, Side, Span};
+use crate::group::Key;
+
+/// Digests of one request.
+const BATCHES: u64 = 16;
+/// The inputs of the first request to a subject.
+const FIRST: u64 = 256;
+/// The most inputs of a request: a differing batch is fetched as a whole.
+const MOST: u64 = 1 << 17;
+/// A subject with cheap inputs gets more of them, until a request takes this long.
+const PACE: Duration = Duration::from_millis(700);
+/// Batches that are fetched for one request. If more differ, the others show the same groups with high probability, and
+/// the next request gives another chance.
+const FETCHED: usize = 4;
+/// Keys for one subject before they are shrunk.
+const KEYS: usize = 40;
+
+/// The reference twice, and the side under test.
+pub(crate) struct Sides {
+    pub(crate) reference: Side,
+    pub(crate) again: Side,
+    pub(crate) tested: Side,
+}
+
+/// When a search ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    Time(Duration),
+    /// Inputs of each subject.
+    Cases(u64),
+}
+
+/// A difference as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) reference: Case,
+    /// How many inputs of the fetched batches had this key.
+    pub(crate) count: u64,
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) groups: BTreeMap<Key, Found>,
+    /// Subjects whose answers differ between two runs of the reference, with an example.
+    pub(crate) unstable: BTreeMap<String, (Case, Case)>,
+    /// Inputs by subject.
+    pub(crate) inputs: BTreeMap<String, u64>,
+}
+
+impl Sides {
+    pub(crate) fn start(reference: &Launch, tested: &Launch) -> anyhow::Result<Sides> {
+        Ok(Sides {
+            reference: Side::start(reference, "reference")?,
+            again: Side::start(reference, "reference-again")?,
+            tested: Side::start(tested, "tested")?,
+        })
+    }
+
+    /// Asks all three at the same time.
+    fn ask<T: Send>(&mut self, ask: impl Fn(&mut Side) -> anyhow::Result<T> + Sync) -> anyhow::Result<[T; 3]> {
+        let [a, b, c] = std::thread::scope(|scope| {
+            [&mut self.reference, &mut self.again, &mut self.tested]
+                .map(|side| scope.spawn(|| ask(side)))
+                .map(|thread| thread.join().expect("a thread that asks a program must not panic"))
+        });
+        Ok([a?, b?, c?])
+    }
+}
+
+/// Tries inputs of all subjects in turn until the limit, or until an interrupt.
+///
+/// # Errors
+/// A program ended or gave no answer.
+pub(crate) fn search(
+    sides: &mut Sides,
+    subjects: &[String],
+    seed: u64,
+    limit: Limit,
+    phase: &Phase,
+) -> anyhow::Result<Findings> {
+    let mut findings = Findings::default();
+    let mut sizes: BTreeMap<&str, u64> = subjects.iter().map(|name| (name.as_str(), FIRST)).collect();
+    let begin = Instant::now();
+    loop {
+        let mut worked = false;
+        for subject in subjects {
+            if interrupt::requested() || matches!(limit, Limit::Time(time) if begin.elapsed() >= time) {
+                return Ok(findings);
+            }
+            let from = findings.inputs.get(subject).copied().unwrap_or_default();
+            let size = sizes.get_mut(subject.as_str()).expect("every subject has a size");
+            let left = if let Limit::Cases(cases) = limit { cases.saturating_sub(from) } else { u64::MAX };
+            let count = left.min(*size);
+            if count == 0 {
+                continue;
+            }
+            worked = true;
+            phase.status(format!("{subject}, {} groups", findings.groups.len()));
+            let asked = Instant::now();
+            try_inputs(sides, &Span { subject, seed, from, count }, &mut findings)?;
+            *findings.inputs.entry(subject.clone()).or_default() += count;
+            *size = next_size(*size, asked.elapsed());
+        }
+        if !worked {
+            return Ok(findings);
+        }
+    }
+}
+
+fn next_size(size: u64, time: Duration) -> u64 {
+    if time > 2 * PACE {
+        (size / 2).max(BATCHES)
+    } else if time < PACE / 2 {
+        (size * 2).min(MOST)
+    } else {
+        size
+    }
+}
+
+fn try_inputs(sides: &mut Sides, span: &Span<'_>, findings: &mut Findings) -> anyhow::Result<()> {
+    let batch = span.count.div_ceil(BATCHES);
+    let [reference, again, tested] = sides.ask(|side| side.digests(span, batch))?;
+    let differs = |i: &usize| reference[*i] != again[*i] || reference[*i] != tested[*i];
+    for i in (0..reference.len()).filter(differs).take(FETCHED) {
+        let from = span.from + i as u64 * batch;
+        let count = batch.min(span.from + span.count - from);
+        let part = Span { from, count, ..span.clone() };
+        let [reference, again, tested] = sides.ask(|side| side.cases(&part))?;
+        for ((reference, again), tested) in reference.into_iter().zip(again).zip(tested) {
+            add(findings, span.subject, reference, again, tested);
+        }
+    }
+    Ok(())
+}
+
+fn add(findings: &mut Findings, subject: &str, reference: Case, again: Case, tested: Case) {
+    if !reference.agrees(&again) {
+        findings.unstable.entry(subject.to_owned()).or_insert((reference, again));
+        return;
+    }
+    if reference.agrees(&tested) {
+        return;
+    }
+    let key = key(subject, &reference, &tested);
+    if let Some(found) = findings.groups.get_mut(&key) {
+        found.count += 1;
+    } else if findings.groups.keys().filter(|known| known.subject == subject).count() < KEYS {
+        findings.groups.insert(key, Found { reference, count: 1 });
+    }
+}
+
+/// The key of two cases that differ. If the inputs differ, the generator depends on the architecture.
+pub(crate) fn key(subject: &str, reference: &Case, tested: &Case) -> Key {
+    if reference.input != tested.input {
+        let shape = ["the generated input".to_owned()].into();
+        return Key { subject: subject.to_owned(), class: String::new(), shape };
+    }
+    Key::of(subject, &reference.class, &reference.answer, &tested.answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Document;
+
+    fn case(answer: &str) -> Case {
+        let input = Document::parse("1").unwrap();
+        Case { index: 0, input, answer: Document::parse(answer).unwrap(), class: String::new(), invalid: false }
+    }
+
+    #[test]
+    fn difference_between_runs_of_the_reference_is_never_one_between_architectures() {
+        let mut findings = Findings::default();
+        add(&mut findings, "s", case("1"), case("2"), case("3"));
+        assert!(findings.groups.is_empty() && findings.unstable.contains_key("s"));
+        add(&mut findings, "s", case("1"), case("1"), case("1"));
+        assert!(findings.groups.is_empty());
+        for _ in 0..3 {
+            add(&mut findings, "s", case("1"), case("1"), case("2"));
+        }
+        assert_eq!(findings.groups.values().map(|found| found.count).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn requests_grow_until_they_take_their_time() {
+        assert_eq!(next_size(256, Duration::from_millis(1)), 512);
+        assert_eq!(next_size(256, PACE), 256);
+        assert_eq!(next_size(256, 3 * PACE), 128);
+        assert_eq!(next_size(BATCHES, 30 * PACE), BATCHES);
+        assert_eq!(next_size(MOST, Duration::ZERO), MOST);
+    }
+}
