@@ -276,7 +276,7 @@ impl Draft<'_> {
             rest = deeper;
             if inner.is_none() {
                 let mut fresh = part.fresh.clone();
-                put(&mut fresh, rest, value.clone());
+                put(&mut fresh, rest, value);
                 return operations([("add", pointer, fresh)]);
             }
             known = inner;

@@ -65,6 +65,7 @@ impl Masks {
 
     /// Replaces what must differ in an answer. `sent` is the text of all requests so far.
     pub(crate) fn apply(&mut self, document: &mut Document, sent: &str) {
+        hide_ages(document);
         self.learn("", document, sent);
         self.replace("", document);
     }
@@ -263,6 +264,28 @@ fn without_versions(text: &str) -> String {
     result
 }
 
+/// The rows of a Table contain ages, which grow while the request is on its way.
+fn hide_ages(table: &mut Document) {
+    let Some(Document::List(rows)) = table.get_mut("rows") else { return };
+    for row in rows {
+        let Some(Document::List(cells)) = row.get_mut("cells") else { continue };
+        for cell in cells {
+            if let Document::Text(text) = cell
+                && is_young(text)
+            {
+                *text = "<age>".into();
+            }
+        }
+    }
+}
+
+/// Whether the text is an age that an object can reach during a run: `0s`, `1m7s`.
+fn is_young(text: &str) -> bool {
+    let shaped = text.len() <= 7 && text.ends_with('s') || text.ends_with('m');
+    let digits = text.trim_end_matches(['s', 'm']);
+    shaped && digits.len() < text.len() && digits.chars().all(|c| c.is_ascii_digit() || c == 'm') && !digits.is_empty()
+}
+
 fn hide(key: &str, value: &mut Document) {
     let hidden = match value {
         Document::Text(text) if text.is_empty() || text == "0" => return,
@@ -320,6 +343,12 @@ mod tests {
         let masked = masked(text, "");
         assert!(masked.contains(r#"resourceVersion\\\":\\\"*\\\""#), "{masked}");
         assert!(masked.contains("0000-00-00T00:00:00Z") && masked.contains("d-2020-01-02T03:04:05Z"), "{masked}");
+    }
+
+    #[test]
+    fn ages_in_tables_are_masked() {
+        let text = r#"{"rows":[{"cells":["a","7s","1m30s","6y12d","s","m"]}]}"#;
+        assert_eq!(masked(text, ""), r#"{"rows":[{"cells":["a","<age>","<age>","6y12d","s","m"]}]}"#);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 
 use super::answer::{Answer, Change, Content};
 use super::request::{Names, Sequence, Verb};
-use super::side::{Side, State};
+use super::side::{RESET, Side, State};
 
 /// The compared control planes.
 pub(crate) struct Sides {
@@ -42,6 +42,8 @@ pub(crate) struct Played {
     pub(crate) requests: u64,
     /// Requests that the reference answered with 2xx.
     pub(crate) accepted: u64,
+    /// The first request whose stream all sides reset.
+    pub(crate) reset: Option<usize>,
 }
 
 impl Sides {
@@ -52,7 +54,7 @@ impl Sides {
     pub(crate) async fn play(&self, sequence: &Sequence, names: &Names) -> anyhow::Result<Played> {
         let now = Timestamp::now().as_second();
         let mut states = [Side::state(now), Side::state(now), Side::state(now)];
-        let mut played = Played { verdict: Verdict::Same, requests: 0, accepted: 0 };
+        let mut played = Played { verdict: Verdict::Same, requests: 0, accepted: 0, reset: None };
         for (at, request) in sequence.requests.iter().enumerate() {
             // What is stored is compared before the object is gone.
             if request.verb == Verb::Delete && at + 2 >= sequence.requests.len() {
@@ -70,6 +72,9 @@ impl Sides {
             }
             played.requests += 1;
             played.accepted += u64::from(answers.first().is_some_and(|answer| answer.status < 300));
+            if played.reset.is_none() && answers.iter().all(|answer| answer.status == RESET) {
+                played.reset = Some(at);
+            }
             if let Some(mut verdict) = verdict(at, &answers) {
                 if let Verdict::Different(difference) = &mut verdict {
                     let stored = self.stored(&mut states, sequence, names).await?;

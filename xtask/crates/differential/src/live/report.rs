@@ -14,6 +14,9 @@ use super::side::Side;
 /// Characters of a value in the text; the JSON has all of it.
 const SHOWN: usize = 600;
 
+/// Panics on every side that the text shows.
+const SHOWN_RESETS: usize = 5;
+
 /// The facts of the run around what was found.
 pub(crate) struct Context<'a> {
     pub(crate) seed: u64,
@@ -56,6 +59,9 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
         for change in unstable.difference.changes.iter().take(2) {
             let _ = writeln!(text, "  {}: {} | {}", change.place, short(&change.left), short(&change.right));
         }
+    }
+    for (index, request) in found.resets.iter().take(SHOWN_RESETS) {
+        let _ = writeln!(text, "panic on every side: case {index}: {}", curl(&context.sides.reference, request));
     }
     for error in &found.errors {
         let _ = writeln!(text, "error: {}", short(error));
@@ -146,26 +152,25 @@ pub(crate) fn json(found: &Found, context: &Context<'_>) -> Value {
         "cases_by_resource": found.by_resource,
         "groups": groups,
         "nondeterministic": {"sequences": found.unstable_count, "unrepeated": found.unrepeated, "examples": unstable},
+        "panics_on_every_side": found.resets.iter().map(|(index, request)| json!({"case": index, "request": request_json(request)})).collect::<Vec<_>>(),
         "errors": found.errors,
+    })
+}
+
+fn request_json(request: &Request) -> Value {
+    json!({
+        "verb": request.verb.name(),
+        "path": request.path,
+        "query": request.query,
+        "accept": request.accept,
+        "content_type": request.content_type,
+        "body": request.body.as_ref().map(ToString::to_string),
     })
 }
 
 fn group_json(finding: &Finding, context: &Context<'_>) -> Value {
     let Finding { key, count, index, resources, sequence, difference } = finding;
-    let requests: Vec<Value> = sequence
-        .requests
-        .iter()
-        .map(|request| {
-            json!({
-                "verb": request.verb.name(),
-                "path": request.path,
-                "query": request.query,
-                "accept": request.accept,
-                "content_type": request.content_type,
-                "body": request.body.as_ref().map(ToString::to_string),
-            })
-        })
-        .collect();
+    let requests: Vec<Value> = sequence.requests.iter().map(request_json).collect();
     let changes: Vec<Value> = difference
         .changes
         .iter()

@@ -12,7 +12,7 @@ use sys::progress::Phase;
 use super::finding::{Finding, Key};
 use super::generate::Generator;
 use super::play::{Difference, Played, Sides, Verdict};
-use super::request::{Names, Sequence};
+use super::request::{Names, Request, Sequence};
 use super::shrink::{NewNames, shrink};
 
 /// Examples of nondeterminism that the report shows.
@@ -45,6 +45,8 @@ pub(crate) struct Found {
     pub(crate) groups: BTreeMap<Key, Finding>,
     pub(crate) unstable: Vec<Unstable>,
     pub(crate) unstable_count: u64,
+    /// Requests whose stream every side reset, with the index of the sequence: a panic of the server.
+    pub(crate) resets: Vec<(u64, Request)>,
     /// Differences that a run of the same sequence alone did not show.
     pub(crate) unrepeated: u64,
     pub(crate) sequences: u64,
@@ -140,12 +142,13 @@ impl<'a> Search<'a> {
     }
 
     async fn play(&self, index: u64, sequence: &Sequence) -> anyhow::Result<()> {
-        let Played { verdict, requests, accepted } = self.sides.play(sequence, &self.new_names()).await?;
+        let Played { verdict, requests, accepted, reset } = self.sides.play(sequence, &self.new_names()).await?;
         {
             let mut found = self.found();
             found.sequences += 1;
             found.cases += requests;
             found.accepted += accepted;
+            found.resets.extend(reset.and_then(|at| Some((index, sequence.requests.get(at)?.clone()))));
             *found.by_resource.entry(sequence.resource.clone()).or_default() += requests;
         }
         match verdict {

@@ -24,6 +24,9 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Controllers of a server react within this time.
 const QUIET: Duration = Duration::from_millis(150);
 
+/// The status of an answer that the server broke off.
+pub(crate) const RESET: u16 = 0;
+
 /// A control plane.
 #[derive(Clone)]
 pub(crate) struct Side {
@@ -85,9 +88,18 @@ impl Side {
         }
         let mut attempt = 1;
         loop {
-            let streaming = self.api.open(&raw).await?;
-            let (status, all) = (streaming.status, streaming.headers);
-            let body = streaming.body.collect().await.map_err(|error| anyhow::anyhow!("{raw}: {error}"))?.to_bytes();
+            let (status, all, body) = match self.exchange(&raw).await {
+                Ok(answer) => answer,
+                // A server resets the stream of a request whose handler panics.
+                Err(error) if format!("{error:#}").contains("stream error received") => {
+                    return Ok(Answer {
+                        status: RESET,
+                        headers: Vec::new(),
+                        body: Content::Text("the server reset the stream".into()),
+                    });
+                }
+                Err(error) => return Err(error),
+            };
             // A new custom resource is not served at once.
             let again = status == 429 || request.verb == Verb::List && status == 404;
             if again && attempt < ATTEMPTS {
@@ -97,6 +109,13 @@ impl Side {
             }
             return Ok(state.answer(status, &all, &body));
         }
+    }
+
+    async fn exchange(&self, raw: &suite::api::Request) -> anyhow::Result<(u16, http::HeaderMap, Bytes)> {
+        let streaming = self.api.open(raw).await?;
+        let (status, all) = (streaming.status, streaming.headers);
+        let body = streaming.body.collect().await.map_err(|error| anyhow::anyhow!("{raw}: {error}"))?.to_bytes();
+        Ok((status, all, body))
     }
 
     /// Waits until no controller of the server changes the object any more.
