@@ -75,7 +75,7 @@ func (r *random) withDirective(text string) string {
 
 // class is the type and range of the only number of a patch, or of its only float, else the type of the object.
 func (p patchInput) class() string {
-	b, err := builtinOf(p.Patch)
+	b, err := builtinOf(p.Current)
 	if err != nil {
 		return ""
 	}
