@@ -49,6 +49,7 @@ pub fn up_on(
     phase.done(&format!("{} control planes ready, {name}, factor {factor:.1}", planes.len()));
     let info = ClusterInfo {
         arch: target.name.clone(),
+        byte_order: Some(target.elf.byte_order),
         provider: "process".into(),
         execution: name,
         factor,

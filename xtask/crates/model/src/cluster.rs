@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::MachineInfo;
 use crate::store::StoreKind;
+use crate::target::ByteOrder;
 
 /// A running cluster. Dropping it stops nothing: the boot stage's guard does.
 #[derive(Clone)]
@@ -22,6 +23,9 @@ pub struct Cluster {
 pub struct ClusterInfo {
     /// GOARCH of the components.
     pub arch: String,
+    /// Of that architecture; None for an external cluster and in files of older versions.
+    #[serde(default)]
+    pub byte_order: Option<ByteOrder>,
     /// `process`, `qemu`, `kind`, `existing`.
     pub provider: String,
     /// How the code is executed: `native`, or the emulator with its version.

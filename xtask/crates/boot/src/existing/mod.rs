@@ -107,6 +107,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let token = token.map(|token| private(run, "token", token.as_bytes())).transpose()?;
     let info = ClusterInfo {
         arch: version.arch.clone(),
+        byte_order: None,
         provider: "existing".into(),
         execution: "unknown: external cluster".into(),
         factor,

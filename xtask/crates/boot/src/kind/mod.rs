@@ -139,6 +139,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let whole = made.iter().any(|plane| plane.info.name == request.whole);
     let mut info = ClusterInfo {
         arch: request.target.name.clone(),
+        byte_order: Some(request.target.elf.byte_order),
         provider: "kind".into(),
         execution: format!("native, {}", engine.name),
         factor: found.factor,

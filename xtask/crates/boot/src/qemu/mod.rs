@@ -440,6 +440,7 @@ impl<'a> Job<'a> {
         };
         ClusterInfo {
             arch: target.name.clone(),
+            byte_order: Some(target.elf.byte_order),
             provider: "qemu".into(),
             execution: self.execution(),
             factor: up.factor,
