@@ -49,12 +49,6 @@ pub(crate) fn headers(all: &http::HeaderMap, mask: impl Fn(&str) -> String) -> V
 }
 
 impl Answer {
-    /// `reason` of a Status, otherwise the kind of the object.
-    pub(crate) fn reason(&self) -> String {
-        let Content::Document(body) = &self.body else { return String::new() };
-        body.get("reason").and_then(Document::as_text).unwrap_or_default().to_owned()
-    }
-
     pub(crate) fn changes(&self, other: &Answer) -> Vec<Change> {
         let mut changes = Vec::new();
         if self.status != other.status {

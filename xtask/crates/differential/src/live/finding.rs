@@ -2,22 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::Change;
-use super::play::Difference;
-use super::request::{Request, Sequence, Verb};
+use model::ExpectedDifference;
 
-/// Two differences with the same key have, as far as requests and answers tell, the same cause.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    /// The request that tried the value: `apply`, `strategic merge patch`.
-    pub(crate) verb: &'static str,
-    /// The type of the value's place: `integer int32`.
-    pub(crate) shape: String,
-    /// The class of the value: `float near 2^63`.
-    pub(crate) class: &'static str,
-    /// `status 200/422`, `body number/number`, `stored string/absent`.
-    pub(crate) symptom: String,
-}
+use super::answer::Answer;
+use super::json::Document;
+use super::play::{Difference, STORED};
+use super::request::{Request, Sequence, Trial, Verb};
+use crate::group::Key;
 
 /// A group with its smallest sequence.
 #[derive(Clone, Debug)]
@@ -30,25 +21,47 @@ pub(crate) struct Finding {
     pub(crate) resources: BTreeSet<String>,
     pub(crate) sequence: Sequence,
     pub(crate) difference: Difference,
+    /// The entry of `differences:` that names the group.
+    pub(crate) expected: Option<ExpectedDifference>,
 }
 
-impl Key {
-    pub(crate) fn of(sequence: &Sequence, difference: &Difference) -> Key {
-        let cause = cause(sequence, difference.at);
-        let trial = cause.and_then(|request| request.trial.as_ref());
-        Key {
-            verb: cause.map_or("get", |request| request.verb.name()),
-            shape: trial.map(|trial| trial.shape.clone()).unwrap_or_default(),
-            class: trial.map_or("", |trial| trial.class),
-            symptom: symptom(difference),
-        }
+/// The key of a difference: the kind of request, the type of the place with the range of the value, and which answers
+/// are errors.
+pub(crate) fn key(sequence: &Sequence, difference: &Difference) -> Key {
+    let cause = cause(sequence, difference.at);
+    let verb = cause.map_or(Verb::Get, |request| request.verb);
+    let trial = cause.and_then(|request| request.trial.as_ref());
+    Key {
+        subject: format!("live.{}", verb.name().to_lowercase().replace(' ', "-")),
+        class: trial.map(class).unwrap_or_default(),
+        shape: BTreeSet::from([shape(difference)]),
     }
 }
 
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {} ({}): {}", self.verb, self.shape, self.class, self.symptom)
-    }
+/// `integer int32, beyond 64 bits`.
+fn class(trial: &Trial) -> String {
+    let range = match &trial.value {
+        Document::Number(literal) => range(literal).unwrap_or(trial.class),
+        _ => trial.class,
+    };
+    format!("{}, {range}", trial.shape)
+}
+
+/// The range of a number. None if it is not one.
+fn range(literal: &str) -> Option<&'static str> {
+    let number: f64 = literal.parse().ok()?;
+    let spelled_as_float = literal.contains(['.', 'e', 'E']);
+    Some(if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
+        "beyond 64 bits"
+    } else if !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number) {
+        if spelled_as_float { "float beyond 32 bits" } else { "integer beyond 32 bits" }
+    } else if number.fract() != 0.0 {
+        "fraction"
+    } else if spelled_as_float {
+        "float"
+    } else {
+        "integer"
+    })
 }
 
 /// The request that tried the value: the differing one if it did, otherwise the last one before it.
@@ -61,27 +74,31 @@ fn cause(sequence: &Sequence, at: usize) -> Option<&Request> {
     until.iter().rev().find(|request| request.trial.is_some()).or(last)
 }
 
-fn symptom(difference: &Difference) -> String {
-    let (left, right) = (&difference.left, &difference.right);
-    if left.status != right.status {
-        return format!("status {} {}/{} {}", left.status, left.reason(), right.status, right.reason());
-    }
-    let Some(first) = difference.changes.first() else { return "none".into() };
-    let level = if left.status == 0 { "stored" } else { first.place.split(['.', '[']).next().unwrap_or_default() };
-    if left.status >= 300 {
-        return format!("text of status {} {}", left.status, left.reason());
-    }
-    format!("{level} {}", kinds(first))
+/// `answer/error`, or for two answers the part that differs.
+fn shape(difference: &Difference) -> String {
+    let word = |answer: &Answer| if answer.status < 300 { "answer" } else { "error" };
+    let (left, right) = (word(&difference.left), word(&difference.right));
+    if difference.left.status == STORED { "stored/stored".into() } else { format!("{left}/{right}") }
 }
 
-fn kinds(change: &Change) -> String {
-    let kind = |text: &str| match text.as_bytes().first() {
-        _ if text == "absent" => "absent",
-        Some(b'"') => "string",
-        Some(b'{') => "object",
-        Some(b'[') => "list",
-        Some(b'-' | b'0'..=b'9') => "number",
-        _ => "word",
-    };
-    format!("{}/{}", kind(&change.left), kind(&change.right))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn range_of_a_number_is_part_of_the_key() {
+        for (literal, expected) in [
+            ("1e30", Some("beyond 64 bits")),
+            ("9223372036854775808", Some("beyond 64 bits")),
+            ("9223372036854775807", Some("beyond 64 bits")),
+            ("4294967297.0", Some("float beyond 32 bits")),
+            ("4294967297", Some("integer beyond 32 bits")),
+            ("3.5", Some("fraction")),
+            ("1.0", Some("float")),
+            ("-1", Some("integer")),
+            ("0x10", None),
+        ] {
+            assert_eq!(range(literal), expected, "{literal}");
+        }
+    }
 }

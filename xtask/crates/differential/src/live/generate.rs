@@ -5,7 +5,7 @@ use suite::api::PROTOBUF;
 
 use super::crd;
 use super::json::Document;
-use super::request::{LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
+use super::request::{FIRST_VERSION, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values::{self, Value};
 
@@ -136,6 +136,13 @@ impl Draft<'_> {
             let mut delete = Request::new(Verb::Delete, self.object());
             delete.parameter("gracePeriodSeconds=0");
             requests.push(delete);
+            // A watch lasts a second, in which the same worker could send twenty requests.
+            if self.chance(6) {
+                let mut watch = Request::new(Verb::Watch, self.collection());
+                watch.parameter(&format!("watch=true&timeoutSeconds=1&resourceVersion={FIRST_VERSION}"));
+                watch.parameter(&format!("labelSelector=differential%3D{LABEL}"));
+                requests.push(watch);
+            }
         }
     }
 
@@ -350,6 +357,9 @@ impl Draft<'_> {
         if self.chance(10) {
             shuffle(self.rng, &mut body);
         }
+        if self.chance(10) {
+            twin(self.rng, &mut body);
+        }
         if matches!(request.verb, Verb::Create | Verb::Replace) && self.chance(15) {
             request.content_type = YAML;
         }
@@ -441,6 +451,34 @@ fn duplicate(rng: &mut Rng, body: &mut Document) {
         let (key, value) = members[index].clone();
         let other = if rng.bool() { value } else { values::number(rng).document };
         members.insert(rng.usize(..=index), (key, other));
+    }
+}
+
+/// Repeats the first item of a random list of objects with another value, so that two items have the same keys.
+fn twin(rng: &mut Rng, body: &mut Document) {
+    let mut lists = Vec::new();
+    object_lists(body, &mut lists);
+    if lists.is_empty() {
+        return;
+    }
+    let items = lists.swap_remove(rng.usize(..lists.len()));
+    let Some(mut twin) = items.first().cloned() else { return };
+    if let Document::Object(members) = &mut twin {
+        match members.last_mut().filter(|_| rng.bool()) {
+            Some((_, value @ (Document::Text(_) | Document::Number(_)))) => *value = values::number(rng).document,
+            _ => members.push(("value".into(), Document::text(if rng.bool() { "x" } else { "y" }))),
+        }
+    }
+    items.push(twin);
+}
+
+fn object_lists<'a>(document: &'a mut Document, found: &mut Vec<&'a mut Vec<Document>>) {
+    match document {
+        Document::Object(members) => members.iter_mut().for_each(|(_, value)| object_lists(value, found)),
+        Document::List(items) if matches!(items.first(), Some(Document::Object(members)) if !members.is_empty()) => {
+            found.push(items);
+        }
+        _ => {}
     }
 }
 

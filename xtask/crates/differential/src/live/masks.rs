@@ -46,6 +46,9 @@ const MASKS: &[Mask] = &[
 /// Seconds around the run in which a time counts as one that a server took from its clock.
 const AROUND: i64 = 7200;
 
+/// The field of ObjectMeta in protobuf.
+const MANAGED_FIELDS: &str = "17";
+
 /// Replaces seconds of the server's clock in protobuf.
 const NOW: &str = "\"<now>\"";
 
@@ -66,6 +69,7 @@ impl Masks {
     /// Replaces what must differ in an answer. `sent` is the text of all requests so far.
     pub(crate) fn apply(&mut self, document: &mut Document, sent: &str) {
         hide_ages(document);
+        sort_managers(document);
         self.learn("", document, sent);
         self.replace("", document);
     }
@@ -78,6 +82,13 @@ impl Masks {
             hide("resourceVersion", version);
         }
         self.inside_wire(document);
+        let metadata = document.get_mut("2").and_then(|object| object.get_mut("1"));
+        if let Some(Document::Object(members)) = metadata {
+            members.sort_by_cached_key(|(field, value)| {
+                let managers = field == MANAGED_FIELDS;
+                (managers, if managers { value.to_string() } else { String::new() })
+            });
+        }
     }
 
     fn inside_wire(&self, document: &mut Document) {
@@ -264,6 +275,31 @@ fn without_versions(text: &str) -> String {
     result
 }
 
+/// Entries of `managedFields` are sorted by time, in whole seconds: their order depends on when a second ends.
+fn sort_managers(document: &mut Document) {
+    match document {
+        Document::Object(members) => {
+            for (key, value) in members {
+                match value {
+                    Document::List(entries) if key == "managedFields" => entries.sort_by_cached_key(without_time),
+                    value => sort_managers(value),
+                }
+            }
+        }
+        Document::List(items) => items.iter_mut().for_each(sort_managers),
+        _ => {}
+    }
+}
+
+fn without_time(entry: &Document) -> String {
+    match entry {
+        Document::Object(members) => {
+            Document::Object(members.iter().filter(|(key, _)| key != "time").cloned().collect()).to_string()
+        }
+        other => other.to_string(),
+    }
+}
+
 /// The rows of a Table contain ages, which grow while the request is on its way.
 fn hide_ages(table: &mut Document) {
     let Some(Document::List(rows)) = table.get_mut("rows") else { return };
@@ -343,6 +379,13 @@ mod tests {
         let masked = masked(text, "");
         assert!(masked.contains(r#"resourceVersion\\\":\\\"*\\\""#), "{masked}");
         assert!(masked.contains("0000-00-00T00:00:00Z") && masked.contains("d-2020-01-02T03:04:05Z"), "{masked}");
+    }
+
+    #[test]
+    fn managers_have_no_order() {
+        let text = r#"{"metadata":{"managedFields":[{"manager":"b","time":"1"},{"manager":"a","time":"2"}]}}"#;
+        let sorted = r#"{"metadata":{"managedFields":[{"manager":"a","time":"2"},{"manager":"b","time":"1"}]}}"#;
+        assert_eq!(masked(text, ""), sorted);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod side;
 mod values;
 mod wire;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -54,17 +55,13 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
     planes.end().or_exit(Exit::Infrastructure)?;
     let outcome = tested.or_exit(Exit::Infrastructure)?;
-    let file = folder.join("live.json");
-    let written = serde_json::to_vec_pretty(&outcome.json)
-        .map_err(anyhow::Error::from)
-        .and_then(|text| std::fs::write(&file, text).with_context(|| format!("failed to write {}", file.display())));
-    written.or_exit(Exit::Infrastructure)?;
+    outcome.write(&folder).or_exit(Exit::Infrastructure)?;
     if options.json {
         print_json(&outcome.json)?;
     } else {
         print(&outcome.text);
     }
-    progress::say(&format!("live level, {arch} against {against}: {}", file.display()));
+    progress::say(&format!("live level, {arch} against {against}: {}", folder.display()));
     Ok(outcome.exit)
 }
 
@@ -73,6 +70,20 @@ pub(crate) struct Outcome {
     pub(crate) exit: Exit,
     pub(crate) text: String,
     pub(crate) json: serde_json::Value,
+    pub(crate) junit: Option<Vec<u8>>,
+}
+
+impl Outcome {
+    /// Writes `live.json`, `live.txt` and `junit.xml`.
+    fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let write = |name: &str, content: &[u8]| {
+            let file = folder.join(name);
+            std::fs::write(&file, content).with_context(|| format!("failed to write {}", file.display()))
+        };
+        write("live.json", &serde_json::to_vec_pretty(&self.json)?)?;
+        write("live.txt", self.text.as_bytes())?;
+        self.junit.as_ref().map_or(Ok(()), |junit| write("junit.xml", junit))
+    }
 }
 
 async fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Outcome> {
@@ -84,23 +95,27 @@ async fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOpti
     if options.selftest {
         return selftest::run(&sides, generator, planes, options).await;
     }
-    let context = report::Context { seed, arch: &planes.arch, against: &planes.against, sides: &sides };
+    let started = progress::timestamp();
+    let today: String = started.chars().take(10).collect();
+    let context = report::Context { seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
-    let found = match options.case {
+    let mut found = match options.case {
         Some(index) => search.one(index).await,
         None => search.all(&phase).await,
     };
+    found.expect(&catalogue.differences, &planes.arch, &today);
     phase.done(&report::summary(&found, &context));
     Ok(Outcome {
         exit: exit(&found),
         text: format!("{}{}\n", report::text(&found, &context), report::summary(&found, &context)),
         json: report::json(&found, &context),
+        junit: Some(report::junit(&found, &context)?),
     })
 }
 
 fn exit(found: &Found) -> Exit {
-    if !found.groups.is_empty() {
+    if found.new_groups() > 0 {
         Exit::Conformance
     } else if found.cases == 0 {
         Exit::NothingRan

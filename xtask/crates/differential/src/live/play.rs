@@ -7,6 +7,9 @@ use super::answer::{Answer, Change, Content};
 use super::request::{Names, Sequence, Verb};
 use super::side::{RESET, Side, State};
 
+/// The status of a stored value in the form of an answer.
+pub(crate) const STORED: u16 = 1;
+
 /// The compared control planes.
 pub(crate) struct Sides {
     pub(crate) reference: Side,
@@ -54,10 +57,11 @@ impl Sides {
     pub(crate) async fn play(&self, sequence: &Sequence, names: &Names) -> anyhow::Result<Played> {
         let now = Timestamp::now().as_second();
         let mut states = [Side::state(now), Side::state(now), Side::state(now)];
+        let mut looked = false;
         let mut played = Played { verdict: Verdict::Same, requests: 0, accepted: 0, reset: None };
         for (at, request) in sequence.requests.iter().enumerate() {
             // What is stored is compared before the object is gone.
-            if request.verb == Verb::Delete && at + 2 >= sequence.requests.len() {
+            if request.verb == Verb::Delete && !std::mem::replace(&mut looked, true) {
                 let stored = self.stored(&mut states, sequence, names).await?;
                 if let Some(verdict) = verdict(at, &stored) {
                     played.verdict = verdict;
@@ -97,7 +101,7 @@ impl Sides {
             for key in &sequence.keys {
                 body = side.stored(state, key, names).await?;
             }
-            answers.push(Answer { status: 0, headers: Vec::new(), body });
+            answers.push(Answer { status: STORED, headers: Vec::new(), body });
         }
         Ok(answers)
     }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use ::report::{SingleCase, single_suite};
+use model::Outcome;
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer::{Answer, Change};
 use super::finding::Finding;
 use super::play::Sides;
 use super::request::{Names, Request};
@@ -23,14 +25,16 @@ pub(crate) struct Context<'a> {
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
     pub(crate) sides: &'a Sides,
+    /// When the run began, as text.
+    pub(crate) started: String,
 }
 
 pub(crate) fn summary(found: &Found, context: &Context<'_>) -> String {
     let Found { sequences, cases, seconds, groups, unstable_count, errors, .. } = found;
-    let new = groups.len();
+    let (all, new) = (groups.len(), found.new_groups());
     format!(
-        "{} against {}, seed {}: {cases} cases in {sequences} sequences, {:.0} a second, {} of 100 accepted; {new} groups of \
-         differences, {unstable_count} nondeterministic sequences, {} errors",
+        "{} against {}, seed {}: {cases} cases in {sequences} sequences, {:.0} a second, {} of 100 accepted; {all} groups of \
+         differences, {new} of them new; {unstable_count} nondeterministic sequences, {} errors",
         context.arch,
         context.against,
         context.seed,
@@ -57,7 +61,7 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
             places.join(", ")
         );
         for change in unstable.difference.changes.iter().take(2) {
-            let _ = writeln!(text, "  {}: {} | {}", change.place, short(&change.left), short(&change.right));
+            let _ = writeln!(text, "  {}", line(change));
         }
     }
     for (index, request) in found.resets.iter().take(SHOWN_RESETS) {
@@ -70,14 +74,15 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
 }
 
 fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fmt::Result {
-    let Finding { key, count, index, resources, sequence, difference } = finding;
+    let Finding { key, count, index, resources, sequence, difference, expected } = finding;
     let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
-    writeln!(text, "\n{key}\n  {count} sequences; {}", resources.join(", "))?;
+    let state = expected.as_ref().map_or_else(|| "NEW".to_owned(), |expected| format!("expected, {}", expected.issue));
+    writeln!(text, "\n{key} [{state}]\n  {count} sequences; {}", resources.join(", "))?;
     if let Some(trial) = sequence.requests.iter().rev().find_map(|request| request.trial.as_ref()) {
         writeln!(text, "  place: {} = {}", trial.place, short(&trial.value.to_string()))?;
     }
     for change in &difference.changes {
-        writeln!(text, "  {}: {} | {}", change.place, short(&change.left), short(&change.right))?;
+        writeln!(text, "  {}", line(change))?;
     }
     writeln!(text, "  {}: {}", context.against, answer(&difference.left))?;
     writeln!(text, "  {}: {}", context.arch, answer(&difference.right))?;
@@ -131,6 +136,34 @@ fn curl(side: &Side, request: &Request) -> String {
     format!("{command} '{}{}{question}{}'", profile.apiserver, raw.path, raw.query)
 }
 
+/// JUnit with a case for each group, and one for the requests without a difference.
+pub(crate) fn junit(found: &Found, context: &Context<'_>) -> anyhow::Result<Vec<u8>> {
+    let suite = format!("archproof.{}.differential.live", context.arch);
+    let case = |name: String, outcome, output| SingleCase { name, class: suite.clone(), outcome, output };
+    let message = format!("{} differs from {}", context.arch, context.against);
+    let groups = found.groups.values().map(|finding| {
+        let outcome = match &finding.expected {
+            Some(expected) => Outcome::ExpectedFailure { message: message.clone(), issue: expected.issue.clone() },
+            None => Outcome::Failed {
+                message: message.clone(),
+                evidence: finding.difference.changes.iter().map(line).collect(),
+            },
+        };
+        case(finding.key.to_string(), outcome, repeat(finding.index, context))
+    });
+    let equal = found
+        .by_resource
+        .iter()
+        .filter(|(resource, _)| !found.groups.values().any(|finding| finding.resources.contains(resource.as_str())));
+    let equal =
+        equal.map(|(resource, cases)| case(format!("live {resource}"), Outcome::Passed, format!("{cases} cases")));
+    single_suite(&suite, &context.started, &groups.chain(equal).collect::<Vec<_>>())
+}
+
+fn line(change: &Change) -> String {
+    format!("{}: {} | {}", change.place, short(&change.left), short(&change.right))
+}
+
 pub(crate) fn json(found: &Found, context: &Context<'_>) -> Value {
     let groups: Vec<Value> = found.groups.values().map(|finding| group_json(finding, context)).collect();
     let unstable: Vec<Value> = found
@@ -169,7 +202,7 @@ fn request_json(request: &Request) -> Value {
 }
 
 fn group_json(finding: &Finding, context: &Context<'_>) -> Value {
-    let Finding { key, count, index, resources, sequence, difference } = finding;
+    let Finding { key, count, index, resources, sequence, difference, expected } = finding;
     let requests: Vec<Value> = sequence.requests.iter().map(request_json).collect();
     let changes: Vec<Value> = difference
         .changes
@@ -179,10 +212,10 @@ fn group_json(finding: &Finding, context: &Context<'_>) -> Value {
     let side =
         |answer: &Answer| json!({"status": answer.status, "headers": answer.headers, "body": answer.body.text()});
     json!({
-        "verb": key.verb,
-        "shape": key.shape,
+        "expected": expected,
+        "subject": key.subject,
         "class": key.class,
-        "symptom": key.symptom,
+        "shape": key.shape,
         "count": count,
         "case": index,
         "resources": resources,

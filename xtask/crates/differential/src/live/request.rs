@@ -8,6 +8,9 @@ use super::schema::{ADDRESS, LABEL};
 /// Stands for the resource version that the side stored last.
 pub(crate) const LAST_VERSION: &str = "@RV@";
 
+/// Stands for the first resource version of the object on the side.
+pub(crate) const FIRST_VERSION: &str = "@FIRST@";
+
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
@@ -22,6 +25,7 @@ pub(crate) enum Verb {
     Get,
     List,
     Table,
+    Watch,
     Delete,
 }
 
@@ -39,6 +43,7 @@ impl Verb {
             Verb::Get => "get",
             Verb::List => "list",
             Verb::Table => "table",
+            Verb::Watch => "watch",
             Verb::Delete => "delete",
         }
     }
@@ -48,13 +53,13 @@ impl Verb {
             Verb::Create => http::Method::POST,
             Verb::Replace => http::Method::PUT,
             Verb::JsonPatch | Verb::MergePatch | Verb::StrategicPatch | Verb::Apply => http::Method::PATCH,
-            Verb::Get | Verb::List | Verb::Table => http::Method::GET,
+            Verb::Get | Verb::List | Verb::Table | Verb::Watch => http::Method::GET,
             Verb::Delete => http::Method::DELETE,
         }
     }
 
     pub(crate) fn writes(self) -> bool {
-        !matches!(self, Verb::Get | Verb::List | Verb::Table)
+        !matches!(self, Verb::Get | Verb::List | Verb::Table | Verb::Watch)
     }
 
     fn media_type(self) -> &'static str {

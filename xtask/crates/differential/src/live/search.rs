@@ -6,14 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use model::ExpectedDifference;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::finding::{Finding, Key};
+use super::finding::{Finding, key};
 use super::generate::Generator;
 use super::play::{Difference, Played, Sides, Verdict};
 use super::request::{Names, Request, Sequence};
 use super::shrink::{NewNames, shrink};
+use crate::group::Key;
 
 /// Examples of nondeterminism that the report shows.
 const EXAMPLES: usize = 20;
@@ -67,6 +69,19 @@ pub(crate) struct Search<'a> {
     next: AtomicU64,
     runs: AtomicU64,
     found: Mutex<Found>,
+}
+
+impl Found {
+    /// Marks the expected groups.
+    pub(crate) fn expect(&mut self, entries: &[ExpectedDifference], arch: &str, today: &str) {
+        for finding in self.groups.values_mut() {
+            finding.expected = finding.key.expected(entries, arch, today).cloned();
+        }
+    }
+
+    pub(crate) fn new_groups(&self) -> usize {
+        self.groups.values().filter(|finding| finding.expected.is_none()).count()
+    }
 }
 
 impl NewNames for Search<'_> {
@@ -171,7 +186,7 @@ impl<'a> Search<'a> {
 
     /// Adds a difference to its group; the first one of a group is shrunk.
     async fn different(&self, index: u64, sequence: &Sequence, difference: &Difference) -> anyhow::Result<()> {
-        let key = Key::of(sequence, difference);
+        let key = key(sequence, difference);
         if let Some(known) = self.found().groups.get_mut(&key) {
             known.count += 1;
             known.resources.insert(sequence.resource.clone());
@@ -190,6 +205,7 @@ impl<'a> Search<'a> {
             resources: Default::default(),
             sequence: small,
             difference,
+            expected: None,
         });
         group.count += 1;
         group.resources.insert(sequence.resource.clone());

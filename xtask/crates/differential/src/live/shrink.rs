@@ -1,9 +1,10 @@
 //! Makes a differing sequence small: fewer requests, parameters and members, as long as the key stays the same.
 
-use super::finding::Key;
+use super::finding::key;
 use super::json::Document;
 use super::play::{Difference, Sides, Verdict};
 use super::request::{Names, Sequence, Verb};
+use crate::group::Key;
 
 /// Runs of the sequence for one finding.
 const RUNS: usize = 150;
@@ -18,13 +19,13 @@ pub(crate) trait NewNames {
 pub(crate) async fn shrink(
     sides: &Sides,
     sequence: &Sequence,
-    key: &Key,
+    wanted: &Key,
     names: &impl NewNames,
 ) -> anyhow::Result<Option<(Sequence, Difference)>> {
     let again = async |candidate: &Sequence| -> anyhow::Result<Option<Difference>> {
         let played = sides.play(candidate, &names.new_names()).await?;
         Ok(match played.verdict {
-            Verdict::Different(difference) if Key::of(candidate, &difference) == *key => Some(difference),
+            Verdict::Different(difference) if key(candidate, &difference) == *wanted => Some(difference),
             _ => None,
         })
     };

@@ -11,9 +11,9 @@ use suite::decode::{Encoding, encoding};
 use suite::store::Store;
 
 use super::answer::{Answer, Content, headers};
-use super::json::Document;
+use super::json::{Document, Malformed};
 use super::masks::Masks;
-use super::request::{Names, Request, Verb};
+use super::request::{FIRST_VERSION, Names, Request, Verb};
 use super::wire;
 
 /// How often a request is sent while the server asks for a retry, or does not serve a new resource yet.
@@ -24,6 +24,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Controllers of a server react within this time.
 const QUIET: Duration = Duration::from_millis(150);
 
+/// The status of a watch without a version to begin at.
+const SKIPPED: u16 = 2;
 /// The status of an answer that the server broke off.
 pub(crate) const RESET: u16 = 0;
 
@@ -41,6 +43,7 @@ pub(crate) struct Side {
 /// What one run of a sequence remembers of a side.
 pub(crate) struct State {
     masks: Masks,
+    first_version: String,
     last_version: String,
     /// The text of all requests so far.
     sent: String,
@@ -66,7 +69,7 @@ impl Side {
     }
 
     pub(crate) fn state(now: i64) -> State {
-        State { masks: Masks::new(now), last_version: String::new(), sent: String::new() }
+        State { masks: Masks::new(now), first_version: String::new(), last_version: String::new(), sent: String::new() }
     }
 
     pub(crate) fn request(request: &Request, names: &Names, last_version: &str) -> suite::api::Request {
@@ -82,7 +85,13 @@ impl Side {
 
     /// Sends a request, and returns the answer after the masks.
     pub(crate) async fn send(&self, state: &mut State, request: &Request, names: &Names) -> anyhow::Result<Answer> {
-        let raw = Side::request(request, names, &state.last_version);
+        let mut raw = Side::request(request, names, &state.last_version);
+        if request.verb == Verb::Watch {
+            if state.first_version.is_empty() {
+                return Ok(Answer { status: SKIPPED, headers: Vec::new(), body: Content::Absent });
+            }
+            raw.query = raw.query.replace(FIRST_VERSION, &state.first_version);
+        }
         if raw.body.len() < 10_000 {
             state.sent.push_str(&String::from_utf8_lossy(&raw.body));
         }
@@ -142,13 +151,27 @@ impl Side {
     }
 }
 
+/// A JSON document, or the events of a watch as a list.
+fn parsed(body: &[u8]) -> Result<Document, Malformed> {
+    let document = Document::parse(body);
+    let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    if document.is_err() && lines.len() > 1 && body.starts_with(b"{\"type\"") {
+        return lines.into_iter().map(Document::parse).collect::<Result<_, _>>().map(Document::List);
+    }
+    document
+}
+
 impl State {
     fn answer(&mut self, status: u16, all: &http::HeaderMap, body: &[u8]) -> Answer {
-        let body = match Document::parse(body) {
+        let body = match parsed(body) {
             Ok(mut document) => {
                 let text = |member: &str| document.at(&["metadata", member]).and_then(Document::as_text);
+                let kind = document.get("kind").and_then(Document::as_text).map(str::to_owned);
                 // A list has no uid; its version is no version of an object.
                 if let (Some(version), Some(_)) = (text("resourceVersion"), text("uid")) {
+                    if self.first_version.is_empty() && text("name").is_some() && kind.as_deref() != Some("Namespace") {
+                        version.clone_into(&mut self.first_version);
+                    }
                     version.clone_into(&mut self.last_version);
                 }
                 self.masks.apply(&mut document, &self.sent);
