@@ -286,33 +286,47 @@ func evaluateHPA(in hpaInput) (any, error) {
 
 var hpaMonitor = monitor.New()
 
-// hpaClass separates the sources, and ratios of value and target beyond int32, whose conversion Go leaves open.
-func hpaClass(in hpaInput) string {
-	target, err := milli(in.Target)
-	if err != nil {
-		return in.Metric
+// sumMilli adds the milli values of quantities; it is false if one of them or a sum does not fit into int64.
+func sumMilli(texts []string) (int64, bool) {
+	sum, fits := int64(0), true
+	for _, text := range texts {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			continue
+		}
+		value := q.MilliValue()
+		fits = fits && q.CmpInt64(resource.MaxMilliValue/10) < 0 && sum+value >= sum
+		sum += value
 	}
-	largest := int64(0)
-	values := append([]string{}, in.Value...)
+	return sum, fits
+}
+
+// hpaClass separates the sources, and results that do not fit into int64 or int32, whose conversion from a float Go
+// leaves open.
+func hpaClass(in hpaInput) string {
+	usages, requests := in.Value, []string{}
 	if strings.HasPrefix(in.Metric, "resource") || in.Metric == "pods" {
-		values = nil
+		usages = nil
 		for _, pod := range in.Pods {
+			requests = append(requests, pod.Request)
 			if pod.Usage != nil {
-				values = append(values, *pod.Usage)
+				usages = append(usages, *pod.Usage)
 			}
 		}
 	}
-	for _, text := range values {
-		if value, err := milli(text); err == nil {
-			largest = max(largest, value)
-		}
+	usage, fits := sumMilli(usages)
+	target, _ := sumMilli([]string{in.Target})
+	if in.Metric == "resource" {
+		total, requestsFit := sumMilli(requests)
+		// The utilization is a percentage; a request that is small next to another makes it larger than the sums show.
+		target, fits = max(total, 1)/100*int64(in.Utilization)/100, fits && requestsFit
 	}
 	switch {
-	case strings.Contains(in.Metric, "average") && !strings.HasPrefix(in.Metric, "resource") && in.Status == 0:
+	case (in.Metric == "object-average" || in.Metric == "external-average") && in.Status == 0:
 		return in.Metric + ", no replicas"
-	case in.Metric == "resource" && largest > math.MaxInt64/100/8:
+	case !fits:
 		return in.Metric + ", sum beyond int64"
-	case in.Metric != "resource" && largest/max(target, 1) > math.MaxInt32/16:
+	case usage/max(target, 1) > math.MaxInt32/100:
 		return in.Metric + ", ratio beyond int32"
 	}
 	return in.Metric + ", ordinary ratio"

@@ -271,7 +271,7 @@ func (input validationInput) class() string {
 	converted := []string{}
 	for _, c := range input.Changes {
 		class := fieldValue{Kind: input.Kind, Path: c.Path, Value: c.Value}.class()
-		if input.Converted && strings.Contains(class, "float beyond int64") {
+		if input.Converted && strings.HasPrefix(class, "int") && strings.HasSuffix(class, "float beyond int64") {
 			converted = append(converted, "converted "+class)
 		}
 	}
