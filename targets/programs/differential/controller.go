@@ -50,7 +50,6 @@ func setField(object any, name string, value any) {
 var controllerTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func init() {
-	// klog writes errors to stderr even after LogToStderr(false), which slows subjects with refused inputs.
 	defineDeploymentSubjects()
 	defineRevisionSubjects()
 	defineJobSubjects()

@@ -40,7 +40,7 @@ func main() {
 		}
 		return
 	}
-	// Packages under test log what they refuse; the answers contain it already.
+	// Packages under test log refused inputs; the answers contain the errors. LogToStderr(false) does not stop errors.
 	klog.SetLogger(logr.Discard())
 	if err := serve(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "differential:", err)

@@ -27,7 +27,6 @@ import (
 func init() {
 	// utilruntime.HandleError logs to stderr and then sleeps for a millisecond.
 	utilruntime.ErrorHandlers = nil
-	// klog prints errors to stderr whatever its output is.
 	// Decoded times have the time zone of the machine.
 	time.Local = time.UTC
 }

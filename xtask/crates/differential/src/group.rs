@@ -36,9 +36,7 @@ impl Key {
     /// Whether a smaller input with this key shows the same cause, or a part of it.
     pub fn is_part_of(&self, whole: &Key) -> bool {
         let classes = |key: &Key| key.class.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
-        self.subject == whole.subject
-            && classes(self).is_subset(&classes(whole))
-            && self.shape.is_subset(&whole.shape)
+        self.subject == whole.subject && classes(self).is_subset(&classes(whole)) && self.shape.is_subset(&whole.shape)
     }
 
     /// The entry that expects the group.
