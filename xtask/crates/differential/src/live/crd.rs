@@ -22,7 +22,9 @@ fn texts(pairs: &[(&str, &str)]) -> Vec<(String, Document)> {
 }
 
 pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
-    let (fields, columns): (Vec<_>, Vec<_>) = FIELDS.iter().map(|name| field(rng, name)).unzip();
+    // Most definitions must be accepted, so that custom resources are tried at all.
+    let wild = rng.u8(..3) == 0;
+    let (fields, columns): (Vec<_>, Vec<_>) = FIELDS.iter().map(|name| field(rng, name, wild)).unzip();
     let shapes: Vec<(&str, Shape)> = fields.iter().map(|(name, shape, _)| (*name, shape.clone())).collect();
     let properties = Document::object(fields.into_iter().map(|(name, _, schema)| (name, schema)));
     let definition = definition(properties, columns);
@@ -77,7 +79,7 @@ fn kind(shapes: &[(&str, Shape)]) -> Kind {
 }
 
 /// A field with its shape, its schema, and a printer column for it.
-fn field(rng: &mut Rng, name: &'static str) -> ((&'static str, Shape, Document), Document) {
+fn field(rng: &mut Rng, name: &'static str, wild: bool) -> ((&'static str, Shape, Document), Document) {
     let classes =
         [Class::Integer, Class::Integer, Class::Number, Class::Number, Class::IntOrText, Class::Text, Class::List];
     let class = classes[rng.usize(..classes.len())];
@@ -89,12 +91,12 @@ fn field(rng: &mut Rng, name: &'static str) -> ((&'static str, Shape, Document),
             let formats: &[&str] =
                 if class == Class::Integer { &["", "int32", "int64"] } else { &["", "float", "double"] };
             format = formats[rng.usize(..formats.len())].to_owned();
-            limits(rng, &mut schema);
+            limits(rng, &mut schema, wild);
         }
         Class::IntOrText => schema.push(("x-kubernetes-int-or-string".into(), Document::Bool(true))),
         Class::List => {
             let mut items = texts(&[("type", "number")]);
-            limits(rng, &mut items);
+            limits(rng, &mut items, wild);
             schema.extend(texts(&[("type", "array")]));
             schema.push(("items".into(), Document::Object(items)));
             if rng.bool() {
@@ -111,7 +113,7 @@ fn field(rng: &mut Rng, name: &'static str) -> ((&'static str, Shape, Document),
         schema.push(("format".into(), Document::Text(format.clone())));
     }
     let shape = Shape { class: shape_of(class, &format), format, choices: Vec::new() };
-    if rng.u8(..5) == 0 {
+    if wild && rng.u8(..5) == 0 {
         schema.push(("default".into(), values::value(rng, &shape).document));
     }
     let types = ["integer", "number", "string", "boolean", "date"];
@@ -131,7 +133,7 @@ fn shape_of(class: Class, format: &str) -> Class {
 }
 
 /// Limits of a number, each with some probability.
-fn limits(rng: &mut Rng, schema: &mut Vec<(String, Document)>) {
+fn limits(rng: &mut Rng, schema: &mut Vec<(String, Document)>, wild: bool) {
     let mut number = |name: &str, rng: &mut Rng| {
         let value = values::number(rng).document;
         schema.push((name.to_owned(), value));
@@ -149,7 +151,7 @@ fn limits(rng: &mut Rng, schema: &mut Vec<(String, Document)>) {
         let values = (0..3).map(|_| values::number(rng).document).collect();
         schema.push(("enum".into(), Document::List(values)));
     }
-    if rng.u8(..6) == 0 {
+    if wild && rng.u8(..6) == 0 {
         let rules = [
             "self > 1",
             "self * 3 >= 1",

@@ -31,6 +31,7 @@ use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, StoredResource};
 use sys::progress::{self, Phase};
 use targets::Catalogue;
+use tokio::runtime::Builder;
 
 use crate::args::DifferentialOptions;
 use boot::{Planes, boot};
@@ -39,18 +40,15 @@ use play::Sides;
 use search::{Bounds, Found, Search};
 use side::Side;
 
+/// Threads of the runtime: comparing takes less time than the servers' answers.
+const WORKERS: usize = 2;
 /// New seeds have at most six digits: people type them.
 const SEEDS: u64 = 1_000_000;
 
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let planes = boot(paths, &catalogue, options)?;
-    let tested = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("failed to start the asynchronous runtime")
-        .and_then(|runtime| runtime.block_on(test(&catalogue, &planes, options)));
+    let tested = test(&catalogue, &planes, options);
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
     planes.end().or_exit(Exit::Infrastructure)?;
@@ -86,24 +84,31 @@ impl Outcome {
     }
 }
 
-async fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Outcome> {
-    let sides = connect(planes).await?;
+fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Outcome> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .context("failed to start the asynchronous runtime")?;
+    let sides = runtime.block_on(connect(planes))?;
     let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-    let generator = generator(&sides, &rows, seed).await?;
+    let generator = runtime.block_on(generator(&sides, &rows, seed))?;
     progress::say(&format!("live level, seed {seed}: {} kinds", generator.kinds.len()));
     if options.selftest {
-        return selftest::run(&sides, generator, planes, options).await;
+        return selftest::run(&runtime, &sides, &generator, planes, options);
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
     let context = report::Context { seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
-    let mut found = match options.case {
-        Some(index) => search.one(index).await,
-        None => search.all(&phase).await,
-    };
+    let mut found = runtime.block_on(async {
+        match options.case {
+            Some(index) => search.one(index).await,
+            None => search.all(&phase).await,
+        }
+    });
     found.expect(&catalogue.differences, &planes.arch, &today);
     phase.done(&report::summary(&found, &context));
     Ok(Outcome {

@@ -6,6 +6,7 @@ use mutate::Proxy;
 use serde_json::json;
 use sys::interrupt;
 use sys::progress::{self, Phase};
+use tokio::runtime::Runtime;
 
 use model::Exit;
 
@@ -23,9 +24,10 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Names of one defect's runs begin at a multiple of this, because all use the same control planes.
 const RUNS: u64 = 1_000_000;
 
-pub(crate) async fn run(
+pub(crate) fn run(
+    runtime: &Runtime,
     sides: &Sides,
-    generator: Generator,
+    generator: &Generator,
     planes: &Planes,
     options: &DifferentialOptions,
 ) -> anyhow::Result<Outcome> {
@@ -37,14 +39,15 @@ pub(crate) async fn run(
         let mut behind = planes.tested.clone();
         behind.apiserver = proxy.url();
         behind.client_certificate_required = true;
-        let tested = Side::connect("under test", &behind, planes.factor).await?;
+        let tested = runtime.block_on(Side::connect("under test", &behind, planes.factor))?;
         let broken = Sides { reference: sides.reference.clone(), second: sides.second.clone(), tested };
         // The test must not depend on a chosen seed.
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
         let generator = Generator { kinds: generator.kinds.clone(), seed };
         let bounds = Bounds { time: LIMIT, cases: u64::MAX, first_only: true, width: options.width.max(1) };
         let phase = Phase::start(format!("defect {}", defect.id));
-        let found = Search::new(&broken, &generator, bounds, number * RUNS).all(&phase).await;
+        let search = Search::new(&broken, &generator, bounds, number * RUNS);
+        let found = runtime.block_on(search.all(&phase));
         let Found { groups, seconds, cases, .. } = &found;
         let killed = !groups.is_empty();
         let key = groups.keys().next().map(ToString::to_string).unwrap_or_default();
