@@ -24,6 +24,7 @@ mod runners;
 mod secret;
 mod store;
 mod target;
+mod toolchain;
 mod upstream;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
@@ -53,4 +54,5 @@ pub use target::{
     ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin,
     ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
 };
+pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

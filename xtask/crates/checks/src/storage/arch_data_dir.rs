@@ -192,7 +192,7 @@ mod tests {
             }
         }
         let contents: Vec<Content> = golden.contents.iter().map(|content| content.content().unwrap()).collect();
-        assert!(contents.iter().all(|content| content.keys.iter().any(|kv| kv.lease != 0)));
+        assert!(contents.iter().any(|content| content.keys.iter().any(|kv| kv.lease != 0)));
         assert!(contents.is_sorted_by_key(|content| content.revision));
     }
 
