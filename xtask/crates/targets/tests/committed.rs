@@ -100,7 +100,7 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine, containerd, cni-plugins, \
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, differential, guest, kine, containerd, cni-plugins, \
              cri-tools, coredns, kind, upstream, pause"
                 .into(),
         ),
