@@ -14,8 +14,8 @@ pub fn not_shown(view: &View<'_>) -> Vec<String> {
     match (&view.booted, view.hardware()) {
         (None, _) => Vec::new(),
         (Some(_), None) => vec![
-            "Hardware: the record of the run does not contain the page size, the processor and the emulator, so it does \
-             not limit the result to them."
+            "Hardware: the record of the run contains neither page size nor extensions nor emulator, so the limits that \
+             follow from them are unknown."
                 .to_owned(),
         ],
         (Some(_), Some(hardware)) => limits(hardware),
