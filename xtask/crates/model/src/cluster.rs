@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::Hardware;
 use crate::machine::MachineInfo;
 use crate::store::StoreKind;
 use crate::target::ByteOrder;
@@ -40,6 +41,9 @@ pub struct ClusterInfo {
     pub profiles: BTreeMap<String, ProfileInfo>,
     /// The system VM that everything runs in, if there is one.
     pub machine: Option<MachineInfo>,
+    /// The processors and the memory under the components. None: unknown, as in files of older versions.
+    #[serde(default)]
+    pub hardware: Option<Hardware>,
     /// Set for an external cluster.
     #[serde(rename = "shared")]
     pub external: Option<External>,

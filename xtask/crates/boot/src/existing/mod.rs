@@ -114,6 +114,7 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
         max_active: None,
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
         machine: None,
+        hardware: None,
         external: Some(External { run_label, fills_namespaces, http1_only: version.http1_only }),
         node: None,
     };

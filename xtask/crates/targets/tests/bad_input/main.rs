@@ -72,6 +72,12 @@ ci:
   ways:
     - {mode: native, runner: hosted, minutes: 30}
     - {mode: build, runner: hosted, minutes: 20}
+hardware:
+  page_sizes: [4096, 65536]
+  weak_memory: true
+  extensions:
+    - {name: wide, flag: wide, reason: Go adds with it.}
+    - {name: fast, hwcap2: 23, reason: Go runs with it.}
 ";
 
 const TWO: &str = "\
@@ -86,6 +92,7 @@ ci:
     - {mode: native, runner: board, minutes: 600}
     - {mode: user, runner: hosted, minutes: 360, shards: 2}
     - {mode: build, runner: hosted, minutes: 20}
+hardware: {page_sizes: [4096], weak_memory: false}
 ";
 
 const COMPONENTS: &str = "\
@@ -448,6 +455,7 @@ fn all_problems_are_reported_at_once_in_file_order() {
     files.insert("architectures/two.yaml".into(), "a: [".into());
     files.insert("profiles.yaml".into(), "profiles: [{name: a, nam: b}, {summary: c, stores: [{nme: d}]}]\n".into());
     let expected = "\
+targets/architectures/one.yaml:1:1: hardware: required, but missing
 targets/architectures/one.yaml:1:1: name: required, but missing
 targets/architectures/one.yaml:1:1: title: required, but missing
 targets/architectures/one.yaml:1:6: elf.class: required, but missing
