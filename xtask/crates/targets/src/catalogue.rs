@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
-    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream, is_minor,
-    minor_of,
+    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream,
+    is_minor, minor_of,
 };
 use serde::Serialize;
 
