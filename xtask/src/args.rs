@@ -1,5 +1,6 @@
 //! The command line. Environment variables are read here and nowhere else.
 
+mod audit;
 mod build;
 mod cluster;
 mod fetch;
@@ -24,6 +25,7 @@ use runner::RunnerOptions;
 use suite::{Selection, Shard};
 use workflows::{KeysOptions, MatrixOptions, WorkflowRun, WorkflowsOptions};
 
+pub(crate) use audit::AuditOptions;
 pub(crate) use build::BuildOptions;
 pub(crate) use cluster::{KubectlOptions, LogsOptions, NameOptions, ShellOptions, UpOptions};
 pub(crate) use fetch::FetchOptions;
@@ -57,7 +59,7 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run the checks", &["ci", "test", "doctor", "build", "images", "fetch", "cache"]),
+    ("Run the checks", &["ci", "test", "doctor", "build", "audit", "images", "fetch", "cache"]),
     (
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
@@ -97,6 +99,8 @@ pub(crate) enum Command {
     Differential(DifferentialOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
+    /// Name the known defects of the Go release that built a program
+    Audit(AuditOptions),
     /// Build OCI images of the components, or audit an image for programs of the wrong architecture
     Images(ImagesOptions),
     /// Download, verify and unpack the packages for system VMs

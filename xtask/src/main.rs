@@ -57,6 +57,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Shell(options) => return commands::shell::run(&paths()?, &options),
         Command::Runner(options) => return runner::run(&args.places, &options, doctor::diagnose_offline),
         Command::Ci(options) => commands::ci::run(&paths()?, &options),
+        Command::Audit(options) => commands::audit::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Images(options) => images::run(&paths()?, &options, boot::kind::load),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),

@@ -187,6 +187,7 @@ pub(crate) fn tell_booted(log: &EventLog, info: &ClusterInfo, versions: &BTreeMa
         execution: info.execution.clone(),
         factor: info.factor,
         machine: info.machine.clone().map(Box::new),
+        hardware: info.hardware.clone().map(Box::new),
         versions: versions.clone(),
     });
 }

@@ -50,7 +50,8 @@ type limitInput struct {
 }
 
 func (r *random) admissionLimits() limitInput {
-	in := limitInput{Pod: r.pod(), Kind: pick(r, []string{"Container", "Pod"}), Min: map[core.ResourceName]string{}, Max: map[core.ResourceName]string{},
+	in := limitInput{Pod: r.pod(), Kind: pick(r, []string{"Container", "Pod"}), Min: map[core.ResourceName]string{},
+		Max:     map[core.ResourceName]string{},
 		Default: map[core.ResourceName]string{}, DefaultRequest: map[core.ResourceName]string{}, Ratio: map[core.ResourceName]string{}}
 	for _, name := range podResources[:3] {
 		for _, list := range []map[core.ResourceName]string{in.Min, in.Max, in.Default, in.DefaultRequest} {
@@ -59,7 +60,8 @@ func (r *random) admissionLimits() limitInput {
 			}
 		}
 		if r.chance(50) {
-			in.Ratio[name] = pick(r, []string{fmt.Sprint(r.between(1, 10)), fmt.Sprintf("%d.%d", r.between(1, 4), r.below(1000)), r.podQuantity(name)})
+			in.Ratio[name] = pick(r, []string{fmt.Sprint(r.between(1, 10)),
+				fmt.Sprintf("%d.%d", r.between(1, 4), r.below(1000)), r.podQuantity(name)})
 		}
 	}
 	return in
@@ -80,7 +82,8 @@ func (in limitInput) limitRange() (*core.LimitRange, error) {
 		// Validation refuses defaults of pods.
 		item.Default, item.DefaultRequest = nil, nil
 	}
-	return &core.LimitRange{ObjectMeta: meta.ObjectMeta{Name: "limits"}, Spec: core.LimitRangeSpec{Limits: []core.LimitRangeItem{item}}}, nil
+	return &core.LimitRange{ObjectMeta: meta.ObjectMeta{Name: "limits"},
+		Spec: core.LimitRangeSpec{Limits: []core.LimitRangeItem{item}}}, nil
 }
 
 func evaluateLimits(in limitInput) (any, error) {
@@ -103,7 +106,8 @@ func evaluateLimits(in limitInput) (any, error) {
 	for _, c := range pod.Spec.Containers {
 		resources = append(resources, c.Resources)
 	}
-	return map[string]any{"annotations": pod.Annotations, "resources": resources, "violations": violations(limitranger.PodValidateLimitFunc(limits, pod))}, nil
+	return map[string]any{"annotations": pod.Annotations, "resources": resources,
+		"violations": violations(limitranger.PodValidateLimitFunc(limits, pod))}, nil
 }
 
 // violations returns the sorted texts of the errors: the limiter ranges over maps.
@@ -170,7 +174,8 @@ func evaluateQuota(in quotaInput) (any, error) {
 	total = quota.Add(total, usage)
 	within, exceeded := quota.LessThanOrEqual(quota.Mask(total, quota.ResourceNames(hard)), hard)
 	slices.Sort(exceeded)
-	return map[string]any{"used": total, "within": within, "exceeded": exceeded, "left": quota.SubtractWithNonNegativeResult(hard, total)}, nil
+	return map[string]any{"used": total, "within": within, "exceeded": exceeded,
+		"left": quota.SubtractWithNonNegativeResult(hard, total)}, nil
 }
 
 func defineQuotaSubjects() {
@@ -182,7 +187,8 @@ func defineQuotaSubjects() {
 			for range r.between(1, 3) {
 				in.Pods = append(in.Pods, r.pod())
 			}
-			for _, name := range []core.ResourceName{"requests.cpu", "limits.cpu", "requests.memory", "limits.memory", "pods", "requests.storage"} {
+			for _, name := range []core.ResourceName{"requests.cpu", "limits.cpu", "requests.memory", "limits.memory",
+				"pods", "requests.storage"} {
 				if r.chance(60) {
 					in.Hard[name] = r.podQuantity(name)
 				}
@@ -206,7 +212,7 @@ func defineQuotaSubjects() {
 //go:linkname admissionOverhead k8s.io/kubernetes/plugin/pkg/admission/runtimeclass.setOverhead
 func admissionOverhead(attributes admission.Attributes, pod *api.Pod, class *node.RuntimeClass) error
 
-// priorityInput has the values of PriorityClasses, of which a negative index in Named is none, and an overhead.
+// priorityInput has the values of PriorityClasses, the index of the class of the pod or -1, and an overhead.
 type priorityInput struct {
 	Values   []int32                      `json:"values"`
 	Default  []bool                       `json:"default"`
@@ -242,22 +248,27 @@ func evaluatePriority(in priorityInput) (any, error) {
 		return nil, err
 	}
 	for i, value := range in.Values {
-		classes = append(classes, &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("class-", i)}, Value: value, GlobalDefault: in.Default[i]})
+		classes = append(classes, &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("class-",
+			i)}, Value: value, GlobalDefault: in.Default[i]})
 	}
 	if in.Named >= 0 {
 		pod.Spec.PriorityClassName = fmt.Sprint("class-", in.Named)
 	}
-	attributes := admission.NewAttributesRecord(pod, nil, schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, "default", "a",
-		schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "", admission.Create, &meta.CreateOptions{}, false, &user.DefaultInfo{})
+	attributes := admission.NewAttributesRecord(pod, nil, schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		"default", "a",
+		schema.GroupVersionResource{Version: "v1",
+			Resource: "pods"}, "", admission.Create, &meta.CreateOptions{}, false, &user.DefaultInfo{})
 	plugin := priority.NewPlugin()
 	setField(plugin, "lister", classes)
 	refused := plugin.Admit(context.Background(), attributes, nil)
-	if err := admissionOverhead(attributes, pod, &node.RuntimeClass{Overhead: &node.Overhead{PodFixed: overhead}}); err != nil {
+	if err := admissionOverhead(attributes, pod,
+		&node.RuntimeClass{Overhead: &node.Overhead{PodFixed: overhead}}); err != nil {
 		return nil, err
 	}
 	external.Spec.Overhead = overhead
 	total := resourcehelper.PodRequests(external, resourcehelper.PodResourcesOptions{})
-	return map[string]any{"refused": fmt.Sprint(refused), "class": pod.Spec.PriorityClassName, "priority": pod.Spec.Priority,
+	return map[string]any{"refused": fmt.Sprint(refused), "class": pod.Spec.PriorityClassName,
+		"priority": pod.Spec.Priority,
 		"overhead": pod.Spec.Overhead, "requests": total}, nil
 }
 
@@ -268,7 +279,8 @@ func definePrioritySubjects() {
 		generate: func(r *random) priorityInput {
 			in := priorityInput{Named: r.between(-1, 4), Pod: r.pod(), Overhead: map[core.ResourceName]string{}}
 			for range r.between(0, 4) {
-				in.Values, in.Default = append(in.Values, int32(r.int64()&math.MaxInt32)%1_000_000_001), append(in.Default, r.chance(30))
+				in.Values, in.Default = append(in.Values,
+					int32(r.int64()&math.MaxInt32)%1_000_000_001), append(in.Default, r.chance(30))
 			}
 			for _, name := range podResources[:2] {
 				if r.chance(50) {
@@ -304,7 +316,8 @@ func definePrioritySubjects() {
 			}
 			rounded := sum.DeepCopy()
 			whole := rounded.RoundUp(0)
-			return append(answer, sum.String(), difference.String(), whole, rounded.String(), exact(sum.AsApproximateFloat64()), exact(difference.AsFloat64Slow())), nil
+			return append(answer, sum.String(), difference.String(), whole, rounded.String(),
+				exact(sum.AsApproximateFloat64()), exact(difference.AsFloat64Slow())), nil
 		},
 	})
 }

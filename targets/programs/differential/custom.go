@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -112,7 +113,7 @@ func (r *random) numberLeaf() customLeaf {
 	}
 	extra := r.limits()
 	if r.chance(20) {
-		extra += fmt.Sprintf(`,"enum":[%s,%s]`, r.customNumber(), r.customNumber())
+		extra += fmt.Sprintf(`,"enum":[%s,%s]`, r.customNumber(), pick(r, []string{r.customNumber(), fmt.Sprint(r.int64())}))
 	}
 	return customLeaf{fmt.Sprintf(`{"type":%q%s%s`, kind, format, extra), r.customNumber()}
 }
@@ -138,6 +139,9 @@ func (r *random) listLeaf() customLeaf {
 		values = append(values, pick(r, []string{item.value, r.number()}))
 	}
 	extra := r.lengths("Items") + pick(r, []string{"", "", `,"x-kubernetes-list-type":"set"`})
+	if r.chance(8) {
+		extra += `,"x-kubernetes-validations":[{"rule":"self.all(x, self.exists(y, x == y))"}]`
+	}
 	return customLeaf{`{"type":"array"` + extra + `,"items":` + item.schema + "}", "[" + strings.Join(values, ",") + "]"}
 }
 
@@ -238,8 +242,15 @@ func customClass(input customInput) string {
 	}
 	classes := customClasses(schema)
 	slices.Sort(classes)
-	return strings.Join(slices.Compact(classes), ", ")
+	classes = slices.Compact(classes)
+	if len(classes) > 1 {
+		classes = slices.DeleteFunc(classes, func(class string) bool { return class == customFraction })
+	}
+	return strings.Join(classes, ", ")
 }
+
+// customFraction is the class of a schema whose only special number is a fraction.
+const customFraction = "multipleOf with fraction"
 
 // customClasses returns a class for each extreme number in a schema.
 func customClasses(schema map[string]any) []string {
@@ -248,12 +259,21 @@ func customClasses(schema map[string]any) []string {
 		switch v := value.(type) {
 		case map[string]any:
 			classes = append(classes, customClasses(v)...)
+		case []any:
+			if slices.Contains(v, any(int64(math.MinInt64))) || slices.Contains(v, any(int64(math.MaxInt64))) {
+				classes = append(classes, keyword+" at the limit of int64")
+			}
+		case int64:
+			// A limit is a float64, which is 2^63 then.
+			if v >= 0 && float64(v) == 1<<63 {
+				classes = append(classes, keyword+" beyond int64")
+			}
 		case float64:
 			switch class := floatClass(v); {
 			case strings.HasSuffix(class, "beyond int64"):
 				classes = append(classes, keyword+" beyond int64")
 			case keyword == "multipleOf":
-				classes = append(classes, "multipleOf with fraction")
+				classes = append(classes, customFraction)
 			}
 		}
 	}

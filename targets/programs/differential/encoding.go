@@ -60,8 +60,7 @@ func digest(data []byte) string {
 	return fmt.Sprintf("%d bytes, %s", len(data), hex.EncodeToString(sum[:8]))
 }
 
-// inEncodings returns what each encoding makes of the object: the digest of its bytes, and whether they decode to the
-// same object.
+// inEncodings returns, for each encoding, the digest of the object's bytes, and whether they decode to the same object.
 func inEncodings(b *builtin, object runtime.Object) map[string]any {
 	answer := map[string]any{}
 	for _, name := range encodingNames {
@@ -80,7 +79,7 @@ func inEncodings(b *builtin, object runtime.Object) map[string]any {
 	return answer
 }
 
-// typedInput decodes a generated object strictly. Its error is an answer: it is what a POST of the object gets.
+// typedInput decodes a generated object strictly. Its error is an answer: a POST of the object gets the same one.
 func typedInput(text json.RawMessage) (*builtin, runtime.Object, error) {
 	b, err := builtinOf(text)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Subjects about etcd's storage and the API server's layer above it: keys, logs, snapshots, pages, hashes, ciphertext, gzip.
+// Subjects about etcd's storage and the API server's layer above it: keys, logs, snapshots, pages, hashes, ciphertext,
+// gzip.
 package main
 
 import (
@@ -103,10 +104,14 @@ func evaluateKeys(in keyInput) (any, error) {
 	}
 	key := mvcc.RevToBytes(mvcc.Revision{Main: in.Main, Sub: in.Sub}, mvcc.NewRevBytes())
 	entry := raftpb.Entry{Term: uint64(in.Sub), Index: uint64(in.Main), Data: []byte(in.Key)}
-	request := pb.InternalRaftRequest{ID: uint64(in.Lease), Put: &pb.PutRequest{Key: []byte(in.Key), Value: key, Lease: in.Lease}}
-	stored := mvccpb.KeyValue{Key: []byte(in.Key), CreateRevision: in.Main, ModRevision: in.Main, Version: in.Sub, Lease: in.Lease}
-	answer := []string{hex.EncodeToString(key), fmt.Sprint(mvcc.BytesToRev(key)), hex.EncodeToString(etcdLeaseKey(in.Lease)),
-		fmt.Sprint(etcdLeaseID(etcdLeaseKey(in.Lease))), fmt.Sprint(etcdReuseSeconds(etcdNewLeases(nil, 60, 0.05, 1000), in.TTL))}
+	request := pb.InternalRaftRequest{ID: uint64(in.Lease), Put: &pb.PutRequest{Key: []byte(in.Key), Value: key,
+		Lease: in.Lease}}
+	stored := mvccpb.KeyValue{Key: []byte(in.Key), CreateRevision: in.Main, ModRevision: in.Main, Version: in.Sub,
+		Lease: in.Lease}
+	answer := []string{hex.EncodeToString(key), fmt.Sprint(mvcc.BytesToRev(key)),
+		hex.EncodeToString(etcdLeaseKey(in.Lease)),
+		fmt.Sprint(etcdLeaseID(etcdLeaseKey(in.Lease))), fmt.Sprint(etcdReuseSeconds(etcdNewLeases(nil, 60, 0.05,
+			1000), in.TTL))}
 	for _, message := range []interface{ Marshal() ([]byte, error) }{&entry, &request, &stored} {
 		encoded, err := message.Marshal()
 		if err != nil {
@@ -124,7 +129,8 @@ func defineKeySubjects() {
 		name:  "etcd.keys",
 		about: "etcd's keys of revisions and leases, raft entries, requests and values as protobuf; continue tokens and lease reuse of the API server",
 		generate: func(r *random) keyInput {
-			return keyInput{r.int64() & math.MaxInt64, r.int64() & math.MaxInt64, r.int64(), r.int64() & math.MaxInt64, r.text()}
+			return keyInput{r.int64() & math.MaxInt64, r.int64() & math.MaxInt64, r.int64(),
+				r.int64() & math.MaxInt64, r.text()}
 		},
 		evaluate: evaluateKeys,
 		class: func(in keyInput) string {
@@ -219,7 +225,8 @@ func evaluateSnapshot(in fileInput) (any, error) {
 	return inFolder(func(folder string) (any, error) {
 		record := in.Records[0]
 		snapshot := raftpb.Snapshot{Data: bytesOf(record.Seed, record.Size, ""), Metadata: raftpb.SnapshotMetadata{
-			Index: uint64(in.CRC) + 1, Term: record.Seed, ConfState: raftpb.ConfState{Voters: []uint64{record.Seed, 1}}}}
+			Index: uint64(in.CRC) + 1, Term: record.Seed, ConfState: raftpb.ConfState{Voters: []uint64{record.Seed,
+				1}}}}
 		snapshotter := snap.New(zap.NewNop(), folder)
 		if err := snapshotter.SaveSnap(snapshot); err != nil {
 			return nil, err
@@ -233,11 +240,12 @@ func evaluateSnapshot(in fileInput) (any, error) {
 			return nil, err
 		}
 		loaded, err := snapshotter.Load()
-		return []any{filepath.Base(files[0]), contentDigest(content), loaded.Metadata.Index, contentDigest(loaded.Data)}, err
+		return []any{filepath.Base(files[0]), contentDigest(content), loaded.Metadata.Index,
+			contentDigest(loaded.Data)}, err
 	})
 }
 
-// boltPageSize is fixed, because the page size of the machine is no fact of the architecture.
+// boltPageSize is fixed, because the page size of the machine is not a fact of the architecture.
 const boltPageSize = 4096
 
 func evaluateBolt(in fileInput) (any, error) {
@@ -246,7 +254,8 @@ func evaluateBolt(in fileInput) (any, error) {
 	}
 	return inFolder(func(folder string) (any, error) {
 		file := filepath.Join(folder, "db")
-		db, err := bbolt.Open(file, 0o600, &bbolt.Options{PageSize: boltPageSize, NoSync: true, NoGrowSync: true, FreelistType: bbolt.FreelistArrayType})
+		db, err := bbolt.Open(file, 0o600, &bbolt.Options{PageSize: boltPageSize, NoSync: true, NoGrowSync: true,
+			FreelistType: bbolt.FreelistArrayType})
 		if err != nil {
 			return nil, err
 		}
@@ -275,14 +284,16 @@ func writeBolt(tx *bbolt.Tx, record fileRecord) error {
 	return bucket.Put(bytesOf(record.Seed, 8, ""), bytesOf(record.Seed+1, record.Size, ""))
 }
 
-// evaluateHashKV writes revisions to a store of etcd and returns the hash of each, which members compare with each other.
+// evaluateHashKV writes revisions to a store of etcd and returns the hash of each, which members compare with each
+// other.
 func evaluateHashKV(in fileInput) (any, error) {
 	if !in.valid() {
 		return nil, errNotAnInput
 	}
 	return inFolder(func(folder string) (any, error) {
-		disk := backend.New(backend.BackendConfig{Path: filepath.Join(folder, "db"), BatchInterval: time.Hour, BatchLimit: 10_000,
-			MmapSize: 1 << 20, Logger: zap.NewNop(), UnsafeNoFsync: true, BackendFreelistType: bbolt.FreelistArrayType})
+		disk := backend.New(backend.BackendConfig{Path: filepath.Join(folder, "db"), BatchInterval: time.Hour,
+			BatchLimit: 10_000,
+			MmapSize:   1 << 20, Logger: zap.NewNop(), UnsafeNoFsync: true, BackendFreelistType: bbolt.FreelistArrayType})
 		defer disk.Close()
 		store := mvcc.NewStore(zap.NewNop(), disk, &lease.FakeLessor{}, mvcc.StoreConfig{})
 		defer store.Close()
@@ -384,7 +395,8 @@ func evaluateCipher(in cipherInput) (any, error) {
 		return nil, errNotAnInput
 	}
 	context, dataContext := context.Background(), value.DefaultContext("/registry/secrets/default/a")
-	transformer, stored, err := sealed(in, bytesOf(in.Seed, 32, ""), bytesOf(in.Seed+1, in.Size, ""), bytesOf(in.Seed+2, 64, ""), dataContext.AuthenticatedData())
+	transformer, stored, err := sealed(in, bytesOf(in.Seed, 32, ""), bytesOf(in.Seed+1, in.Size, ""),
+		bytesOf(in.Seed+2, 64, ""), dataContext.AuthenticatedData())
 	if err != nil {
 		return nil, err
 	}
@@ -430,7 +442,8 @@ func defineServerSubjects() {
 		name:  "storage.encryption",
 		about: "k8s.io/apiserver/pkg/storage/value/encrypt: ciphertext of each provider and its decryption, also of damaged bytes",
 		generate: func(r *random) cipherInput {
-			in := cipherInput{pick(r, []string{"aesgcm", "kmsv2", "aescbc", "secretbox"}), r.uint64(), r.below(1 << r.between(1, 12)), -1}
+			in := cipherInput{pick(r, []string{"aesgcm", "kmsv2", "aescbc", "secretbox"}), r.uint64(),
+				r.below(1 << r.between(1, 12)), -1}
 			if r.chance(30) {
 				in.Flip = r.below(5000)
 			}
@@ -443,7 +456,8 @@ func defineServerSubjects() {
 		name:  "response.gzip",
 		about: "k8s.io/apiserver/pkg/endpoints/handlers/responsewriters: gzip of responses over 128 KiB",
 		generate: func(r *random) gzipInput {
-			return gzipInput{r.uint64(), r.between(128<<10, 136<<10), pick(r, []string{"ab", strings.Repeat("abc", 3) + `{":0,}`, "0123456789", ""})}
+			return gzipInput{r.uint64(), r.between(128<<10, 136<<10), pick(r, []string{"ab", strings.Repeat("abc",
+				3) + `{":0,}`, "0123456789", ""})}
 		},
 		evaluate: evaluateGzip,
 	})

@@ -43,7 +43,8 @@ type apfClass struct{ target, lower, upper float64 }
 func apfAllocate(sum int, classes []apfClass) ([]float64, float64, error)
 
 //go:linkname apfDigest k8s.io/apiserver/pkg/util/flowcontrol.(*configController).lockAndDigestConfigObjects
-func apfDigest(controller unsafe.Pointer, levels []*flowcontrolapi.PriorityLevelConfiguration, schemas []*flowcontrolapi.FlowSchema) []struct{}
+func apfDigest(controller unsafe.Pointer, levels []*flowcontrolapi.PriorityLevelConfiguration,
+	schemas []*flowcontrolapi.FlowSchema) []struct{}
 
 //go:linkname apfHashFlow k8s.io/apiserver/pkg/util/flowcontrol.hashFlowID
 func apfHashFlow(schema, distinguisher string) uint64
@@ -58,7 +59,8 @@ type apfStats struct {
 	smoothed           float64
 }
 
-// apfLevel is a priority level of apf.allocation; its target is in billionths, as a smoothed demand is no integer.
+// apfLevel is a priority level of apf.allocation; its target is in billionths, because a smoothed demand is not an
+// integer.
 type apfLevel struct {
 	Target int64 `json:"target"`
 	Lower  int32 `json:"lower"`
@@ -86,8 +88,10 @@ type apfLimitsInput struct {
 // apfPrototype is a controller without informers and goroutines; each input gets a copy of its type.
 var apfPrototype = sync.OnceValue(func() reflect.Type {
 	clock, _ := eventclock.NewFake(controllerTime, 0, nil)
-	controller := flowcontrol.NewTestable(flowcontrol.TestableConfig{Name: "differential", Clock: clock, FoundToDangling: func(bool) bool { return false },
-		InformerFactory: informers.NewSharedInformerFactory(nil, 0), ServerConcurrencyLimit: 600, ReqsGaugeVec: fcmetrics.PriorityLevelConcurrencyGaugeVec,
+	controller := flowcontrol.NewTestable(flowcontrol.TestableConfig{Name: "differential", Clock: clock,
+		FoundToDangling: func(bool) bool { return false },
+		InformerFactory: informers.NewSharedInformerFactory(nil,
+			0), ServerConcurrencyLimit: 600, ReqsGaugeVec: fcmetrics.PriorityLevelConcurrencyGaugeVec,
 		ExecSeatsGaugeVec: fcmetrics.PriorityLevelExecutionSeatsGaugeVec, QueueSetFactory: queueset.NewQueueSetFactory(clock)})
 	return reflect.TypeOf(controller).Elem()
 })
@@ -113,9 +117,11 @@ func evaluateAPFLimits(in apfLimitsInput) (any, error) {
 		}
 		levels = append(levels, &flowcontrolapi.PriorityLevelConfiguration{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("level-", i)},
 			Spec: flowcontrolapi.PriorityLevelConfigurationSpec{Type: flowcontrolapi.PriorityLevelEnablementLimited,
-				Limited: &flowcontrolapi.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &level.Shares, LendablePercent: &level.Lendable,
+				Limited: &flowcontrolapi.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &level.Shares,
+					LendablePercent:       &level.Lendable,
 					BorrowingLimitPercent: level.Borrow, LimitResponse: flowcontrolapi.LimitResponse{Type: flowcontrolapi.LimitResponseTypeQueue,
-						Queuing: &flowcontrolapi.QueuingConfiguration{Queues: 16, HandSize: level.Hand, QueueLengthLimit: 50}}}}})
+						Queuing: &flowcontrolapi.QueuingConfiguration{Queues: 16, HandSize: level.Hand,
+							QueueLengthLimit: 50}}}}})
 	}
 	apfDigest(controller.UnsafePointer(), levels, nil)
 	answer := map[string][]int64{}
@@ -164,7 +170,7 @@ func defineAllocationSubjects() {
 		in := apfAllocationInput{}
 		for range r.between(2, 8) {
 			lower := int32(r.below(100))
-			level := apfLevel{Target: int64(r.below(200_000_000_000)), Lower: lower, Upper: lower + int32(r.below(400))}
+			level := apfLevel{Target: pick(r, []int64{int64(r.below(200)) * 1_000_000_000, int64(r.below(200_000_000_000))}), Lower: lower, Upper: lower + int32(r.below(400))}
 			in.Levels = append(in.Levels, level)
 			in.Sum += lower + int32(r.below(100))
 		}
@@ -192,7 +198,8 @@ func defineAllocationSubjects() {
 				if r.chance(10) {
 					share = r.int32() & math.MaxInt32
 				}
-				in.Levels = append(in.Levels, apfShares{share, int32(r.between(0, 100)), optional(r, r.replicas()), int32(r.between(1, 10))})
+				in.Levels = append(in.Levels, apfShares{share, int32(r.between(0, 100)), optional(r, r.replicas()),
+					int32(r.between(1, 10))})
 			}
 			return in
 		},
@@ -204,7 +211,8 @@ func defineAllocationSubjects() {
 		generate: func(r *random) []apfStep {
 			steps := []apfStep{}
 			for range r.between(1, 8) {
-				steps = append(steps, apfStep{int64(r.below(1 << r.between(1, 34))), int32(r.below(1 << r.between(1, 12)))})
+				steps = append(steps, apfStep{int64(r.below(1 << r.between(1, 34))),
+					int32(r.below(1 << r.between(1, 12)))})
 			}
 			return steps
 		},
@@ -222,7 +230,8 @@ func defineAllocationSubjects() {
 			}
 			results := integrator.GetResults()
 			apfUpdateStats(&stats, results)
-			return []any{exact(results.Duration), exact(results.Average), exact(results.Deviation), exact(stats.smoothed), stats.highWatermark}, nil
+			return []any{exact(results.Duration), exact(results.Average), exact(results.Deviation),
+				exact(stats.smoothed), stats.highWatermark}, nil
 		},
 	})
 }
@@ -260,8 +269,10 @@ func evaluateAPFRequest(in apfRequestInput) (any, error) {
 	for key, value := range in.Query {
 		query.Set(key, value)
 	}
-	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: in.Verb, APIVersion: "v1", Resource: "pods", Namespace: "default", Name: in.Name}
-	request := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/api/v1/pods", RawQuery: query.Encode()}}).WithContext(
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: in.Verb, APIVersion: "v1", Resource: "pods",
+		Namespace: "default", Name: in.Name}
+	request := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/api/v1/pods",
+		RawQuery: query.Encode()}}).WithContext(
 		apirequest.WithRequestInfo(context.Background(), info))
 	estimate := estimator.EstimateWork(request, "schema", "level")
 	return []any{estimate.InitialSeats, estimate.FinalSeats, estimate.AdditionalLatency}, nil
@@ -280,22 +291,27 @@ func defineEstimateSubjects() {
 				return nil, errNotAnInput
 			}
 			work := fcrequest.SeatsTimesDuration(float64(in.Seats), time.Duration(in.Nanoseconds))
-			return []any{work, work.String(), exact(work.ToFloat()), work.DurationPerSeat(float64(in.Seats + 1)), work.DurationPerSeat(10)}, nil
+			return []any{work, work.String(), exact(work.ToFloat()), work.DurationPerSeat(float64(in.Seats + 1)),
+				work.DurationPerSeat(10)}, nil
 		},
 	})
 	define(definition[apfRequestInput]{
 		name:  "apf.estimate",
 		about: "k8s.io/apiserver/pkg/util/flowcontrol/request NewWorkEstimator: seats of lists, watches and writes",
 		generate: func(r *random) apfRequestInput {
-			in := apfRequestInput{Verb: pick(r, []string{"list", "list", "watch", "create", "update", "patch", "delete", "get"}),
-				Query: map[string]string{}, Objects: int64(r.below(1 << r.between(1, 40))), Size: int64(r.below(1 << r.between(1, 32))),
+			in := apfRequestInput{Verb: pick(r, []string{"list", "list", "watch", "create", "update", "patch",
+				"delete", "get"}),
+				Query: map[string]string{}, Objects: int64(r.below(1 << r.between(1,
+					40))), Size: int64(r.below(1 << r.between(1, 32))),
 				Watches: r.below(1 << r.between(1, 30)), Max: uint64(r.below(20))}
 			if r.chance(20) {
 				in.Name = r.name()
 			}
-			for _, key := range []string{"limit", "resourceVersion", "labelSelector", "fieldSelector", "continue", "sendInitialEvents", "resourceVersionMatch"} {
+			for _, key := range []string{"limit", "resourceVersion", "labelSelector", "fieldSelector", "continue",
+				"sendInitialEvents", "resourceVersionMatch"} {
 				if r.chance(30) {
-					in.Query[key] = pick(r, []string{"0", fmt.Sprint(r.int64()), fmt.Sprint(r.below(1000)), "a=b", "true", "Exact"})
+					in.Query[key] = pick(r, []string{"0", fmt.Sprint(r.int64()), fmt.Sprint(r.below(1000)), "a=b",
+						"true", "Exact"})
 				}
 			}
 			return in
@@ -356,16 +372,19 @@ func evaluateAPFQueues(in apfQueueInput) (any, error) {
 	}
 	clock, _ := eventclock.NewFake(controllerTime, 0, apfNoFuzz)
 	gauges := fcmetrics.RatioedGaugePair{RequestsWaiting: apfNoGauge{}, RequestsExecuting: apfNoGauge{}}
-	config := fairqueuing.QueuingConfig{Name: "level", DesiredNumQueues: in.Queues, HandSize: in.Hand, QueueLengthLimit: in.Length}
+	config := fairqueuing.QueuingConfig{Name: "level", DesiredNumQueues: in.Queues, HandSize: in.Hand,
+		QueueLengthLimit: in.Length}
 	completer, err := queueset.NewQueueSetFactory(clock).BeginConstruction(config, gauges, apfNoGauge{}, apfNoGauge{})
 	if err != nil {
 		return nil, err
 	}
-	set := completer.Complete(fairqueuing.DispatchingConfig{ConcurrencyLimit: in.Limit, ConcurrencyDenominator: in.Limit})
+	set := completer.Complete(fairqueuing.DispatchingConfig{ConcurrencyLimit: in.Limit,
+		ConcurrencyDenominator: in.Limit})
 	requests, now, answer := []fairqueuing.Request{}, controllerTime, []string{}
 	for i, event := range in.Events {
 		// A request needs a seat and at most as many as the limit.
-		if event.Pause < 0 || event.Latency < 0 || event.Initial < 1 || max(event.Initial, event.Final) > uint64(in.Limit) {
+		if event.Pause < 0 || event.Latency < 0 || event.Initial < 1 || max(event.Initial,
+			event.Final) > uint64(in.Limit) {
 			return nil, errNotAnInput
 		}
 		now = now.Add(time.Duration(event.Pause))
@@ -373,13 +392,16 @@ func evaluateAPFQueues(in apfQueueInput) (any, error) {
 		if event.Finish != nil {
 			requests = apfFinishOne(set, requests, *event.Finish)
 		} else {
-			work := &fcrequest.WorkEstimate{InitialSeats: event.Initial, FinalSeats: event.Final, AdditionalLatency: time.Duration(event.Latency)}
-			if request, _ := set.StartRequest(context.Background(), work, event.Hash, "", fmt.Sprint(i), "", "", func(bool) {}); !reflect.ValueOf(request).IsNil() {
+			work := &fcrequest.WorkEstimate{InitialSeats: event.Initial, FinalSeats: event.Final,
+				AdditionalLatency: time.Duration(event.Latency)}
+			if request, _ := set.StartRequest(context.Background(), work, event.Hash, "", fmt.Sprint(i), "", "",
+				func(bool) {}); !reflect.ValueOf(request).IsNil() {
 				requests = append(requests, request)
 			}
 		}
 		dump := set.Dump(false)
-		answer = append(answer, fmt.Sprint(reflect.ValueOf(set).Elem().FieldByName("currentR").Uint(), dump.Waiting, dump.Executing, dump.SeatsInUse, dump.Rejected))
+		answer = append(answer, fmt.Sprint(reflect.ValueOf(set).Elem().FieldByName("currentR").Uint(), dump.Waiting,
+			dump.Executing, dump.SeatsInUse, dump.Rejected))
 	}
 	for _, queue := range set.Dump(false).Queues {
 		answer = append(answer, fmt.Sprint(queue.NextDispatchR, queue.QueueSum, queue.SeatsInUse))
@@ -408,7 +430,8 @@ func (r *random) apfQueues() apfQueueInput {
 	in := apfQueueInput{Queues: r.between(1, 12), Length: r.between(1, 6), Limit: r.between(1, 12)}
 	in.Hand = r.between(1, min(4, in.Queues))
 	for range r.between(3, 24) {
-		event := apfEvent{Pause: int64(r.below(1 << r.between(1, 36))), Hash: r.uint64(), Initial: uint64(r.between(1, in.Limit))}
+		event := apfEvent{Pause: int64(r.below(1 << r.between(1, 36))), Hash: r.uint64(),
+			Initial: uint64(r.between(1, in.Limit))}
 		if r.chance(20) {
 			event.Final, event.Latency = uint64(r.between(0, in.Limit)), int64(r.below(1<<r.between(1, 30)))
 		}
@@ -437,7 +460,8 @@ func defineQueuingSubjects() {
 			if err != nil {
 				return nil, err
 			}
-			return map[string]any{"hash": fmt.Sprint(hash), "bits": shufflesharding.RequiredEntropyBits(in.Deck, in.Hand), "hand": dealer.DealIntoHand(hash, nil)}, nil
+			return map[string]any{"hash": fmt.Sprint(hash), "bits": shufflesharding.RequiredEntropyBits(in.Deck,
+				in.Hand), "hand": dealer.DealIntoHand(hash, nil)}, nil
 		},
 	})
 	define(definition[apfQueueInput]{

@@ -1,10 +1,10 @@
-// Subjects about kubelet: cgroup values, out-of-memory scores, eviction, swap, preemption; and about client-go's delays.
+// Subjects about kubelet: cgroup values, out-of-memory scores, eviction, swap, preemption; and about client-go's
+// delays.
 package main
 
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 	_ "unsafe" // for go:linkname
@@ -12,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	apiresource "k8s.io/kubernetes/pkg/api/v1/resource"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
@@ -61,13 +60,15 @@ func (r *random) podQuantity(name core.ResourceName) string {
 		return fmt.Sprintf("%d%s", r.int64()&math.MaxInt64, pick(r, []string{"", "m", "k", "n"}))
 	}
 	if name == core.ResourceCPU {
-		return pick(r, []string{fmt.Sprintf("%dm", r.between(0, 64_000)), fmt.Sprintf("0.%03d", r.below(1000)), fmt.Sprint(r.between(0, 256)),
+		return pick(r, []string{fmt.Sprintf("%dm", r.between(0, 64_000)), fmt.Sprintf("0.%03d", r.below(1000)),
+			fmt.Sprint(r.between(0, 256)),
 			fmt.Sprintf("%du", r.below(1_000_000))})
 	}
 	return fmt.Sprintf("%d%s", r.between(0, 5000), pick(r, []string{"", "k", "M", "Ki", "Mi", "Gi", "m"}))
 }
 
-var podResources = []core.ResourceName{core.ResourceCPU, core.ResourceMemory, core.ResourceEphemeralStorage, "hugepages-2Mi", "hugepages-1Gi"}
+var podResources = []core.ResourceName{core.ResourceCPU, core.ResourceMemory, core.ResourceEphemeralStorage,
+	"hugepages-2Mi", "hugepages-1Gi"}
 
 func (r *random) pod() podInput {
 	in := podInput{Node: int64(r.between(1, 1<<40)), Period: uint64(r.between(1000, 1_000_000))}
@@ -131,7 +132,8 @@ func evaluateCgroup(in podInput) (any, error) {
 		request, limit := c.Resources.Requests.Cpu().MilliValue(), c.Resources.Limits.Cpu().MilliValue()
 		shares := cm.MilliCPUToShares(request)
 		quota := cm.MilliCPUToQuota(limit, int64(in.Period))
-		cpu = append(cpu, shares, quota, cm.SharesToMilliCPU(int64(shares)), cm.QuotaToMilliCPU(quota, int64(in.Period)))
+		cpu = append(cpu, shares, quota, cm.SharesToMilliCPU(int64(shares)),
+			cm.QuotaToMilliCPU(quota, int64(in.Period)))
 	}
 	return map[string]any{"config": config, "oom": scores, "cpu": cpu}, nil
 }
@@ -166,6 +168,12 @@ type fieldInput struct {
 
 var fieldResources = []string{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi"}
 
+// The divisors that validation accepts for CPUs and for bytes.
+var (
+	cpuDivisors  = []string{"0", "1", "1m"}
+	byteDivisors = []string{"0", "1", "1k", "1Ki", "1M", "1Mi", "1G", "1Gi", "1T", "1Ti", "1P", "1Pi", "1E", "1Ei"}
+)
+
 func defineCgroupSubjects() {
 	define(definition[podInput]{
 		name:     "kubelet.cgroup",
@@ -178,9 +186,11 @@ func defineCgroupSubjects() {
 		name:  "kubelet.downward-api",
 		about: "pkg/api/v1/resource ExtractContainerResourceValue: a quantity divided and rounded up for an environment variable",
 		generate: func(r *random) fieldInput {
-			name := pick(r, fieldResources)
-			return fieldInput{name, pick(r, []string{"0", "1", "1m", "1k", "1Ki", "1M", "1Mi", "1G", "1Gi", "1T", "1Ti", "1P", "1Pi", "1E", "1Ei"}),
-				r.podQuantity(core.ResourceName(name))}
+			name, divisors := pick(r, fieldResources), byteDivisors
+			if name == "cpu" {
+				divisors = cpuDivisors
+			}
+			return fieldInput{name, pick(r, divisors), r.podQuantity(core.ResourceName(name))}
 		},
 		evaluate: func(in fieldInput) (any, error) {
 			list, err := quantities(map[core.ResourceName]string{core.ResourceName(in.Resource): in.Value})
@@ -188,11 +198,16 @@ func defineCgroupSubjects() {
 				return nil, err
 			}
 			divisor, err := resource.ParseQuantity(in.Divisor)
-			if err != nil {
+			accepted := byteDivisors
+			if in.Resource == "cpu" {
+				accepted = cpuDivisors
+			}
+			if err != nil || !slices.Contains(accepted, in.Divisor) {
 				return nil, errNotAnInput
 			}
 			container := &core.Container{Resources: core.ResourceRequirements{Requests: list}}
-			return apiresource.ExtractContainerResourceValue(&core.ResourceFieldSelector{Resource: "requests." + in.Resource, Divisor: divisor}, container)
+			return apiresource.ExtractContainerResourceValue(&core.ResourceFieldSelector{Resource: "requests." +
+				in.Resource, Divisor: divisor}, container)
 		},
 		class: func(in fieldInput) string {
 			if in.Resource == "cpu" {
@@ -234,7 +249,8 @@ func evaluateEviction(in evictionInput) (any, error) {
 		return nil, errNotAnInput
 	}
 	signal := string(evictionapi.SignalMemoryAvailable)
-	thresholds, err := eviction.ParseThresholdConfig(nil, map[string]string{signal: in.Threshold}, nil, nil, map[string]string{signal: in.Reclaim})
+	thresholds, err := eviction.ParseThresholdConfig(nil, map[string]string{signal: in.Threshold}, nil, nil,
+		map[string]string{signal: in.Reclaim})
 	if err != nil {
 		return nil, err
 	}
@@ -245,13 +261,15 @@ func evaluateEviction(in evictionInput) (any, error) {
 			values = append(values, *threshold.MinReclaim)
 		}
 		for _, value := range values {
-			answer = append(answer, exact(float64(value.Percentage)), evictionapi.GetThresholdQuantity(value, capacity).String())
+			answer = append(answer, exact(float64(value.Percentage)), evictionapi.GetThresholdQuantity(value,
+				capacity).String())
 		}
 	}
 	return answer, nil
 }
 
-// memoryInput has bytes of a request, of the node and of its swap; counts of CPUs by NUMA node; and needs of a critical pod.
+// memoryInput has bytes of a request, of the node and of its swap; counts of CPUs by NUMA node; and needs of a
+// critical pod.
 type memoryInput struct {
 	Request int64            `json:"request"`
 	Node    int64            `json:"node"`
@@ -291,10 +309,12 @@ func defineMemorySubjects() {
 		about: "pkg/kubelet/eviction: thresholds from percentages (float32) and quantities",
 		generate: func(r *random) evictionInput {
 			threshold := func() string {
-				return pick(r, []string{fmt.Sprintf("%d%%", r.between(0, 101)), fmt.Sprintf("%d.%d%%", r.between(0, 100), r.below(10_000)),
+				return pick(r, []string{fmt.Sprintf("%d%%", r.between(0, 101)),
+					fmt.Sprintf("%d.%d%%", r.between(0, 100), r.below(10_000)),
 					r.podQuantity(core.ResourceMemory), r.quantity()})
 			}
-			return evictionInput{threshold(), threshold(), pick(r, []int64{int64(r.between(1, 1<<40)), r.int64() & math.MaxInt64})}
+			return evictionInput{threshold(), threshold(), pick(r, []int64{int64(r.between(1, 1<<40)),
+				r.int64() & math.MaxInt64})}
 		},
 		evaluate: evaluateEviction,
 		class: func(in evictionInput) string {
@@ -308,7 +328,8 @@ func defineMemorySubjects() {
 		name:  "kubelet.memory",
 		about: "pkg/kubelet: swap of burstable pods, deviation of CPUs between NUMA nodes, distance of preempted pods, printed image sizes",
 		generate: func(r *random) memoryInput {
-			in := memoryInput{Node: int64(r.between(1, 1<<42)), Swap: int64(r.between(1, 1<<42)), Needs: map[string]int64{}, Pod: r.pod()}
+			in := memoryInput{Node: int64(r.between(1, 1<<42)), Swap: int64(r.between(1, 1<<42)),
+				Needs: map[string]int64{}, Pod: r.pod()}
 			in.Request = int64(r.uint64() % uint64(in.Node+1))
 			for range r.between(1, 8) {
 				in.Counts = append(in.Counts, r.below(128))
@@ -326,12 +347,10 @@ func defineMemorySubjects() {
 
 // ---- Delays of clients ----
 
-// clientBackoffInput has the fields of wait.Backoff without jitter; the factor is in thousandths.
+// clientBackoffInput has the delays of a rate limiter in milliseconds and seconds, as controllers choose them.
 type clientBackoffInput struct {
-	Duration int64 `json:"duration"`
-	Factor   int64 `json:"factor"`
-	Steps    int   `json:"steps"`
-	Cap      int64 `json:"cap"`
+	Base     int64 `json:"base"`
+	Max      int64 `json:"max"`
 	Failures int   `json:"failures"`
 }
 
@@ -355,7 +374,8 @@ func evaluateLimiter(in clientLimiterInput) (any, error) {
 		}
 		now = now.Add(time.Duration(pause))
 		reservation := limiter.ReserveN(now, in.Tokens[i])
-		answer = append(answer, fmt.Sprint(reservation.OK(), int64(reservation.DelayFrom(now))), exact(limiter.TokensAt(now)))
+		answer = append(answer, fmt.Sprint(reservation.OK(), int64(reservation.DelayFrom(now))),
+			exact(limiter.TokensAt(now)))
 	}
 	return answer, nil
 }
@@ -363,29 +383,20 @@ func evaluateLimiter(in clientLimiterInput) (any, error) {
 func defineDelaySubjects() {
 	define(definition[clientBackoffInput]{
 		name:  "client.backoff",
-		about: "k8s.io/apimachinery/pkg/util/wait Backoff.Step and k8s.io/client-go/util/workqueue exponential delays",
+		about: "k8s.io/client-go/util/workqueue exponential delays: a power of two as float, limited",
 		generate: func(r *random) clientBackoffInput {
-			return clientBackoffInput{int64(r.below(1 << r.between(1, 40))), int64(r.between(0, 5000)), r.between(1, 20), int64(r.below(1 << r.between(1, 50))), r.below(80)}
+			return clientBackoffInput{int64(r.between(1, 60_000)), int64(r.between(1, 30_000)), r.between(1, 200)}
 		},
 		evaluate: func(in clientBackoffInput) (any, error) {
-			if in.Failures > 1000 || in.Steps > 1000 {
+			if in.Failures > 5000 || in.Base < 1 || in.Base > math.MaxInt32 || in.Max < 1 || in.Max > math.MaxInt32 {
 				return nil, errNotAnInput
 			}
-			backoff, answer := wait.Backoff{Duration: time.Duration(in.Duration), Factor: float64(in.Factor) / 1000, Steps: in.Steps, Cap: time.Duration(in.Cap)}, []int64{}
-			for range in.Steps {
-				answer = append(answer, int64(backoff.Step()))
-			}
-			limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Duration(in.Duration), time.Duration(math.MaxInt64))
+			limiter, delays := workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+				time.Duration(in.Base)*time.Millisecond, time.Duration(in.Max)*time.Second), []int64{}
 			for range in.Failures {
-				answer = append(answer, int64(limiter.When("")))
+				delays = append(delays, int64(limiter.When("")))
 			}
-			return answer, nil
-		},
-		class: func(in clientBackoffInput) string {
-			if bits.Len64(uint64(in.Duration))+in.Failures > 63 {
-				return "delay beyond int64"
-			}
-			return "ordinary delay"
+			return delays, nil
 		},
 	})
 	define(definition[clientLimiterInput]{
@@ -394,7 +405,8 @@ func defineDelaySubjects() {
 		generate: func(r *random) clientLimiterInput {
 			in := clientLimiterInput{QPS: int64(r.between(1, 1<<r.between(1, 20))), Burst: r.between(1, 200)}
 			for range r.between(1, 10) {
-				in.Pauses, in.Tokens = append(in.Pauses, int64(r.below(1<<r.between(1, 34)))), append(in.Tokens, r.between(0, 20))
+				in.Pauses, in.Tokens = append(in.Pauses, int64(r.below(1<<r.between(1, 34)))), append(in.Tokens,
+					r.between(0, 20))
 			}
 			return in
 		},

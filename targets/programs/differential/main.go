@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 )
 
@@ -39,9 +40,8 @@ func main() {
 		}
 		return
 	}
-	// Packages under test log what they refuse; the answers contain it already.
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	// Packages under test log refused inputs; the answers contain the errors. LogToStderr(false) does not stop errors.
+	klog.SetLogger(logr.Discard())
 	if err := serve(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "differential:", err)
 		os.Exit(1)

@@ -86,7 +86,8 @@ func generatedNames(base string, seed int64) []string {
 	nameRandom.Lock()
 	defer nameRandom.Unlock()
 	rand.Seed(seed)
-	return []string{names.SimpleNameGenerator.GenerateName(base + "-"), rand.String(10), fmt.Sprint(rand.Intn(1000), rand.IntnRange(-5, 70000), rand.Perm(5))}
+	return []string{names.SimpleNameGenerator.GenerateName(base + "-"), rand.String(10),
+		fmt.Sprint(rand.Intn(1000), rand.IntnRange(-5, 70000), rand.Perm(5))}
 }
 
 func defineNameSubjects() {
@@ -101,16 +102,20 @@ func defineNameSubjects() {
 		name:  "name.derived",
 		about: "names from hashes: workloads, pod groups, ReplicaSets, chains of kube-proxy, storage versions, eviction workers, service tables",
 		generate: func(r *random) nameInput {
-			uid := fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", r.below(1<<32), r.below(1<<16), r.below(1<<12), r.below(1<<12), r.below(1<<48))
-			return nameInput{Name: long(r), Other: long(r), UID: uid, Workers: int32(r.between(1, 100)), Encodable: fmt.Sprint(r.uint64())}
+			uid := fmt.Sprintf("%08x-%04x-4%03x-a%03x-%012x", r.below(1<<32), r.below(1<<16), r.below(1<<12),
+				r.below(1<<12), r.below(1<<48))
+			return nameInput{Name: long(r), Other: long(r), UID: uid, Workers: int32(r.between(1, 100)),
+				Encodable: fmt.Sprint(r.uint64())}
 		},
 		evaluate: func(in nameInput) (any, error) {
 			if in.Workers < 1 {
 				return nil, errNotAnInput
 			}
 			job := &batch.Job{ObjectMeta: meta.ObjectMeta{Name: in.Name, UID: types.UID(in.UID)}}
-			return []string{nameWorkload(job), namePodGroup(in.Name, in.Other), nameReplicaSet(in.Name, in.Other), namePortChain(in.Name, in.Other),
-				nameNFTChain(in.Name), fmt.Sprint(nameEvictionWorker(in.Name, int(in.Workers))), discovery.StorageVersionHash(in.Name, "v1", in.Other),
+			return []string{nameWorkload(job), namePodGroup(in.Name, in.Other), nameReplicaSet(in.Name, in.Other),
+				namePortChain(in.Name, in.Other),
+				nameNFTChain(in.Name), fmt.Sprint(nameEvictionWorker(in.Name,
+					int(in.Workers))), discovery.StorageVersionHash(in.Name, "v1", in.Other),
 				rand.SafeEncodeString(in.Encodable), nameSlicePrefix(in.Name)}, nil
 		},
 	})
@@ -204,9 +209,12 @@ func defineObjectHashSubjects() {
 			for range r.between(1, 4) {
 				subset := core.EndpointSubset{}
 				for range r.between(1, 3) {
-					subset.Addresses = append(subset.Addresses, core.EndpointAddress{IP: fmt.Sprintf("10.0.0.%d", r.below(8)), NodeName: optional(r, r.name()),
-						TargetRef: optional(r, core.ObjectReference{Kind: "Pod", UID: types.UID(fmt.Sprint(r.below(4)))})})
-					subset.Ports = append(subset.Ports, core.EndpointPort{Name: pick(r, []string{"", "a", "b"}), Port: int32(r.between(1, 6)), Protocol: "TCP"})
+					subset.Addresses = append(subset.Addresses, core.EndpointAddress{IP: fmt.Sprintf("10.0.0.%d",
+						r.below(8)), NodeName: optional(r, r.name()),
+						TargetRef: optional(r, core.ObjectReference{Kind: "Pod",
+							UID: types.UID(fmt.Sprint(r.below(4)))})})
+					subset.Ports = append(subset.Ports, core.EndpointPort{Name: pick(r, []string{"", "a", "b"}),
+						Port: int32(r.between(1, 6)), Protocol: "TCP"})
 				}
 				subsets = append(subsets, subset)
 			}
@@ -242,9 +250,11 @@ func defineAddressSubjects() {
 		generate: func(r *random) addressInput {
 			in := addressInput{Offset: r.uint64() >> r.below(64)}
 			if r.chance(50) {
-				in.CIDR = fmt.Sprintf("%d.%d.%d.%d/%d", r.below(256), r.below(256), r.below(256), r.below(256), r.between(0, 32))
+				in.CIDR = fmt.Sprintf("%d.%d.%d.%d/%d", r.below(256), r.below(256), r.below(256), r.below(256),
+					r.between(0, 32))
 			} else {
-				in.CIDR = fmt.Sprintf("%x:%x::%x:%x/%d", r.below(65536), r.below(65536), r.below(65536), r.below(65536), r.between(0, 128))
+				in.CIDR = fmt.Sprintf("%x:%x::%x:%x/%d", r.below(65536), r.below(65536), r.below(65536),
+					r.below(65536), r.between(0, 128))
 			}
 			return in
 		},
@@ -256,7 +266,8 @@ func defineAddressSubjects() {
 			}
 			address, err := addressOffset(prefix.Masked().Addr(), in.Offset)
 			last, err2 := addressBroadcast(prefix)
-			return []string{fmt.Sprint(address, err), fmt.Sprint(last, err2), fmt.Sprint(addressHosts(network)), fmt.Sprint(addressRangeOffset(network))}, nil
+			return []string{fmt.Sprint(address, err), fmt.Sprint(last, err2), fmt.Sprint(addressHosts(network)),
+				fmt.Sprint(addressRangeOffset(network))}, nil
 		},
 		class: func(in addressInput) string {
 			if in.Offset > math.MaxInt64 {

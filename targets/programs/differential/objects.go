@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	// Registers every built-in group in legacyscheme.
 	_ "k8s.io/kubernetes/pkg/api/testing"
@@ -29,8 +27,6 @@ import (
 func init() {
 	// utilruntime.HandleError logs to stderr and then sleeps for a millisecond.
 	utilruntime.ErrorHandlers = nil
-	// klog prints errors to stderr whatever its output is.
-	klog.SetLogger(logr.Discard())
 	// Decoded times have the time zone of the machine.
 	time.Local = time.UTC
 }

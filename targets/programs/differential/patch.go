@@ -73,9 +73,9 @@ func (r *random) withDirective(text string) string {
 	return strings.Join(parts, "{")
 }
 
-// class is the type and range of the only number of a patch, else the type of the object.
+// class is the types and ranges of the floats of a patch, else of its integers, else the type of the object.
 func (p patchInput) class() string {
-	b, err := builtinOf(p.Patch)
+	b, err := builtinOf(p.Current)
 	if err != nil {
 		return ""
 	}
@@ -85,10 +85,15 @@ func (p patchInput) class() string {
 	}
 	classes := patchClasses(b.goType, patch)
 	slices.Sort(classes)
-	if classes = slices.Compact(classes); len(classes) == 1 {
-		return classes[0]
+	classes = slices.Compact(classes)
+	floats := slices.DeleteFunc(slices.Clone(classes), func(class string) bool { return !strings.Contains(class, "float") })
+	switch {
+	case len(floats) > 0:
+		return strings.Join(floats, ", ")
+	case len(classes) > 0:
+		return strings.Join(classes, ", ")
 	}
-	return b.gvk.Kind + ", several numbers"
+	return b.gvk.Kind
 }
 
 // patchClasses returns the classes of the numbers in a value of a patch.

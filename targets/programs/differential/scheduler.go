@@ -93,9 +93,16 @@ func (r *random) nodeResource() nodeResource {
 }
 
 func (r *random) nodeResources() nodeResourcesInput {
-	in := nodeResourcesInput{}
+	in, size := nodeResourcesInput{}, pick(r, []int64{10, 20, 25, 40, 50, 64, 100, 1000})
+	even := r.chance(40)
 	for range r.between(1, 5) {
-		in.Resources = append(in.Resources, r.nodeResource())
+		resource := r.nodeResource()
+		if even {
+			// Fractions such as 0.1, with which a standard deviation is next to a whole percentage.
+			resource.Allocatable, resource.Request = size, int64(r.below(int(size/2)))
+			resource.Allocated = int64(r.below(int(size / 2)))
+		}
+		in.Resources = append(in.Resources, resource)
 	}
 	utilization := r.between(0, 30)
 	for range r.between(1, 4) {
@@ -130,8 +137,10 @@ func evaluateNodeResources(in nodeResourcesInput) (any, error) {
 	if len(shape) == 0 {
 		return nil, errNotAnInput
 	}
-	return map[string]int64{"least": scoreLeast(specs)(requested, allocated, allocatable), "most": scoreMost(specs)(requested, allocated, allocatable),
-		"ratio": scoreRatio(specs, shape)(requested, allocated, allocatable), "balanced": scoreBalanced(requested, allocated, allocatable)}, nil
+	return map[string]int64{"least": scoreLeast(specs)(requested, allocated, allocatable),
+		"most":  scoreMost(specs)(requested, allocated, allocatable),
+		"ratio": scoreRatio(specs, shape)(requested, allocated, allocatable), "balanced": scoreBalanced(requested,
+			allocated, allocatable)}, nil
 }
 
 func defineResourceScoreSubjects() {
@@ -164,7 +173,7 @@ type spreadNode struct {
 type spreadConstraint struct {
 	Key  string `json:"key"`
 	Skew int32  `json:"skew"`
-	// Weight is that of a preferred affinity term to the same topology; negative for anti-affinity.
+	// Weight is the weight of a preferred affinity term to the same topology; a negative weight means anti-affinity.
 	Weight int32 `json:"weight"`
 }
 
@@ -179,11 +188,13 @@ func (r *random) spread() spreadInput {
 	in := spreadInput{}
 	zones, racks := r.between(1, 5), r.between(1, 6)
 	for range r.between(1, 8) {
-		in.Nodes = append(in.Nodes, spreadNode{fmt.Sprint("zone-", r.below(zones)), fmt.Sprint("rack-", r.below(racks)), r.below(1 << r.between(0, 5))})
+		in.Nodes = append(in.Nodes, spreadNode{fmt.Sprint("zone-", r.below(zones)),
+			fmt.Sprint("rack-", r.below(racks)), r.below(1 << r.between(0, 5))})
 	}
 	for _, key := range spreadKeys {
 		if r.chance(60) {
-			in.Constraints = append(in.Constraints, spreadConstraint{key, max(1, r.replicas()), int32(r.between(-100, 100))})
+			in.Constraints = append(in.Constraints, spreadConstraint{key, max(1, r.replicas()), int32(r.between(-100,
+				100))})
 		}
 	}
 	return in
@@ -201,7 +212,8 @@ func (in spreadInput) objects() (*core.Pod, []*core.Node, []*core.Pod, error) {
 		}
 		pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, core.TopologySpreadConstraint{
 			MaxSkew: c.Skew, TopologyKey: c.Key, WhenUnsatisfiable: core.ScheduleAnyway, LabelSelector: selector})
-		term := core.WeightedPodAffinityTerm{Weight: max(c.Weight, -c.Weight), PodAffinityTerm: core.PodAffinityTerm{LabelSelector: selector, TopologyKey: c.Key}}
+		term := core.WeightedPodAffinityTerm{Weight: max(c.Weight, -c.Weight),
+			PodAffinityTerm: core.PodAffinityTerm{LabelSelector: selector, TopologyKey: c.Key}}
 		if c.Weight > 0 {
 			pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(
 				pod.Spec.Affinity.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, term)
@@ -219,7 +231,8 @@ func (in spreadInput) objects() (*core.Pod, []*core.Node, []*core.Pod, error) {
 		nodes = append(nodes, &core.Node{ObjectMeta: meta.ObjectMeta{Name: name, Labels: map[string]string{
 			core.LabelTopologyZone: n.Zone, core.LabelHostname: name, "rack": n.Rack}}})
 		for range n.Pods {
-			pods = append(pods, &core.Pod{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("pod-", len(pods)), Namespace: "default", Labels: selector.MatchLabels},
+			pods = append(pods, &core.Pod{ObjectMeta: meta.ObjectMeta{Name: fmt.Sprint("pod-", len(pods)),
+				Namespace: "default", Labels: selector.MatchLabels},
 				Spec: core.PodSpec{NodeName: name}})
 		}
 	}
@@ -383,7 +396,8 @@ func evaluateVolumes(in volumeInput) (any, error) {
 		if i > 0 && point.Utilization <= in.Shape[i-1].Utilization {
 			return nil, errNotAnInput
 		}
-		shape = append(shape, helper.FunctionShapePoint{Utilization: int64(point.Utilization), Score: 10 * int64(point.Score)})
+		shape = append(shape, helper.FunctionShapePoint{Utilization: int64(point.Utilization),
+			Score: 10 * int64(point.Score)})
 	}
 	return scoreVolumes(shape)(classes), nil
 }
@@ -423,7 +437,8 @@ func defineOtherScoreSubjects() {
 			in := volumeInput{Shape: r.nodeResources().Shape}
 			for range r.between(1, 4) {
 				resource := r.nodeResource()
-				in.Requested, in.Capacity = append(in.Requested, resource.Request), append(in.Capacity, resource.Allocatable)
+				in.Requested, in.Capacity = append(in.Requested, resource.Request), append(in.Capacity,
+					resource.Allocatable)
 			}
 			return in
 		},

@@ -266,17 +266,23 @@ func validationContext(b *builtin) context.Context {
 	return apirequest.WithRequestInfo(apirequest.WithNamespace(context.Background(), "n"), info)
 }
 
-// class is the kind and the field; a number that only a conversion accepts has the class of its conversion.
+// class is the kind and the field; numbers that only a conversion accepts have the classes of their conversion.
 func (input validationInput) class() string {
-	if len(input.Changes) != 1 {
-		return input.Kind + ", several changes"
+	converted := []string{}
+	for _, c := range input.Changes {
+		class := fieldValue{Kind: input.Kind, Path: c.Path, Value: c.Value}.class()
+		if input.Converted && strings.HasPrefix(class, "int") && strings.HasSuffix(class, "float beyond int64") {
+			converted = append(converted, "converted "+class)
+		}
 	}
-	c := input.Changes[0]
-	class := fieldValue{Kind: input.Kind, Path: c.Path, Value: c.Value}.class()
-	if input.Converted && strings.Contains(class, "float beyond int64") {
-		return "converted " + class
+	slices.Sort(converted)
+	switch {
+	case len(converted) > 0:
+		return strings.Join(slices.Compact(converted), ", ")
+	case len(input.Changes) == 1:
+		return input.Kind + ", " + input.Changes[0].Path
 	}
-	return input.Kind + ", " + c.Path
+	return input.Kind + ", several changes"
 }
 
 func init() {

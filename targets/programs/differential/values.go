@@ -77,9 +77,10 @@ func decodeQuantity(text string) (any, error) {
 // scaled is an IntOrString and the total that its percentage is of.
 type scaled struct {
 	// Value is JSON text.
-	Value   string `json:"value"`
-	Total   int64  `json:"total"`
-	RoundUp bool   `json:"roundUp"`
+	Value string `json:"value"`
+	// Total is a number of replicas or of nodes in upstream's calls.
+	Total   int32 `json:"total"`
+	RoundUp bool  `json:"roundUp"`
 }
 
 func generateScaled(r *random) scaled {
@@ -89,10 +90,13 @@ func generateScaled(r *random) scaled {
 	}
 	value := pick(r, []string{quoted(percent), quoted(percent), quoted(percent), fmt.Sprint(r.int32()), r.number(), quoted(r.number()),
 		quoted(r.text())})
-	return scaled{value, r.int64(), r.chance(50)}
+	return scaled{value, max(0, r.int32()), r.chance(50)}
 }
 
 func scaleIntOrString(input scaled) (any, error) {
+	if input.Total < 0 {
+		return nil, errNotAnInput
+	}
 	var value intstr.IntOrString
 	if err := json.Unmarshal([]byte(input.Value), &value); err != nil {
 		return nil, err
@@ -164,7 +168,7 @@ func decodeTime(text string) (any, error) {
 	return answer, nil
 }
 
-// backoff are the parameters of wait.Backoff without jitter, which is random.
+// backoff are the parameters of wait.Backoff without jitter, which is random. Upstream's callers pass no negative ones.
 type backoff struct {
 	Duration int64 `json:"duration"`
 	// Factor is the text of a float.
@@ -174,13 +178,13 @@ type backoff struct {
 }
 
 func generateBackoff(r *random) backoff {
-	factor := pick(r, []string{"1.5", "2", "3.0", "1.1", "0.1", "5", fmt.Sprintf("%d.%d", r.below(10), r.below(1000)), r.number()})
-	return backoff{int64(r.uint64() >> (r.below(50) + 1)), factor, int32(r.between(-1, 40)), pick(r, []int64{0, 0, r.int64()})}
+	factor := pick(r, []string{"1.5", "2", "3.0", "1.1", "0.1", "5", fmt.Sprintf("%d.%d", r.below(10), r.below(1000))})
+	return backoff{int64(r.uint64() >> (r.below(50) + 1)), factor, int32(r.between(0, 40)), pick(r, []int64{0, 0, int64(r.uint64() >> 1)})}
 }
 
 func backoffSteps(input backoff) (any, error) {
 	factor, err := strconv.ParseFloat(input.Factor, 64)
-	if err != nil {
+	if err != nil || factor < 0 || input.Duration < 0 || input.Steps < 0 || input.Cap < 0 {
 		return nil, errNotAnInput
 	}
 	b := wait.Backoff{Duration: time.Duration(input.Duration), Factor: factor, Steps: int(input.Steps), Cap: time.Duration(input.Cap)}

@@ -141,6 +141,8 @@ func (c *components) do(r *request) (message, error) {
 		return nil, unix.Dup3(int(devNull()), int(os.Stdout.Fd()), 0)
 	case "trim":
 		return nil, trim()
+	case "hardware":
+		return hardware()
 	}
 	return nil, fmt.Errorf("unknown request %q", r.Do)
 }

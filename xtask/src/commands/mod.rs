@@ -1,5 +1,6 @@
 //! The commands, one file each. They combine stages; the crate of a stage implements it.
 
+pub(crate) mod audit;
 pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod checks;

@@ -14,6 +14,7 @@ pub mod existing;
 mod flags;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hardware;
 mod host;
 pub mod kind;
 mod kubeconfig;

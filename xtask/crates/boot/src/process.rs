@@ -12,6 +12,7 @@ use crate::booted::{Booted, HostForward};
 use crate::component::{Component, quoted};
 use crate::control_plane::{ControlPlane, max_active};
 use crate::execution::{self, Execution};
+use crate::hardware;
 use crate::host::Local;
 use crate::pki;
 use crate::place::{Place, PortMapping, Root};
@@ -38,7 +39,7 @@ pub fn up_on(
 ) -> anyhow::Result<Booted> {
     let phase = Phase::start(format!("boot {}", target.name));
     phase.status("running the components' --version");
-    let (planes, host, Execution { name, factor, .. }) =
+    let (planes, host, Execution { emulator, name, factor }) =
         with_plan(target, artifacts, run, ports, |plan, execution| {
             phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
             let planes =
@@ -47,8 +48,13 @@ pub fn up_on(
         })?;
     interrupt::check()?;
     phase.done(&format!("{} control planes ready, {name}, factor {factor:.1}", planes.len()));
+    let hardware = match emulator {
+        None => hardware::native(target),
+        Some(_) => hardware::user_mode(target, &name),
+    };
     let info = ClusterInfo {
         arch: target.name.clone(),
+        byte_order: Some(target.elf.byte_order),
         provider: "process".into(),
         execution: name,
         factor,
@@ -57,6 +63,7 @@ pub fn up_on(
         node: None,
         profiles: BTreeMap::new(),
         machine: None,
+        hardware: Some(hardware),
     };
     let mut booted = Booted::new(info, artifacts, host, planes, None);
     booted.host_forward = Some(HostForward::Here);

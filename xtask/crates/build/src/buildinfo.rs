@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-const MAGIC: &[u8] = b"\xff Go buildinf:";
+pub(crate) const MAGIC: &[u8] = b"\xff Go buildinf:";
 /// The magic is followed by the pointer size, the flags, and padding up to here.
-const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 32;
 const FLAGS_AT: usize = 15;
 const INLINE_STRINGS: u8 = 2;
-const ALIGNMENT: usize = 16;
+pub(crate) const ALIGNMENT: usize = 16;
 /// The linker puts 16 bytes before and after the module text, so that it can be found without the header.
 const SENTINEL: usize = 16;
 
@@ -49,7 +49,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<Option<BuildInfo>, String> {
 }
 
 /// Reads a string that has its length in front, as an unsigned LEB128 number.
-fn string(data: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn string(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0usize;
     for (index, byte) in data.iter().enumerate().take(5) {
         length |= usize::from(byte & 0x7f) << (7 * index);

@@ -12,6 +12,7 @@ mod elf;
 #[doc(hidden)]
 pub mod fuzzing;
 mod go;
+mod go_release;
 mod job;
 mod module;
 mod stamp;
@@ -27,6 +28,7 @@ use sys::{interrupt, progress};
 
 pub use digest::Fields;
 pub use elf::machine_name;
+pub use go_release::{GoProgram, GoScan, go_program};
 
 use audit::Origin;
 use cache::{Cache, Entry, Record};

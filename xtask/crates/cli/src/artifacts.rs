@@ -1,8 +1,11 @@
 //! Requests to build and to fetch what the options of a command name.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use build::Request;
-use model::{Artifacts, Source, Target};
+use model::{Artifacts, Source, Target, Toolchains};
+use sys::progress;
 use targets::Catalogue;
 
 use crate::{Failure, MachineOptions, Paths, QemuArg, SourceOptions};
@@ -42,8 +45,26 @@ pub fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<
 }
 
 /// Builds the request, with a Go toolchain that is new enough.
+///
+/// Warns about programs whose Go release has a known defect on their architecture.
 pub fn built(paths: &Paths, request: Request<'_>) -> anyhow::Result<Artifacts> {
-    build::build(&with_go(paths, request)?)
+    let artifacts = build::build(&with_go(paths, request)?)?;
+    let toolchains = Catalogue::load(&paths.targets)?.toolchains;
+    for (warning, components) in warnings(&toolchains, &artifacts) {
+        progress::say(&format!("warning: {}: {warning}", components.join(", ")));
+    }
+    Ok(artifacts)
+}
+
+/// Each warning with the components that it is about.
+fn warnings<'a>(toolchains: &Toolchains, artifacts: &'a Artifacts) -> BTreeMap<String, Vec<&'a str>> {
+    let mut warnings: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (component, artifact) in &artifacts.by_component {
+        if let Some(warning) = toolchains.warning(&artifact.go, &artifacts.arch) {
+            warnings.entry(warning).or_default().push(component);
+        }
+    }
+    warnings
 }
 
 /// The GOPROXY of the environment, or the setting of an older Go on PATH, or Go's default. The lock contains the digest

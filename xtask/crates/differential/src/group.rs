@@ -13,7 +13,7 @@ use crate::document::Document;
 pub struct Key {
     /// A subject of the library level, or a kind of request of the live level.
     pub subject: String,
-    /// The kind of input, if the subject has several.
+    /// The kind of input, if the subject has several; parts are separated by ", ".
     pub class: String,
     /// Which answers are errors, if there is a class; else where and how the answers differ.
     pub shape: BTreeSet<String>,
@@ -35,7 +35,8 @@ impl Key {
 
     /// Whether a smaller input with this key shows the same cause, or a part of it.
     pub fn is_part_of(&self, whole: &Key) -> bool {
-        self.subject == whole.subject && self.class == whole.class && self.shape.is_subset(&whole.shape)
+        let classes = |key: &Key| key.class.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+        self.subject == whole.subject && classes(self).is_subset(&classes(whole)) && self.shape.is_subset(&whole.shape)
     }
 
     /// The entry that expects the group.
@@ -80,6 +81,9 @@ mod tests {
         let whole = key(r#"{"a":1,"b":1}"#, r#"{"a":2,"b":2}"#);
         assert!(key(r#"{"a":1}"#, r#"{"a":2}"#).is_part_of(&whole));
         assert!(!key(r#"{"c":1}"#, r#"{"c":2}"#).is_part_of(&whole));
+        let of = |class: &str| Key { class: class.into(), ..whole.clone() };
+        assert!(of("large").is_part_of(&of("large, with fraction")));
+        assert!(!of("small").is_part_of(&of("large, with fraction")));
     }
 
     #[test]

@@ -125,10 +125,8 @@ fn texts(text: &str) -> Vec<String> {
         .map(|(from, to)| characters[..from].iter().chain(&characters[to..]).collect())
         .collect();
     // Texts are often numbers, quantities or documents.
-    if Document::parse(text).is_ok_and(|parsed| !matches!(parsed, Document::Text(_))) {
-        if let Ok(inner) = Document::parse(text) {
-            found.extend(candidates(&inner).iter().map(ToString::to_string));
-        }
+    if let Some(inner) = Document::parse(text).ok().filter(|inner| !matches!(inner, Document::Text(_))) {
+        found.extend(candidates(&inner).iter().map(ToString::to_string));
     }
     found
 }

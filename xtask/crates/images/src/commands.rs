@@ -83,6 +83,7 @@ fn audit(paths: &Paths, options: &ImagesAuditOptions) -> Result<Exit, Failure> {
     let rules = Rules {
         elf: elf_facts(&catalogue),
         no_processors: catalogue.images.no_processors.clone(),
+        toolchains: catalogue.toolchains.clone(),
         allowed: options.allowed.clone(),
         max_size: options.max_size,
         cache: paths.cache.clone(),

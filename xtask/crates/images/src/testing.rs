@@ -22,6 +22,7 @@ pub(crate) fn rules(dir: &Scratch) -> Rules {
         elf: MACHINES.map(|(arch, machine)| (arch.to_owned(), facts(machine))).into(),
         no_processors: vec![NoProcessor { machine: BPF, name: "Linux BPF".into() }],
         allowed: Vec::new(),
+        toolchains: model::Toolchains::default(),
         max_size: 1 << 20,
         cache: dir.path().join("cache"),
     }

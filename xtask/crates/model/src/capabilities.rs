@@ -1,6 +1,6 @@
 //! What a control plane and its provider can do for checks. Which check needs what is in the suite.
 
-use crate::{Cluster, External, ProfileInfo};
+use crate::{ByteOrder, Cluster, External, ProfileInfo};
 
 /// What the checks on one profile can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Capabilities {
     pub processes: bool,
     /// The store is etcd, not a replacement.
     pub etcd: bool,
+    /// The components run on a little-endian processor.
+    pub little_endian: bool,
     pub apiservers: usize,
     /// Members of the first store.
     pub members: usize,
@@ -43,6 +45,7 @@ impl Capabilities {
         native_store: true,
         processes: true,
         etcd: true,
+        little_endian: true,
         apiservers: usize::MAX,
         members: usize::MAX,
     };
@@ -76,6 +79,7 @@ impl Cluster {
             native_store: self.control.as_ref().is_some_and(|control| control.native(&profile.name).is_some()),
             processes: self.info.machine.is_none(),
             etcd: profile.stores.iter().all(|store| store.kind.counts_versions()),
+            little_endian: self.info.byte_order == Some(ByteOrder::Little),
             apiservers: profile.apiservers.len().max(1),
             members: profile.stores.first().map_or(1, |store| store.members.len().max(1)),
         }

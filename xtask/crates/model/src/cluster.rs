@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::Hardware;
 use crate::machine::MachineInfo;
 use crate::store::StoreKind;
+use crate::target::ByteOrder;
 
 /// A running cluster. Dropping it stops nothing: the boot stage's guard does.
 #[derive(Clone)]
@@ -22,6 +24,9 @@ pub struct Cluster {
 pub struct ClusterInfo {
     /// GOARCH of the components.
     pub arch: String,
+    /// Of that architecture; None for an external cluster and in files of older versions.
+    #[serde(default)]
+    pub byte_order: Option<ByteOrder>,
     /// `process`, `qemu`, `kind`, `existing`.
     pub provider: String,
     /// How the code is executed: `native`, or the emulator with its version.
@@ -36,6 +41,9 @@ pub struct ClusterInfo {
     pub profiles: BTreeMap<String, ProfileInfo>,
     /// The system VM that everything runs in, if there is one.
     pub machine: Option<MachineInfo>,
+    /// The processors and the memory under the components. None: unknown, as in files of older versions.
+    #[serde(default)]
+    pub hardware: Option<Hardware>,
     /// Set for an external cluster.
     #[serde(rename = "shared")]
     pub external: Option<External>,

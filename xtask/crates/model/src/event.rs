@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Artifact, Exit, Level, MachineInfo, Outcome};
+use crate::{Artifact, Exit, Hardware, Level, MachineInfo, Outcome};
 
 /// UTC, `YYYY-MM-DDTHH:MM:SS.mmmZ`.
 pub type Timestamp = String;
@@ -41,6 +41,9 @@ pub enum Event {
         versions: BTreeMap<String, String>,
         /// The system VM, if there is one.
         machine: Option<Box<MachineInfo>>,
+        /// None: unknown, as in records of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        hardware: Option<Box<Hardware>>,
     },
     /// How many cases follow.
     SuitePlanned {

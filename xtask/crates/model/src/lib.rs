@@ -11,6 +11,7 @@ mod event;
 mod exit;
 mod expectation;
 mod golden;
+mod hardware;
 pub mod history;
 mod image;
 mod kind;
@@ -24,6 +25,7 @@ mod runners;
 mod secret;
 mod store;
 mod target;
+mod toolchain;
 mod upstream;
 
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
@@ -36,6 +38,7 @@ pub use event::{CiJob, Event, RunInfo, Timestamp};
 pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation, ExpectedDifference};
 pub use golden::GoldenValue;
+pub use hardware::{EmulatorThreads, Hardware, InstructionEmulator};
 pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
 pub use kind::NodeImage;
 pub use machine::{
@@ -50,7 +53,8 @@ pub use runners::{Agent, Cloud, Download, MachineSpec, Provider, RunnerData, Ser
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Profile, ProfilePlugin,
-    ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
+    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Processors, Profile,
+    ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
 };
+pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

@@ -23,6 +23,8 @@ pub struct Target {
     pub aliases: Vec<String>,
     /// The required ELF header of every binary built for this target.
     pub elf: ElfFacts,
+    /// How processors of this architecture differ from each other. Reports derive from it what a run could not show.
+    pub hardware: Processors,
     /// Extra environment of `go build`: the variable that selects the instruction set level.
     #[serde(default)]
     pub go_env: BTreeMap<String, String>,
@@ -52,6 +54,33 @@ pub struct ElfFacts {
 pub enum ByteOrder {
     Little,
     Big,
+}
+
+/// `hardware:` of a target file: the differences between processors and kernels of one architecture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processors {
+    /// Bytes of a memory page in the kernels that distributions build for this architecture.
+    pub page_sizes: Vec<u64>,
+    /// Whether other processors may see two stores of a processor, or two of its loads, in another order.
+    pub weak_memory: bool,
+    /// Extensions that some processors lack, and that Go programs use where they exist.
+    #[serde(default)]
+    pub extensions: Vec<Extension>,
+}
+
+/// An instruction-set extension, and how it is detected: by exactly one of `flag`, `hwcap` and `hwcap2`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extension {
+    /// For people: "LSE (atomic instructions)".
+    pub name: String,
+    /// A word of the line `flags`, `features` or `isa` of `/proc/cpuinfo`; `_` also separates words.
+    pub flag: Option<String>,
+    /// The number of a bit of `AT_HWCAP`, from 0.
+    pub hwcap: Option<u8>,
+    /// The number of a bit of `AT_HWCAP2`, from 0.
+    pub hwcap2: Option<u8>,
+    /// One sentence: which code of Go programs uses it.
+    pub reason: String,
 }
 
 /// A qemu-user binary and where it comes from.

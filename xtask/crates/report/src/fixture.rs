@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, BuildStep, CiJob, Event, Exit, Level, MachineInfo, Outcome, PackageUsed, RunInfo, Source};
+use model::{
+    Artifact, BuildStep, CiJob, EmulatorThreads, Event, Exit, Extension, Hardware, InstructionEmulator, Level,
+    MachineInfo, Outcome, PackageUsed, Processors, RunInfo, Source,
+};
 
 pub fn at(second: u32) -> String {
     format!("2026-11-21T10:{:02}:{:02}.250Z", second / 60, second % 60)
@@ -114,6 +117,7 @@ pub fn run() -> Vec<Event> {
             factor: 1.25,
             versions: BTreeMap::from([("etcd".into(), "3.6.16".into()), ("kubernetes".into(), "v1.36.3".into())]),
             machine: None,
+            hardware: Some(Box::new(hardware())),
         },
         phase("boot", Outcome::Passed),
         Event::PhaseStarted { at: at(6), phase: "suite".into() },
@@ -129,6 +133,33 @@ pub fn run() -> Vec<Event> {
     events.push(phase("teardown", Outcome::Passed));
     events.push(finished(Exit::Conformance));
     events
+}
+
+/// A machine with two processors, which have one of two extensions.
+pub fn hardware() -> Hardware {
+    let extension = |name: &str, flag: Option<&str>, hwcap: Option<u8>, reason: &str| Extension {
+        name: name.into(),
+        flag: flag.map(str::to_owned),
+        hwcap,
+        hwcap2: None,
+        reason: reason.into(),
+    };
+    let extensions = vec![
+        extension("fast (adders)", Some("fast"), None, "Go counts with it."),
+        extension("wide (vectors)", None, Some(21), "Go adds with it."),
+    ];
+    Hardware {
+        page_size: Some(4096),
+        address_bits: Some(47),
+        cpu_model: Some("Mix One".into()),
+        cpu_flags: vec!["fast".into()],
+        hwcap: Some(1),
+        hwcap2: Some(0),
+        cpus: Some(2),
+        numa_nodes: Some(1),
+        emulator: None,
+        processors: Some(Processors { page_sizes: vec![4096, 16384, 65536], weak_memory: true, extensions }),
+    }
 }
 
 /// A system VM that was restored from a snapshot.
@@ -161,8 +192,11 @@ pub fn machine() -> MachineInfo {
 pub fn run_in_machine() -> Vec<Event> {
     let mut events = run();
     for event in &mut events {
-        if let Event::Booted { machine, .. } = event {
+        if let Event::Booted { machine, hardware, .. } = event {
             *machine = Some(Box::new(self::machine()));
+            let threads = Some(EmulatorThreads::Multi);
+            let emulator = Some(InstructionEmulator { name: "QEMU 11.1.3".into(), threads });
+            *hardware = Some(Box::new(Hardware { emulator, ..self::hardware() }));
         }
     }
     events
@@ -227,7 +261,16 @@ pub fn hostile(text: &str) -> Vec<Event> {
         ..machine()
     };
     let machine = Some(Box::new(machine));
-    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine });
+    let extension = Extension { name: text(), flag: Some(text()), hwcap: None, hwcap2: None, reason: text() };
+    let hardware = Hardware {
+        cpu_model: Some(text()),
+        cpu_flags: vec!["other".into()],
+        emulator: Some(InstructionEmulator { name: text(), threads: None }),
+        processors: Some(Processors { page_sizes: vec![0, 1, u64::MAX], weak_memory: true, extensions: vec![extension] }),
+        ..hardware()
+    };
+    let hardware = Some(Box::new(hardware));
+    events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine, hardware });
     events.push(Event::Note { at: text(), text: text() });
     events.push(Event::CaseStarted { at: text(), case: text() });
     events.push(Event::PhaseStarted { at: text(), phase: text() });

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use model::{Event, Exit, Outcome, Timestamp};
 use serde::Serialize;
 
+use crate::hardware;
 use crate::markdown::{FILE_BYTES, cell, details, fenced};
 use crate::text::{cut_middle, duration, plain_line, pretty, title};
 use crate::verdict::{self, Verdict, worse};
@@ -127,7 +128,7 @@ impl Joint {
         text + &format!("\n  files: {folder} (summary.md, junit.xml, run.json, a folder each)")
     }
 
-    /// The Markdown page: a table of the runs, then all unexpected results, run by run.
+    /// The Markdown page: a table of the runs, then all unexpected results, run by run, then the limits of the runs.
     pub fn markdown(&self) -> String {
         let exit = self.exit();
         let mut page = format!("# {}: {} (exit {})\n\n", cell(&self.subject()), title(&exit.to_string()), exit.code());
@@ -145,7 +146,30 @@ impl Joint {
             page += &broken_phases(&view, &child.arch);
             page += &details(&view, &format!("{}: not as expected", child.arch));
         }
+        page += &self.not_shown();
         cut_middle(page, FILE_BYTES)
+    }
+
+    /// What the runs could not show. Entries that hold for several runs appear once.
+    fn not_shown(&self) -> String {
+        let mut entries: Vec<(String, Vec<String>)> = Vec::new();
+        for child in &self.children {
+            let run = format!("{} ({})", child.arch, child.provider);
+            for entry in hardware::not_shown(&View::of(&child.events)) {
+                match entries.iter_mut().find(|(other, _)| *other == entry) {
+                    // Shards of a run.
+                    Some((_, runs)) if runs.contains(&run) => {}
+                    Some((_, runs)) => runs.push(run.clone()),
+                    None => entries.push((entry, vec![run.clone()])),
+                }
+            }
+        }
+        if entries.is_empty() {
+            return String::new();
+        }
+        let lines: String =
+            entries.iter().map(|(entry, runs)| format!("- {}: {}\n", cell(&runs.join(", ")), cell(entry))).collect();
+        format!("## What these runs could not show\n\n{lines}\n")
     }
 
     fn subject(&self) -> String {

@@ -7,6 +7,7 @@ mod console;
 mod counts;
 mod events;
 mod files;
+pub mod hardware;
 mod joint;
 mod junit;
 pub mod machine;

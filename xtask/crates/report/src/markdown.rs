@@ -3,7 +3,7 @@
 use model::{Event, Exit};
 
 use crate::counts::{Counts, WORDS, Word};
-use crate::machine;
+use crate::{hardware, machine};
 use crate::text::{cut_end, cut_middle, duration, millis, plain, plain_line, title};
 use crate::verdict;
 use crate::view::{Case, View};
@@ -19,7 +19,7 @@ const BLOCK_BYTES: usize = 4 << 10;
 /// Rows of "Slowest cases".
 const SLOWEST: usize = 10;
 
-/// The text of the file: verdict, facts, counts, every case that did not pass, phases, slowest cases. At most 900 KiB.
+/// The text of the file: verdict, facts, counts, every case that did not pass, limits of the run, phases, slowest cases. At most 900 KiB.
 pub fn markdown(events: &[Event]) -> String {
     let view = View::of(events);
     let mut page = verdict_line(&view, events);
@@ -28,6 +28,7 @@ pub fn markdown(events: &[Event]) -> String {
     page += &details(&view, "Not as expected");
     page += &short_rows(&view, "Expected failures", "expected failure");
     page += &short_rows(&view, "Skipped", "skipped");
+    page += &not_shown(&view);
     page += &notes(&view);
     page += &phases(&view);
     page += &slowest(&view);
@@ -57,6 +58,9 @@ fn facts(view: &View<'_>) -> String {
     }
     if let Some(machine) = view.machine() {
         machine::facts(machine).iter().for_each(|(name, value)| row(name, value));
+    }
+    if let Some(hardware) = view.hardware() {
+        hardware::facts(hardware).iter().for_each(|(name, value)| row(name, value));
     }
     if let Some(run) = view.run {
         run.sources.iter().for_each(|(set, source)| row(&format!("source of {set}"), source));
@@ -137,6 +141,15 @@ fn short_rows(view: &View<'_>, heading: &str, word: &str) -> String {
         text += &format!("| {} |\n", cells.join(" | "));
     }
     text + "\n"
+}
+
+fn not_shown(view: &View<'_>) -> String {
+    let entries = hardware::not_shown(view);
+    if entries.is_empty() {
+        return String::new();
+    }
+    let lines: String = entries.iter().map(|entry| format!("- {}\n", cell(entry))).collect();
+    format!("## {}\n\n{lines}\n", hardware::NOT_SHOWN)
 }
 
 fn notes(view: &View<'_>) -> String {

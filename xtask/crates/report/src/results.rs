@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use crate::counts::{Counts, Word};
+use crate::hardware;
 use crate::joint::{Attempt, Child};
 use crate::text::{millis, pretty};
 pub use crate::verdict::Verdict;
@@ -68,6 +69,9 @@ pub struct RunResult {
     pub versions: BTreeMap<String, String>,
     /// The system VM; null without one.
     pub machine: Option<MachineResult>,
+    /// What the run could not show, because of its hardware and its emulator. Absent in files of older versions.
+    #[serde(default)]
+    pub not_shown: Vec<String>,
     pub components: Vec<ComponentResult>,
     pub phases: Vec<PhaseResult>,
     /// Number of planned cases.
@@ -212,6 +216,7 @@ impl RunResult {
             factor: booted.map(|booted| booted.factor),
             versions: booted.map(|booted| booted.versions.clone()).unwrap_or_default(),
             machine: view.machine().map(MachineResult::of),
+            not_shown: hardware::not_shown(&view),
             components: view.artifacts.iter().map(|artifact| ComponentResult::of(artifact)).collect(),
             phases: view.phases.iter().map(PhaseResult::of).collect(),
             planned: view.planned,

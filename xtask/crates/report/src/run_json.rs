@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Artifact, Event, MachineInfo, RunInfo};
+use model::{Artifact, Event, Hardware, MachineInfo, RunInfo};
 use serde::Serialize;
 
 use crate::counts::{Counts, Word};
@@ -26,6 +26,8 @@ struct RunFile<'a> {
     versions: BTreeMap<String, String>,
     /// The system VM; null without one.
     machine: Option<&'a MachineInfo>,
+    /// The processors and the memory under the components; null if they are unknown.
+    hardware: Option<&'a Hardware>,
     artifacts: Vec<&'a Artifact>,
     phases: Vec<PhaseEntry<'a>>,
     planned: usize,
@@ -55,6 +57,7 @@ pub fn run_json(events: &[Event]) -> String {
         factor: booted.map(|booted| booted.factor),
         versions: booted.map(|booted| booted.versions.clone()).unwrap_or_default(),
         machine: view.machine(),
+        hardware: view.hardware(),
         artifacts: view.artifacts.clone(),
         phases: view.phases.iter().map(phase).collect(),
         planned: view.planned,
@@ -104,6 +107,17 @@ mod tests {
         assert_eq!(value["machine"]["accelerator"], "tcg");
         assert_eq!(value["machine"]["warm"], true);
         assert_eq!(value["machine"]["packages"][0]["name"], "busybox-static");
+    }
+
+    #[test]
+    fn hardware_has_facts_and_the_description_of_the_architecture() {
+        let value: serde_json::Value = serde_json::from_str(&run_json(&fixture::run_in_machine())).unwrap();
+        let hardware = &value["hardware"];
+        assert_eq!((&hardware["page_size"], &hardware["cpu_model"]), (&4096.into(), &"Mix One".into()));
+        assert_eq!(hardware["emulator"]["threads"], "multi");
+        assert_eq!(hardware["processors"]["weak_memory"], true);
+        let value: serde_json::Value = serde_json::from_str(&run_json(&[fixture::started()])).unwrap();
+        assert_eq!(value["hardware"], serde_json::Value::Null);
     }
 
     #[test]

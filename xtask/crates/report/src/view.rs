@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use model::{Artifact, Event, Exit, Level, MachineInfo, Outcome, RunInfo};
+use model::{Artifact, Event, Exit, Hardware, Level, MachineInfo, Outcome, RunInfo};
 
 use crate::counts::{Counts, Word};
 
@@ -57,6 +57,8 @@ pub struct Booted<'a> {
     pub factor: f64,
     pub versions: &'a BTreeMap<String, String>,
     pub machine: Option<&'a MachineInfo>,
+    /// None: unknown, as in records of older versions.
+    pub hardware: Option<&'a Hardware>,
 }
 
 impl<'a> View<'a> {
@@ -87,8 +89,9 @@ impl<'a> View<'a> {
             Event::PhaseStarted { phase, .. } => self.phases.push(Phase { name: phase, ended: None, seconds: 0.0 }),
             Event::PhaseFinished { phase, outcome, seconds, .. } => self.end_phase(phase, outcome, *seconds),
             Event::Built { artifact, .. } => self.artifacts.push(artifact),
-            Event::Booted { execution, factor, versions, machine, .. } => {
-                self.booted = Some(Booted { execution, factor: *factor, versions, machine: machine.as_deref() });
+            Event::Booted { execution, factor, versions, machine, hardware, .. } => {
+                let (machine, hardware) = (machine.as_deref(), hardware.as_deref());
+                self.booted = Some(Booted { execution, factor: *factor, versions, machine, hardware });
             }
             Event::SuitePlanned { cases, .. } => self.planned = self.planned.saturating_add(*cases),
             Event::CaseStarted { case, .. } => *running.entry(case).or_default() += 1,
@@ -165,6 +168,11 @@ impl<'a> View<'a> {
     /// The system VM, if it has booted.
     pub fn machine(&self) -> Option<&'a MachineInfo> {
         self.booted.as_ref().and_then(|booted| booted.machine)
+    }
+
+    /// The processors and the memory under the components, if they are known.
+    pub fn hardware(&self) -> Option<&'a Hardware> {
+        self.booted.as_ref().and_then(|booted| booted.hardware)
     }
 
     /// Whether at least one case says something about the product or the environment. A skip does not.

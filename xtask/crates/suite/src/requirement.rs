@@ -41,6 +41,8 @@ pub enum Requirement {
     Processes,
     /// etcd itself: kine logs no requests and cannot be watched as a whole.
     Etcd,
+    /// A little-endian processor: the files of etcd's database have the byte order of the machine.
+    LittleEndian,
     /// This many apiservers on one store.
     Apiservers(usize),
     /// This many members of the first store.
@@ -75,6 +77,7 @@ impl Requirement {
             }
             Requirement::Processes => "components that are processes of this machine".into(),
             Requirement::Etcd => "etcd as the store".into(),
+            Requirement::LittleEndian => "a little-endian processor".into(),
             Requirement::Apiservers(count) => format!("{count} apiservers on one store"),
             Requirement::Members(count) => format!("a store of {count} members"),
         }
@@ -93,6 +96,7 @@ impl Requirement {
             Requirement::NativeStore => by.native_store,
             Requirement::Processes => by.processes,
             Requirement::Etcd => by.etcd,
+            Requirement::LittleEndian => by.little_endian,
             Requirement::Apiservers(count) => by.apiservers >= count,
             Requirement::Members(count) => by.members >= count,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
-    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Upstream, is_minor,
+    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream, is_minor,
     minor_of,
 };
 use serde::Serialize;
@@ -38,6 +38,8 @@ pub struct Catalogue {
     pub runners: RunnerData,
     /// Application forms of providers.
     pub requests: RequestData,
+    /// Defects of Go releases.
+    pub toolchains: Toolchains,
     /// Upstream's end-to-end suite.
     pub upstream: Upstream,
 }

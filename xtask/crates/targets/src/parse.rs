@@ -30,11 +30,24 @@ const PROFILES: &str = "profiles.yaml";
 const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
+const TOOLCHAINS: &str = "toolchains.yaml";
 const UPSTREAM: &str = "upstream.yaml";
 
 /// The files that are read by name.
-const TOP: [&str; 11] =
-    [COMPONENTS, DURATIONS, EXPECTATIONS, IMAGES, KIND, MATRIX, NODE, PROFILES, REQUESTS, RUNNERS, UPSTREAM];
+const TOP: [&str; 12] = [
+    COMPONENTS,
+    DURATIONS,
+    EXPECTATIONS,
+    IMAGES,
+    KIND,
+    MATRIX,
+    NODE,
+    PROFILES,
+    REQUESTS,
+    RUNNERS,
+    TOOLCHAINS,
+    UPSTREAM,
+];
 
 /// `targets/profiles.yaml`.
 #[derive(Deserialize)]
@@ -127,6 +140,7 @@ impl<'a> Parser<'a> {
             rules::expectations(file, &content.expectations, &architectures, known);
             rules::differences(file, &content.differences, &architectures);
         });
+        let toolchains = self.file(TOOLCHAINS, |file, content| rules::toolchains(file, content, &architectures));
         let images = self.images(components.as_ref());
         // A faulty name in those files would be reported here a second time.
         let sound = self.problems.is_empty();
@@ -153,6 +167,7 @@ impl<'a> Parser<'a> {
             kind: kind?,
             runners: runners?,
             requests: requests?,
+            toolchains: toolchains?,
             upstream: upstream?,
         })
     }

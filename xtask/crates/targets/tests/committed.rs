@@ -10,8 +10,8 @@ use targets::{Catalogue, Files, table};
 /// Optional keys. Deleting any other key must be an error that names it.
 const OPTIONAL: &str = "\
     apiserver apiservers arch arguments base checkout_dir ci commit component_env controllers dashboard early \
-    emulator entrypoint env experimental experimental_flags factor files firmware flags foreign go_env group \
-    groups hosts kubernetes lost_timers machine members minimum no_processors official optional own_ca plugins \
+    emulator entrypoint env experimental experimental_flags extensions factor files firmware flag flags foreign go_env group \
+    groups hosts hwcap hwcap2 kubernetes lost_timers machine members minimum no_processors official optional own_ca plugins \
     prefix profile proposed provider reason relays releases seldom server shards size spare staging store \
     store_version stores tags then tools unknown_values user values warm wrapper";
 
@@ -100,7 +100,7 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, guest, kine, containerd, cni-plugins, \
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, differential, guest, kine, containerd, cni-plugins, \
              cri-tools, coredns, kind, upstream, pause"
                 .into(),
         ),

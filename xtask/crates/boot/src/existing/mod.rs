@@ -107,12 +107,14 @@ pub fn connect(request: &Request<'_>, run: &Path) -> anyhow::Result<Existing> {
     let token = token.map(|token| private(run, "token", token.as_bytes())).transpose()?;
     let info = ClusterInfo {
         arch: version.arch.clone(),
+        byte_order: None,
         provider: "existing".into(),
         execution: "unknown: external cluster".into(),
         factor,
         max_active: None,
         profiles: BTreeMap::from([(request.profile.to_owned(), profile(request, &access, tls, token, run))]),
         machine: None,
+        hardware: None,
         external: Some(External { run_label, fills_namespaces, http1_only: version.http1_only }),
         node: None,
     };

@@ -28,6 +28,7 @@ use crate::Topology;
 use crate::booted::{Booted, Processes};
 use crate::control_plane::ControlPlane;
 use crate::execution::native_factor;
+use crate::hardware;
 use crate::host::Local;
 use crate::pki;
 pub use baseline::baseline;
@@ -139,6 +140,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
     let whole = made.iter().any(|plane| plane.info.name == request.whole);
     let mut info = ClusterInfo {
         arch: request.target.name.clone(),
+        byte_order: Some(request.target.elf.byte_order),
         provider: "kind".into(),
         execution: format!("native, {}", engine.name),
         factor: found.factor,
@@ -147,6 +149,7 @@ pub fn up(request: &Request<'_>, run: &RunDir) -> anyhow::Result<Booted> {
         node: whole.then(|| NodeInfo { profile: request.whole.to_owned(), images: found.images }),
         profiles: BTreeMap::new(),
         machine: None,
+        hardware: Some(hardware::native(request.target)),
     };
     let host = Arc::new(Local { process_registry: run.process_registry() });
     clusters.control(Processes::new(&mut info, host, made, None));

@@ -9,6 +9,7 @@ mod baseline;
 mod calibration;
 mod console;
 mod cpio;
+mod facts;
 mod fingerprint;
 mod guest;
 mod initramfs;
@@ -131,6 +132,7 @@ struct Up {
     warm: bool,
     time: Duration,
     saved: Option<Saved>,
+    facts: model::Hardware,
 }
 
 impl<'a> Job<'a> {
@@ -204,7 +206,8 @@ impl<'a> Job<'a> {
             answering(&mut planes, max_active(factor).is_some())?;
             let time = begin.elapsed();
             intact.join().map_err(|_| anyhow!("the verification of the snapshot panicked"))??;
-            Ok(Up { host, planes, factor, warm: true, time, saved: None })
+            let facts = self.facts(&guest)?;
+            Ok(Up { host, planes, factor, warm: true, time, saved: None, facts })
         })
     }
 
@@ -275,7 +278,8 @@ impl<'a> Job<'a> {
                 }
             }
         }
-        Ok(Up { host, planes, factor, warm: false, time, saved })
+        let facts = self.facts(&guest)?;
+        Ok(Up { host, planes, factor, warm: false, time, saved, facts })
     }
 
     /// Starts QEMU. Tries again with other ports if one was taken between its choice and its use.
@@ -440,6 +444,7 @@ impl<'a> Job<'a> {
         };
         ClusterInfo {
             arch: target.name.clone(),
+            byte_order: Some(target.elf.byte_order),
             provider: "qemu".into(),
             execution: self.execution(),
             factor: up.factor,
@@ -448,6 +453,7 @@ impl<'a> Job<'a> {
             node: self.request.topology.node.as_ref().map(NodeRequest::info),
             profiles: BTreeMap::new(),
             machine: Some(machine),
+            hardware: Some(up.facts.clone()),
         }
     }
 }

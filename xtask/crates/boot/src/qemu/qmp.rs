@@ -2,12 +2,12 @@
 //!
 //! https://www.qemu.org/docs/master/interop/qmp-spec.html
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use model::{LostTimers, MaskedValue};
 use serde_json::{Value, json};
 use sys::deadline::pause;
@@ -69,6 +69,14 @@ impl Qmp {
         self.run("migrate-incoming", json!({ "uri": format!("file:{file}") }))?;
         self.migrated("completed")?;
         self.resume()
+    }
+
+    /// The number of QEMU's threads that execute the guest's CPUs. `-accel tcg` without `thread=` lets QEMU choose.
+    pub(crate) fn cpu_threads(&mut self) -> anyhow::Result<usize> {
+        let cpus = self.run("query-cpus-fast", json!({}))?;
+        let threads = threads_of(&cpus);
+        ensure!(threads > 0, "QEMU's monitor reports no thread of a CPU: {cpus}");
+        Ok(threads)
     }
 
     pub(crate) fn resume(&mut self) -> anyhow::Result<()> {
@@ -148,6 +156,12 @@ pub(crate) fn returned(command: &str, mut answer: Value) -> anyhow::Result<Optio
     Ok(answer.get_mut("return").map(Value::take))
 }
 
+/// The number of different threads in an answer to `query-cpus-fast`.
+fn threads_of(cpus: &Value) -> usize {
+    let ids = cpus.as_array().into_iter().flatten().filter_map(|cpu| cpu["thread-id"].as_i64());
+    ids.collect::<BTreeSet<i64>>().len()
+}
+
 /// Whether every register of each name has the wanted value on all CPUs. `registers` is QEMU's table of names and
 /// hexadecimal numbers.
 pub(crate) fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) -> anyhow::Result<bool> {
@@ -171,6 +185,15 @@ pub(crate) fn are_idle(registers: &str, idle: &BTreeMap<String, MaskedValue>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_of_cpus_are_counted() {
+        let cpus = |threads: &[i64]| threads.iter().map(|id| json!({ "cpu-index": 0, "thread-id": id })).collect();
+        for (threads, expected) in [(&[7, 8][..], 2), (&[7, 7], 1), (&[], 0)] {
+            assert_eq!(threads_of(&Value::Array(cpus(threads))), expected);
+        }
+        assert_eq!(threads_of(&json!({ "thread-id": 7 })), 0);
+    }
 
     #[test]
     fn all_cpus_must_be_idle() {

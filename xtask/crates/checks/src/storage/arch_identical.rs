@@ -4,17 +4,14 @@
 //! What is masked is in [`crate::support::arch_mask`]; what the bytes must be, for each release, in `targets/golden/`. Comparing
 //! two runs is `cargo xtask compare`.
 
-use std::path::Path;
-
 use anyhow::{Context, anyhow};
-use model::GoldenValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::storage::layout_table;
 use crate::support::arch_mask::Mask;
+use crate::support::golden_values::{self, FixedValue};
 use crate::support::samples;
-use crate::support::stored_bytes::sha256;
 use judge::decode::{Encoding, encoding};
 use suite::api::Response;
 use suite::prelude::*;
@@ -58,13 +55,6 @@ struct Manifest {
     object: Value,
 }
 
-/// A masked value, ready to be compared.
-struct Masked {
-    name: String,
-    encoding: &'static str,
-    bytes: Vec<u8>,
-}
-
 async fn bytes_identical(ctx: &Ctx) -> Verdict {
     let mut all = Vec::new();
     for manifest in manifests(ctx.api.namespace().await?)? {
@@ -76,24 +66,11 @@ async fn bytes_identical(ctx: &Ctx) -> Verdict {
         let things = ctx.api.define(&format!("{}.example", ctx.name_prefix()), "things", "Thing").await?;
         all.push(stored(ctx, &things, CUSTOM, custom_spec()).await?);
     }
-    write(ctx, &all).context("failed to write the masked values to the run's folder")?;
-    ctx.count("values", all.len() as u64);
-    ctx.count("bytes", all.iter().map(|value| value.bytes.len() as u64).sum());
-    if ctx.env.references.golden.is_empty() {
-        let need = "golden values: targets/golden/ has no file for this release; see `cargo xtask compare --help`";
-        return Err(CheckError::Skipped { need: need.into() });
-    }
-    let faults: Vec<String> = all.iter().filter_map(|value| fault(value, &ctx.env.references.golden)).collect();
-    if faults.is_empty() {
-        return Ok(());
-    }
-    let message = format!("{} of {} values: {}", faults.len(), all.len(), faults[0]);
-    let compare = "`cargo xtask compare RUN RUN` with a run that passed shows the first field that differs".to_owned();
-    Err(CheckError::Failed { message, evidence: faults.into_iter().chain([compare]).collect() })
+    golden_values::compare(ctx, &all)
 }
 
 /// Creates the object and reads its value from the store at the revision of the create.
-async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Verdict<Masked> {
+async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Verdict<FixedValue> {
     let object = samples::with_fields(Object::new(resource, name), &fields);
     let made = create(ctx, resource, object).await?;
     let value = samples::stored_then(ctx, resource, &made).await?;
@@ -104,7 +81,7 @@ async fn stored(ctx: &Ctx, resource: &Resource, name: &str, fields: Value) -> Ve
         other => return Err(CheckError::failed(format!("{} is stored as {other:?}", value.key))),
     };
     let mask = Mask::of(&made.0, ctx.name_prefix())?;
-    Ok(Masked { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
+    Ok(FixedValue { name: name.to_owned(), encoding, bytes: mask.apply(&value.value) })
 }
 
 /// Requests an address of known length for a Service: otherwise the length of the value would depend on the address.
@@ -128,32 +105,6 @@ async fn create(ctx: &Ctx, resource: &Resource, object: Object) -> Verdict<Objec
 /// An address in the range of Services, 10.96.0.0/16; both random numbers have three digits.
 fn address_of_known_length(random: &mut fastrand::Rng) -> String {
     format!("10.96.{}.{}", random.u8(100..), random.u8(100..=254))
-}
-
-/// Compares a value with the release's golden values.
-fn fault(value: &Masked, golden: &[GoldenValue]) -> Option<String> {
-    let Masked { name, encoding, bytes } = value;
-    let Some(row) = golden.iter().find(|row| row.name == *name && row.encoding == *encoding) else {
-        return Some(format!("{name} is stored as {encoding}, an encoding that targets/golden/ does not have for it"));
-    };
-    let (length, digest) = (bytes.len(), sha256(bytes));
-    let differs = length != row.length || digest != row.sha256;
-    differs.then(|| {
-        let (right, sha256) = (row.length, &row.sha256);
-        format!("{name} as {encoding} has {length} bytes with SHA-256 {digest}, must have {right} with {sha256}")
-    })
-}
-
-/// One file for each value: `values/PROFILE/NAME.ENCODING`.
-fn write(ctx: &Ctx, values: &[Masked]) -> anyhow::Result<()> {
-    let folder = ctx.env.references.values.join(&ctx.profile().name);
-    let place = |path: &Path| format!("failed to write {}", path.display());
-    std::fs::create_dir_all(&folder).with_context(|| place(&folder))?;
-    for Masked { name, encoding, bytes } in values {
-        let file = folder.join(format!("{name}.{encoding}"));
-        std::fs::write(&file, bytes).with_context(|| place(&file))?;
-    }
-    Ok(())
 }
 
 fn manifests(namespace: &str) -> anyhow::Result<Vec<Manifest>> {
@@ -199,22 +150,5 @@ mod tests {
         assert_eq!(names.len(), manifests.len());
         assert!(!names.contains(CUSTOM));
         assert_eq!(manifests[0].object["data"].as_object().unwrap().len(), KEYS);
-    }
-
-    #[test]
-    fn wrong_length_digest_or_row_is_a_fault() {
-        let value = |encoding| Masked { name: "a".into(), encoding, bytes: b"abc".to_vec() };
-        let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        let row = GoldenValue { name: "a".into(), encoding: "json".into(), length: 3, sha256: sha256.into() };
-        assert_eq!(fault(&value("json"), std::slice::from_ref(&row)), None);
-        for (encoding, row, part) in [
-            ("yaml", row.clone(), "does not have"),
-            ("json", GoldenValue { name: "b".into(), ..row.clone() }, "does not have"),
-            ("json", GoldenValue { length: 4, ..row.clone() }, "must have 4"),
-            ("json", GoldenValue { sha256: "0".repeat(64), ..row }, "with 0000"),
-        ] {
-            let fault = fault(&value(encoding), &[row]).unwrap_or_default();
-            assert!(fault.contains(part), "{fault}");
-        }
     }
 }

@@ -4,7 +4,10 @@
 
 pub(crate) mod apply;
 pub(crate) mod arch;
+pub(crate) mod arch_ciphertext;
+pub(crate) mod arch_data_dir;
 pub(crate) mod arch_identical;
+pub(crate) mod arch_names;
 pub(crate) mod crd;
 pub(crate) mod create;
 pub(crate) mod encoding;
@@ -42,6 +45,9 @@ pub(crate) static TABLES: &[&[Check]] = &[
     layout_sweep::CHECKS,
     arch::CHECKS,
     arch_identical::CHECKS,
+    arch_names::CHECKS,
+    arch_ciphertext::CHECKS,
+    arch_data_dir::CHECKS,
     number_range::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,

@@ -131,7 +131,7 @@ impl Side {
         let answer = self.ask(&json!({
             "op": "cases", "subject": subject, "seed": seed, "from": from, "count": count,
         }))?;
-        cases(&answer, *count as usize)
+        cases(&answer, usize::try_from(*count)?)
     }
 
     pub(crate) fn evaluate(&mut self, subject: &str, inputs: &[Document]) -> anyhow::Result<Vec<Case>> {

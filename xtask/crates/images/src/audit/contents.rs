@@ -1,7 +1,9 @@
 //! Reads one layer: hashes it, and applies its changes to the tree.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 
+use build::GoScan;
 use model::{ByteOrder, ElfFacts};
 use sys::interrupt;
 use tar::EntryType;
@@ -30,6 +32,8 @@ pub(crate) struct Contents {
     pub(crate) findings: Vec<Finding>,
     /// Number of ELF files in it, including those that a later layer hides.
     pub(crate) elf_files: u64,
+    /// The Go release that built a program, by path.
+    pub(crate) go_releases: BTreeMap<String, String>,
 }
 
 /// Reads the layer with this number into the tree.
@@ -130,7 +134,12 @@ impl Contents {
                 EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                     let mut start = Vec::new();
                     entry.by_ref().take(START as u64).read_to_end(&mut start)?;
-                    elf_facts(&start).map_or(Entry::Other, Entry::Elf)
+                    let facts = elf_facts(&start);
+                    if facts.is_some() {
+                        let release = go_release(&start, &mut entry)?;
+                        self.go_releases.extend(release.map(|release| (tree::shown(&parts), release)));
+                    }
+                    facts.map_or(Entry::Other, Entry::Elf)
                 }
                 _ => Entry::Other,
             };
@@ -154,6 +163,21 @@ impl Contents {
         let message = format!("layer {number}: {path} {what}");
         self.findings.push(Finding { path: Some(path), ..Finding::of(Kind::Path, message) });
     }
+}
+
+/// The Go release that built a program; reads the file up to that place.
+fn go_release(start: &[u8], rest: &mut impl Read) -> io::Result<Option<String>> {
+    let mut scan = GoScan::default();
+    let mut piece = [0; 1 << 14];
+    let mut known = scan.feed(start);
+    while !known {
+        let read = rest.read(&mut piece)?;
+        if read == 0 {
+            break;
+        }
+        known = scan.feed(&piece[..read]);
+    }
+    Ok(scan.finish())
 }
 
 /// The machine of a program, from the first bytes of the file; None if it is not an ELF file.

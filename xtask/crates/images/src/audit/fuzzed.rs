@@ -184,6 +184,7 @@ fn audited(path: &Path, dir: &Path) -> Option<(Vec<AuditedImage>, Vec<String>)> 
         elf: [("x".to_owned(), facts)].into(),
         no_processors: Vec::new(),
         allowed: vec!["/allowed/*".to_owned()],
+        toolchains: model::Toolchains::default(),
         max_size: MOST,
         cache: dir.join("cache"),
     };

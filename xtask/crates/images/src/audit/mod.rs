@@ -16,7 +16,7 @@ mod tree;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use model::{ByteOrder, ElfFacts, NoProcessor};
+use model::{ByteOrder, ElfFacts, NoProcessor, Toolchains};
 use serde::Serialize;
 use sys::progress::Phase;
 
@@ -32,6 +32,8 @@ pub struct Rules {
     pub elf: BTreeMap<String, ElfFacts>,
     /// Machines that are not processors, such as the kernel's virtual one: programs for them are not judged.
     pub no_processors: Vec<NoProcessor>,
+    /// Defects of the Go releases that may have built a program.
+    pub toolchains: Toolchains,
     /// Paths of ELF files that are accepted for any machine: whole paths, or beginnings that end with `*`.
     pub allowed: Vec<String>,
     /// Maximum number of bytes to which the layers of an archive may unpack. It limits the number of entries as well.
@@ -156,8 +158,10 @@ fn image(archive: &Archive, claim: Claim, budget: &Budget, rules: &Rules) -> any
     let mut tree = Tree::default();
     let names: Vec<LayerName> = claim.layers.iter().enumerate().map(|(n, l)| layer_name(n, &l.name)).collect();
     let Claim { reference, digest, architecture, variant, os, layers, mut findings, mut notes } = claim;
+    let mut go = BTreeMap::new();
     for (number, layer) in layers.iter().enumerate() {
         let contents = contents::read(archive, number, layer, budget, &mut tree)?;
+        go.extend(contents.go_releases.into_iter().map(|(path, release)| ((number, path), release)));
         let of_layer = contents.findings.into_iter();
         findings.extend(of_layer.map(|finding| Finding { layer: Some(names[number].clone()), ..finding }));
     }
@@ -174,6 +178,10 @@ fn image(archive: &Archive, claim: Claim, budget: &Budget, rules: &Rules) -> any
             continue;
         }
         elf_files += 1;
+        let release = go.get(&(node.layer, path.clone()));
+        if let Some(warning) = release.and_then(|release| rules.toolchains.warning(release, &architecture)) {
+            notes.push(format!("{path}: {warning}"));
+        }
         if node.facts != *expected && !rules.allows(&path) {
             findings.push(foreign(&path, node, expected, &names[node.layer]));
         }

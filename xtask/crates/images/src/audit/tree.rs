@@ -101,7 +101,7 @@ pub(crate) fn parts(path: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-fn shown(path: &[Vec<u8>]) -> String {
+pub(crate) fn shown(path: &[Vec<u8>]) -> String {
     path.iter().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect()
 }
 

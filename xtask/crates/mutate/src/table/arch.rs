@@ -26,6 +26,12 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || sent(is_create, without_empty_lists);
     "arch.number-saturated": "A merge patch stores the limit of an int32 instead of a larger number." => "storage.number-range",
         || sent(|call| patches_as(call, "application/merge-patch+json"), saturate);
+    "arch.name-of-other-hash": "The hash in the name of a ReplicaSet is another one." => "storage.arch-derived-names" on "disruptive",
+        || answered(|call| call.path.ends_with("/replicasets"), |list| {
+            for item in list["items"].as_array_mut().into_iter().flatten() {
+                other_hash(&mut item["metadata"]);
+            }
+        });
     "sweep.delete-only-answered": "The server answers a DELETE with success but does not delete the object." => "storage.gvr-sweep",
         || Change::Request(Box::new(|call| {
             if call.method == Method::DELETE && call.path.contains("/priorityclasses/") {
@@ -52,16 +58,24 @@ fn is_create(call: &Call) -> bool {
     call.method == Method::POST && !call.path.ends_with("/customresourcedefinitions")
 }
 
+/// Reverses the hash in the label and in the name.
+fn other_hash(metadata: &mut Value) {
+    let Some(hash) = metadata["labels"]["pod-template-hash"].as_str().map(str::to_owned) else { return };
+    let reversed: String = hash.chars().rev().collect();
+    metadata["labels"]["pod-template-hash"] = json!(reversed);
+    if let Some(name) = metadata["name"].as_str().and_then(|name| name.strip_suffix(&hash)) {
+        metadata["name"] = json!(format!("{name}{reversed}"));
+    }
+}
+
 fn patches_as(call: &Call, media_type: &str) -> bool {
     call.method == Method::PATCH && call.headers.get("content-type").is_some_and(|value| value == media_type)
 }
 
 fn saturate(value: &mut Value) {
     match value {
-        Value::Number(number) => {
-            if number.as_f64().is_some_and(|float| float > f64::from(i32::MAX)) {
-                *value = json!(i32::MAX);
-            }
+        Value::Number(number) if number.as_f64().is_some_and(|float| float > f64::from(i32::MAX)) => {
+            *value = json!(i32::MAX);
         }
         Value::Object(fields) => fields.values_mut().for_each(saturate),
         Value::Array(items) => items.iter_mut().for_each(saturate),

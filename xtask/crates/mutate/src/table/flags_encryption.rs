@@ -39,6 +39,13 @@ pub(super) static MUTANTS: &[Mutant] = mutants! { configuration;
                 }
             });
         };
+    "encryption.golden-key-changed": "The server has another key under the name of an old one." => "storage.arch-ciphertext" on "encrypted",
+        |configuration| each_entry(configuration, |entry| {
+            let keys = entry.pointer_mut("/providers/0/aesgcm/keys").and_then(Value::as_array_mut);
+            for key in keys.into_iter().flatten().filter(|key| key["name"] == "golden") {
+                key["secret"] = json!("YW5vdGhlciBrZXkgb2YgdGhpcnR5LXR3byBieXRlcy4=");
+            }
+        });
 };
 
 pub(super) static BY_FLAGS: &[Mutant] = mutants! { Means::Flags;

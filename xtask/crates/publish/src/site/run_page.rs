@@ -2,7 +2,7 @@
 
 use ::model::Outcome;
 use maud::{Markup, html};
-use report::machine;
+use report::{hardware, machine};
 use report::text::{duration, title};
 use report::view::Case;
 
@@ -24,6 +24,7 @@ pub(super) fn page(runs: &Runs<'_>, run: &Run<'_>) -> String {
         (red(runs, run))
         (phases(run))
         (facts(run))
+        (not_shown(run))
         (artifacts(run))
         (notes(run))
         (files(run))
@@ -132,6 +133,9 @@ fn facts(run: &Run<'_>) -> Markup {
     if let Some(machine) = run.view.machine() {
         machine::facts(machine).iter().for_each(|(name, value)| row(name, value));
     }
+    if let Some(hardware) = run.view.hardware() {
+        hardware::facts(hardware).iter().for_each(|(name, value)| row(name, value));
+    }
     if let Some(info) = run.view.run {
         info.sources.iter().for_each(|(set, from)| row(&format!("source of {set}"), from));
         info.shard.iter().for_each(|shard| row("shard", shard));
@@ -144,6 +148,16 @@ fn facts(run: &Run<'_>) -> Markup {
         h2 { "Run details" }
         dl.facts { @for (name, value) in &rows { dt { (line(name)) } dd { (line(value)) } } }
         @if let Some(info) = run.view.run { p { "Repeat the run:" } (block(&info.command)) }
+    }
+}
+
+fn not_shown(run: &Run<'_>) -> Markup {
+    let entries = hardware::not_shown(&run.view);
+    html! {
+        @if !entries.is_empty() {
+            h2 { (hardware::NOT_SHOWN) }
+            ul { @for entry in &entries { li { (line(entry)) } } }
+        }
     }
 }
 

@@ -219,6 +219,20 @@ fn run_page_describes_the_machine() {
     assert!(found);
 }
 
+#[test]
+fn run_page_shows_what_the_run_could_not_show() {
+    let files = built(&records());
+    let mut pages = files.iter().filter(|(path, _)| path.starts_with("runs/"));
+    let found = pages.any(|(_, bytes)| {
+        let page = Html::parse_document(&String::from_utf8_lossy(bytes));
+        let headings = all(&page, "h2").into_iter().map(|heading| heading.text().collect::<String>());
+        let entries = all(&page, "li").into_iter().map(|entry| entry.text().collect::<String>());
+        headings.into_iter().any(|text| text == "What this run could not show")
+            && entries.into_iter().any(|text| text.starts_with("Silicon: QEMU 11.1.3 executed all instructions"))
+    });
+    assert!(found);
+}
+
 // Colours.
 
 /// Relative luminance of `#rrggbb`: <https://www.w3.org/TR/WCAG21/#dfn-relative-luminance>

@@ -72,6 +72,20 @@ fn record_lists_the_runs() {
 }
 
 #[test]
+fn page_lists_what_the_runs_could_not_show() {
+    let mut joint = joint();
+    joint.children.push(child("tiny", fixture::run(), Exit::Conformance));
+    joint.children.push(Child { provider: "qemu".into(), ..child("far", fixture::run_in_machine(), Exit::Conformance) });
+    let page = joint.markdown();
+    let (_, section) = page.split_once("## What these runs could not show\n\n").unwrap();
+    let lines: Vec<&str> = section.trim_end().lines().collect();
+    assert_eq!(lines.len(), 4, "{section}");
+    let shared = "- tiny (process), far (qemu): Extension wide (vectors): the processor of the run lacked it.";
+    assert!(lines[0].starts_with(shared), "{section}");
+    assert!(lines[3].starts_with("- far (qemu): Silicon: QEMU 11.1.3 executed"), "{section}");
+}
+
+#[test]
 fn page_repeats_unexpected_results() {
     let page = joint().markdown();
     assert!(page.contains("\n| [tiny](tiny/summary.md) | Conformance failures (100) | 1 passed, 1 failed,"), "{page}");

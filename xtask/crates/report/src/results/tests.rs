@@ -27,6 +27,7 @@ fn complete_run_round_trips() {
     assert_eq!((run.id.as_str(), run.arch.as_str(), run.verdict.code), ("20261121T100000Z-mix64", "mix64", 100));
     assert_eq!(run.verdict.name, "conformance");
     assert_eq!(run.machine.as_ref().unwrap().accelerator, "tcg");
+    assert!(run.not_shown.iter().any(|entry| entry.starts_with("Silicon: QEMU 11.1.3 ")), "{:?}", run.not_shown);
     assert_eq!(run.components[0].version, "v3.6.16");
     let each =
         Counts { passed: 1, failed: 1, expected_failure: 1, unexpected_pass: 1, skipped: 1, errored: 1, timed_out: 1 };
@@ -36,6 +37,14 @@ fn complete_run_round_trips() {
     assert_eq!(failed.evidence.len(), 2);
     assert_eq!(failed.repeat, "cargo xtask ci --check watch.ordered --seed 42");
     assert_eq!(failed.level, Some(LevelWord::Must));
+}
+
+#[test]
+fn file_of_an_older_version_is_read() {
+    let mut file: serde_json::Value = serde_json::from_str(&of(fixture::run()).json()).unwrap();
+    assert!(file["runs"][0].as_object_mut().unwrap().remove("not_shown").is_some());
+    let read: Results = serde_json::from_value(file).unwrap();
+    assert_eq!(read.runs[0].not_shown, [""; 0]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use jiff::civil::Date;
 use model::{Expectation, ExpectedDifference, Profile};
 
-use super::words::one_of;
+use super::words::{architecture, one_of};
 use crate::document::{Document, at};
 
 /// Checks the entries against the names in the other files.
@@ -17,7 +17,7 @@ pub(crate) fn expectations(
 ) {
     for (i, entry) in entries.iter().enumerate() {
         for (j, arch) in entry.arch.iter().enumerate() {
-            one_of(file, at!["expectations", i, "arch", j], arch, architectures.iter().copied());
+            architecture(file, at!["expectations", i, "arch", j], arch, architectures);
         }
         for (j, name) in entry.profile.iter().enumerate() {
             if let Some(profiles) = profiles {
@@ -36,7 +36,7 @@ pub(crate) fn expectations(
 pub(crate) fn differences(file: &mut Document<'_>, entries: &[ExpectedDifference], architectures: &[&str]) {
     for (i, entry) in entries.iter().enumerate() {
         for (j, arch) in entry.arch.iter().enumerate() {
-            one_of(file, at!["differences", i, "arch", j], arch, architectures.iter().copied());
+            architecture(file, at!["differences", i, "arch", j], arch, architectures);
         }
         for (field, text) in [("subject", &entry.subject), ("reason", &entry.reason)] {
             file.require(!text.trim().is_empty(), at!["differences", i, field], "must not be empty");

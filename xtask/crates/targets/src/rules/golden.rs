@@ -4,7 +4,7 @@ use model::GoldenValue;
 
 use crate::document::{Document, at};
 
-const ENCODINGS: [&str; 3] = ["protobuf", "json", "yaml"];
+const ENCODINGS: [&str; 4] = ["protobuf", "json", "yaml", "text"];
 
 /// Checks one table of golden values, or its differences from `base`.
 pub(crate) fn golden(file: &mut Document<'_>, rows: &[GoldenValue], base: &[GoldenValue]) {

@@ -17,6 +17,7 @@ mod requests;
 mod resources;
 mod runners;
 mod target;
+mod toolchains;
 mod upstream;
 mod words;
 
@@ -34,5 +35,6 @@ pub(crate) use requests::requests;
 pub(crate) use resources::{resources, same_resource};
 pub(crate) use runners::runners;
 pub(crate) use target::target;
+pub(crate) use toolchains::toolchains;
 pub(crate) use upstream::upstream;
 pub(crate) use words::major_minor;

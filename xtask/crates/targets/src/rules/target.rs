@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Emulator, Machine, Target};
+use model::{Components, Emulator, Extension, Machine, Processors, Target};
 
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
 
 /// The build stage sets these from the name; a second value would silently win or lose.
 const SET_BY_BUILD: [&str; 3] = ["CGO_ENABLED", "GOARCH", "GOOS"];
+
+/// No Linux port has smaller pages.
+const SMALLEST_PAGE: u64 = 4096;
 
 /// Checks one architecture. `stem` is the file's name without `.yaml`; `earlier` are the targets of the files before
 /// it.
@@ -19,7 +22,7 @@ pub(crate) fn target(
     components: Option<&Components>,
     earlier: &[Target],
 ) {
-    let Target { name, title, aliases, elf, go_env, emulator, component_env, machine, ci: _ } = target;
+    let Target { name, title, aliases, elf, hardware, go_env, emulator, component_env, machine, ci: _ } = target;
     if name == stem {
         file.require(is_name(name), at!["name"], "must be lower-case letters and digits, as GOARCH is");
     } else {
@@ -29,6 +32,7 @@ pub(crate) fn target(
     names(file, name, aliases, earlier);
     file.require(matches!(elf.class, 32 | 64), at!["elf", "class"], format!("must be 32 or 64; found {}", elf.class));
     file.require(elf.machine != 0, at!["elf", "machine"], "must be the e_machine number; 0 stands for none");
+    check_hardware(file, hardware);
     for name in go_env.keys() {
         if SET_BY_BUILD.contains(&name.as_str()) {
             file.refuse(at!["go_env", name], "is set by the build for every architecture; delete it");
@@ -74,6 +78,39 @@ fn env(file: &mut Document<'_>, path: &[&str], variables: &BTreeMap<String, Stri
         let path: Vec<_> = path.iter().copied().chain([name.as_str()]).map(Into::into).collect();
         file.refuse(&path, "must be the name of an environment variable: capitals, digits and _");
     }
+}
+
+fn check_hardware(file: &mut Document<'_>, hardware: &Processors) {
+    let Processors { page_sizes, weak_memory: _, extensions } = hardware;
+    file.require(!page_sizes.is_empty(), at!["hardware", "page_sizes"], "must have at least one size");
+    for (i, size) in page_sizes.iter().enumerate() {
+        let path = at!["hardware", "page_sizes", i];
+        let is_size = size.is_power_of_two() && *size >= SMALLEST_PAGE;
+        file.require(is_size, path, format!("must be a power of two, at least {SMALLEST_PAGE} bytes; found {size}"));
+        file.require(i == 0 || page_sizes[i - 1] < *size, path, "must be larger than the size before it");
+    }
+    for (i, extension) in extensions.iter().enumerate() {
+        check_extension(file, i, extension, &extensions[..i]);
+    }
+}
+
+/// `earlier` are the entries before it.
+fn check_extension(file: &mut Document<'_>, i: usize, extension: &Extension, earlier: &[Extension]) {
+    let Extension { name, flag, hwcap, hwcap2, reason } = extension;
+    let path = at!["hardware", "extensions", i, "name"];
+    file.require(!name.trim().is_empty(), path, "must not be empty");
+    file.require(earlier.iter().all(|other| other.name != *name), path, format!("{name} is listed already"));
+    let ways = [flag.is_some(), hwcap.is_some(), hwcap2.is_some()].into_iter().filter(|given| *given).count();
+    file.require(ways == 1, at!["hardware", "extensions", i], "must have exactly one of `flag`, `hwcap` and `hwcap2`");
+    let is_word = |flag: &String| !flag.is_empty() && !flag.contains(char::is_whitespace);
+    let path = at!["hardware", "extensions", i, "flag"];
+    file.require(flag.as_ref().is_none_or(is_word), path, "must be one word of /proc/cpuinfo");
+    for (key, bit) in [("hwcap", hwcap), ("hwcap2", hwcap2)] {
+        let fits = bit.is_none_or(|bit| u32::from(bit) < u64::BITS);
+        file.require(fits, at!["hardware", "extensions", i, key], "must be the number of a bit, from 0 to 63");
+    }
+    let is_sentence = reason.len() > 1 && reason.ends_with('.');
+    file.require(is_sentence, at!["hardware", "extensions", i, "reason"], "must be a sentence that ends with a full stop");
 }
 
 fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {

@@ -72,6 +72,12 @@ ci:
   ways:
     - {mode: native, runner: hosted, minutes: 30}
     - {mode: build, runner: hosted, minutes: 20}
+hardware:
+  page_sizes: [4096, 65536]
+  weak_memory: true
+  extensions:
+    - {name: wide, flag: wide, reason: Go adds with it.}
+    - {name: fast, hwcap2: 23, reason: Go runs with it.}
 ";
 
 const TWO: &str = "\
@@ -86,6 +92,7 @@ ci:
     - {mode: native, runner: board, minutes: 600}
     - {mode: user, runner: hosted, minutes: 360, shards: 2}
     - {mode: build, runner: hosted, minutes: 20}
+hardware: {page_sizes: [4096], weak_memory: false}
 ";
 
 const COMPONENTS: &str = "\
@@ -237,6 +244,17 @@ forms:
       - {key: size, ask: How large, kind: choice, values: [small, large], proposed: small}
 ";
 
+const TOOLCHAINS: &str = "\
+defects:
+  - name: go#1
+    link: https://example.org/1
+    architectures: [one]
+    since: 1.23.0
+    fixed: [1.25.3, 1.26.6]
+    effect: a slice is corrupt
+  - {name: go#2, link: https://example.org/2, fixed: [1.26.1], effect: too slow}
+";
+
 const UPSTREAM: &str = "\
 component: store
 focus: all
@@ -290,6 +308,7 @@ fn files_that_the_cases_change_are_valid() {
     assert_eq!(catalogue.image("ctl").unwrap().tag("v1.36.9", "v1.2.3+ours"), "v1.2.3_ours");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
     assert_eq!(catalogue.expectations[0].says, "too few");
+    assert_eq!(catalogue.toolchains.affecting("go1.26.0", "two").len(), 1);
     assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
     assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
     assert_eq!(catalogue.runners.machine_spec("board").unwrap().server.as_ref().unwrap().flavor, "big");
@@ -414,7 +433,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
         ),
         (
             renamed("durations.yaml", "duration.yaml"),
-            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, upstream.yaml; an architecture belongs in architectures/
+            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, toolchains.yaml, upstream.yaml; an architecture belongs in architectures/
 targets/durations.yaml: missing; restore it from version control",
         ),
         (
@@ -436,6 +455,7 @@ fn all_problems_are_reported_at_once_in_file_order() {
     files.insert("architectures/two.yaml".into(), "a: [".into());
     files.insert("profiles.yaml".into(), "profiles: [{name: a, nam: b}, {summary: c, stores: [{nme: d}]}]\n".into());
     let expected = "\
+targets/architectures/one.yaml:1:1: hardware: required, but missing
 targets/architectures/one.yaml:1:1: name: required, but missing
 targets/architectures/one.yaml:1:1: title: required, but missing
 targets/architectures/one.yaml:1:6: elf.class: required, but missing
@@ -486,6 +506,7 @@ fn files() -> Files {
         ("resources/1.36.yaml", RESOURCES),
         ("requests.yaml", REQUESTS),
         ("runners.yaml", RUNNERS),
+        ("toolchains.yaml", TOOLCHAINS),
         ("upstream.yaml", UPSTREAM),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),

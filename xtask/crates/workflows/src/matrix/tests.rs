@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ByteOrder, CacheSizes, Ci, ElfFacts, Level, Owner, Quick};
+use model::{ByteOrder, CacheSizes, Ci, ElfFacts, Level, Owner, Processors, Quick};
 
 use super::*;
 
@@ -18,6 +18,7 @@ fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target 
         title: name.into(),
         aliases: Vec::new(),
         elf: ElfFacts { class: 64, byte_order: ByteOrder::Little, machine: 1 },
+        hardware: Processors { page_sizes: vec![4096], weak_memory: false, extensions: Vec::new() },
         go_env: BTreeMap::new(),
         emulator: None,
         machine: None,
