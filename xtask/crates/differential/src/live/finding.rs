@@ -49,7 +49,9 @@ fn class(trial: &Trial) -> String {
 
 /// The range of a number. None if it is not one.
 fn range(literal: &str) -> Option<&'static str> {
-    let number: f64 = literal.parse().ok()?;
+    let hexadecimal = literal.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    #[expect(clippy::cast_precision_loss, reason = "only the range matters")]
+    let number: f64 = hexadecimal.map_or_else(|| literal.parse(), |number| Ok(number as f64)).ok()?;
     let spelled_as_float = literal.contains(['.', 'e', 'E']);
     Some(if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
         "beyond 64 bits"
@@ -96,7 +98,9 @@ mod tests {
             ("3.5", Some("fraction")),
             ("1.0", Some("float")),
             ("-1", Some("integer")),
-            ("0x10", None),
+            ("0x10", Some("integer")),
+            ("0x7fffffffffffffff", Some("beyond 64 bits")),
+            ("0o17", None),
         ] {
             assert_eq!(range(literal), expected, "{literal}");
         }

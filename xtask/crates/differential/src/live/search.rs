@@ -1,6 +1,6 @@
 //! Plays generated sequences until the time or the number of cases is used up, and collects groups of differences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,6 +69,8 @@ pub(crate) struct Search<'a> {
     next: AtomicU64,
     runs: AtomicU64,
     found: Mutex<Found>,
+    /// Groups that a worker shrinks: the others need not do the same.
+    shrinking: Mutex<BTreeSet<Key>>,
 }
 
 impl Found {
@@ -85,6 +87,10 @@ impl Found {
 }
 
 impl NewNames for Search<'_> {
+    fn is_late(&self) -> bool {
+        interrupt::requested() || self.begin.elapsed() >= self.bounds.time
+    }
+
     fn new_names(&self) -> Names {
         Names::of(self.runs.fetch_add(1, Ordering::Relaxed))
     }
@@ -101,6 +107,7 @@ impl<'a> Search<'a> {
             next: AtomicU64::new(0),
             runs: AtomicU64::new(first_run),
             found: Mutex::default(),
+            shrinking: Mutex::default(),
         }
     }
 
@@ -124,6 +131,10 @@ impl<'a> Search<'a> {
 
     fn found(&self) -> std::sync::MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shrinking(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
+        self.shrinking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn over(&self) -> bool {
@@ -192,7 +203,12 @@ impl<'a> Search<'a> {
             known.resources.insert(sequence.resource.clone());
             return Ok(());
         }
-        let Some((small, difference)) = shrink(self.sides, sequence, &key, self).await? else {
+        if !self.shrinking().insert(key.clone()) {
+            return Ok(());
+        }
+        let shrunk = shrink(self.sides, sequence, &key, self).await;
+        self.shrinking().remove(&key);
+        let Some((small, difference)) = shrunk? else {
             self.found().unrepeated += 1;
             self.unstable(index, sequence, difference.clone());
             return Ok(());

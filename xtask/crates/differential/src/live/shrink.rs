@@ -14,6 +14,8 @@ const CONFIRMATIONS: usize = 6;
 
 /// A source of names that no other run uses.
 pub(crate) trait NewNames {
+    /// Whether the time of the search is over: the result may then stay larger.
+    fn is_late(&self) -> bool;
     fn new_names(&self) -> Names;
 }
 
@@ -41,7 +43,7 @@ pub(crate) async fn shrink(
     let mut runs = 1;
     'smaller: loop {
         for candidate in smaller(&best, difference.at) {
-            if runs >= RUNS {
+            if runs >= RUNS || names.is_late() {
                 break 'smaller;
             }
             runs += 1;
