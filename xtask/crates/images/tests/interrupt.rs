@@ -44,6 +44,7 @@ fn an_interrupt_ends_the_audit_of_a_layer_without_end() {
     interrupt::install().unwrap();
     let rules = Rules {
         elf: BTreeMap::new(),
+        toolchains: model::Toolchains::default(),
         no_processors: Vec::new(),
         allowed: Vec::new(),
         max_size: u64::MAX,

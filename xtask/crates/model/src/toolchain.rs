@@ -16,7 +16,6 @@ pub struct ToolchainDefect {
     /// The URL of the discussion.
     pub link: String,
     /// GOARCH. Empty means all.
-    #[serde(default)]
     pub architectures: Vec<String>,
     /// The first affected release, `1.23.0`; None means all before the fixed ones.
     pub since: Option<String>,

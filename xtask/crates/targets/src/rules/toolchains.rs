@@ -2,7 +2,7 @@
 
 use model::{ToolchainDefect, Toolchains};
 
-use super::words::{major_minor, one_of};
+use super::words::{architecture, major_minor};
 use crate::document::{Document, at};
 
 pub(crate) fn toolchains(file: &mut Document<'_>, content: &Toolchains, architectures: &[&str]) {
@@ -17,7 +17,7 @@ pub(crate) fn toolchains(file: &mut Document<'_>, content: &Toolchains, architec
             file.refuse(at!["defects", i, "name"], format!("{name} is listed already"));
         }
         for (j, arch) in of.iter().enumerate() {
-            one_of(file, at!["defects", i, "architectures", j], arch, architectures.iter().copied());
+            architecture(file, at!["defects", i, "architectures", j], arch, architectures);
         }
         let rule = "must be a Go release with three numbers, such as 1.26.0";
         if let Some(since) = since {

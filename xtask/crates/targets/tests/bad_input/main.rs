@@ -252,7 +252,7 @@ defects:
     since: 1.23.0
     fixed: [1.25.3, 1.26.6]
     effect: a slice is corrupt
-  - {name: go#2, link: https://example.org/2, fixed: [1.26.1], effect: too slow}
+  - {name: go#2, link: https://example.org/2, architectures: [], fixed: [1.26.1], effect: too slow}
 ";
 
 const UPSTREAM: &str = "\
