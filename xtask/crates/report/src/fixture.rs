@@ -266,7 +266,11 @@ pub fn hostile(text: &str) -> Vec<Event> {
         cpu_model: Some(text()),
         cpu_flags: vec!["other".into()],
         emulator: Some(InstructionEmulator { name: text(), threads: None }),
-        processors: Some(Processors { page_sizes: vec![0, 1, u64::MAX], weak_memory: true, extensions: vec![extension] }),
+        processors: Some(Processors {
+            page_sizes: vec![0, 1, u64::MAX],
+            weak_memory: true,
+            extensions: vec![extension],
+        }),
         ..hardware()
     };
     let hardware = Some(Box::new(hardware));

@@ -72,8 +72,12 @@ fn extensions(hardware: &Hardware, processors: &Processors) -> Vec<String> {
 }
 
 fn page_sizes(hardware: &Hardware, processors: &Processors) -> Option<String> {
-    let others: Vec<String> =
-        processors.page_sizes.iter().filter(|size| Some(**size) != hardware.page_size).map(|size| bytes(*size)).collect();
+    let others: Vec<String> = processors
+        .page_sizes
+        .iter()
+        .filter(|size| Some(**size) != hardware.page_size)
+        .map(|size| bytes(*size))
+        .collect();
     if others.is_empty() {
         return None;
     }

@@ -3,10 +3,10 @@
 use model::{Event, Exit};
 
 use crate::counts::{Counts, WORDS, Word};
-use crate::{hardware, machine};
 use crate::text::{cut_end, cut_middle, duration, millis, plain, plain_line, title};
 use crate::verdict;
 use crate::view::{Case, View};
+use crate::{hardware, machine};
 
 /// GitHub refuses a step summary over 1 MiB; the difference is room for text of the caller.
 pub(crate) const FILE_BYTES: usize = 900 << 10;

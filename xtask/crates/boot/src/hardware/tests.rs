@@ -74,7 +74,8 @@ fn address_bits_come_from_the_end_of_the_stack() {
         ("0-0", None),
         ("x-y", None),
     ] {
-        let maps = format!("10000-20000 r-xp 00000000 00:00 0 /init\n{stack} rw-p 00000000 00:00 0 [stack]\n{vsyscall}");
+        let maps =
+            format!("10000-20000 r-xp 00000000 00:00 0 /init\n{stack} rw-p 00000000 00:00 0 [stack]\n{vsyscall}");
         assert_eq!(address_bits(&maps), expected, "{stack}");
     }
     assert_eq!(address_bits(vsyscall), None);

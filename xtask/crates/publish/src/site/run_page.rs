@@ -2,9 +2,9 @@
 
 use ::model::Outcome;
 use maud::{Markup, html};
-use report::{hardware, machine};
 use report::text::{duration, title};
 use report::view::Case;
+use report::{hardware, machine};
 
 use super::model::{Run, Runs, is_red};
 use super::page::{Page, block, check_link, counts, line, outcome, source, table, verdict, when};

@@ -38,11 +38,8 @@ fn native_run_on_the_only_kind_of_processor_lacks_nothing() {
 
 #[test]
 fn user_mode_emulator_lacks_also_ordering_silicon_and_knowledge_of_extensions() {
-    let hardware = Hardware {
-        cpu_flags: Vec::new(),
-        hwcap: None,
-        ..emulated("qemu-mix64 10.0.2", Some(EmulatorThreads::Multi))
-    };
+    let hardware =
+        Hardware { cpu_flags: Vec::new(), hwcap: None, ..emulated("qemu-mix64 10.0.2", Some(EmulatorThreads::Multi)) };
     let entries = limits(&hardware);
     assert_eq!(subjects(&entries), ["Weak memory ordering", "Unknown extensions", "Other page sizes", "Silicon"]);
     assert!(entries[1].ends_with("had fast (adders) or wide (vectors)."), "{}", entries[1]);

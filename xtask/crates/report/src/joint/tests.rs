@@ -75,7 +75,9 @@ fn record_lists_the_runs() {
 fn page_lists_what_the_runs_could_not_show() {
     let mut joint = joint();
     joint.children.push(child("tiny", fixture::run(), Exit::Conformance));
-    joint.children.push(Child { provider: "qemu".into(), ..child("far", fixture::run_in_machine(), Exit::Conformance) });
+    joint
+        .children
+        .push(Child { provider: "qemu".into(), ..child("far", fixture::run_in_machine(), Exit::Conformance) });
     let page = joint.markdown();
     let (_, section) = page.split_once("## What these runs could not show\n\n").unwrap();
     let lines: Vec<&str> = section.trim_end().lines().collect();

@@ -110,7 +110,11 @@ fn check_extension(file: &mut Document<'_>, i: usize, extension: &Extension, ear
         file.require(fits, at!["hardware", "extensions", i, key], "must be the number of a bit, from 0 to 63");
     }
     let is_sentence = reason.len() > 1 && reason.ends_with('.');
-    file.require(is_sentence, at!["hardware", "extensions", i, "reason"], "must be a sentence that ends with a full stop");
+    file.require(
+        is_sentence,
+        at!["hardware", "extensions", i, "reason"],
+        "must be a sentence that ends with a full stop",
+    );
 }
 
 fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
