@@ -100,7 +100,7 @@ mod tests {
     fn only_the_named_group_is_expected_until_its_day() {
         let entry = ExpectedDifference {
             subject: "s".into(),
-            class: vec!["c".into()],
+            classes: vec!["c".into()],
             arch: vec!["two".into()],
             reason: "r".into(),
             issue: "https://example.org".into(),
@@ -113,6 +113,6 @@ mod tests {
         assert!(expected(entry.clone(), "two", "2027-03-31"));
         assert!(!expected(entry.clone(), "two", "2027-04-01"));
         assert!(!expected(entry.clone(), "one", "2027-01-01"));
-        assert!(!expected(ExpectedDifference { class: vec!["d".into()], ..entry }, "two", "2027-01-01"));
+        assert!(!expected(ExpectedDifference { classes: vec!["d".into()], ..entry }, "two", "2027-01-01"));
     }
 }

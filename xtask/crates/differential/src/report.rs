@@ -211,7 +211,7 @@ mod tests {
         let mut report = report();
         let entry = ExpectedDifference {
             subject: "a.b".into(),
-            class: vec![],
+            classes: vec![],
             arch: vec![],
             reason: "r".into(),
             issue: "https://example.org/1".into(),

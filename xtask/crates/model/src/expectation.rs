@@ -46,7 +46,7 @@ pub struct ExpectedDifference {
     pub subject: String,
     /// Classes of inputs, as in the report.
     #[serde(default)]
-    pub class: Vec<String>,
+    pub classes: Vec<String>,
     /// GOARCH of the side under test.
     #[serde(default)]
     pub arch: Vec<String>,
@@ -63,7 +63,7 @@ impl ExpectedDifference {
     pub fn covers(&self, subject: &str, class: &str, arch: &str, today: &str) -> bool {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         self.subject == subject
-            && names(&self.class, class)
+            && names(&self.classes, class)
             && names(&self.arch, arch)
             && today <= self.expires.as_str()
     }

@@ -9,7 +9,7 @@ use targets::{Catalogue, Files, table};
 
 /// Optional keys. Deleting any other key must be an error that names it.
 const OPTIONAL: &str = "\
-    apiserver apiservers arch arguments base checkout_dir ci commit component_env controllers dashboard early \
+    apiserver apiservers arch arguments base checkout_dir ci classes commit component_env controllers dashboard differences early \
     emulator entrypoint env experimental experimental_flags extensions factor files firmware flag flags foreign go_env group \
     groups hosts hwcap hwcap2 kubernetes lost_timers machine members minimum no_processors official optional own_ca plugins \
     prefix profile proposed provider reason relays releases seldom server shards since size spare staging store \

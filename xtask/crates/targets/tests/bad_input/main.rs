@@ -174,7 +174,7 @@ expectations:
     expires: '2027-03-31'
 differences:
   - subject: area.one
-    class: [large]
+    classes: [large]
     arch: [two]
     reason: A cause.
     issue: https://example.org/2
