@@ -40,7 +40,7 @@ impl Toolchains {
         self.defects.iter().filter(hit).collect()
     }
 
-    /// `built by go1.26.2 for riscv64: affected by …`; None if no defect is known.
+    /// `built by go1.26.2 for ARCH: affected by …`; None if no defect is known.
     pub fn warning(&self, go: &str, arch: &str) -> Option<String> {
         let defects = self.affecting(go, arch);
         let of = |defect: &ToolchainDefect| {

@@ -244,16 +244,7 @@ forms:
       - {key: size, ask: How large, kind: choice, values: [small, large], proposed: small}
 ";
 
-const TOOLCHAINS: &str = "\
-defects:
-  - name: go#1
-    link: https://example.org/1
-    architectures: [one]
-    since: 1.23.0
-    fixed: [1.25.3, 1.26.6]
-    effect: a slice is corrupt
-  - {name: go#2, link: https://example.org/2, architectures: [], fixed: [1.26.1], effect: too slow}
-";
+const TOOLCHAINS: &str = include_str!("toolchains.yaml");
 
 const UPSTREAM: &str = "\
 component: store
