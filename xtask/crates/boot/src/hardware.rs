@@ -12,8 +12,8 @@ const USER_MODE_PAGE: u64 = 4096;
 const AT_PAGESZ: u64 = 6;
 const AT_HWCAP: u64 = 16;
 const AT_HWCAP2: u64 = 26;
-/// The lines of /proc/cpuinfo that list extensions; ports of Linux use different names.
-const FLAGS: [&str; 3] = ["flags", "features", "isa"];
+/// The lines of /proc/cpuinfo that list extensions, and the character between words; ports of Linux use different ones.
+const FLAGS: [(&str, char); 3] = [("flags", ' '), ("features", ' '), ("isa", '_')];
 /// The lines with the name of the processor, the most specific first.
 const MODELS: [&str; 4] = ["model name", "cpu model", "cpu", "uarch"];
 /// Pairs of lines with numbers that identify a processor without a name.
@@ -112,9 +112,9 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
 }
 
 fn cpu_flags(cpuinfo: &str) -> Vec<String> {
-    let line = FLAGS.iter().find_map(|key| cpuinfo_value(cpuinfo, key)).unwrap_or_default();
-    let words = line.split(|c: char| c == '_' || c.is_whitespace()).filter(|word| !word.is_empty());
-    words.map(str::to_owned).collect()
+    let found = FLAGS.iter().find_map(|(key, between)| Some((cpuinfo_value(cpuinfo, key)?, *between)));
+    let (line, between) = found.unwrap_or_default();
+    line.split(between).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 /// The kernel puts the stack of a process at the highest addresses.

@@ -73,7 +73,7 @@ pub struct Processors {
 pub struct Extension {
     /// For people: "LSE (atomic instructions)".
     pub name: String,
-    /// A word of the line `flags`, `features` or `isa` of `/proc/cpuinfo`; `_` also separates words.
+    /// A word of the line `flags`, `features` or `isa` of `/proc/cpuinfo`. In `isa`, `_` separates words.
     pub flag: Option<String>,
     /// The number of a bit of `AT_HWCAP`, from 0.
     pub hwcap: Option<u8>,

@@ -7,7 +7,7 @@ use model::{ByteOrder, ElfFacts, Processors};
 use super::*;
 
 const X86: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\n\
-    model name\t: Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz\nflags\t\t: fpu sse2 avx2 bmi2\n\n\
+    model name\t: Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz\nflags\t\t: fpu sse2 avx2 sha_ni\n\n\
     processor\t: 1\nflags\t\t: fpu\n";
 const ARM: &str = "processor\t: 0\nBogoMIPS\t: 125.00\nFeatures\t: fp asimd atomics\nCPU implementer\t: 0x41\n\
     CPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
@@ -36,7 +36,7 @@ fn target() -> Target {
 #[test]
 fn processor_and_extensions_come_from_cpuinfo() {
     for (text, model, flags) in [
-        (X86, Some("Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz"), "fpu sse2 avx2 bmi2"),
+        (X86, Some("Intel(R) Xeon(R) Platinum 8370C CPU @ 2.80GHz"), "fpu sse2 avx2 sha_ni"),
         (ARM, Some("cpu implementer 0x41, cpu part 0xd0c"), "fp asimd atomics"),
         (RISCV, Some("mvendorid 0x0, marchid 0x5"), "rv64imafdch zicbom zbb"),
         (POWER, Some("POWER9 (architected), altivec supported"), ""),
