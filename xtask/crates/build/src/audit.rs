@@ -147,7 +147,8 @@ mod tests {
 
     fn with_expected<T>(origin: &Origin, judge: impl FnOnce(&Expected<'_>) -> T) -> T {
         let target = "{name: riscv64, title: RISC-V, aliases: [], go_env: {GORISCV64: rva20u64},
-                      elf: {class: 64, byte_order: little, machine: 243}}";
+                      elf: {class: 64, byte_order: little, machine: 243},
+                      hardware: {page_sizes: [4096], weak_memory: true}}";
         let target = serde_yaml::from_str(target).unwrap();
         judge(&Expected { target: &target, component: "etcd", package: SERVER, tags: "", origin })
     }

@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn document_shrinks_to_the_part_that_matters() {
         let large = |document: &Document| document.to_string().contains("e2");
-        assert_eq!(shrunk(r#"{"a":[1,2,{"x":5.25e22,"y":"z"}],"b":{}}"#, large), r#"{"a":[{"x":1e2}]}"#);
+        assert_eq!(shrunk(r#"{"a":[1,2,{"x":5.25e22,"y":"z"}],"b":{}}"#, large), r#"{"a":[{"x":0e2}]}"#);
         let text =
             |document: &Document| document.member("a").and_then(Document::decoded).is_some_and(|t| t.contains('é'));
         assert_eq!(shrunk(r#"{"b":1,"a":"xxéyy"}"#, text), r#"{"a":"é"}"#);

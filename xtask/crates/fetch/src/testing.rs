@@ -284,6 +284,8 @@ pub(crate) fn target() -> Target {
         "memory": {"base": 256, "profile": 1}, "cpus": 1, "console": "ttyS0",
     });
     let elf = json!({"class": 64, "byte_order": "little", "machine": 1});
-    let target = json!({"name": "x", "title": "X", "aliases": [], "elf": elf, "machine": machine});
+    let hardware = json!({"page_sizes": [4096], "weak_memory": false});
+    let target =
+        json!({"name": "x", "title": "X", "aliases": [], "elf": elf, "hardware": hardware, "machine": machine});
     serde_json::from_value(target).unwrap()
 }
