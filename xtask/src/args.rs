@@ -382,6 +382,6 @@ mod tests {
         visible.sort_unstable();
         assert_eq!(listed, visible);
         let help = command().render_help().to_string();
-        assert!(help.contains("  explain    Explain a check: its requirement"), "{help}");
+        assert!(help.contains("  explain      Explain a check: its requirement"), "{help}");
     }
 }
