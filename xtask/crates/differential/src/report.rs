@@ -41,7 +41,7 @@ pub struct Group {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub level: &'static str,
-    /// GOARCH and execution of both sides: `riscv64, qemu-riscv64-static 7.2`.
+    /// GOARCH and execution of both sides: `ARCH, qemu-ARCH-static 7.2`.
     pub reference: String,
     pub tested: String,
     pub arch: String,

@@ -1,12 +1,13 @@
 //! The live level: the same sequences of API requests go to control planes of two architectures.
 //!
-//! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `values` and `crd` make sequences
-//! of them. `play` sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that,
+//! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `values` and `crd` make
+//! sequences of them. `play` sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that,
 //! and `shrink` makes what differs small. `boot` starts the control planes.
 
 mod answer;
 mod boot;
 mod crd;
+mod edit;
 mod finding;
 mod generate;
 mod json;
