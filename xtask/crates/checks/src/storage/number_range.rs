@@ -1,4 +1,4 @@
-//! Checks that an integer field never stores another number than the one that was sent, whatever the request's form.
+//! Checks that an integer field never stores another number than the sent one, in any form of request.
 //!
 //! The conversion of a float beyond the range of an integer has another result on each processor, so a server that
 //! converts without a limit stores different numbers for the same request.
