@@ -73,7 +73,7 @@ func (r *random) withDirective(text string) string {
 	return strings.Join(parts, "{")
 }
 
-// class is the types and ranges of the floats of a patch, else of its integers, else the type of the object.
+// class is that of the numbers in a patch.
 func (p patchInput) class() string {
 	b, err := builtinOf(p.Current)
 	if err != nil {
@@ -83,7 +83,12 @@ func (p patchInput) class() string {
 	if err != nil {
 		return b.gvk.Kind
 	}
-	classes := patchClasses(b.goType, patch)
+	return classesOf(b, patch)
+}
+
+// classesOf returns the types and ranges of the floats in an object, else of its integers, else its kind.
+func classesOf(b *builtin, object map[string]any) string {
+	classes := patchClasses(b.goType, object)
 	slices.Sort(classes)
 	classes = slices.Compact(classes)
 	floats := slices.DeleteFunc(slices.Clone(classes), func(class string) bool { return !strings.Contains(class, "float") })
