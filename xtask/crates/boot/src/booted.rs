@@ -320,6 +320,12 @@ impl Processes {
     }
 }
 
+/// Creates the folder of a file.
+fn make_folder(file: &Path) -> anyhow::Result<()> {
+    let Some(folder) = file.parent() else { return Ok(()) };
+    std::fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))
+}
+
 impl Control for Processes {
     fn components(&self) -> Vec<String> {
         sys::lock(&self.components).keys().cloned().collect()
@@ -340,8 +346,9 @@ impl Control for Processes {
         let (host_path, guest_path) = (place.folder.host_path.join(file), place.folder.guest_path.join(file));
         let written = place.host.write(&guest_path, content).and_then(|()| match host_path == guest_path {
             true => Ok(()),
-            // The guest's path may be the same file under another name.
-            false => replace(&host_path, content),
+            // The guest's path may be the same file under another name. A folder may exist only in the guest, because a
+            // component made it.
+            false => make_folder(&host_path).and_then(|()| replace(&host_path, content)),
         });
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
     }
