@@ -21,36 +21,54 @@ pub(crate) struct Launches {
     pub(crate) mutant: Option<String>,
 }
 
-/// One process of each side.
+/// One process of the side under test, and two of the reference.
 pub(crate) struct Pair {
     pub(crate) reference: Side,
+    again: Side,
     pub(crate) tested: Side,
+}
+
+/// The comparison of one input.
+#[derive(Debug)]
+pub(crate) enum Compared {
+    /// Also for an input that a side does not accept.
+    Equal,
+    /// The two processes of the reference disagree, so nothing follows for the architectures.
+    Varies,
+    Differs(Key),
 }
 
 impl Launches {
     pub(crate) fn pair(&self) -> anyhow::Result<Pair> {
         let reference = Side::start(&self.reference, "reference-repeated")?;
+        let again = Side::start(&self.reference, "reference-repeated-again")?;
         let mut tested = Side::start(&self.tested, "tested-repeated")?;
         if let Some(mutant) = &self.mutant {
             tested.mutate(mutant)?;
         }
-        Ok(Pair { reference, tested })
+        Ok(Pair { reference, again, tested })
     }
 }
 
 impl Pair {
-    /// Evaluates inputs on both sides; the key of each difference.
+    /// Evaluates inputs on both sides.
     pub(crate) fn evaluate(
         &mut self,
         subject: &str,
         inputs: &[Document],
-    ) -> anyhow::Result<Vec<(Case, Case, Option<Key>)>> {
+    ) -> anyhow::Result<Vec<(Case, Case, Compared)>> {
         let reference = self.reference.evaluate(subject, inputs)?;
+        let again = self.again.evaluate(subject, inputs)?;
         let tested = self.tested.evaluate(subject, inputs)?;
-        let compared = reference.into_iter().zip(tested).map(|(reference, tested)| {
-            let valid = !reference.invalid && !tested.invalid;
-            let key = (valid && !reference.agrees(&tested)).then(|| key(subject, &reference, &tested));
-            (reference, tested, key)
+        let compared = reference.into_iter().zip(again).zip(tested).map(|((reference, again), tested)| {
+            let compared = if !reference.agrees(&again) {
+                Compared::Varies
+            } else if reference.invalid || tested.invalid || reference.agrees(&tested) {
+                Compared::Equal
+            } else {
+                Compared::Differs(key(subject, &reference, &tested))
+            };
+            (reference, tested, compared)
         });
         Ok(compared.collect())
     }
@@ -74,7 +92,7 @@ pub(crate) fn groups(
         let input = shrunk(&mut pair, key, found)?;
         // A second evaluation, after others, and in processes that did not take part in the search.
         let [(reference, tested, seen)] = pair.evaluate(&key.subject, &[input])?.try_into().expect("one answer each");
-        let Some(seen) = seen else {
+        let Compared::Differs(seen) = seen else {
             unrepeated.push(key.subject.clone());
             continue;
         };
@@ -105,6 +123,9 @@ pub(crate) fn groups(
 fn shrunk(pair: &mut Pair, key: &Key, found: &Found) -> anyhow::Result<Document> {
     shrink(&found.reference.input, |inputs| {
         let compared = pair.evaluate(&key.subject, inputs)?;
-        Ok(compared.iter().map(|(_, _, seen)| seen.as_ref().is_some_and(|seen| seen.is_part_of(key))).collect())
+        Ok(compared
+            .iter()
+            .map(|(_, _, seen)| matches!(seen, Compared::Differs(seen) if seen.is_part_of(key)))
+            .collect())
     })
 }

@@ -22,7 +22,7 @@ use crate::corpus::Kept;
 use crate::document::Document;
 use crate::report::{Group, Report};
 
-use finish::Launches;
+use finish::{Compared, Launches};
 use search::{Findings, Limit, Sides};
 use side::{Launch, Side, Subject};
 
@@ -183,13 +183,20 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
             continue;
         }
         let compared = pair.evaluate(subject, std::slice::from_ref(input)).or_exit(Exit::Infrastructure)?;
-        for (reference, tested, key) in compared {
+        for (reference, tested, compared) in compared {
             if reference.invalid || tested.invalid {
                 let what = Document::to_string(input);
                 return Err(Failure::usage(anyhow!("{subject} does not accept the input {what}")));
             }
             *report.inputs.entry(subject.clone()).or_default() += 1;
-            let Some(key) = key else { continue };
+            let key = match compared {
+                Compared::Differs(key) => key,
+                Compared::Equal => continue,
+                Compared::Varies => {
+                    report.unstable.push(subject.clone());
+                    continue;
+                }
+            };
             let changes = changes(&reference.answer, &tested.answer);
             let (input, reference, tested) = (reference.input, reference.answer, tested.answer);
             groups.entry(key.clone()).and_modify(|group| group.count += 1).or_insert(Group {
@@ -208,6 +215,7 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
         return Err(Failure::nothing_ran("no kept input is of a chosen subject"));
     }
     report.groups = groups.into_values().collect();
+    report.unstable.dedup();
     Ok(())
 }
 
