@@ -14,7 +14,7 @@ use std::num::NonZeroUsize;
 
 use bench::BenchOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use cli::{JsonOptions, Places, SourceOptions, size};
+use cli::{CpuOptions, JsonOptions, Places, SourceOptions, size};
 use differential::DifferentialOptions;
 use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
@@ -210,6 +210,8 @@ pub(crate) struct CiOptions {
     pub(crate) job: Option<CiJob>,
     #[command(flatten)]
     pub(crate) provider: ProviderOptions,
+    #[command(flatten)]
+    pub(crate) cpu: CpuOptions,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! `cargo xtask build`.
 
 use clap::Args as ClapArgs;
-use cli::SourceOptions;
+use cli::{CpuOptions, SourceOptions};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -23,6 +23,8 @@ pub(crate) struct BuildOptions {
     /// All components of a set or a group of targets/components.yaml, for example `node`; may be repeated
     #[arg(long = "set", value_name = "NAME", value_delimiter = ',')]
     pub(crate) sets: Vec<String>,
+    #[command(flatten)]
+    pub(crate) cpu: CpuOptions,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     /// Print what would be built, with the commands, and do nothing

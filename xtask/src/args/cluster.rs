@@ -1,7 +1,7 @@
 //! Options of the commands for a cluster that stays up: `up`, `down`, `logs`, `shell`, `kubectl`.
 
 use clap::Args as ClapArgs;
-use cli::SourceOptions;
+use cli::{CpuOptions, SourceOptions};
 use provider::ProviderOptions;
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -23,6 +23,8 @@ pub(crate) struct UpOptions {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) provider: ProviderOptions,
+    #[command(flatten)]
+    pub(crate) cpu: CpuOptions,
     #[command(flatten)]
     pub(crate) sources: SourceOptions,
     /// Stay in the foreground until Ctrl-C

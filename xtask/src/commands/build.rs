@@ -9,7 +9,8 @@ use targets::Catalogue;
 use crate::args::BuildOptions;
 
 pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
+    let mut catalogue = Catalogue::load(&paths.targets)?;
+    cli::select_cpu(&mut catalogue, &options.arch, options.cpu.cpu.as_deref())?;
     let targets = chosen(&catalogue, &options.arch)?;
     let components = components(&catalogue, options)?;
     cli::known_releases(&catalogue, &options.sources)?;

@@ -65,6 +65,7 @@ struct Ended {
 
 pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     let mut catalogue = Catalogue::load(&paths.targets)?;
+    cli::select_cpu(&mut catalogue, &options.arch, options.cpu.cpu.as_deref())?;
     upstream::prepare(&mut catalogue, options);
     let catalogue = &catalogue;
     if let Some(id) = &options.like_ci {
@@ -87,7 +88,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
 fn alone(context: &RunContext<'_>, target: &Target) -> Result<Exit, Failure> {
     let label = match &context.options.job {
         Some(job) => job.id.clone(),
-        None => format!("{}-{}", target.name, provider(context, target).name()),
+        None => format!("{}-{}", target.label(), provider(context, target).name()),
     };
     let run = RunDir::create(&context.paths.reports, &context.paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let folder = run.public().to_owned();
@@ -265,7 +266,7 @@ fn info(context: &RunContext<'_>, target: &Target, run: &RunDir) -> RunInfo {
         id: run.id().to_owned(),
         started: progress::timestamp(),
         harness: env!("CARGO_PKG_VERSION").into(),
-        arch: target.name.clone(),
+        arch: target.label(),
         provider: provider.name().into(),
         host: host(),
         sources,

@@ -14,6 +14,7 @@ pub(crate) fn run(data: &Path, options: &JsonOptions) -> Result<Exit, Failure> {
     } else {
         print(&targets::table(&catalogue));
         print(&format!("\n{}", targets::releases(&catalogue)));
+        print(&format!("\n{}", targets::variants(&catalogue)));
     }
     Ok(Exit::Ok)
 }

@@ -28,7 +28,10 @@ const LOG_LINES: usize = 60;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(paths: &Paths, options: &UpOptions) -> Result<Exit, Failure> {
-    let catalogue = Catalogue::load(&paths.targets)?;
+    let mut catalogue = Catalogue::load(&paths.targets)?;
+    let arch: Vec<String> = options.arch.iter().cloned().collect();
+    cli::select_cpu(&mut catalogue, &arch, options.cpu.cpu.as_deref())?;
+    let catalogue = catalogue;
     cli::known_releases(&catalogue, &options.sources)?;
     let target = target(&catalogue, options.arch.as_deref())?;
     let profiles = profiles(&catalogue, options)?;

@@ -23,6 +23,8 @@ const LONGEST_CALIBRATION: Duration = Duration::from_secs(120);
 pub(crate) struct Execution {
     /// The emulator's path; None for native execution.
     pub(crate) emulator: Option<PathBuf>,
+    /// Arguments of the emulator before the binary.
+    pub(crate) options: Vec<String>,
     /// `native`, or the emulator's name and version.
     pub(crate) name: String,
     /// At least 1; every deadline is multiplied by it.
@@ -31,17 +33,17 @@ pub(crate) struct Execution {
 
 /// Finds out how to run the target here, and verifies it by running its components' `--version`.
 pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<Execution> {
-    let (emulator, name) = emulation(target)?;
+    let execution = execution(target)?;
     let all: Vec<&Artifact> = artifacts.by_component.values().collect();
-    let times = sys::side_by_side(&all, all.len(), |artifact| calibrate(target, emulator.as_deref(), artifact))?;
+    let times = sys::side_by_side(&all, all.len(), |artifact| calibrate(target, &execution, artifact))?;
     let factor = factor(times.into_iter().max().unwrap_or(REFERENCE));
-    Ok(Execution { emulator, name, factor })
+    Ok(Execution { factor, ..execution })
 }
 
 /// The slowdown of a machine of the target's own architecture, measured by the start of [`MEASURE`].
 pub(crate) fn native_factor(target: &Target, artifacts: &Artifacts) -> anyhow::Result<f64> {
     let apiserver = artifacts.by_component.get(MEASURE).with_context(|| format!("{MEASURE} was not built"))?;
-    Ok(factor(calibrate(target, None, apiserver)?))
+    Ok(factor(calibrate(target, &Execution::native(), apiserver)?))
 }
 
 fn factor(time: Duration) -> f64 {
@@ -49,11 +51,18 @@ fn factor(time: Duration) -> f64 {
 }
 
 impl Execution {
+    fn native() -> Execution {
+        Execution { emulator: None, options: Vec::new(), name: "native".to_owned(), factor: 1.0 }
+    }
+
     /// Program and leading arguments that run `binary`.
     pub(crate) fn command(&self, binary: &Path) -> (PathBuf, Vec<String>) {
         match &self.emulator {
             None => (binary.to_owned(), Vec::new()),
-            Some(emulator) => (emulator.clone(), vec![binary.display().to_string()]),
+            Some(emulator) => {
+                let binary = binary.display().to_string();
+                (emulator.clone(), self.options.iter().cloned().chain([binary]).collect())
+            }
         }
     }
 }
@@ -73,20 +82,24 @@ pub fn user_emulator(target: &Target) -> anyhow::Result<String> {
 /// # Errors
 /// The host has another architecture, and no suitable user-mode emulator is on PATH.
 pub fn command(target: &Target, binary: &Path) -> anyhow::Result<(PathBuf, Vec<String>, String)> {
-    let (emulator, name) = emulation(target)?;
-    let execution = Execution { emulator, name, factor: 1.0 };
+    let execution = execution(target)?;
     let (program, args) = execution.command(binary);
     Ok((program, args, execution.name))
 }
 
-/// The emulator that this host needs, if any, and its name for reports.
-fn emulation(target: &Target) -> anyhow::Result<(Option<PathBuf>, String)> {
+/// How programs of the target run on this host, without a measured slowdown.
+fn execution(target: &Target) -> anyhow::Result<Execution> {
     if is_native(target) {
-        return Ok((None, "native".to_owned()));
+        return Ok(Execution::native());
     }
     let (path, version) = find_emulator(target)?;
     let program = path.file_name().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok((Some(path), format!("{program} {version}")))
+    let name = format!("{program} {version}");
+    let Some(cpu) = target.emulator.as_ref().and_then(|emulator| emulator.cpu.clone()) else {
+        return Ok(Execution { emulator: Some(path), options: Vec::new(), name, factor: 1.0 });
+    };
+    let name = format!("{name}, processor {cpu}");
+    Ok(Execution { emulator: Some(path), options: vec!["-cpu".to_owned(), cpu], name, factor: 1.0 })
 }
 
 fn is_native(target: &Target) -> bool {
@@ -135,20 +148,17 @@ pub(crate) fn numbers(version: &str) -> Vec<u32> {
 }
 
 /// The time of `--version`. A slow first run is repeated: it may have read the file from disk.
-fn calibrate(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> anyhow::Result<Duration> {
-    let first = try_run(target, emulator, artifact)?;
-    if first < REFERENCE * 3 / 2 { Ok(first) } else { Ok(first.min(try_run(target, emulator, artifact)?)) }
+fn calibrate(target: &Target, execution: &Execution, artifact: &Artifact) -> anyhow::Result<Duration> {
+    let first = try_run(target, execution, artifact)?;
+    if first < REFERENCE * 3 / 2 { Ok(first) } else { Ok(first.min(try_run(target, execution, artifact)?)) }
 }
 
 /// Runs `--version` and compares the output with the built version.
-fn try_run(target: &Target, emulator: Option<&Path>, artifact: &Artifact) -> anyhow::Result<Duration> {
+fn try_run(target: &Target, execution: &Execution, artifact: &Artifact) -> anyhow::Result<Duration> {
     let sh = Shell::new()?;
-    let binary = &artifact.path;
+    let (program, arguments) = execution.command(&artifact.path);
     let version = version_argument(&artifact.component);
-    let cmd = match emulator {
-        Some(emulator) => cmd!(sh, "{emulator} {binary} {version}"),
-        None => cmd!(sh, "{binary} {version}"),
-    };
+    let cmd = cmd!(sh, "{program} {arguments...} {version}");
     let cmd = cmd.envs(target.component_env.get(&artifact.component).into_iter().flatten());
     let begin = Instant::now();
     let output = exec::run(cmd, LONGEST_CALIBRATION)

@@ -39,7 +39,7 @@ pub fn up_on(
 ) -> anyhow::Result<Booted> {
     let phase = Phase::start(format!("boot {}", target.name));
     phase.status("running the components' --version");
-    let (planes, host, Execution { emulator, name, factor }) =
+    let (planes, host, Execution { emulator, name, factor, .. }) =
         with_plan(target, artifacts, run, ports, |plan, execution| {
             phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
             let planes =

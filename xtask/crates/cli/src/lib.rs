@@ -12,11 +12,11 @@ mod output;
 pub mod paths;
 mod places;
 
-pub use arch::{chosen, host_target, target};
+pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
 pub use artifacts::{built, fetch_options, fetch_options_for_go, known_releases, request, with_go};
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;
-pub use options::{JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};
+pub use options::{CpuOptions, JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};
 pub use output::{print, print_json, printed};
 pub use paths::Paths;
 pub use places::{GithubPlaces, Places};

@@ -61,6 +61,14 @@ impl SourceOptions {
     }
 }
 
+/// A processor or kernel other than the architecture's usual one.
+#[derive(Clone, Debug, Args)]
+pub struct CpuOptions {
+    /// Variant of the architecture's processor or kernel (`targets` lists them)
+    #[arg(long, value_name = "NAME")]
+    pub cpu: Option<String>,
+}
+
 /// The sources of system VMs.
 #[derive(Clone, Debug, Args)]
 pub struct MachineOptions {

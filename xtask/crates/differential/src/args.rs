@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use cli::SourceOptions;
+use cli::{CpuOptions, SourceOptions};
 use provider::ProviderOptions;
 
 /// What is compared.
@@ -76,6 +76,8 @@ pub struct DifferentialOptions {
     pub selftest: bool,
     #[command(flatten)]
     pub provider: ProviderOptions,
+    #[command(flatten)]
+    pub cpu: CpuOptions,
     #[command(flatten)]
     pub sources: SourceOptions,
     /// Print the result as JSON on stdout

@@ -52,10 +52,15 @@ fn of_target(target: &Target, machine: &Machine, set: &str, what: &str, roots: &
     }
 }
 
-/// Kernel and shell of a guest.
+/// Kernel and shell of a guest. A variant with a kernel of its own has a set of its own.
 pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
     let roots = [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()];
-    Want { follow: Follow::Kernel, ..of_target(target, machine, "guest", "guest", &roots) }
+    let variant = target.variants.iter().find(|variant| target.variant.as_ref() == Some(&variant.name));
+    let set = match variant.filter(|variant| variant.kernel.is_some()) {
+        Some(variant) => format!("guest-{}", variant.name),
+        None => "guest".to_owned(),
+    };
+    Want { follow: Follow::Kernel, ..of_target(target, machine, &set, &set, &roots) }
 }
 
 /// The additions that make a guest a node.

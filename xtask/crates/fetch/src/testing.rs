@@ -277,7 +277,7 @@ pub(crate) fn signed(text: &str, key: &SignedSecretKey) -> String {
 }
 
 pub(crate) fn target() -> Target {
-    let qemu = json!({"program": "qemu-x", "packages": ["qemu-x"], "machine": "virt", "cpu": "max"});
+    let qemu = json!({"program": "qemu-x", "packages": ["qemu-x"], "machine": "virt", "virtio": "pci", "cpu": "max"});
     let machine = json!({
         "debian": "x", "suites": ["test"], "container_suites": ["trixie"], "host_suites": ["test"],
         "kernel": "linux-image-x", "modules": ["built-in", "virtio_net"], "qemu": qemu,

@@ -52,7 +52,15 @@ fn wants(target: &Target, all: &[Target], options: &Options) -> Vec<Want> {
     let emulators = emulated.map(|(other, its)| sets::emulator(target, machine, other, its));
     let node = options.node.as_ref().map(|node| sets::node(target, machine, node));
     let container = options.container.as_ref().map(|image| sets::container(target, machine, image));
-    [sets::guest(target, machine)].into_iter().chain(node).chain(container).chain(emulators).collect()
+    guests(target).into_iter().chain(node).chain(container).chain(emulators).collect()
+}
+
+/// The sets of the guest and of its variants that have a kernel of their own.
+fn guests(target: &Target) -> Vec<Want> {
+    let kernels = target.variants.iter().filter(|variant| variant.kernel.is_some());
+    let variants = kernels.filter_map(|variant| target.with_variant(&variant.name));
+    let guest = |target: &Target| Some(sets::guest(target, target.machine.as_ref()?));
+    std::iter::once(target.clone()).chain(variants).filter_map(|target| guest(&target)).collect()
 }
 
 fn resolve(

@@ -4,6 +4,7 @@ use semver::{Version, VersionReq};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
+use crate::target::names_arch;
 
 /// One expected failure of one check. A field that is left out, or an empty list, matches everything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +48,7 @@ pub struct ExpectedDifference {
     /// Classes of inputs, as in the report.
     #[serde(default)]
     pub classes: Vec<String>,
-    /// GOARCH of the side under test.
+    /// GOARCH of the side under test: with all its variants, or with one (`amd64-v3`).
     #[serde(default)]
     pub arch: Vec<String>,
     /// The cause.
@@ -59,12 +60,12 @@ pub struct ExpectedDifference {
 }
 
 impl ExpectedDifference {
-    /// Whether a group is the known one on `today`.
+    /// Whether a group is the known one on `today`. `arch` is [`Target::label`](crate::Target::label).
     pub fn covers(&self, subject: &str, class: &str, arch: &str, today: &str) -> bool {
         let names = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         self.subject == subject
             && names(&self.classes, class)
-            && names(&self.arch, arch)
+            && names_arch(&self.arch, arch)
             && today <= self.expires.as_str()
     }
 }
@@ -93,7 +94,7 @@ impl Expectation {
         };
         self.check == check
             && names(&self.profile, profile)
-            && names(&self.arch, &run.arch)
+            && names_arch(&self.arch, &run.arch)
             && names(&self.provider, &run.provider)
             && names(&self.store, &run.store)
             && release(&self.kubernetes, &run.kubernetes)

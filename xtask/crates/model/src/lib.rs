@@ -54,7 +54,7 @@ pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
     ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Processors, Profile,
-    ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, is_minor, minor_of,
+    ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of, names_arch,
 };
 pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

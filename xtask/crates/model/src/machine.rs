@@ -69,6 +69,8 @@ pub struct Qemu {
     pub packages: Vec<String>,
     /// `-machine`.
     pub machine: String,
+    /// The bus of the virtio devices, as it is spelled in QEMU's names of them: `pci` for `virtio-net-pci`.
+    pub virtio: String,
     /// `-cpu` under emulation.
     pub cpu: String,
     /// Further arguments, unchanged.

@@ -35,8 +35,69 @@ pub struct Target {
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,
+    /// Other processors and kernels than those that the fields above describe: `--cpu NAME`.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// The name of the variant that [`Target::with_variant`] has applied.
+    #[serde(skip)]
+    pub variant: Option<String>,
     /// The jobs of this architecture in CI. None: the matrix has none.
     pub ci: Option<Ci>,
+}
+
+/// A processor or kernel of an architecture, as the fields that it replaces. One that is left out stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variant {
+    pub name: String,
+    /// One sentence: what is different, and why it may matter.
+    pub about: String,
+    /// Added to the environment of `go build`.
+    #[serde(default)]
+    pub go_env: BTreeMap<String, String>,
+    /// `-cpu` of the user-mode emulator.
+    pub user_cpu: Option<String>,
+    /// `-cpu` of the system VM.
+    pub machine_cpu: Option<String>,
+    /// The kernel's package of the system VM.
+    pub kernel: Option<String>,
+}
+
+impl Target {
+    /// The architecture with another processor or kernel. None: it has no variant of this name.
+    pub fn with_variant(&self, name: &str) -> Option<Target> {
+        let variant = self.variants.iter().find(|variant| variant.name == name)?;
+        let mut target = Target { variant: Some(name.to_owned()), ..self.clone() };
+        target.go_env.extend(variant.go_env.clone());
+        if let Some(emulator) = &mut target.emulator {
+            emulator.cpu = variant.user_cpu.clone();
+        }
+        if let Some(machine) = &mut target.machine {
+            machine.qemu.cpu = variant.machine_cpu.clone().unwrap_or_else(|| machine.qemu.cpu.clone());
+            machine.kernel = variant.kernel.clone().unwrap_or_else(|| machine.kernel.clone());
+        }
+        Some(target)
+    }
+
+    /// The [labels](Target::label) of all variants.
+    pub fn variant_labels(&self) -> impl Iterator<Item = String> {
+        self.variants.iter().map(|variant| format!("{}-{}", self.name, variant.name))
+    }
+
+    /// The name for reports: `riscv64`, or `riscv64-vector` for a variant.
+    pub fn label(&self) -> String {
+        match &self.variant {
+            Some(variant) => format!("{}-{variant}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// Whether a list of architectures names the one with this [label](Target::label): itself, or with all its variants. An
+/// empty list names all.
+pub fn names_arch(list: &[String], label: &str) -> bool {
+    // No GOARCH contains a hyphen.
+    let arch = label.split('-').next().unwrap_or(label);
+    list.is_empty() || list.iter().any(|item| item == label || item == arch)
 }
 
 /// Expected ELF header fields.
@@ -94,6 +155,9 @@ pub struct Emulator {
     pub minimum: Option<String>,
     /// Why this is the minimum: the symptom with an older version.
     pub reason: Option<String>,
+    /// `-cpu`, from the selected variant. None: the emulator's default.
+    #[serde(skip)]
+    pub cpu: Option<String>,
 }
 
 /// `targets/components.yaml`.

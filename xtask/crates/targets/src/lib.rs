@@ -19,4 +19,4 @@ mod tree;
 pub use catalogue::Catalogue;
 pub use problem::{Invalid, Problem, Unknown};
 pub use read::Files;
-pub use table::{releases, table};
+pub use table::{releases, table, variants};

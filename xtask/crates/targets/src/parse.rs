@@ -136,9 +136,11 @@ impl<'a> Parser<'a> {
             self.file(RUNNERS, |file, content| rules::runners(file, content, &architectures, matrix.as_ref()));
         let requests = self.file(REQUESTS, |file, content| rules::requests(file, content, runners.as_ref()));
         let durations = self.file(DURATIONS, rules::durations);
+        let variants = targets.iter().flat_map(Target::variant_labels).collect::<Vec<String>>();
+        let labels = architectures.iter().copied().chain(variants.iter().map(String::as_str)).collect::<Vec<&str>>();
         let expectations = self.file(EXPECTATIONS, |file, content: &Expectations| {
-            rules::expectations(file, &content.expectations, &architectures, known);
-            rules::differences(file, &content.differences, &architectures);
+            rules::expectations(file, &content.expectations, &labels, known);
+            rules::differences(file, &content.differences, &labels);
         });
         let toolchains = self.file(TOOLCHAINS, |file, content| rules::toolchains(file, content, &architectures));
         let images = self.images(components.as_ref());

@@ -12,6 +12,16 @@ pub fn table(catalogue: &Catalogue) -> String {
     )
 }
 
+/// A heading and one line per variant of an architecture, in the format of [`table`].
+pub fn variants(catalogue: &Catalogue) -> String {
+    let mut rows = vec![["ARCH", "CPU", "ABOUT"].map(String::from)];
+    for target in &catalogue.targets {
+        let variants = target.variants.iter();
+        rows.extend(variants.map(|variant| [target.name.clone(), variant.name.clone(), variant.about.clone()]));
+    }
+    columns(rows)
+}
+
 /// A heading and one line per pinned release, in the format of [`table`].
 pub fn releases(catalogue: &Catalogue) -> String {
     let heading = ["COMPONENTS", "RELEASE", "VERSION", "FOLDER"].map(String::from);

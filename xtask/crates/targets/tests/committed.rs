@@ -150,6 +150,7 @@ arm64    Arm, 64 bit                   aarch64               qemu-aarch64 or qem
 loong64  LoongArch, 64 bit             loongarch64           qemu-loongarch64 or qemu-loongarch64-static >= 10.0  258 (64 bit, little-endian)  vm on github-amd64, experimental
 ppc64le  POWER, 64 bit, little-endian  ppc64el, powerpc64le  qemu-ppc64le or qemu-ppc64le-static                 21 (64 bit, little-endian)  vm on github-amd64
 riscv64  RISC-V, 64 bit                riscv64gc             qemu-riscv64 or qemu-riscv64-static                 243 (64 bit, little-endian)  vm on github-amd64
+s390x    IBM Z, 64 bit, big-endian     -                     qemu-s390x or qemu-s390x-static                     22 (64 bit, big-endian)     vm on github-amd64
 ";
     let rows = squeezed(&text);
     for row in squeezed(expected) {

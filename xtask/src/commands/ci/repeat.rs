@@ -25,6 +25,9 @@ pub(super) fn command(context: &RunContext<'_>, targets: &[&Target]) -> String {
 fn start(context: &RunContext<'_>, targets: &[&Target]) -> String {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
     let mut command = format!("cargo xtask ci --arch {}", names.join(","));
+    if let Some(cpu) = &context.options.cpu.cpu {
+        command.push_str(&format!(" --cpu {cpu}"));
+    }
     // Without the option, each architecture has its own default; only then can they differ.
     let providers: BTreeSet<&str> = targets.iter().map(|target| provider(context, target).name()).collect();
     if providers.len() == 1 {

@@ -29,6 +29,8 @@ fn target() -> Target {
         emulator: None,
         machine: None,
         component_env: BTreeMap::new(),
+        variants: Vec::new(),
+        variant: None,
         ci: None,
     }
 }

@@ -141,14 +141,15 @@ impl Hardware<'_> {
         add("-smp", cpus.to_string());
         add("-m", format!("{}M", self.memory_mib));
         add("-append", kernel);
-        add("-device", "virtio-serial-pci".into());
+        let virtio = |device: &str| format!("virtio-{device}-{}", qemu.virtio);
+        add("-device", virtio("serial"));
         for port in [CONTROL, LOGS, SHELL] {
             add("-device", format!("virtserialport,chardev={port},name=archproof.{port}"));
         }
-        add("-device", "virtio-net-pci,netdev=net".into());
-        add("-device", "virtio-rng-pci".into());
+        add("-device", format!("{},netdev=net", virtio("net")));
+        add("-device", virtio("rng"));
         if self.disk.is_some() {
-            add("-device", format!("virtio-blk-pci,drive={DISK}"));
+            add("-device", format!("{},drive={DISK}", virtio("blk")));
         }
         arguments.extend(["-nodefaults", "-no-reboot", "-no-user-config"].map(str::to_owned));
         arguments.extend(["-display", "none"].map(str::to_owned));

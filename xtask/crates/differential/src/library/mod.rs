@@ -33,16 +33,16 @@ const CORPUS: &str = "differential";
 
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
-    let tested = cli::target(&catalogue, options.arch.as_deref())?;
+    let tested = cli::with_cpu(cli::target(&catalogue, options.arch.as_deref())?, options.cpu.cpu.as_deref())?;
     let against = cli::target(&catalogue, options.against.as_deref())?;
     // Bad input is refused before minutes of compiling.
     let kept = kept(paths, options)?;
-    let label = format!("{}-differential", tested.name);
+    let label = format!("{}-differential", tested.label());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let sources = Some(&options.sources);
     let launches = Launches {
         reference: launch(paths, &catalogue, against, sources, &run.logs())?,
-        tested: launch(paths, &catalogue, tested, sources, &run.logs())?,
+        tested: launch(paths, &catalogue, &tested, sources, &run.logs())?,
         mutant: None,
     };
     let subjects = subjects(&launches.reference, &options.subjects)?;
@@ -56,8 +56,8 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let mut report = Report {
         level: "library",
         reference: format!("{}, {}", against.name, launches.reference.execution),
-        tested: format!("{}, {}", tested.name, launches.tested.execution),
-        arch: tested.name.clone(),
+        tested: format!("{}, {}", tested.label(), launches.tested.execution),
+        arch: tested.label(),
         against: against.name.clone(),
         seed: None,
         started: progress::timestamp(),
@@ -119,7 +119,7 @@ fn launch(
     let Artifacts { by_component, .. } = cli::built(paths, request).or_exit(Exit::Build)?;
     let artifact = by_component.get(PROGRAM).context("the build made no program").or_exit(Exit::Build)?;
     let (program, args, execution) = boot::command(target, &artifact.path).or_exit(Exit::Infrastructure)?;
-    Ok(Launch { arch: target.name.clone(), program, args, execution, logs: logs.to_owned() })
+    Ok(Launch { arch: target.label(), program, args, execution, logs: logs.to_owned() })
 }
 
 /// The subjects whose names begin with one of the prefixes.

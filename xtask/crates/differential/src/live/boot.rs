@@ -41,11 +41,12 @@ impl Planes {
 }
 
 pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialOptions) -> Result<Planes, Failure> {
-    let tested = cli::target(catalogue, options.arch.as_deref())?;
+    let tested = cli::with_cpu(cli::target(catalogue, options.arch.as_deref())?, options.cpu.cpu.as_deref())?;
+    let arch = tested.label();
     let against = cli::target(catalogue, options.against.as_deref())?;
     let profile = catalogue.profile(PROFILE)?.clone();
     let second = Profile { name: SECOND.into(), ..profile.clone() };
-    let label = format!("{}-differential", tested.name);
+    let label = format!("{arch}-differential");
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let start = |target: &Target, name: &str, profiles: &[Profile]| {
         let run = together.run(name).or_exit(Exit::Infrastructure)?;
@@ -54,7 +55,7 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
         Ok::<(Booted, RunDir), Failure>((booted, run))
     };
     let (references, reference_run) = start(against, "reference", &[profile.clone(), second])?;
-    let (tested, tested_run) = start(tested, "tested", &[profile])?;
+    let (tested, tested_run) = start(&tested, "tested", &[profile])?;
     let of = |booted: &Booted, name: &str| {
         let found = booted.cluster.info.profiles.get(name).cloned();
         found.with_context(|| format!("the cluster has no profile `{name}`")).or_exit(Exit::Infrastructure)
@@ -63,7 +64,7 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
         reference: of(&references, PROFILE)?,
         second: of(&references, SECOND)?,
         tested: of(&tested, PROFILE)?,
-        arch: tested.cluster.info.arch.clone(),
+        arch,
         against: references.cluster.info.arch.clone(),
         version: references.versions.get("kube-apiserver").cloned().unwrap_or_default(),
         factor: tested.cluster.info.factor.max(references.cluster.info.factor),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Emulator, Extension, Machine, Processors, Target};
+use model::{Components, Emulator, Extension, Machine, Processors, Target, Variant};
 
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
@@ -22,7 +22,20 @@ pub(crate) fn target(
     components: Option<&Components>,
     earlier: &[Target],
 ) {
-    let Target { name, title, aliases, elf, hardware, go_env, emulator, component_env, machine, ci: _ } = target;
+    let Target {
+        name,
+        title,
+        aliases,
+        elf,
+        hardware,
+        go_env,
+        emulator,
+        component_env,
+        machine,
+        variants,
+        variant: _,
+        ci: _,
+    } = target;
     if name == stem {
         file.require(is_name(name), at!["name"], "must be lower-case letters and digits, as GOARCH is");
     } else {
@@ -51,6 +64,43 @@ pub(crate) fn target(
     }
     if let Some(machine) = machine {
         check_machine(file, machine);
+    }
+    for i in 0..variants.len() {
+        check_variant(file, target, i);
+    }
+}
+
+fn check_variant(file: &mut Document<'_>, target: &Target, i: usize) {
+    let Variant { name, about, go_env, user_cpu, machine_cpu, kernel } = &target.variants[i];
+    let path = at!["variants", i, "name"];
+    file.require(is_name(name), path, "must be lower-case letters and digits");
+    file.require(
+        target.variants[..i].iter().all(|other| other.name != *name),
+        path,
+        format!("{name} is listed already"),
+    );
+    let is_sentence = about.len() > 1 && about.ends_with('.');
+    file.require(is_sentence, at!["variants", i, "about"], "must be a sentence that ends with a full stop");
+    let changes = !go_env.is_empty() || user_cpu.is_some() || machine_cpu.is_some() || kernel.is_some();
+    file.require(
+        changes,
+        at!["variants", i],
+        "must have at least one of `go_env`, `user_cpu`, `machine_cpu`, `kernel`",
+    );
+    for (key, given, place) in [
+        ("user_cpu", user_cpu.is_some(), target.emulator.is_some()),
+        ("machine_cpu", machine_cpu.is_some(), target.machine.is_some()),
+        ("kernel", kernel.is_some(), target.machine.is_some()),
+    ] {
+        file.require(!given || place, at!["variants", i, key], "the architecture has no emulator or machine for it");
+    }
+    for name in go_env.keys() {
+        let is_free = is_env_name(name) && !SET_BY_BUILD.contains(&name.as_str());
+        file.require(
+            is_free,
+            at!["variants", i, "go_env", name],
+            "must be a variable that the build does not set itself",
+        );
     }
 }
 
@@ -118,7 +168,7 @@ fn check_extension(file: &mut Document<'_>, i: usize, extension: &Extension, ear
 }
 
 fn check_emulator(file: &mut Document<'_>, emulator: &Emulator) {
-    let Emulator { commands, package, minimum, reason } = emulator;
+    let Emulator { commands, package, minimum, reason, cpu: _ } = emulator;
     file.require(!commands.is_empty(), at!["emulator", "commands"], "must name at least one command");
     for (i, command) in commands.iter().enumerate() {
         let is_command = !command.is_empty() && !command.contains(|c: char| c == '/' || c.is_whitespace());
@@ -150,6 +200,8 @@ fn check_machine(file: &mut Document<'_>, machine: &Machine) {
     file.require(machine.memory.base >= 256, at!["machine", "memory", "base"], "must be at least 256 MiB");
     file.require(machine.memory.profile > 0, at!["machine", "memory", "profile"], "must be more than 0 MiB");
     file.require(machine.factor != Some(0), at!["machine", "factor"], "must be at least 1");
+    let bus = at!["machine", "qemu", "virtio"];
+    file.require(is_name(&machine.qemu.virtio), bus, "must be a bus as QEMU spells it in device names, such as pci");
     let packages = &machine.qemu.packages;
     file.require(!packages.is_empty(), at!["machine", "qemu", "packages"], "must name the package of the program");
 }
