@@ -15,6 +15,8 @@ use crate::args::DifferentialOptions;
 
 /// The profile of all sides.
 const PROFILE: &str = "default";
+/// The flag for features that are not on by default.
+const GATES: &str = "feature-gates";
 /// The profile's name on the second reference.
 const SECOND: &str = "second";
 
@@ -43,7 +45,9 @@ impl Planes {
 pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialOptions) -> Result<Planes, Failure> {
     let tested = cli::target(catalogue, options.arch.as_deref())?;
     let against = cli::target(catalogue, options.against.as_deref())?;
-    let profile = catalogue.profile(PROFILE)?.clone();
+    let mut profile = catalogue.profile(PROFILE)?.clone();
+    // Bodies as CBOR are an alpha feature.
+    profile.apiserver.insert(GATES.into(), "CBORServingAndStorage=true".into());
     let second = Profile { name: SECOND.into(), ..profile.clone() };
     let label = format!("{}-differential", tested.name);
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
