@@ -1,5 +1,5 @@
 //! Sequences about admission that computes with quantities: LimitRanges and ResourceQuotas, then Pods and claims with sums
-//! that they decide over.
+//! that they decide over; Pods that are resized on a Node.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +31,11 @@ fn object(kind: &str, name: &str, spec: Document) -> Document {
 }
 
 pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
+    if rng.u8(..4) == 0 { resizes(rng) } else { policies(rng) }
+}
+
+/// Pods under a LimitRange or a ResourceQuota.
+fn policies(rng: &mut Rng) -> Sequence {
     let mut requests = vec![namespace()];
     let (kind, plural) = if rng.bool() { ("LimitRange", "limitranges") } else { ("ResourceQuota", "resourcequotas") };
     let claims = rng.u8(..4) == 0;
@@ -49,13 +54,54 @@ pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
     }
     requests.push(Request::new(Verb::Get, format!("{}/{LABEL}", path(plural))));
     requests.push(Request::new(Verb::Table, path(plural)));
-    for number in 0..count {
-        let mut delete = Request::new(Verb::Delete, format!("{}/{LABEL}-{number}", path(consumers)));
-        delete.parameter("gracePeriodSeconds=0");
-        requests.push(delete);
-    }
+    requests.extend((0..count).map(|number| delete(format!("{}/{LABEL}-{number}", path(consumers)))));
     let resource = format!("{consumers} under {plural}");
-    Sequence { family: Family::Amounts, resource, requests, keys: Vec::new(), settles: None }
+    Sequence { family: Family::Amounts, resource, requests, ..Sequence::default() }
+}
+
+fn delete(path: String) -> Request {
+    let mut delete = Request::new(Verb::Delete, path);
+    delete.parameter("gracePeriodSeconds=0");
+    delete
+}
+
+/// Pods on a Node, whose sums admission compares with the amounts of the Node when a Pod is resized.
+fn resizes(rng: &mut Rng) -> Sequence {
+    let mut node = object("Node", LABEL, Document::Object(Vec::new()));
+    let sizes = [("cpu", values::amount(rng)), ("memory", values::amount(rng)), ("pods", Document::text("110"))];
+    let sizes = Document::object(sizes);
+    node.set("status", Document::object([("capacity", sizes.clone()), ("allocatable", sizes)]));
+    let mut requests = vec![namespace(), Request::new(Verb::Create, "/api/v1/nodes").body(node)];
+    let containers = rng.usize(1..4);
+    let count = rng.u8(1..3);
+    for number in 0..count {
+        let containers = (0..containers).map(|container| requesting(rng, container)).collect();
+        let spec = Document::object([("nodeName", Document::text(LABEL)), ("containers", Document::List(containers))]);
+        let pod = object("Pod", &format!("{LABEL}-{number}"), spec);
+        requests.push(Request::new(Verb::Create, path("pods")).body(pod));
+    }
+    for number in 0..count {
+        for _ in 0..rng.u8(1..5) {
+            let containers = (0..containers).map(|container| requesting(rng, container)).collect();
+            let spec = Document::object([("containers", Document::List(containers))]);
+            let patch = Request::new(Verb::StrategicPatch, format!("{}/{LABEL}-{number}/resize", path("pods")));
+            requests.push(patch.body(Document::object([("spec", spec)])));
+        }
+    }
+    requests.extend((0..count).map(|number| delete(format!("{}/{LABEL}-{number}", path("pods")))));
+    requests.push(delete(format!("/api/v1/nodes/{LABEL}")));
+    Sequence { family: Family::Amounts, resource: "pods on nodes".into(), requests, ..Sequence::default() }
+}
+
+/// A container with requests that can be resized.
+fn requesting(rng: &mut Rng, number: usize) -> Document {
+    let requests = [("cpu", values::amount(rng)), ("memory", values::amount(rng))];
+    let resources = Document::object([("requests", Document::object(requests))]);
+    Document::object([
+        ("name", Document::text(format!("c{number}"))),
+        ("image", Document::text("example.org/c:1")),
+        ("resources", resources),
+    ])
 }
 
 /// No controller computes the status of a quota, and without one admission refuses every object.
@@ -160,7 +206,7 @@ pub(crate) fn class(requests: &[Request]) -> String {
     for body in bodies() {
         match kind(body).as_deref() {
             Some("LimitRange") => class.push(format!("LimitRange {}", limited(body))),
-            Some("ResourceQuota") => class.push("ResourceQuota".to_owned()),
+            Some("ResourceQuota" | "Node") => class.extend(kind(body)),
             _ => {}
         }
     }
@@ -205,9 +251,11 @@ mod tests {
     #[test]
     fn every_consumer_is_deleted() {
         for seed in 0..50 {
-            let sequence = sequence(&mut Rng::with_seed(seed));
-            let deleted = sequence.requests.iter().filter(|request| request.verb == Verb::Delete).count();
-            assert!(sequence.requests.len() >= 2 * deleted + 4, "{deleted}");
+            let Sequence { requests, resource, .. } = sequence(&mut Rng::with_seed(seed));
+            let count = |verb| requests.iter().filter(|request| request.verb == verb).count();
+            // A namespace is not deleted, and a policy neither.
+            let left = if resource == "pods on nodes" { 1 } else { 2 };
+            assert_eq!(count(Verb::Create), count(Verb::Delete) + left, "{resource}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 use suite::api::PROTOBUF;
 
+use super::allocation::Configuration;
 use super::edit::{duplicate, put, shuffle, sparse, step_into, twin};
 use super::request::{CBOR, CBOR_APPLY, Family, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
@@ -26,6 +27,8 @@ const OWN_CONTROLLERS: &[&str] =
 /// All that sequences are generated from.
 pub(crate) struct Generator {
     pub(crate) kinds: Vec<Kind>,
+    /// The priority levels that the reference has from the start.
+    pub(crate) levels: Configuration,
     pub(crate) seed: u64,
 }
 
@@ -33,7 +36,7 @@ impl Generator {
     pub(crate) fn sequence(&self, index: u64) -> Sequence {
         let mut rng = Rng::with_seed(mixed(self.seed, index));
         if is_alone(index) {
-            return seats::sequence(&mut rng);
+            return seats::sequence(&mut rng, &self.levels);
         }
         match rng.u8(..100) {
             0..CUSTOM => crd::sequence(&mut rng, &self.metadata()),
@@ -347,7 +350,8 @@ mod tests {
 
     #[test]
     fn same_seed_and_index_give_the_same_sequence() {
-        let generator = |seed| Generator { kinds: super::super::tests::kinds(), seed };
+        let generator =
+            |seed| Generator { kinds: super::super::tests::kinds(), levels: Configuration::default(), seed };
         for index in 0..200 {
             assert_eq!(generator(7).sequence(index), generator(7).sequence(index));
         }

@@ -5,6 +5,7 @@
 //! sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that, `shrink` makes a
 //! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes.
 
+mod allocation;
 mod amounts;
 mod answer;
 mod boot;
@@ -202,7 +203,9 @@ async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64) -> anyhow:
         kinds.extend(schema::kinds(&document, rows));
     }
     anyhow::ensure!(!kinds.is_empty(), "the OpenAPI documents of the reference have no kind that can be created");
-    Ok(Generator { kinds, seed })
+    let levels = sides.reference.get(&format!("{}?limit=500", seats::COLLECTION)).await?;
+    let levels = seats::configuration(&serde_json::from_slice(&levels)?, &sides.reference.profile.flags);
+    Ok(Generator { kinds, levels, seed })
 }
 
 #[cfg(test)]

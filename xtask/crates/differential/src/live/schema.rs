@@ -43,7 +43,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) step: Step,
-    /// The inner value if the object does not have it yet: it contains the required fields.
+    /// The inner value if the object lacks it: it contains the required fields.
     pub(crate) fresh: Document,
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
+use super::allocation::{Configuration, Level};
 use super::request::{Family, Request, Sequence, Verb};
 use super::schema::LABEL;
 use crate::document::Document;
 
-const COLLECTION: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
+pub(crate) const COLLECTION: &str = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations";
 
 /// The metrics of a level that follow from the configuration, with their names in answers. Demand depends on the load.
 const METRICS: [(&str, &str); 4] = [
@@ -18,20 +19,71 @@ const METRICS: [(&str, &str); 4] = [
     ("apiserver_flowcontrol_current_limit_seats", "current"),
 ];
 
-/// Creates some levels with ordinary numbers, reads the seats of all levels, changes a level, and reads them again.
-pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
-    let count = rng.usize(2..6);
-    let mut requests: Vec<Request> = (0..count).map(|number| create(rng, number)).collect();
-    requests.push(seats(count));
-    for _ in 0..rng.u8(1..4) {
-        let object = format!("{COLLECTION}/{}", name(rng.usize(..count)));
-        let limited = Document::object([("limited", Document::Object(shares(rng)))]);
-        requests.push(Request::new(Verb::MergePatch, object).body(Document::object([("spec", limited)])));
+/// Configurations that are computed to find one that is sensitive to rounding.
+const DRAWS: usize = 20_000;
+
+/// The flags whose sum is the limit of a server, with the defaults.
+const INFLIGHT: [(&str, u32); 2] = [("max-requests-inflight", 400), ("max-mutating-requests-inflight", 200)];
+
+/// Creates levels with ordinary numbers, some at once and then one after the other, and reads the seats of all levels. A
+/// new level has metrics only after the server has computed all seats, which a changed one would not show. `given` has the
+/// levels that the server has before.
+pub(crate) fn sequence(rng: &mut Rng, given: &Configuration) -> Sequence {
+    let mut requests = Vec::new();
+    let mut all = given.clone();
+    let mut count = 0;
+    for at_once in [rng.usize(2..5), 1, 1, 1] {
+        let added = if rng.u8(..4) > 0 { sensitive(rng, &all, at_once) } else { random(rng, at_once) };
+        for level in added {
+            requests.push(create(&level, count));
+            all.levels.push(level);
+            count += 1;
+        }
         requests.push(seats(count));
     }
     requests.extend((0..count).map(|number| Request::new(Verb::Delete, format!("{COLLECTION}/{}", name(number)))));
     let resource = "seats of priority levels".to_owned();
     Sequence { family: Family::Seats, resource, requests, ..Sequence::default() }
+}
+
+fn random(rng: &mut Rng, count: usize) -> Vec<Level> {
+    (0..count).map(|_| level(rng)).collect()
+}
+
+/// Random levels with which the seats depend on the last bit of a sum; the last random ones if none do.
+fn sensitive(rng: &mut Rng, given: &Configuration, count: usize) -> Vec<Level> {
+    let mut added = random(rng, count);
+    for _ in 0..DRAWS {
+        let levels = given.levels.iter().chain(&added).cloned().collect();
+        if (Configuration { levels, ..*given }).is_sensitive() {
+            break;
+        }
+        added = random(rng, count);
+    }
+    added
+}
+
+fn level(rng: &mut Rng) -> Level {
+    let borrowing = rng.bool().then(|| rng.u32(..=120));
+    Level { shares: rng.u32(1..250), lendable: rng.u32(..=100), borrowing, exempt: false }
+}
+
+/// The levels in a list of PriorityLevelConfigurations, with the limit that the flags of the server give.
+pub(crate) fn configuration(list: &serde_json::Value, flags: &BTreeMap<String, String>) -> Configuration {
+    let levels = list["items"].as_array().into_iter().flatten().map(|item| {
+        let spec = &item["spec"];
+        let exempt = spec["type"] == "Exempt";
+        let numbers = if exempt { &spec["exempt"] } else { &spec["limited"] };
+        let number = |name: &str| numbers[name].as_u64().and_then(|number| u32::try_from(number).ok());
+        Level {
+            shares: number("nominalConcurrencyShares").unwrap_or_default(),
+            lendable: number("lendablePercent").unwrap_or_default(),
+            borrowing: number("borrowingLimitPercent"),
+            exempt,
+        }
+    });
+    let limit = |(flag, default)| flags.get(flag).and_then(|value: &String| value.parse().ok()).unwrap_or(default);
+    Configuration { levels: levels.collect(), server: INFLIGHT.into_iter().map(limit).sum() }
 }
 
 fn name(number: usize) -> String {
@@ -45,8 +97,8 @@ fn seats(count: usize) -> Request {
     request
 }
 
-fn create(rng: &mut Rng, number: usize) -> Request {
-    let mut limited = shares(rng);
+fn create(level: &Level, number: usize) -> Request {
+    let mut limited = shares(level);
     let reject = Document::object([("type", Document::text("Reject"))]);
     limited.push(("limitResponse".into(), reject));
     let spec = Document::object([("type", Document::text("Limited")), ("limited", Document::Object(limited))]);
@@ -60,15 +112,13 @@ fn create(rng: &mut Rng, number: usize) -> Request {
     ]))
 }
 
-fn shares(rng: &mut Rng) -> Vec<(String, Document)> {
+fn shares(level: &Level) -> Vec<(String, Document)> {
     let number = |number: u32| Document::Number(number.to_string());
     let mut shares = vec![
-        ("nominalConcurrencyShares".to_owned(), number(rng.u32(1..250))),
-        ("lendablePercent".to_owned(), number(rng.u32(..=100))),
+        ("nominalConcurrencyShares".to_owned(), number(level.shares)),
+        ("lendablePercent".to_owned(), number(level.lendable)),
     ];
-    if rng.bool() {
-        shares.push(("borrowingLimitPercent".to_owned(), number(rng.u32(..=120))));
-    }
+    shares.extend(level.borrowing.map(|percent| ("borrowingLimitPercent".to_owned(), number(percent))));
     shares
 }
 
@@ -113,9 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn configuration_has_all_levels_of_the_server() {
+        let list = serde_json::json!({"items": [
+            {"spec": {"type": "Exempt", "exempt": {"nominalConcurrencyShares": 0, "lendablePercent": 0}}},
+            {"spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 30, "lendablePercent": 33}}},
+        ]});
+        let flags = BTreeMap::from([("max-requests-inflight".to_owned(), "1000".to_owned())]);
+        let configuration = configuration(&list, &flags);
+        assert_eq!(configuration.server, 1200);
+        let expected = Level { shares: 30, lendable: 33, borrowing: None, exempt: false };
+        assert_eq!((configuration.levels[0].exempt, &configuration.levels[1]), (true, &expected));
+    }
+
+    #[test]
     fn every_created_level_is_deleted() {
         let mut rng = Rng::with_seed(7);
-        let sequence = sequence(&mut rng);
+        let sequence = sequence(&mut rng, &Configuration::default());
         let count = |verb| sequence.requests.iter().filter(|request| request.verb == verb).count();
         assert_eq!(count(Verb::Create), count(Verb::Delete));
         assert!(count(Verb::Seats) > 1);

@@ -24,9 +24,6 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Controllers of a server react within this time.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// How often seats are read again without a change.
-const STEADY: usize = 2;
-
 /// The status of a watch without a version to begin at.
 const SKIPPED: u16 = 2;
 /// The status of an answer that the server broke off.
@@ -140,16 +137,15 @@ impl Side {
         let wanted = request.query.strip_prefix("levels=").and_then(|count| count.parse().ok()).unwrap_or_default();
         let raw = suite::api::Request::get(&request.path).accept("text/plain");
         let mut before = Document::Null;
-        let mut equal = 0;
         for _ in 0..ATTEMPTS {
             let response = self.api.send(&raw).await?;
             let seats = seats::parse(&String::from_utf8_lossy(&response.body));
-            equal = if seats == before { equal + 1 } else { 0 };
+            let steady = seats == before;
             before = seats;
-            if equal >= STEADY && seats::complete(&before, &names.label) >= wanted {
+            if steady && seats::complete(&before, &names.label) >= wanted {
                 break;
             }
-            suite::wait::pause(self.quiet).await;
+            suite::wait::pause(PAUSE).await;
         }
         Ok(Answer { status: 200, headers: Vec::new(), body: Content::Document(before) })
     }
