@@ -62,10 +62,10 @@ pub struct DifferentialOptions {
     /// Live level: sequences at the same time
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub width: usize,
-    /// Library level: only evaluate the kept inputs, without a search
+    /// Only evaluate the kept inputs, or play the kept sequences, without a search
     #[arg(long, conflicts_with_all = ["cases", "minutes", "seed"])]
     pub replay: bool,
-    /// Library level: only evaluate the input of this file
+    /// Only evaluate the input, or play the sequence, of this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cases", "minutes", "seed", "replay"])]
     pub input: Option<PathBuf>,
     /// Print the subjects of the library level

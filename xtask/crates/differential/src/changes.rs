@@ -93,13 +93,13 @@ fn compare(path: &str, left: Option<&Document>, right: Option<&Document>, found:
         return;
     }
     match (left, right) {
-        (Some(Document::Map(a)), Some(Document::Map(b))) if names(a) == names(b) => {
+        (Some(Document::Object(a)), Some(Document::Object(b))) if names(a) == names(b) => {
             // Also pairs duplicates: both sides have the same names in the same order.
             for ((name, left), (_, right)) in a.iter().zip(b) {
                 compare(&format!("{path}.{name}"), Some(left), Some(right), found);
             }
         }
-        (Some(Document::Map(a)), Some(Document::Map(b))) if unique(a) && unique(b) => {
+        (Some(Document::Object(a)), Some(Document::Object(b))) if unique(a) && unique(b) => {
             let all: BTreeSet<&str> = names(a).into_iter().chain(names(b)).collect();
             if all.len() == a.len() && all.len() == b.len() {
                 // Only the order differs, or the order too.

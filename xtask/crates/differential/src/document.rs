@@ -6,10 +6,10 @@ use anyhow::{Context, bail};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Documents of Kubernetes have about ten levels.
-const DEEPEST: usize = 200;
+/// Objects of Kubernetes have about ten levels; the live level also sends objects of some hundred.
+const DEEPEST: usize = 400;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Document {
     Null,
     Bool(bool),
@@ -19,14 +19,27 @@ pub enum Document {
     Text(String),
     List(Vec<Document>),
     /// In order, with duplicates.
-    Map(Vec<(String, Document)>),
+    Object(Vec<(String, Document)>),
 }
 
 impl Document {
     /// # Errors
-    /// The text is not JSON, or has more than 200 levels.
+    /// The text is not JSON, or has more than 400 levels.
     pub fn parse(text: &str) -> anyhow::Result<Document> {
         parse(serde_json::from_str(text).context("not JSON")?, 0)
+    }
+
+    /// Bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// As `parse`.
+    pub fn parse_bytes(bytes: &[u8]) -> anyhow::Result<Document> {
+        Document::parse(&String::from_utf8_lossy(bytes))
+    }
+
+    /// The document for a text.
+    pub fn text(text: impl Into<String>) -> Document {
+        Document::Text(serde_json::Value::from(text.into()).to_string())
     }
 
     /// A text without its quotes and escapes.
@@ -37,9 +50,9 @@ impl Document {
         }
     }
 
-    /// The document for a text.
-    pub fn of_text(text: &str) -> Document {
-        Document::Text(serde_json::Value::from(text).to_string())
+    /// An object of these members.
+    pub fn object<K: Into<String>>(members: impl IntoIterator<Item = (K, Document)>) -> Document {
+        Document::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
     }
 
     /// The kind of the value, in the words of JSON.
@@ -50,16 +63,58 @@ impl Document {
             Document::Number(_) => "number",
             Document::Text(_) => "string",
             Document::List(_) => "array",
-            Document::Map(_) => "object",
+            Document::Object(_) => "object",
         }
     }
 
-    /// The first member with this name.
+    /// The last member with this name: readers that accept duplicates take the last one.
     pub fn member(&self, name: &str) -> Option<&Document> {
-        match self {
-            Document::Map(members) => members.iter().find(|(key, _)| key == name).map(|(_, value)| value),
-            _ => None,
+        let Document::Object(members) = self else { return None };
+        members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    pub fn member_mut(&mut self, name: &str) -> Option<&mut Document> {
+        let Document::Object(members) = self else { return None };
+        members.iter_mut().rev().find(|(key, _)| key == name).map(|(_, value)| value)
+    }
+
+    /// The value at the end of a chain of members.
+    pub fn at(&self, path: &[&str]) -> Option<&Document> {
+        path.iter().try_fold(self, |inner, name| inner.member(name))
+    }
+
+    /// Replaces the member, or adds it at the end. A value that is not an object becomes one.
+    pub fn set(&mut self, name: &str, value: Document) {
+        if !matches!(self, Document::Object(_)) {
+            *self = Document::Object(Vec::new());
         }
+        if let Some(old) = self.member_mut(name) {
+            *old = value;
+        } else if let Document::Object(members) = self {
+            members.push((name.to_owned(), value));
+        }
+    }
+
+    /// The values right below this one.
+    pub fn inner(&self) -> Vec<&Document> {
+        match self {
+            Document::List(items) => items.iter().collect(),
+            Document::Object(members) => members.iter().map(|(_, value)| value).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn inner_mut(&mut self) -> Vec<&mut Document> {
+        match self {
+            Document::List(items) => items.iter_mut().collect(),
+            Document::Object(members) => members.iter_mut().map(|(_, value)| value).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the value is this document or a part of it.
+    pub fn contains(&self, value: &Document) -> bool {
+        self == value || self.inner().into_iter().any(|inner| inner.contains(value))
     }
 }
 
@@ -77,7 +132,7 @@ impl fmt::Display for Document {
                 }
                 f.write_str("]")
             }
-            Document::Map(members) => {
+            Document::Object(members) => {
                 f.write_str("{")?;
                 for (i, (key, value)) in members.iter().enumerate() {
                     let key = serde_json::Value::from(key.as_str());
@@ -98,7 +153,7 @@ fn parse(raw: &RawValue, depth: usize) -> anyhow::Result<Document> {
         Some(b'{') => {
             let members: Members<'_> = serde_json::from_str(text)?;
             let parsed = members.0.into_iter().map(|(key, value)| Ok((key, parse(value, depth + 1)?)));
-            Document::Map(parsed.collect::<anyhow::Result<_>>()?)
+            Document::Object(parsed.collect::<anyhow::Result<_>>()?)
         }
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text)?;
@@ -147,6 +202,20 @@ mod tests {
         assert_eq!(Document::parse(text).unwrap().to_string(), text);
         let spaced = Document::parse(" { \"a\" : [ 1 , 2 ] } ").unwrap();
         assert_eq!(spaced.to_string(), r#"{"a":[1,2]}"#);
+    }
+
+    #[test]
+    fn last_of_duplicate_members_counts() {
+        let mut document = Document::parse(r#"{"a":1,"a":{"b":"\u00e9"}}"#).unwrap();
+        assert_eq!(document.at(&["a", "b"]).and_then(Document::decoded).as_deref(), Some("é"));
+        assert!(document.contains(&Document::Number("1".into())));
+        document.set("a", Document::text("x\n"));
+        assert_eq!(document.to_string(), r#"{"a":1,"a":"x\n"}"#);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_replaced() {
+        assert_eq!(Document::parse_bytes(b"\"a\xff\"").unwrap(), Document::text("a\u{fffd}"));
     }
 
     #[test]

@@ -50,19 +50,34 @@ fn size(document: &Document) -> (usize, String) {
 
 /// Documents that differ from this one at one place.
 fn candidates(document: &Document) -> Vec<Document> {
-    match document {
-        Document::Null | Document::Bool(false) => Vec::new(),
+    variants(document, &|value| match value {
         Document::Bool(true) => vec![Document::Bool(false)],
         Document::Number(spelled) => numbers(spelled).into_iter().map(Document::Number).collect(),
-        Document::Text(_) => {
-            let decoded = document.decoded().unwrap_or_default();
-            texts(&decoded).iter().map(|text| Document::of_text(text)).collect()
-        }
+        Document::Text(_) => texts(&value.decoded().unwrap_or_default()).into_iter().map(Document::text).collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// The documents that lack a part of this one: members, items, or half of a long text. Those that lack most come first.
+pub(crate) fn without_parts(document: &Document) -> Vec<Document> {
+    let mut found = variants(document, &|value| {
+        let text = value.decoded().filter(|text| text.len() > 40);
+        let half = |text: String| text.chars().take(text.chars().count() / 2).collect::<String>();
+        text.map(|text| Document::text(half(text))).into_iter().collect()
+    });
+    found.sort_by_cached_key(|smaller| smaller.to_string().len());
+    found.dedup();
+    found
+}
+
+/// Documents that lack members or items, at any depth, or have another value in the place of one.
+fn variants(document: &Document, values: &impl Fn(&Document) -> Vec<Document>) -> Vec<Document> {
+    match document {
         Document::List(items) => {
             let mut found: Vec<Document> =
                 spans(items.len()).map(|(from, to)| Document::List([&items[..from], &items[to..]].concat())).collect();
             for (i, item) in items.iter().enumerate() {
-                found.extend(candidates(item).into_iter().map(|smaller| {
+                found.extend(variants(item, values).into_iter().map(|smaller| {
                     let mut items = items.clone();
                     items[i] = smaller;
                     Document::List(items)
@@ -70,19 +85,20 @@ fn candidates(document: &Document) -> Vec<Document> {
             }
             found
         }
-        Document::Map(members) => {
+        Document::Object(members) => {
             let mut found: Vec<Document> = spans(members.len())
-                .map(|(from, to)| Document::Map([&members[..from], &members[to..]].concat()))
+                .map(|(from, to)| Document::Object([&members[..from], &members[to..]].concat()))
                 .collect();
             for (i, (_, value)) in members.iter().enumerate() {
-                found.extend(candidates(value).into_iter().map(|smaller| {
+                found.extend(variants(value, values).into_iter().map(|smaller| {
                     let mut members = members.clone();
                     members[i].1 = smaller;
-                    Document::Map(members)
+                    Document::Object(members)
                 }));
             }
             found
         }
+        value => values(value),
     }
 }
 
@@ -147,6 +163,15 @@ mod tests {
         let text =
             |document: &Document| document.member("a").and_then(Document::decoded).is_some_and(|t| t.contains('é'));
         assert_eq!(shrunk(r#"{"b":1,"a":"xxéyy"}"#, text), r#"{"a":"é"}"#);
+    }
+
+    #[test]
+    fn every_part_can_be_dropped() {
+        let body = Document::parse(r#"{"a":{"b":1,"c":[1,2]}}"#).unwrap();
+        let texts: Vec<String> = without_parts(&body).iter().map(Document::to_string).collect();
+        for expected in ["{}", r#"{"a":{"c":[1,2]}}"#, r#"{"a":{"b":1}}"#, r#"{"a":{"b":1,"c":[2]}}"#] {
+            assert!(texts.contains(&expected.to_owned()), "{expected} is not in {texts:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Answers of the sides, and how two of them differ.
 
-use super::json::Document;
+use crate::document::Document;
 
 /// Headers whose value a client acts on.
 const MEANINGFUL: [&str; 4] = ["content-type", "warning", "location", "content-encoding"];
@@ -104,12 +104,12 @@ fn compare(place: &str, left: &Document, right: &Document, changes: &mut Vec<Cha
         (Document::Object(lefts), Document::Object(rights)) => {
             let before = changes.len();
             for (key, value) in lefts {
-                match right.get(key) {
+                match right.member(key) {
                     Some(other) => compare(&format!("{place}.{key}"), value, other, changes),
                     None => changes.push(Change::new(&format!("{place}.{key}"), value, "absent")),
                 }
             }
-            for (key, value) in rights.iter().filter(|(key, _)| left.get(key).is_none()) {
+            for (key, value) in rights.iter().filter(|(key, _)| left.member(key).is_none()) {
                 changes.push(Change::new(&format!("{place}.{key}"), "absent", value));
             }
             if changes.len() == before {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn changes(left: &str, right: &str) -> Vec<String> {
-        let content = |text: &str| Content::Document(Document::parse(text.as_bytes()).unwrap());
+        let content = |text: &str| Content::Document(Document::parse(text).unwrap());
         let changes = content(left).changes("body", &content(right));
         changes.into_iter().map(|change| format!("{}: {} | {}", change.place, change.left, change.right)).collect()
     }

@@ -15,6 +15,8 @@ use crate::args::DifferentialOptions;
 
 /// The profile of all sides.
 const PROFILE: &str = "default";
+/// The flag for features that are not on by default.
+const GATES: &str = "feature-gates";
 /// The profile's name on the second reference.
 const SECOND: &str = "second";
 
@@ -44,7 +46,9 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
     let tested = cli::with_cpu(cli::target(catalogue, options.arch.as_deref())?, options.cpu.cpu.as_deref())?;
     let arch = tested.label();
     let against = cli::target(catalogue, options.against.as_deref())?;
-    let profile = catalogue.profile(PROFILE)?.clone();
+    let mut profile = catalogue.profile(PROFILE)?.clone();
+    // Bodies as CBOR are an alpha feature.
+    profile.apiserver.insert(GATES.into(), "CBORServingAndStorage=true".into());
     let second = Profile { name: SECOND.into(), ..profile.clone() };
     let label = format!("{arch}-differential");
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;

@@ -1,16 +1,29 @@
 //! Sequences about a generated custom resource: numeric limits, enums, defaults and printer columns in every spelling.
 
+use std::collections::BTreeSet;
+
 use fastrand::Rng;
 use model::Resource;
 
 use super::generate::{Draft, namespace};
-use super::json::Document;
-use super::request::{Request, Sequence, Verb};
+use super::range::of_literal;
+use super::request::{Family, Request, Sequence, Trial, Verb};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values;
+use crate::document::Document;
 
 /// Fields of a generated schema.
-const FIELDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const FIELDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+/// The path of definitions.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// A generated field.
+struct Field {
+    name: &'static str,
+    shape: Shape,
+    schema: Document,
+    columns: Vec<Document>,
+}
 
 /// The group has the name of the sequence in it, so that sequences do not share a definition.
 fn group() -> String {
@@ -21,31 +34,32 @@ fn texts(pairs: &[(&str, &str)]) -> Vec<(String, Document)> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), Document::text(*value))).collect()
 }
 
-pub(crate) fn sequence(rng: &mut Rng) -> Sequence {
+/// `metadata` are places that every object has.
+pub(crate) fn sequence(rng: &mut Rng, metadata: &[Place]) -> Sequence {
     // Most definitions must be accepted, so that custom resources are tried at all.
-    let wild = rng.u8(..3) == 0;
-    let (fields, columns): (Vec<_>, Vec<_>) = FIELDS.iter().map(|name| field(rng, name, wild)).unzip();
-    let shapes: Vec<(&str, Shape)> = fields.iter().map(|(name, shape, _)| (*name, shape.clone())).collect();
-    let properties = Document::object(fields.into_iter().map(|(name, _, schema)| (name, schema)));
-    let definition = definition(properties, columns);
-    let kind = kind(&shapes);
+    let wild = rng.u8(..4) == 0;
+    let fields: Vec<Field> = FIELDS.iter().map(|name| field(rng, name, wild)).collect();
+    let shapes: Vec<(&str, Shape)> = fields.iter().map(|field| (field.name, field.shape.clone())).collect();
+    let columns = fields.iter().flat_map(|field| field.columns.clone()).collect();
+    let properties = Document::object(fields.into_iter().map(|field| (field.name, field.schema)));
+    let mut kind = kind(&shapes);
+    kind.places.extend(metadata.iter().cloned());
     let mut requests = vec![namespace()];
-    requests
-        .push(Request::new(Verb::Create, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions").body(definition));
+    requests.push(Request::new(Verb::Create, DEFINITIONS).body(definition(properties, columns)));
     // The reader of the answer waits until the resource is served.
     requests.push(Request::new(Verb::List, kind.resource.path(Some(LABEL))));
-    let base = kind.base.clone();
     let keys = vec![kind.resource.key("", LABEL, LABEL)];
-    Draft { rng, kind: &kind, base }.about_the_object(&mut requests);
-    let object = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/generated.{}", group());
-    requests.push(Request::new(Verb::Delete, object));
-    Sequence { resource: "generated custom resource".into(), requests, keys, settles: None }
+    // A definition costs more than many objects.
+    let changes = rng.usize(10..24);
+    Draft { changes, copies: true, ..Draft::new(rng, &kind) }.about_the_object(&mut requests);
+    requests.push(Request::new(Verb::Delete, format!("{DEFINITIONS}/generated.{}", group())));
+    Sequence { family: Family::Custom, resource: "generated custom resource".into(), requests, keys, settles: None }
 }
 
 fn kind(shapes: &[(&str, Shape)]) -> Kind {
     let field = |name: &str, fresh: &str| Part {
         step: Step::Field(name.to_owned()),
-        fresh: Document::parse(fresh.as_bytes()).unwrap_or(Document::Null),
+        fresh: Document::parse(fresh).unwrap_or(Document::Null),
     };
     let place = |(name, shape): &(&str, Shape)| Place {
         path: vec![field("spec", "{}"), field(name, "1")],
@@ -68,7 +82,7 @@ fn kind(shapes: &[(&str, Shape)]) -> Kind {
         stored: true,
         name: LABEL.into(),
         base: Document::object([
-            ("apiVersion", Document::Text(format!("{}/v1", group()))),
+            ("apiVersion", Document::text(format!("{}/v1", group()))),
             ("kind", Document::text("Generated")),
             ("metadata", metadata),
             ("spec", Document::Object(Vec::new())),
@@ -78,10 +92,18 @@ fn kind(shapes: &[(&str, Shape)]) -> Kind {
     }
 }
 
-/// A field with its shape, its schema, and a printer column for it.
-fn field(rng: &mut Rng, name: &'static str, wild: bool) -> ((&'static str, Shape, Document), Document) {
-    let classes =
-        [Class::Integer, Class::Integer, Class::Number, Class::Number, Class::IntOrText, Class::Text, Class::List];
+/// A field with its shape, its schema, and printer columns for it.
+fn field(rng: &mut Rng, name: &'static str, wild: bool) -> Field {
+    let classes = [
+        Class::Integer,
+        Class::Integer,
+        Class::Number,
+        Class::Number,
+        Class::Number,
+        Class::IntOrText,
+        Class::Text,
+        Class::List,
+    ];
     let class = classes[rng.usize(..classes.len())];
     let mut schema = Vec::new();
     let mut format = String::new();
@@ -93,7 +115,10 @@ fn field(rng: &mut Rng, name: &'static str, wild: bool) -> ((&'static str, Shape
             format = formats[rng.usize(..formats.len())].to_owned();
             limits(rng, &mut schema, wild);
         }
-        Class::IntOrText => schema.push(("x-kubernetes-int-or-string".into(), Document::Bool(true))),
+        Class::IntOrText => {
+            schema.push(("x-kubernetes-int-or-string".into(), Document::Bool(true)));
+            limits(rng, &mut schema, wild);
+        }
         Class::List => {
             let mut items = texts(&[("type", "number")]);
             limits(rng, &mut items, wild);
@@ -110,16 +135,38 @@ fn field(rng: &mut Rng, name: &'static str, wild: bool) -> ((&'static str, Shape
         }
     }
     if !format.is_empty() {
-        schema.push(("format".into(), Document::Text(format.clone())));
+        schema.push(("format".into(), Document::text(format.clone())));
     }
-    let shape = Shape { class: shape_of(class, &format), format, choices: Vec::new() };
-    if wild && rng.u8(..5) == 0 {
-        schema.push(("default".into(), values::value(rng, &shape).document));
+    let mut schema = Document::Object(schema);
+    let shape = Shape { class: shape_of(class, &format), format, limits: numbers(&schema), ..Shape::default() };
+    if wild && rng.u8(..3) == 0 {
+        schema.set("default", values::value(rng, &shape).document);
     }
+    Field { name, shape, schema, columns: columns(rng, name) }
+}
+
+/// All numbers in a schema.
+fn numbers(schema: &Document) -> Vec<String> {
+    match schema {
+        Document::Number(literal) => vec![literal.clone()],
+        other => other.inner().into_iter().flat_map(numbers).collect(),
+    }
+}
+
+/// A column of type integer, which converts numbers, and one of any type.
+fn columns(rng: &mut Rng, name: &str) -> Vec<Document> {
     let types = ["integer", "number", "string", "boolean", "date"];
-    let mut column = texts(&[("name", name), ("type", types[rng.usize(..types.len())])]);
-    column.push(("jsonPath".into(), Document::Text(format!(".spec.{name}"))));
-    ((name, shape, Document::Object(schema)), Document::Object(column))
+    let column = |kind: &str| {
+        let mut column = texts(&[("type", kind)]);
+        column.push(("name".into(), Document::text(format!("{name}-{kind}"))));
+        column.push(("jsonPath".into(), Document::text(format!(".spec.{name}"))));
+        Document::Object(column)
+    };
+    let mut columns = vec![column(types[rng.usize(..types.len())])];
+    if rng.bool() {
+        columns.push(column("integer"));
+    }
+    columns
 }
 
 fn shape_of(class: Class, format: &str) -> Class {
@@ -144,8 +191,12 @@ fn limits(rng: &mut Rng, schema: &mut Vec<(String, Document)>, wild: bool) {
         }
     }
     if rng.u8(..6) == 0 {
-        let steps = ["1", "2.0", "0.1", "0.01", "3", "1e-7", "1e18", "4294967297", "0.3"];
-        schema.push(("multipleOf".into(), Document::Number(steps[rng.usize(..steps.len())].into())));
+        if rng.bool() {
+            let steps = ["1", "2.0", "0.1", "0.01", "3", "1e-7", "1e18", "4294967297", "0.3"];
+            schema.push(("multipleOf".into(), Document::Number(steps[rng.usize(..steps.len())].into())));
+        } else {
+            number("multipleOf", rng);
+        }
     }
     if rng.u8(..8) == 0 {
         let values = (0..3).map(|_| values::number(rng).document).collect();
@@ -180,7 +231,7 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
     ]);
     let names = Document::Object(texts(&[("plural", "generated"), ("kind", "Generated")]));
     let spec = Document::object([
-        ("group", Document::Text(group())),
+        ("group", Document::text(group())),
         ("scope", Document::text("Namespaced")),
         ("names", names),
         ("versions", Document::List(vec![version])),
@@ -188,7 +239,114 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
     Document::object([
         ("apiVersion", Document::text("apiextensions.k8s.io/v1")),
         ("kind", Document::text("CustomResourceDefinition")),
-        ("metadata", Document::object([("name", Document::Text(format!("generated.{}", group())))])),
+        ("metadata", Document::object([("name", Document::text(format!("generated.{}", group())))])),
         ("spec", spec),
     ])
+}
+
+/// The keywords of the definition that can cause a difference, with the ranges of their numbers: those of the tried field,
+/// or of all fields if the definition itself differs. For a table, the type of the column with the range of the value.
+pub(crate) fn class(requests: &[Request], trial: Option<&Trial>, table: bool) -> String {
+    let definition = requests.iter().find(|request| request.verb == Verb::Create && request.path == DEFINITIONS);
+    let Some(body) = definition.and_then(|request| request.body.as_ref()) else { return String::new() };
+    let field = trial.and_then(|trial| trial.place.strip_prefix("spec.")).unwrap_or_default();
+    let field = field.split(['.', '[']).next().unwrap_or_default();
+    if trial.is_some() && field.is_empty() {
+        return String::new();
+    }
+    if table {
+        return column_class(body, trial, field);
+    }
+    let mut found = BTreeSet::new();
+    let properties = version(body).and_then(|version| version.at(&["schema", "openAPIV3Schema", "properties", "spec"]));
+    let fields = properties.and_then(|spec| spec.member("properties"));
+    match fields.and_then(|fields| fields.member(field)) {
+        Some(schema) => keywords("", schema, &mut found),
+        None => fields.into_iter().for_each(|fields| keywords("", fields, &mut found)),
+    }
+    found.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn version(definition: &Document) -> Option<&Document> {
+    match definition.at(&["spec", "versions"]) {
+        Some(Document::List(versions)) => versions.first(),
+        _ => None,
+    }
+}
+
+fn column_class(definition: &Document, trial: Option<&Trial>, field: &str) -> String {
+    let columns = version(definition).and_then(|version| version.member("additionalPrinterColumns"));
+    let path = format!(".spec.{field}");
+    let of_field = |column: &&Document| {
+        field.is_empty() || column.member("jsonPath").and_then(Document::decoded).is_some_and(|known| known == path)
+    };
+    let columns = columns.map(Document::inner).unwrap_or_default();
+    let types = columns.iter().filter(|column| of_field(column)).filter_map(|column| column.member("type")?.decoded());
+    let types: BTreeSet<String> = types.map(|kind| format!("column {kind}")).collect();
+    let range = trial.map(|trial| match &trial.value {
+        Document::Number(literal) => of_literal(literal).unwrap_or(&trial.class),
+        _ => &trial.class,
+    });
+    types.into_iter().chain(range.map(str::to_owned)).collect::<Vec<_>>().join(", ")
+}
+
+/// Adds keywords with a number that a 64-bit integer does not hold, or that is at its limit.
+fn keywords(keyword: &str, schema: &Document, found: &mut BTreeSet<String>) {
+    match schema {
+        Document::Object(members) => members.iter().for_each(|(name, value)| keywords(name, value, found)),
+        Document::List(items) => items.iter().for_each(|item| keywords(keyword, item, found)),
+        Document::Number(literal) => {
+            // Limits are floats: the largest 64-bit integer is 2^63 as a limit.
+            let limit = ["maximum", "minimum", "multipleOf"].contains(&keyword);
+            let range = match of_literal(literal) {
+                Some("limit of 64 bits") if limit && !literal.starts_with('-') => "beyond int64",
+                Some("limit of 64 bits") => "at the limit of int64",
+                Some("beyond 64 bits") => "beyond int64",
+                Some("fraction") if keyword == "multipleOf" => "with fraction",
+                _ => return,
+            };
+            found.insert(format!("{keyword} {range}"));
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(schema: &str) -> Vec<Request> {
+        let column = Document::object(texts(&[("type", "integer"), ("jsonPath", ".spec.b")]));
+        let fields = Document::parse(schema).unwrap();
+        vec![Request::new(Verb::Create, DEFINITIONS).body(definition(fields, vec![column]))]
+    }
+
+    fn trial(place: &str) -> Trial {
+        Trial {
+            place: place.into(),
+            shape: String::new(),
+            class: "huge".into(),
+            value: Document::Number("1e30".into()),
+        }
+    }
+
+    #[test]
+    fn class_has_the_limits_of_the_tried_field() {
+        let requests = requests(
+            r#"{"a":{"maximum":9223372036854775807,"minimum":0},"b":{"enum":[1,9223372036854775807],"multipleOf":0.1}}"#,
+        );
+        let of = |place: &str, table| class(&requests, Some(&trial(place)), table);
+        assert_eq!(of("spec.a", false), "maximum beyond int64");
+        assert_eq!(of("spec.b", false), "enum at the limit of int64, multipleOf with fraction");
+        assert_eq!(of("spec.b", true), "column integer, beyond 64 bits");
+        assert_eq!(of("metadata.generation", false), "");
+        let all = "enum at the limit of int64, maximum beyond int64, multipleOf with fraction";
+        assert_eq!(class(&requests, None, false), all);
+    }
+
+    #[test]
+    fn numbers_of_the_schema_are_tried() {
+        let schema = Document::parse(r#"{"items":{"maximum":7,"enum":[1e30]},"type":"array"}"#).unwrap();
+        assert_eq!(numbers(&schema), ["7", "1e30"]);
+    }
 }

@@ -2,13 +2,13 @@
 
 use fastrand::Rng;
 
-use super::json::Document;
 use super::schema::{Part, Step};
 use super::values;
+use crate::document::Document;
 
 pub(super) fn step_into<'a>(value: &'a Document, step: &Step) -> Option<&'a Document> {
     match (value, step) {
-        (_, Step::Field(field)) => value.get(field),
+        (_, Step::Field(field)) => value.member(field),
         (Document::List(items), Step::Item) => items.first(),
         _ => None,
     }
@@ -22,10 +22,10 @@ pub(super) fn put(object: &mut Document, path: &[Part], value: Document) {
     };
     match &part.step {
         Step::Field(field) => {
-            if object.get(field).is_none() {
+            if object.member(field).is_none() {
                 object.set(field, part.fresh.clone());
             }
-            if let Some(inner) = object.get_mut(field) {
+            if let Some(inner) = object.member_mut(field) {
                 put(inner, rest, value);
             }
         }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn part(step: Step, fresh: &str) -> Part {
-        Part { step, fresh: Document::parse(fresh.as_bytes()).unwrap() }
+        Part { step, fresh: Document::parse(fresh).unwrap() }
     }
 
     fn path() -> Vec<Part> {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn document(text: &str) -> Document {
-        Document::parse(text.as_bytes()).unwrap()
+        Document::parse(text).unwrap()
     }
 
     #[test]

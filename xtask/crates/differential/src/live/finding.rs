@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use model::ExpectedDifference;
 
 use super::answer::Answer;
-use super::json::Document;
 use super::play::{Difference, STORED};
-use super::request::{Request, Sequence, Trial, Verb};
+use super::range::{of_literal, of_quantity};
+use super::request::{Family, Request, Sequence, Trial, Verb};
+use super::{amounts, crd};
+use crate::document::Document;
 use crate::group::Key;
 
 /// A group with its smallest sequence.
@@ -16,8 +18,8 @@ pub(crate) struct Finding {
     pub(crate) key: Key,
     /// Sequences with this key.
     pub(crate) count: u64,
-    /// The index of the first sequence.
-    pub(crate) index: u64,
+    /// The index of the first sequence. None for a kept one.
+    pub(crate) index: Option<u64>,
     pub(crate) resources: BTreeSet<String>,
     pub(crate) sequence: Sequence,
     pub(crate) difference: Difference,
@@ -28,52 +30,58 @@ pub(crate) struct Finding {
 /// The key of a difference: the kind of request, the type of the place with the range of the value, and which answers
 /// are errors.
 pub(crate) fn key(sequence: &Sequence, difference: &Difference) -> Key {
-    let cause = cause(sequence, difference.at);
-    let verb = cause.map_or(Verb::Get, |request| request.verb);
-    let trial = cause.and_then(|request| request.trial.as_ref());
-    Key {
-        subject: format!("live.{}", verb.name().to_lowercase().replace(' ', "-")),
-        class: trial.map(class).unwrap_or_default(),
-        shape: BTreeSet::from([shape(difference)]),
-    }
+    let cause = cause(sequence, difference).and_then(|at| sequence.requests.get(at));
+    let differing = sequence.requests.get(difference.at).filter(|_| difference.left.status != STORED);
+    let verb = differing.or(cause).map_or(Verb::Get, |request| request.verb);
+    let name = verb.name().to_lowercase().replace(' ', "-");
+    let subject = match sequence.family {
+        Family::Builtin => format!("live.{name}"),
+        family => format!("live.{}.{name}", family.name()),
+    };
+    Key { subject, class: class(sequence, difference, cause), shape: BTreeSet::from([shape(difference)]) }
+}
+
+fn class(sequence: &Sequence, difference: &Difference, cause: Option<&Request>) -> String {
+    let until = sequence.requests.get(..=difference.at).unwrap_or(&sequence.requests);
+    let trial = cause.and_then(Request::trial);
+    let class = match sequence.family {
+        Family::Builtin => trial.map(tried).unwrap_or_default(),
+        Family::Custom => {
+            let table = until.last().is_some_and(|request| request.verb == Verb::Table);
+            let class = crd::class(until, trial, table);
+            if class.is_empty() { trial.map(tried).unwrap_or_default() } else { class }
+        }
+        Family::Amounts => amounts::class(until),
+        Family::Seats => "limits of priority levels".to_owned(),
+    };
+    // JSON and YAML are decoded alike.
+    let cbor = cause.is_some_and(|request| request.body.is_some() && request.content_type.contains("cbor"));
+    if cbor { format!("{class}, CBOR") } else { class }
 }
 
 /// `integer int32, beyond 64 bits`.
-fn class(trial: &Trial) -> String {
+fn tried(trial: &Trial) -> String {
     let range = match &trial.value {
-        Document::Number(literal) => range(literal).unwrap_or(trial.class),
-        _ => trial.class,
+        Document::Number(literal) => of_literal(literal),
+        Document::Text(_) if trial.shape.starts_with("quantity") => {
+            trial.value.decoded().and_then(|text| of_quantity(&text))
+        }
+        _ => None,
     };
-    format!("{}, {range}", trial.shape)
+    format!("{}, {}", trial.shape, range.unwrap_or(&trial.class))
 }
 
-/// The range of a number. None if it is not one.
-fn range(literal: &str) -> Option<&'static str> {
-    let hexadecimal = literal.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    #[expect(clippy::cast_precision_loss, reason = "only the range matters")]
-    let number: f64 = hexadecimal.map_or_else(|| literal.parse(), |number| Ok(number as f64)).ok()?;
-    let spelled_as_float = literal.contains(['.', 'e', 'E']);
-    Some(if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
-        "beyond 64 bits"
-    } else if !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number) {
-        if spelled_as_float { "float beyond 32 bits" } else { "integer beyond 32 bits" }
-    } else if number.fract() != 0.0 {
-        "fraction"
-    } else if spelled_as_float {
-        "float"
-    } else {
-        "integer"
-    })
-}
-
-/// The request that tried the value: the differing one if it did, otherwise the last one before it.
-fn cause(sequence: &Sequence, at: usize) -> Option<&Request> {
-    let until = sequence.requests.get(..=at).unwrap_or(&sequence.requests);
-    let last = until.last();
-    if last.is_some_and(|request| request.verb.writes() && request.verb != Verb::Delete) {
-        return last;
+/// The index of the request that tried the value: the differing one if it did, otherwise the last one before it.
+pub(crate) fn cause(sequence: &Sequence, difference: &Difference) -> Option<usize> {
+    let until = sequence.requests.get(..=difference.at).unwrap_or(&sequence.requests);
+    let last = until.len().checked_sub(1)?;
+    let tried = until.iter().rposition(|request| request.trial().is_some());
+    match sequence.family {
+        // The object in the request may be ordinary, and the limit of the schema the cause.
+        _ if tried == Some(last) => tried,
+        Family::Builtin if until[last].verb.writes() && until[last].verb != Verb::Delete => Some(last),
+        _ => tried.or(Some(last)),
     }
-    until.iter().rev().find(|request| request.trial.is_some()).or(last)
 }
 
 /// `answer/error`, or for two answers the part that differs.
@@ -83,26 +91,57 @@ fn shape(difference: &Difference) -> String {
     if difference.left.status == STORED { "stored/stored".into() } else { format!("{left}/{right}") }
 }
 
+/// Whether a smaller sequence shows the cause of the key. The tried value may turn out not to be part of the cause.
+pub(crate) fn is_same(seen: &Key, wanted: &Key, sequence: &Sequence, difference: &Difference) -> bool {
+    let lost = sequence.requests.get(difference.at).is_some_and(|request| request.trial().is_none());
+    seen.subject == wanted.subject && seen.shape == wanted.shape && (lost || is_part(&seen.class, &wanted.class))
+}
+
+fn is_part(seen: &str, wanted: &str) -> bool {
+    let parts = |class: &str| class.split(", ").map(str::to_owned).collect::<BTreeSet<_>>();
+    parts(seen).is_subset(&parts(wanted))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::answer::Content;
     use super::*;
 
+    fn difference(at: usize) -> Difference {
+        let answer = |status| Answer { status, headers: Vec::new(), body: Content::Absent };
+        Difference { at, changes: Vec::new(), left: answer(200), right: answer(422), stored: None }
+    }
+
+    fn trying(verb: Verb, literal: &str) -> Request {
+        let value = Document::Number(literal.into());
+        let mut request = Request::new(verb, "/a").body(Document::object([("n", value.clone())]));
+        request.trial = Some(Trial { place: "n".into(), shape: "integer int32".into(), class: "c".into(), value });
+        request
+    }
+
     #[test]
-    fn range_of_a_number_is_part_of_the_key() {
-        for (literal, expected) in [
-            ("1e30", Some("beyond 64 bits")),
-            ("9223372036854775808", Some("beyond 64 bits")),
-            ("9223372036854775807", Some("beyond 64 bits")),
-            ("4294967297.0", Some("float beyond 32 bits")),
-            ("4294967297", Some("integer beyond 32 bits")),
-            ("3.5", Some("fraction")),
-            ("1.0", Some("float")),
-            ("-1", Some("integer")),
-            ("0x10", Some("integer")),
-            ("0x7fffffffffffffff", Some("beyond 64 bits")),
-            ("0o17", None),
-        ] {
-            assert_eq!(range(literal), expected, "{literal}");
-        }
+    fn key_names_the_type_and_the_range() {
+        let sequence = Sequence { requests: vec![trying(Verb::Apply, "1e30")], ..Sequence::default() };
+        let key = key(&sequence, &difference(0));
+        assert_eq!(key.to_string(), "live.apply (integer int32, beyond 64 bits): answer/error");
+    }
+
+    #[test]
+    fn cause_of_a_read_is_the_last_tried_value() {
+        let read = Request::new(Verb::Get, "/a");
+        let requests = vec![trying(Verb::Apply, "1e30"), trying(Verb::Apply, "3.5"), read];
+        let sequence = Sequence { requests, ..Sequence::default() };
+        assert_eq!(cause(&sequence, &difference(2)), Some(1));
+        assert_eq!(key(&sequence, &difference(2)).class, "integer int32, fraction");
+    }
+
+    #[test]
+    fn value_that_was_shrunk_away_is_not_the_cause() {
+        let mut sequence = Sequence { requests: vec![trying(Verb::Create, "1e30")], ..Sequence::default() };
+        let wanted = key(&sequence, &difference(0));
+        sequence.requests[0].body = Some(Document::Object(Vec::new()));
+        let seen = key(&sequence, &difference(0));
+        assert_eq!(seen.class, "");
+        assert!(is_same(&seen, &wanted, &sequence, &difference(0)));
     }
 }

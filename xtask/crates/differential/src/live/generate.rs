@@ -3,12 +3,18 @@
 use fastrand::Rng;
 use suite::api::PROTOBUF;
 
-use super::crd;
+use super::allocation::Configuration;
 use super::edit::{duplicate, put, shuffle, sparse, step_into, twin};
-use super::json::Document;
-use super::request::{FIRST_VERSION, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
+use super::request::{CBOR, CBOR_APPLY, Family, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values::{self, Value};
+use super::{amounts, crd, seats};
+use crate::document::Document;
+
+/// Of 100 sequences, so many are about custom resources.
+const CUSTOM: u8 = 10;
+/// The end of the sequences about admission that computes with quantities.
+const AMOUNTS: u8 = 20;
 
 /// Fields that change the answers to other sequences, with the reason.
 const SHARED: &[(&str, &str, &str)] =
@@ -18,57 +24,41 @@ const SHARED: &[(&str, &str, &str)] =
 const OWN_CONTROLLERS: &[&str] =
     &["APIService", "CustomResourceDefinition", "FlowSchema", "Namespace", "PriorityLevelConfiguration", "ServiceCIDR"];
 
-const SELECTORS: &[&str] = &[
-    "a",
-    "!a",
-    "a=b",
-    "a==b",
-    "a!=b",
-    "a in (b,c)",
-    "a notin (b)",
-    "a>1",
-    "a<9223372036854775807",
-    "a>9223372036854775808",
-    "a>1e30",
-    "a>1.5",
-    "a>-1",
-    "a in ()",
-    "a=b=c",
-    "a,,b",
-    "é=x",
-    "a in (b",
-    "x/y/z=1",
-    "",
-];
-
-const FIELDS: &[&str] = &[
-    "metadata.name=a",
-    "metadata.name!=a",
-    "metadata.namespace=a",
-    "spec.replicas=1",
-    "status.phase=Running",
-    "metadata.name=a,metadata.name=b",
-    "a=\\,",
-    "=",
-    "metadata.name=é",
-    "metadata.name>1",
-];
-
 /// All that sequences are generated from.
 pub(crate) struct Generator {
     pub(crate) kinds: Vec<Kind>,
+    /// The priority levels that the reference has from the start.
+    pub(crate) levels: Configuration,
     pub(crate) seed: u64,
 }
 
 impl Generator {
     pub(crate) fn sequence(&self, index: u64) -> Sequence {
         let mut rng = Rng::with_seed(mixed(self.seed, index));
-        if self.kinds.is_empty() || rng.u8(..100) < 4 {
-            return crd::sequence(&mut rng);
+        if is_alone(index) {
+            return seats::sequence(&mut rng, &self.levels);
         }
-        let kind = &self.kinds[rng.usize(..self.kinds.len())];
-        Draft { rng: &mut rng, kind, base: kind.base.clone() }.sequence(self)
+        match rng.u8(..100) {
+            0..CUSTOM => crd::sequence(&mut rng, &self.metadata()),
+            CUSTOM..AMOUNTS => amounts::sequence(&mut rng),
+            _ if self.kinds.is_empty() => crd::sequence(&mut rng, &[]),
+            _ => {
+                let kind = &self.kinds[rng.usize(..self.kinds.len())];
+                Draft::new(&mut rng, kind).sequence()
+            }
+        }
     }
+
+    /// The numbers in the metadata of every object.
+    fn metadata(&self) -> Vec<Place> {
+        let places = self.kinds.first().map(|kind| kind.places.as_slice()).unwrap_or_default();
+        places.iter().filter(|place| place.root() == "metadata" && place.shape.class.is_numeric()).cloned().collect()
+    }
+}
+
+/// Whether the sequence with this index has effects on all others.
+pub(crate) fn is_alone(index: u64) -> bool {
+    index % 64 == 63
 }
 
 /// Neighbouring indexes of neighbouring seeds must not give the same sequences.
@@ -84,6 +74,10 @@ pub(super) struct Draft<'a> {
     pub(super) kind: &'a Kind,
     /// The object that the sequence creates.
     pub(super) base: Document,
+    /// Requests between the creation and the last read.
+    pub(super) changes: usize,
+    /// Whether further objects are created, each to try a value.
+    pub(super) copies: bool,
 }
 
 pub(crate) fn namespace() -> Request {
@@ -92,21 +86,24 @@ pub(crate) fn namespace() -> Request {
     Request::new(Verb::Create, "/api/v1/namespaces").body(Document::object(members))
 }
 
-impl Draft<'_> {
-    fn sequence(mut self, generator: &Generator) -> Sequence {
+impl<'a> Draft<'a> {
+    pub(super) fn new(rng: &'a mut Rng, kind: &'a Kind) -> Draft<'a> {
+        let changes = rng.usize(3..9);
+        Draft { rng, kind, base: kind.base.clone(), changes, copies: false }
+    }
+
+    fn sequence(mut self) -> Sequence {
         let resource = &self.kind.resource;
         let mut requests = Vec::new();
         if resource.namespaced {
             requests.push(namespace());
-            if self.chance(12) {
-                self.limits(generator, &mut requests);
-            }
         }
         let keys = if self.kind.stored { vec![resource.key("", LABEL, &self.kind.name)] } else { Vec::new() };
         let settles = OWN_CONTROLLERS.contains(&resource.kind.as_str()).then(|| self.object());
         self.about_the_object(&mut requests);
         let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
-        Sequence { resource: format!("{}{group}", self.kind.resource.plural), requests, keys, settles }
+        let resource = format!("{}{group}", self.kind.resource.plural);
+        Sequence { family: Family::Builtin, resource, requests, keys, settles }
     }
 
     /// Requests from the creation of the object to its deletion.
@@ -117,10 +114,17 @@ impl Draft<'_> {
         if mutated {
             create.trial = self.mutate_whole(&mut base);
         }
-        requests.push(self.finished(create, base));
-        for _ in 0..self.rng.u8(3..9) {
+        let mut create = self.finished(create, base);
+        create.plain = Some(self.base.clone());
+        requests.push(create);
+        if self.kind.persistent && self.kind.name == LABEL && self.chance(8) {
+            self.pages(requests);
+        }
+        for number in 0..self.changes {
             let request = if !self.kind.persistent {
-                self.creation()
+                self.creation(None)
+            } else if self.copies && self.chance(35) {
+                self.creation(Some(number))
             } else if self.chance(75) {
                 self.change()
             } else {
@@ -134,50 +138,27 @@ impl Draft<'_> {
                 read.accept = PROTOBUF;
             }
             requests.push(read);
+            if self.copies {
+                requests.push(Request::new(Verb::Table, self.collection()));
+            }
             let mut delete = Request::new(Verb::Delete, self.object());
             delete.parameter("gracePeriodSeconds=0");
             requests.push(delete);
-            // A watch lasts a second, in which the same worker could send twenty requests.
             if self.chance(6) {
-                let mut watch = Request::new(Verb::Watch, self.collection());
-                watch.parameter(&format!("watch=true&timeoutSeconds=1&resourceVersion={FIRST_VERSION}"));
-                watch.parameter(&format!("labelSelector=differential%3D{LABEL}"));
-                requests.push(watch);
+                requests.push(self.watch());
             }
         }
     }
 
-    /// Adds an object whose amounts admission compares with those of the object.
-    fn limits(&mut self, generator: &Generator, requests: &mut Vec<Request>) {
-        // The two kinds by which admission computes.
-        let wanted = if self.rng.bool() { "LimitRange" } else { "ResourceQuota" };
-        let Some(kind) = generator.kinds.iter().find(|kind| kind.resource.kind == wanted) else { return };
-        let mut draft = Draft { rng: &mut *self.rng, kind, base: kind.base.clone() };
-        let mut base = draft.base.clone();
-        let trial = draft.mutate_whole(&mut base);
-        let mut create = Request::new(Verb::Create, draft.collection());
-        create.trial = trial;
-        let status = Document::object([
-            ("hard", base.at(&["spec", "hard"]).cloned().unwrap_or(Document::Null)),
-            ("used", Document::Object(Vec::new())),
-        ]);
-        requests.push(create.body(base.clone()));
-        if wanted == "ResourceQuota" {
-            // No controller computes the status, and without one admission refuses every object.
-            let patch = Request::new(Verb::MergePatch, format!("{}/status", draft.object()));
-            requests.push(patch.body(Document::object([("status", status)])));
-        }
-    }
-
-    fn chance(&mut self, percent: u8) -> bool {
+    pub(super) fn chance(&mut self, percent: u8) -> bool {
         self.rng.u8(..100) < percent
     }
 
-    fn collection(&self) -> String {
+    pub(super) fn collection(&self) -> String {
         self.kind.resource.path(Some(LABEL))
     }
 
-    fn object(&self) -> String {
+    pub(super) fn object(&self) -> String {
         format!("{}/{}", self.collection(), self.kind.name)
     }
 
@@ -199,7 +180,8 @@ impl Draft<'_> {
         let fit: Vec<&Place> = if fit.is_empty() { all() } else { fit };
         // Metadata is the same for all kinds, and would be a third of all places of a small kind.
         let own: Vec<&Place> = fit.iter().copied().filter(|place| place.root() != "metadata").collect();
-        let fit = if own.is_empty() || self.rng.u8(..12) == 0 { fit } else { own };
+        let other: Vec<&Place> = fit.iter().copied().filter(|place| place.root() == "metadata").collect();
+        let fit = if own.is_empty() || !other.is_empty() && self.rng.u8(..16) == 0 { other } else { own };
         if fit.is_empty() {
             return None;
         }
@@ -214,9 +196,13 @@ impl Draft<'_> {
         Some(trial)
     }
 
-    fn creation(&mut self) -> Request {
+    /// A creation that tries a value, of the object or of another one with this number.
+    fn creation(&mut self, number: Option<usize>) -> Request {
         let mut create = Request::new(Verb::Create, self.collection());
         let mut base = self.base.clone();
+        if let (Some(number), Some(metadata)) = (number, base.member_mut("metadata")) {
+            metadata.set("name", Document::text(format!("{LABEL}-{number}")));
+        }
         create.trial = self.mutate_whole(&mut base);
         self.finished(create, base)
     }
@@ -262,7 +248,7 @@ impl Draft<'_> {
                 let mut whole = base.clone();
                 put(&mut whole, &place.path, value);
                 if verb == Verb::Replace
-                    && let Some(metadata) = whole.get_mut("metadata")
+                    && let Some(metadata) = whole.member_mut("metadata")
                 {
                     metadata.set("resourceVersion", Document::text(LAST_VERSION));
                 }
@@ -298,14 +284,14 @@ impl Draft<'_> {
     }
 
     fn scale(&mut self) -> Request {
-        let shape = Shape { class: Class::Integer, format: "int32".into(), choices: Vec::new() };
+        let shape = Shape { class: Class::Integer, format: "int32".into(), ..Shape::default() };
         let value = values::value(self.rng, &shape);
         let verb = Verb::PATCHES[self.rng.usize(..3)];
         let mut request = Request::new(verb, format!("{}/scale", self.object()));
         request.trial = Some(Trial {
             place: "scale.spec.replicas".into(),
             shape: "integer int32".into(),
-            class: value.class,
+            class: value.class.into(),
             value: value.document.clone(),
         });
         let body = match verb {
@@ -313,32 +299,6 @@ impl Draft<'_> {
             _ => Document::object([("spec", Document::object([("replicas", value.document)]))]),
         };
         self.finished(request, body)
-    }
-
-    fn read(&mut self) -> Request {
-        match self.rng.u8(..6) {
-            0 => Request::new(Verb::Table, self.object()),
-            1 => self.list(Verb::Table),
-            2 | 3 => self.list(Verb::List),
-            _ => Request::new(Verb::Get, self.object()),
-        }
-    }
-
-    fn list(&mut self, verb: Verb) -> Request {
-        let mut request = Request::new(verb, self.collection());
-        let own = format!("differential={LABEL}");
-        let selector = if self.chance(40) { SELECTORS[self.rng.usize(..SELECTORS.len())] } else { "" };
-        let selector = if selector.is_empty() { own } else { format!("{own},{selector}") };
-        request.parameter(&suite::api::query(&[("labelSelector", &selector)]).replace("%40", "@"));
-        if self.chance(20) {
-            let fields = FIELDS[self.rng.usize(..FIELDS.len())];
-            request.parameter(&suite::api::query(&[("fieldSelector", fields)]));
-        }
-        if self.chance(30) {
-            let limits = ["1", "0", "-1", "500", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "x"];
-            request.parameter(&format!("limit={}", limits[self.rng.usize(..limits.len())]));
-        }
-        request
     }
 
     /// Adds the parameters, changes the spelling of the body now and then, and chooses its media type.
@@ -361,8 +321,12 @@ impl Draft<'_> {
         if self.chance(10) {
             twin(self.rng, &mut body);
         }
-        if matches!(request.verb, Verb::Create | Verb::Replace) && self.chance(15) {
-            request.content_type = YAML;
+        let whole = matches!(request.verb, Verb::Create | Verb::Replace);
+        match self.rng.u8(..100) {
+            0..15 if whole => request.content_type = YAML,
+            15..27 if whole => request.content_type = CBOR,
+            0..20 if request.verb == Verb::Apply => request.content_type = CBOR_APPLY,
+            _ => {}
         }
         request.body(body)
     }
@@ -370,12 +334,12 @@ impl Draft<'_> {
 
 fn described(place: &Place, value: &Value) -> Trial {
     let shape = format!("{} {}", place.shape.class.name(), place.shape.format).trim_end().to_owned();
-    Trial { place: place.name(), shape, class: value.class, value: value.document.clone() }
+    Trial { place: place.name(), shape, class: value.class.into(), value: value.document.clone() }
 }
 
 fn operations<const N: usize>(all: [(&str, String, Document); N]) -> Document {
     let operation = |(op, path, value): (&str, String, Document)| {
-        Document::object([("op", Document::text(op)), ("path", Document::Text(path)), ("value", value)])
+        Document::object([("op", Document::text(op)), ("path", Document::text(path)), ("value", value)])
     };
     Document::List(all.into_iter().map(operation).collect())
 }
@@ -386,7 +350,8 @@ mod tests {
 
     #[test]
     fn same_seed_and_index_give_the_same_sequence() {
-        let generator = |seed| Generator { kinds: super::super::tests::kinds(), seed };
+        let generator =
+            |seed| Generator { kinds: super::super::tests::kinds(), levels: Configuration::default(), seed };
         for index in 0..200 {
             assert_eq!(generator(7).sequence(index), generator(7).sequence(index));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::json::Document;
+use crate::document::Document;
 
 /// A rule: values at these members of an object are replaced before answers are compared.
 struct Mask {
@@ -34,7 +34,6 @@ const MASKS: &[Mask] = &[
         how: How::Hide,
         reason: "a revision of the store, which sequences at the same time also advance",
     },
-    Mask { owner: "metadata", member: "continue", how: How::Hide, reason: "contains a revision of the store" },
     Mask { owner: "details", member: "uid", how: How::Follow, reason: "the uid of the object, in a Status" },
     Mask { owner: "spec", member: "clusterIP", how: How::FollowUnlessSent, reason: "chosen at random from a range" },
     Mask { owner: "spec", member: "clusterIPs", how: How::FollowUnlessSent, reason: "chosen at random from a range" },
@@ -77,12 +76,12 @@ impl Masks {
     /// Replaces what was learned from answers, and times, in protobuf, which has no names of members.
     pub(crate) fn apply_to_wire(&self, document: &mut Document) {
         // `metadata` is the first field of an object, and its sixth one is the resource version.
-        let metadata = document.get_mut("2").and_then(|object| object.get_mut("1"));
-        if let Some(version) = metadata.and_then(|metadata| metadata.get_mut("6")) {
+        let metadata = document.member_mut("2").and_then(|object| object.member_mut("1"));
+        if let Some(version) = metadata.and_then(|metadata| metadata.member_mut("6")) {
             hide("resourceVersion", version);
         }
         self.inside_wire(document);
-        let metadata = document.get_mut("2").and_then(|object| object.get_mut("1"));
+        let metadata = document.member_mut("2").and_then(|object| object.member_mut("1"));
         if let Some(Document::Object(members)) = metadata {
             members.sort_by_cached_key(|(field, value)| {
                 let managers = field == MANAGED_FIELDS;
@@ -93,7 +92,7 @@ impl Masks {
 
     fn inside_wire(&self, document: &mut Document) {
         match document {
-            Document::Text(text) => *text = self.text(text),
+            Document::Text(_) => self.masked(document),
             Document::Number(literal) => self.wire_number(literal),
             Document::List(items) => items.iter_mut().for_each(|item| self.inside_wire(item)),
             Document::Object(members) => {
@@ -142,12 +141,12 @@ impl Masks {
 
     /// The suffix after `generateName` is random.
     fn learn_generated_name(&mut self, metadata: &Document) {
-        let text = |key: &str| metadata.get(key).and_then(Document::as_text);
+        let text = |key: &str| metadata.member(key).and_then(Document::decoded);
         if let (Some(prefix), Some(name)) = (text("generateName"), text("name"))
             && name.len() == prefix.len() + 5
-            && name.starts_with(prefix)
+            && name.starts_with(&prefix)
         {
-            self.words.insert(name.to_owned(), format!("{prefix}*****"));
+            self.words.insert(name, format!("{prefix}*****"));
         }
     }
 
@@ -160,8 +159,9 @@ impl Masks {
             }
         };
         match value {
-            Document::Text(text) | Document::Number(text) => add(text),
-            Document::List(items) => items.iter().filter_map(Document::as_text).for_each(add),
+            Document::Text(_) => value.decoded().iter().for_each(|text| add(text)),
+            Document::Number(literal) => add(literal),
+            Document::List(items) => items.iter().filter_map(Document::decoded).for_each(|text| add(&text)),
             _ => {}
         }
     }
@@ -180,13 +180,22 @@ impl Masks {
                 }
             }
             Document::List(items) => items.iter_mut().for_each(|item| self.replace(owner, item)),
-            Document::Text(text) => *text = self.text(text),
+            Document::Text(_) => self.masked(document),
             Document::Number(literal) => {
                 if let Some(word) = self.words.get(literal.as_str()) {
                     *literal = format!("\"{word}\"");
                 }
             }
             Document::Null | Document::Bool(_) => {}
+        }
+    }
+
+    fn masked(&self, document: &mut Document) {
+        if let Some(text) = document.decoded() {
+            let other = self.text(&text);
+            if other != text {
+                *document = Document::text(other);
+            }
         }
     }
 
@@ -255,21 +264,29 @@ fn time_at(text: &str) -> &str {
     if bytes.get(end) == Some(&b'Z') { &text[..=end] } else { "" }
 }
 
-/// Replaces resource versions in an object that is quoted in a text.
+/// Replaces resource versions in a message, and in an object that is quoted in a text.
 fn without_versions(text: &str) -> String {
-    const MEMBER: &str = "resourceVersion";
+    let text = without_numbers_after(text, "resourceVersion");
+    // "too old resource version: 17 (19)"
+    without_numbers_after(&text, "resource version")
+}
+
+fn without_numbers_after(text: &str, word: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(MEMBER) {
-        let (before, after) = rest.split_at(at + MEMBER.len());
-        let value = after.trim_start_matches(['\\', '"', ':']);
+    while let Some(at) = rest.find(word) {
+        let (before, after) = rest.split_at(at + word.len());
+        let value = after.trim_start_matches(['\\', '"', ':', ' ']);
         let tail = value.trim_start_matches(|c: char| c.is_ascii_digit());
         result.push_str(before);
         result.push_str(&after[..after.len() - value.len()]);
         if tail.len() < value.len() {
             result.push('*');
         }
-        rest = tail;
+        rest = match tail.strip_prefix(" (") {
+            Some(other) if tail.len() < value.len() => other.trim_start_matches(|c: char| c.is_ascii_digit()),
+            _ => tail,
+        };
     }
     result.push_str(rest);
     result
@@ -302,14 +319,12 @@ fn without_time(entry: &Document) -> String {
 
 /// The rows of a Table contain ages, which grow while the request is on its way.
 fn hide_ages(table: &mut Document) {
-    let Some(Document::List(rows)) = table.get_mut("rows") else { return };
+    let Some(Document::List(rows)) = table.member_mut("rows") else { return };
     for row in rows {
-        let Some(Document::List(cells)) = row.get_mut("cells") else { continue };
+        let Some(Document::List(cells)) = row.member_mut("cells") else { continue };
         for cell in cells {
-            if let Document::Text(text) = cell
-                && is_young(text)
-            {
-                *text = "<age>".into();
+            if cell.decoded().is_some_and(|text| is_young(&text)) {
+                *cell = Document::text("<age>");
             }
         }
     }
@@ -323,12 +338,10 @@ fn is_young(text: &str) -> bool {
 }
 
 fn hide(key: &str, value: &mut Document) {
-    let hidden = match value {
-        Document::Text(text) if text.is_empty() || text == "0" => return,
-        Document::Text(_) | Document::Number(_) => Document::Text(format!("<{key}>")),
-        _ => return,
-    };
-    *value = hidden;
+    let empty = value.decoded().is_some_and(|text| text.is_empty() || text == "0");
+    if !empty && matches!(value, Document::Text(_) | Document::Number(_)) {
+        *value = Document::text(format!("<{key}>"));
+    }
 }
 
 /// `0000-00-00T00:00:00Z`: a lost fraction of a second still shows.
@@ -344,7 +357,7 @@ mod tests {
     const NOW: i64 = 1_795_694_400;
 
     fn masked(text: &str, sent: &str) -> String {
-        let mut document = Document::parse(text.as_bytes()).unwrap();
+        let mut document = Document::parse(text).unwrap();
         Masks::new(NOW).apply(&mut document, sent);
         document.to_string()
     }

@@ -1,23 +1,30 @@
 //! The live level: the same sequences of API requests go to control planes of two architectures.
 //!
-//! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `values` and `crd` make
-//! sequences of them. `play` sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that,
-//! and `shrink` makes what differs small. `boot` starts the control planes.
+//! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `pages` and `values` make
+//! sequences of them, `crd`, `amounts` and `seats` sequences about custom resources, admission and priority levels. `play`
+//! sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that, `shrink` makes a
+//! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes.
 
+mod allocation;
+mod amounts;
 mod answer;
 mod boot;
+mod cbor;
 mod crd;
 mod edit;
 mod finding;
 mod generate;
-mod json;
+mod kept;
 mod masks;
 mod mutants;
+mod pages;
 mod play;
+mod range;
 mod report;
 mod request;
 mod schema;
 mod search;
+mod seats;
 mod selftest;
 mod shrink;
 mod side;
@@ -38,6 +45,7 @@ use crate::args::DifferentialOptions;
 use boot::{Planes, boot};
 use generate::Generator;
 use play::Sides;
+use request::Sequence;
 use search::{Bounds, Found, Search};
 use side::Side;
 
@@ -46,10 +54,17 @@ const WORKERS: usize = 2;
 /// New seeds have at most six digits: people type them.
 const SEEDS: u64 = 1_000_000;
 
+/// Kept sequences, below the target data.
+const CORPUS: &str = "differential/live";
+/// Answers have up to 400 levels, and each takes a frame.
+const STACK: usize = 16 << 20;
+
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
+    // Bad input is refused before control planes start.
+    let kept = kept(paths, options)?;
     let planes = boot(paths, &catalogue, options)?;
-    let tested = test(&catalogue, &planes, options);
+    let tested = test(&catalogue, &planes, options, kept.as_deref());
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
     planes.end().or_exit(Exit::Infrastructure)?;
@@ -64,16 +79,34 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     Ok(outcome.exit)
 }
 
+/// The sequences to play instead of a search.
+fn kept(paths: &Paths, options: &DifferentialOptions) -> Result<Option<Vec<Sequence>>, Failure> {
+    if let Some(file) = &options.input {
+        return Ok(Some(vec![kept::read(file).map_err(Failure::usage)?]));
+    }
+    if !options.replay {
+        return Ok(None);
+    }
+    let folder = paths.targets.join(CORPUS);
+    let kept = kept::read_all(&folder).map_err(|error| Failure::target_data(format!("{error:#}")))?;
+    if kept.is_empty() {
+        return Err(Failure::nothing_ran(format!("{} has no sequences", folder.display())));
+    }
+    Ok(Some(kept))
+}
+
 /// The result of the command.
 pub(crate) struct Outcome {
     pub(crate) exit: Exit,
     pub(crate) text: String,
     pub(crate) json: serde_json::Value,
     pub(crate) junit: Option<Vec<u8>>,
+    /// Files for `--input`, by name.
+    pub(crate) sequences: Vec<(String, String)>,
 }
 
 impl Outcome {
-    /// Writes `live.json`, `live.txt` and `junit.xml`.
+    /// Writes `live.json`, `live.txt`, `junit.xml`, and a file for each group's sequence.
     fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let write = |name: &str, content: &[u8]| {
             let file = folder.join(name);
@@ -81,13 +114,20 @@ impl Outcome {
         };
         write("live.json", &serde_json::to_vec_pretty(&self.json)?)?;
         write("live.txt", self.text.as_bytes())?;
+        self.sequences.iter().try_for_each(|(name, content)| write(name, content.as_bytes()))?;
         self.junit.as_ref().map_or(Ok(()), |junit| write("junit.xml", junit))
     }
 }
 
-fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Outcome> {
+fn test(
+    catalogue: &Catalogue,
+    planes: &Planes,
+    options: &DifferentialOptions,
+    kept: Option<&[Sequence]>,
+) -> anyhow::Result<Outcome> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
+        .thread_stack_size(STACK)
         .enable_all()
         .build()
         .context("failed to start the asynchronous runtime")?;
@@ -105,9 +145,10 @@ fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
     let mut found = runtime.block_on(async {
-        match options.case {
-            Some(index) => search.one(index).await,
-            None => search.all(&phase).await,
+        match (kept, options.case) {
+            (Some(sequences), _) => search.kept(sequences).await,
+            (None, Some(index)) => search.one(index).await,
+            (None, None) => search.all(&phase).await,
         }
     });
     found.expect(&catalogue.differences, &planes.arch, &today);
@@ -117,6 +158,7 @@ fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -
         text: format!("{}{}\n", report::text(&found, &context), report::summary(&found, &context)),
         json: report::json(&found, &context),
         junit: Some(report::junit(&found, &context)?),
+        sequences: report::sequences(&found),
     })
 }
 
@@ -161,18 +203,20 @@ async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64) -> anyhow:
         kinds.extend(schema::kinds(&document, rows));
     }
     anyhow::ensure!(!kinds.is_empty(), "the OpenAPI documents of the reference have no kind that can be created");
-    Ok(Generator { kinds, seed })
+    let levels = sides.reference.get(&format!("{}?limit=500", seats::COLLECTION)).await?;
+    let levels = seats::configuration(&serde_json::from_slice(&levels)?, &sides.reference.profile.flags);
+    Ok(Generator { kinds, levels, seed })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::json::Document;
     use super::schema::{Class, Kind, Part, Place, Shape, Step};
+    use crate::document::Document;
 
     /// A kind with one number.
     pub(super) fn kinds() -> Vec<Kind> {
         let part = |name: &str| Part { step: Step::Field(name.into()), fresh: Document::Object(Vec::new()) };
-        let shape = Shape { class: Class::Integer, format: "int32".into(), choices: Vec::new() };
+        let shape = Shape { class: Class::Integer, format: "int32".into(), ..Shape::default() };
         vec![Kind {
             resource: model::Resource {
                 group: "g".into(),

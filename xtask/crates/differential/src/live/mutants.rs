@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use mutate::{Call, Change, Reply};
 
-use super::json::Document;
+use crate::document::Document;
 
 /// A defect that the search must find.
 pub(crate) struct Defect {
@@ -63,19 +63,11 @@ fn reply(change: fn(&mut Document)) -> Change {
 
 /// Leaves a body as it is if the change does nothing.
 fn edit(body: &mut Bytes, change: fn(&mut Document)) {
-    let Ok(before) = Document::parse(body) else { return };
+    let Ok(before) = Document::parse_bytes(body) else { return };
     let mut after = before.clone();
     change(&mut after);
     if after != before {
         *body = after.to_string().into();
-    }
-}
-
-fn inner(document: &mut Document) -> Vec<&mut Document> {
-    match document {
-        Document::List(items) => items.iter_mut().collect(),
-        Document::Object(members) => members.iter_mut().map(|(_, value)| value).collect(),
-        _ => Vec::new(),
     }
 }
 
@@ -85,16 +77,14 @@ fn numbers(document: &mut Document, change: fn(&str) -> Option<String>) {
     {
         *literal = other;
     }
-    inner(document).into_iter().for_each(|value| numbers(value, change));
+    document.inner_mut().into_iter().for_each(|value| numbers(value, change));
 }
 
 fn texts(document: &mut Document, change: fn(&str) -> Option<String>) {
-    if let Document::Text(text) = document
-        && let Some(other) = change(text)
-    {
-        *text = other;
+    if let Some(other) = document.decoded().and_then(|text| change(&text)) {
+        *document = Document::text(other);
     }
-    inner(document).into_iter().for_each(|value| texts(value, change));
+    document.inner_mut().into_iter().for_each(|value| texts(value, change));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "the loss is the defect")]
@@ -122,7 +112,7 @@ fn swap_twins(document: &mut Document) {
             items.swap(index - 1, index);
         }
     }
-    inner(document).into_iter().for_each(swap_twins);
+    document.inner_mut().into_iter().for_each(swap_twins);
 }
 
 fn composed(text: &str) -> Option<String> {
@@ -152,7 +142,7 @@ fn drop_duplicates(document: &mut Document) {
             }
         }
     }
-    inner(document).into_iter().for_each(drop_duplicates);
+    document.inner_mut().into_iter().for_each(drop_duplicates);
 }
 
 #[cfg(test)]
@@ -160,7 +150,7 @@ mod tests {
     use super::*;
 
     fn changed(text: &str, change: fn(&mut Document)) -> String {
-        let mut document = Document::parse(text.as_bytes()).unwrap();
+        let mut document = Document::parse(text).unwrap();
         change(&mut document);
         document.to_string()
     }

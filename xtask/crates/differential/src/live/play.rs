@@ -4,7 +4,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 
 use super::answer::{Answer, Change, Content};
-use super::request::{Names, Sequence, Verb};
+use super::request::{Names, Request, Sequence, Verb};
 use super::side::{RESET, Side, State};
 
 /// The status of a stored value in the form of an answer.
@@ -49,6 +49,14 @@ pub(crate) struct Played {
     pub(crate) reset: Option<usize>,
 }
 
+/// Where a run of a sequence is.
+struct Progress {
+    states: [State; 3],
+    /// Whether the stored values were compared.
+    looked: bool,
+    played: Played,
+}
+
 impl Sides {
     fn all(&self) -> [&Side; 3] {
         [&self.reference, &self.second, &self.tested]
@@ -56,41 +64,66 @@ impl Sides {
 
     pub(crate) async fn play(&self, sequence: &Sequence, names: &Names) -> anyhow::Result<Played> {
         let now = Timestamp::now().as_second();
-        let mut states = [Side::state(now), Side::state(now), Side::state(now)];
-        let mut looked = false;
-        let mut played = Played { verdict: Verdict::Same, requests: 0, accepted: 0, reset: None };
-        for (at, request) in sequence.requests.iter().enumerate() {
-            // What is stored is compared before the object is gone.
-            if request.verb == Verb::Delete && !std::mem::replace(&mut looked, true) {
-                let stored = self.stored(&mut states, sequence, names).await?;
-                if let Some(verdict) = verdict(at, &stored) {
-                    played.verdict = verdict;
-                    return Ok(played);
-                }
-            }
-            let sent = self.all().into_iter().zip(&mut states).map(|(side, state)| side.send(state, request, names));
-            let answers = join_all(sent).await.into_iter().collect::<anyhow::Result<Vec<Answer>>>()?;
-            if let Some(object) = sequence.settles.as_ref().filter(|_| request.verb.writes()) {
-                let settled = self.all().map(|side| side.settle(object, names));
-                join_all(settled).await.into_iter().collect::<anyhow::Result<()>>()?;
-            }
-            played.requests += 1;
-            played.accepted += u64::from(answers.first().is_some_and(|answer| answer.status < 300));
-            if played.reset.is_none() && answers.iter().all(|answer| answer.status == RESET) {
-                played.reset = Some(at);
-            }
-            if let Some(mut verdict) = verdict(at, &answers) {
-                if let Verdict::Different(difference) = &mut verdict {
-                    let stored = self.stored(&mut states, sequence, names).await?;
-                    if let [left, _, right] = &stored[..] {
-                        difference.stored = Some((left.body.text(), right.body.text()));
-                    }
-                }
-                played.verdict = verdict;
-                return Ok(played);
+        let mut progress = Progress {
+            states: [Side::state(now), Side::state(now), Side::state(now)],
+            looked: false,
+            played: Played { verdict: Verdict::Same, requests: 0, accepted: 0, reset: None },
+        };
+        for at in 0..sequence.requests.len() {
+            if let Some(verdict) = self.step(&mut progress, sequence, at, names).await? {
+                progress.played.verdict = verdict;
+                self.clean(&mut progress.states, sequence.requests.get(at..).unwrap_or_default(), names).await;
+                break;
             }
         }
-        Ok(played)
+        Ok(progress.played)
+    }
+
+    /// Sends one request to all sides, and compares the answers.
+    async fn step(
+        &self,
+        progress: &mut Progress,
+        sequence: &Sequence,
+        at: usize,
+        names: &Names,
+    ) -> anyhow::Result<Option<Verdict>> {
+        let Progress { states, looked, played } = progress;
+        let Some(request) = sequence.requests.get(at) else { return Ok(None) };
+        // What is stored is compared before the object is gone.
+        if request.verb == Verb::Delete && !std::mem::replace(looked, true) {
+            let stored = self.stored(states, sequence, names).await?;
+            if let Some(verdict) = verdict(at, &stored) {
+                return Ok(Some(verdict));
+            }
+        }
+        let sent = self.all().into_iter().zip(&mut *states).map(|(side, state)| side.send(state, request, names));
+        let answers = join_all(sent).await.into_iter().collect::<anyhow::Result<Vec<Answer>>>()?;
+        if let Some(object) = sequence.settles.as_ref().filter(|_| request.verb.writes()) {
+            let settled = self.all().map(|side| side.settle(object, names));
+            join_all(settled).await.into_iter().collect::<anyhow::Result<()>>()?;
+        }
+        played.requests += 1;
+        played.accepted += u64::from(answers.first().is_some_and(|answer| answer.status < 300));
+        if played.reset.is_none() && answers.iter().all(|answer| answer.status == RESET) {
+            played.reset = Some(at);
+        }
+        let mut verdict = verdict(at, &answers);
+        if let Some(Verdict::Different(difference)) = &mut verdict {
+            let stored = self.stored(states, sequence, names).await?;
+            if let [left, _, right] = &stored[..] {
+                difference.stored = Some((left.body.text(), right.body.text()));
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Deletes what the rest of a sequence would delete: objects that only one side has would change its later answers.
+    async fn clean(&self, states: &mut [State; 3], rest: &[Request], names: &Names) {
+        for request in rest.iter().filter(|request| request.verb == Verb::Delete) {
+            let sent = self.all().into_iter().zip(&mut *states).map(|(side, state)| side.send(state, request, names));
+            // A side without the object answers 404, and a broken connection shows in the next sequence.
+            join_all(sent).await;
+        }
     }
 
     /// The stored values of each side, in the form of answers.

@@ -3,11 +3,14 @@
 use std::fmt::Write;
 
 use ::report::{SingleCase, single_suite};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use model::Outcome;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Change};
 use super::finding::Finding;
+use super::kept;
 use super::play::Sides;
 use super::request::{Names, Request};
 use super::search::{Found, rate};
@@ -54,8 +57,8 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
         let places: Vec<&str> = unstable.difference.changes.iter().map(|change| change.place.as_str()).collect();
         let _ = writeln!(
             text,
-            "nondeterministic: case {} ({}), request {}: {}",
-            unstable.index,
+            "nondeterministic: {} ({}), request {}: {}",
+            case(unstable.index),
             unstable.resource,
             unstable.difference.at,
             places.join(", ")
@@ -65,7 +68,7 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
         }
     }
     for (index, request) in found.resets.iter().take(SHOWN_RESETS) {
-        let _ = writeln!(text, "panic on every side: case {index}: {}", curl(&context.sides.reference, request));
+        let _ = writeln!(text, "panic on every side: {}: {}", case(*index), curl(&context.sides.reference, request));
     }
     for error in &found.errors {
         let _ = writeln!(text, "error: {}", short(error));
@@ -78,7 +81,7 @@ fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fm
     let resources: Vec<&str> = resources.iter().map(String::as_str).collect();
     let state = expected.as_ref().map_or_else(|| "NEW".to_owned(), |expected| format!("expected, {}", expected.issue));
     writeln!(text, "\n{key} [{state}]\n  {count} sequences; {}", resources.join(", "))?;
-    if let Some(trial) = sequence.requests.iter().rev().find_map(|request| request.trial.as_ref()) {
+    if let Some(trial) = sequence.requests.iter().rev().find_map(|request| request.trial()) {
         writeln!(text, "  place: {} = {}", trial.place, short(&trial.value.to_string()))?;
     }
     for change in &difference.changes {
@@ -98,11 +101,22 @@ fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fm
     writeln!(text, "  repeat: {}", repeat(*index, context))
 }
 
-fn repeat(index: u64, context: &Context<'_>) -> String {
-    format!(
-        "cargo xtask differential --level live --arch {} --against {} --seed {} --case {index}",
-        context.arch, context.against, context.seed
-    )
+fn case(index: Option<u64>) -> String {
+    index.map_or_else(|| "a kept sequence".to_owned(), |index| format!("case {index}"))
+}
+
+fn repeat(index: Option<u64>, context: &Context<'_>) -> String {
+    let input = match index {
+        Some(index) => format!("--seed {} --case {index}", context.seed),
+        None => "--replay".to_owned(),
+    };
+    format!("cargo xtask differential --level live --arch {} --against {} {input}", context.arch, context.against)
+}
+
+/// The smallest sequence of each group in the format of kept ones.
+pub(crate) fn sequences(found: &Found) -> Vec<(String, String)> {
+    let name = |number: usize, finding: &Finding| format!("{:03}-{}.json", number + 1, finding.key.subject);
+    found.groups.values().enumerate().map(|(number, finding)| (name(number, finding), kept::write(finding))).collect()
 }
 
 fn answer(answer: &Answer) -> String {
@@ -129,11 +143,15 @@ fn curl(side: &Side, request: &Request) -> String {
         raw.method,
         raw.accept
     );
-    if !raw.body.is_empty() {
+    let mut before = String::new();
+    if raw.content_type.contains("cbor") && !raw.body.is_empty() {
+        before = format!("base64 -d <<< {} | ", STANDARD.encode(&raw.body));
+        command.push_str(&format!(" -H 'Content-Type: {}' --data-binary @-", raw.content_type));
+    } else if !raw.body.is_empty() {
         let body = String::from_utf8_lossy(&raw.body).replace('\'', "'\\''");
         command.push_str(&format!(" -H 'Content-Type: {}' --data-binary '{}'", raw.content_type, short(&body)));
     }
-    format!("{command} '{}{}{question}{}'", profile.apiserver, raw.path, raw.query)
+    format!("{before}{command} '{}{}{question}{}'", profile.apiserver, raw.path, raw.query)
 }
 
 /// JUnit with a case for each group, and one for the requests without a difference.

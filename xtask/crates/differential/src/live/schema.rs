@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use model::{Resource, StoredResource};
 use serde_json::Value;
 
-use super::json::Document;
+use crate::document::Document;
 
-/// Places deeper than this repeat what shallower ones show.
+/// Deeper places repeat what shallower ones show.
 const DEEPEST: usize = 11;
 /// Stands for the name of the sequence in paths and bodies.
 pub(crate) const LABEL: &str = "@@";
@@ -43,7 +43,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) step: Step,
-    /// The inner value if the object does not have it yet: it contains the required fields.
+    /// The inner value if the object lacks it: it contains the required fields.
     pub(crate) fresh: Document,
 }
 
@@ -55,15 +55,17 @@ pub(crate) enum Step {
 }
 
 /// The type of a value, as far as the choice of test values depends on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) class: Class,
     /// `int32`, `date-time`, `byte`; empty if the schema has no format.
     pub(crate) format: String,
     pub(crate) choices: Vec<String>,
+    /// Numbers in the schema, at which its decision changes.
+    pub(crate) limits: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
     Integer,
     Number,
@@ -77,6 +79,7 @@ pub(crate) enum Class {
     Bool,
     List,
     Object,
+    #[default]
     Any,
 }
 
@@ -200,7 +203,7 @@ fn base(
         Some(row) => (LABEL.to_owned(), row.stub.clone()),
         None => (LABEL.to_owned(), schemas.required(schema, 0).to_string()),
     };
-    let body = Document::parse(body.as_bytes()).unwrap_or(Document::Object(Vec::new()));
+    let body = Document::parse(&body).unwrap_or(Document::Object(Vec::new()));
     let mut object = Document::object([
         ("apiVersion", Document::text(resource.api_version())),
         ("kind", Document::text(&resource.kind)),
@@ -268,6 +271,7 @@ impl<'a> Schemas<'a> {
             class,
             format: text("format").to_owned(),
             choices: choices.filter_map(|choice| choice.as_str().map(str::to_owned)).collect(),
+            ..Shape::default()
         }
     }
 
@@ -408,7 +412,7 @@ mod tests {
         let kind = &kinds[0];
         assert!(kind.resource.namespaced && kind.persistent && !kind.stored);
         assert_eq!(kind.subresources, ["status"]);
-        assert_eq!(kind.base.get("kind"), Some(&Document::text("K")));
+        assert_eq!(kind.base.member("kind"), Some(&Document::text("K")));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use model::ExpectedDifference;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::finding::{Finding, key};
-use super::generate::Generator;
+use super::finding::{Finding, cause, key};
+use super::generate::{Generator, is_alone};
 use super::play::{Difference, Played, Sides, Verdict};
 use super::request::{Names, Request, Sequence};
 use super::shrink::{NewNames, shrink};
@@ -21,6 +21,13 @@ use crate::group::Key;
 const EXAMPLES: usize = 20;
 /// Errors after which a side is given up.
 const ERRORS: u64 = 20;
+/// Runs of one sequence, each without the causes of the differences of the earlier runs.
+const REPLAYS: usize = 5;
+
+/// The part of the time for sequences that run alone.
+const SHARE_ALONE: f64 = 0.1;
+/// The longest time of which they get their share.
+const MOST_ALONE: Duration = Duration::from_secs(3600);
 
 /// When the search ends.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +43,7 @@ pub(crate) struct Bounds {
 /// A nondeterministic sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct Unstable {
-    pub(crate) index: u64,
+    pub(crate) index: Option<u64>,
     pub(crate) resource: String,
     pub(crate) difference: Difference,
 }
@@ -48,7 +55,7 @@ pub(crate) struct Found {
     pub(crate) unstable: Vec<Unstable>,
     pub(crate) unstable_count: u64,
     /// Requests whose stream every side reset, with the index of the sequence: a panic of the server.
-    pub(crate) resets: Vec<(u64, Request)>,
+    pub(crate) resets: Vec<(Option<u64>, Request)>,
     /// Differences that a run of the same sequence alone did not show.
     pub(crate) unrepeated: u64,
     pub(crate) sequences: u64,
@@ -71,6 +78,8 @@ pub(crate) struct Search<'a> {
     found: Mutex<Found>,
     /// Groups that a worker shrinks: the others need not do the same.
     shrinking: Mutex<BTreeSet<Key>>,
+    /// The group of the smallest sequence for a key that the search saw.
+    shrunk: Mutex<BTreeMap<Key, Key>>,
 }
 
 impl Found {
@@ -108,18 +117,28 @@ impl<'a> Search<'a> {
             runs: AtomicU64::new(first_run),
             found: Mutex::default(),
             shrinking: Mutex::default(),
+            shrunk: Mutex::default(),
         }
     }
 
     /// Plays sequences from the first one on.
     pub(crate) async fn all(self, phase: &Phase) -> Found {
+        self.alone(phase).await;
         join_all((0..self.bounds.width).map(|_| self.worker(phase))).await;
         self.finished()
     }
 
     /// Plays one sequence, as the command that repeats a finding does.
     pub(crate) async fn one(self, index: u64) -> Found {
-        self.case(index).await;
+        self.case(Some(index), &self.generator.sequence(index)).await;
+        self.finished()
+    }
+
+    /// Plays kept sequences.
+    pub(crate) async fn kept(self, sequences: &[Sequence]) -> Found {
+        for sequence in sequences {
+            self.case(None, sequence).await;
+        }
         self.finished()
     }
 
@@ -131,6 +150,10 @@ impl<'a> Search<'a> {
 
     fn found(&self) -> std::sync::MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shrunk(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Key>> {
+        self.shrunk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shrinking(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
@@ -146,48 +169,81 @@ impl<'a> Search<'a> {
             || self.bounds.first_only && !found.groups.is_empty()
     }
 
+    /// Plays sequences that have effects on all others, before them.
+    async fn alone(&self, phase: &Phase) {
+        let bound = self.bounds.time.min(MOST_ALONE).mul_f64(SHARE_ALONE);
+        for index in (0..self.bounds.cases / 100).filter(|index| is_alone(*index)) {
+            if self.over() || self.begin.elapsed() >= bound {
+                break;
+            }
+            self.case(Some(index), &self.generator.sequence(index)).await;
+            self.status(phase);
+        }
+    }
+
     async fn worker(&self, phase: &Phase) {
         while !self.over() {
-            self.case(self.next.fetch_add(1, Ordering::Relaxed)).await;
-            let found = self.found();
-            let seconds = self.begin.elapsed().as_secs_f64();
-            phase.status(format!(
-                "{} cases, {:.0} a second, {} groups of differences",
-                found.cases,
-                rate(found.cases, seconds),
-                found.groups.len()
-            ));
-        }
-    }
-
-    async fn case(&self, index: u64) {
-        let sequence = self.generator.sequence(index);
-        if let Err(error) = self.play(index, &sequence).await {
-            self.found().errors.push(format!("case {index}, {}: {error:#}", sequence.resource));
-        }
-    }
-
-    async fn play(&self, index: u64, sequence: &Sequence) -> anyhow::Result<()> {
-        let Played { verdict, requests, accepted, reset } = self.sides.play(sequence, &self.new_names()).await?;
-        {
-            let mut found = self.found();
-            found.sequences += 1;
-            found.cases += requests;
-            found.accepted += accepted;
-            found.resets.extend(reset.and_then(|at| Some((index, sequence.requests.get(at)?.clone()))));
-            *found.by_resource.entry(sequence.resource.clone()).or_default() += requests;
-        }
-        match verdict {
-            Verdict::Same => Ok(()),
-            Verdict::Nondeterministic(difference) => {
-                self.unstable(index, sequence, difference);
-                Ok(())
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            if !is_alone(index) {
+                self.case(Some(index), &self.generator.sequence(index)).await;
+                self.status(phase);
             }
-            Verdict::Different(difference) => self.different(index, sequence, &difference).await,
         }
     }
 
-    fn unstable(&self, index: u64, sequence: &Sequence, difference: Difference) {
+    fn status(&self, phase: &Phase) {
+        let found = self.found();
+        let seconds = self.begin.elapsed().as_secs_f64();
+        phase.status(format!(
+            "{} cases, {:.0} a second, {} groups of differences",
+            found.cases,
+            rate(found.cases, seconds),
+            found.groups.len()
+        ));
+    }
+
+    async fn case(&self, index: Option<u64>, sequence: &Sequence) {
+        if let Err(error) = self.play(index, sequence).await {
+            let name = index.map_or_else(|| "kept sequence".to_owned(), |index| format!("case {index}"));
+            self.found().errors.push(format!("{name}, {}: {error:#}", sequence.resource));
+        }
+    }
+
+    /// Plays a sequence; after a difference, again without its cause.
+    async fn play(&self, index: Option<u64>, sequence: &Sequence) -> anyhow::Result<()> {
+        let mut sequence = sequence.clone();
+        self.found().sequences += 1;
+        for _ in 0..REPLAYS {
+            let played = self.sides.play(&sequence, &self.new_names()).await?;
+            self.count(index, &sequence, &played);
+            match played.verdict {
+                Verdict::Same => break,
+                Verdict::Nondeterministic(difference) => {
+                    self.unstable(index, &sequence, difference);
+                    break;
+                }
+                Verdict::Different(difference) => {
+                    self.different(index, &sequence, &difference).await?;
+                    let rest = cause(&sequence, &difference).and_then(|cause| sequence.without(cause));
+                    match rest.filter(|_| !self.over()) {
+                        Some(rest) => sequence = rest,
+                        None => break,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, index: Option<u64>, sequence: &Sequence, played: &Played) {
+        let mut found = self.found();
+        found.cases += played.requests;
+        found.accepted += played.accepted;
+        found.resets.extend(played.reset.and_then(|at| Some((index, sequence.requests.get(at)?.clone()))));
+        *found.by_resource.entry(sequence.resource.clone()).or_default() += played.requests;
+    }
+
+    fn unstable(&self, index: Option<u64>, sequence: &Sequence, difference: Difference) {
         let mut found = self.found();
         found.unstable_count += 1;
         if found.unstable.len() < EXAMPLES {
@@ -196,36 +252,54 @@ impl<'a> Search<'a> {
     }
 
     /// Adds a difference to its group; the first one of a group is shrunk.
-    async fn different(&self, index: u64, sequence: &Sequence, difference: &Difference) -> anyhow::Result<()> {
-        let key = key(sequence, difference);
-        if let Some(known) = self.found().groups.get_mut(&key) {
-            known.count += 1;
-            known.resources.insert(sequence.resource.clone());
+    async fn different(&self, index: Option<u64>, sequence: &Sequence, difference: &Difference) -> anyhow::Result<()> {
+        let seen = key(sequence, difference);
+        let known = self.shrunk().get(&seen).cloned();
+        if let Some(key) = known {
+            if let Some(group) = self.found().groups.get_mut(&key) {
+                group.count += 1;
+                group.resources.insert(sequence.resource.clone());
+            }
             return Ok(());
         }
-        if !self.shrinking().insert(key.clone()) {
+        if !self.shrinking().insert(seen.clone()) {
             return Ok(());
         }
-        let shrunk = shrink(self.sides, sequence, &key, self).await;
-        self.shrinking().remove(&key);
-        let Some((small, difference)) = shrunk? else {
+        let small = shrink(self.sides, sequence, &seen, self).await;
+        self.shrinking().remove(&seen);
+        let Some((small, difference)) = small? else {
             self.found().unrepeated += 1;
             self.unstable(index, sequence, difference.clone());
             return Ok(());
         };
-        let mut found = self.found();
-        let group = found.groups.entry(key.clone()).or_insert_with(|| Finding {
+        let key = key(&small, &difference);
+        self.shrunk().insert(seen, key.clone());
+        self.add(Finding {
             key,
-            count: 0,
+            count: 1,
             index,
-            resources: Default::default(),
+            resources: BTreeSet::from([sequence.resource.clone()]),
             sequence: small,
             difference,
             expected: None,
         });
-        group.count += 1;
-        group.resources.insert(sequence.resource.clone());
         Ok(())
+    }
+
+    /// Adds a finding to the groups; of two with one key, the shorter sequence stays.
+    fn add(&self, mut finding: Finding) {
+        let length = |finding: &Finding| {
+            let bodies = finding.sequence.requests.iter().filter_map(|request| request.body.as_ref());
+            bodies.map(|body| body.to_string().len()).sum::<usize>()
+        };
+        let mut found = self.found();
+        if let Some(known) = found.groups.remove(&finding.key) {
+            let (count, mut resources) = (known.count + finding.count, known.resources.clone());
+            resources.extend(std::mem::take(&mut finding.resources));
+            let shorter = if length(&finding) < length(&known) { finding } else { known };
+            finding = Finding { count, resources, ..shorter };
+        }
+        found.groups.insert(finding.key.clone(), finding);
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(
         let broken = Sides { reference: sides.reference.clone(), second: sides.second.clone(), tested };
         // The test must not depend on a chosen seed.
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-        let generator = Generator { kinds: generator.kinds.clone(), seed };
+        let generator = Generator { kinds: generator.kinds.clone(), levels: generator.levels.clone(), seed };
         let bounds = Bounds { time: LIMIT, cases: u64::MAX, first_only: true, width: options.width.max(1) };
         let phase = Phase::start(format!("defect {}", defect.id));
         let search = Search::new(&broken, &generator, bounds, number * RUNS);
@@ -63,5 +63,5 @@ pub(crate) fn run(
     let survived = rows.iter().filter(|row| row["killed"] == false).count();
     progress::say(&format!("live level: {} of {} defects were found", rows.len() - survived, rows.len()));
     let exit = if survived == 0 { Exit::Ok } else { Exit::Conformance };
-    Ok(Outcome { exit, text, json: json!({ "selftest": rows }), junit: None })
+    Ok(Outcome { exit, text, json: json!({ "selftest": rows }), junit: None, sequences: Vec::new() })
 }

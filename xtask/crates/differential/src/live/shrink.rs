@@ -1,10 +1,10 @@
 //! Makes a differing sequence small: fewer requests, parameters and members, as long as the key stays the same.
 
-use super::finding::key;
-use super::json::Document;
+use super::finding::{is_same, key};
 use super::play::{Difference, Sides, Verdict};
-use super::request::{Names, Sequence, Verb};
+use super::request::{Names, Request, Sequence, Verb};
 use crate::group::Key;
+use crate::shrink::without_parts;
 
 /// Runs of the sequence for one finding.
 const RUNS: usize = 150;
@@ -30,7 +30,10 @@ pub(crate) async fn shrink(
     let again = async |candidate: &Sequence| -> anyhow::Result<Option<Difference>> {
         let played = sides.play(candidate, &names.new_names()).await?;
         Ok(match played.verdict {
-            Verdict::Different(difference) if key(candidate, &difference) == *wanted => Some(difference),
+            Verdict::Different(difference) => {
+                let seen = key(candidate, &difference);
+                is_same(&seen, wanted, candidate, &difference).then_some(difference)
+            }
             _ => None,
         })
     };
@@ -41,11 +44,16 @@ pub(crate) async fn shrink(
     }
     let mut best = sequence.clone();
     let mut runs = 1;
+    let mut tried = Vec::new();
     'smaller: loop {
         for candidate in smaller(&best, difference.at) {
             if runs >= RUNS || names.is_late() {
                 break 'smaller;
             }
+            if tried.contains(&candidate) {
+                continue;
+            }
+            tried.push(candidate.clone());
             runs += 1;
             if let Some(found) = again(&candidate).await? {
                 (best, difference) = (candidate, found);
@@ -67,98 +75,77 @@ pub(crate) async fn shrink(
 /// Sequences with one part less, those that lose most first.
 pub(crate) fn smaller(sequence: &Sequence, at: usize) -> Vec<Sequence> {
     let mut found = Vec::new();
-    // A difference of stored values shows before the last deletion.
-    let last = sequence.requests.get(at).is_some_and(|request| request.verb == Verb::Delete);
-    if !last && at + 1 < sequence.requests.len() {
+    // The last deletions remove what the other requests made.
+    let deletes = |request: &Request| request.verb == Verb::Delete;
+    let needless = (at + 1..sequence.requests.len()).filter(|index| !deletes(&sequence.requests[*index]));
+    if needless.count() > 0 {
         let mut shorter = sequence.clone();
-        shorter.requests.truncate(at + 1);
+        let mut rest = shorter.requests.split_off(at + 1);
+        rest.retain(deletes);
+        shorter.requests.extend(rest);
         found.push(shorter);
     }
     for index in (0..sequence.requests.len()).rev().filter(|index| *index != at) {
-        let mut shorter = sequence.clone();
-        shorter.requests.remove(index);
-        found.push(shorter);
+        if index < at || !deletes(&sequence.requests[index]) {
+            let mut shorter = sequence.clone();
+            shorter.requests.remove(index);
+            found.push(shorter);
+        }
     }
     for (index, request) in sequence.requests.iter().enumerate() {
-        for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let others: Vec<&str> = request.query.split('&').filter(|other| *other != parameter).collect();
-            let mut simpler = sequence.clone();
-            simpler.requests[index].query = others.join("&");
-            found.push(simpler);
-        }
-        let bodies = request.body.as_ref().map(without_a_part).unwrap_or_default();
-        for body in bodies {
-            let mut simpler = sequence.clone();
-            simpler.requests[index].body = Some(body);
-            found.push(simpler);
-        }
+        found.extend(simpler(request).into_iter().map(|request| {
+            let mut sequence = sequence.clone();
+            sequence.requests[index] = request;
+            sequence
+        }));
     }
     found
 }
 
-/// The document without one member or item, at any depth; outer ones first.
-fn without_a_part(document: &Document) -> Vec<Document> {
+/// The request with fewer parameters, without a part of its body, or with the body as JSON.
+fn simpler(request: &Request) -> Vec<Request> {
     let mut found = Vec::new();
-    match document {
-        Document::Object(members) => {
-            for index in 0..members.len() {
-                let mut fewer = members.clone();
-                fewer.remove(index);
-                found.push(Document::Object(fewer));
-            }
-            for (index, (_, value)) in members.iter().enumerate() {
-                found.extend(without_a_part(value).into_iter().map(|smaller| {
-                    let mut members = members.clone();
-                    members[index].1 = smaller;
-                    Document::Object(members)
-                }));
-            }
-        }
-        Document::List(items) => {
-            for index in 0..items.len() {
-                let mut fewer = items.clone();
-                fewer.remove(index);
-                found.push(Document::List(fewer));
-            }
-            for (index, item) in items.iter().enumerate() {
-                found.extend(without_a_part(item).into_iter().map(|smaller| {
-                    let mut items = items.clone();
-                    items[index] = smaller;
-                    Document::List(items)
-                }));
-            }
-        }
-        Document::Text(text) if text.len() > 40 => {
-            let half: String = text.chars().take(text.chars().count() / 2).collect();
-            found.push(Document::Text(half));
-        }
-        _ => {}
+    for parameter in request.query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let others: Vec<&str> = request.query.split('&').filter(|other| *other != parameter).collect();
+        found.push(Request { query: others.join("&"), ..request.clone() });
     }
-    found.sort_by_key(Document::size);
+    if request.body.is_some() && request.content_type != request.verb.media_type() {
+        found.push(Request { content_type: request.verb.media_type(), ..request.clone() });
+    }
+    let bodies = request.body.as_ref().map(without_parts).unwrap_or_default();
+    found.extend(bodies.into_iter().map(|body| Request { body: Some(body), ..request.clone() }));
     found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::request::Request;
-
-    #[test]
-    fn every_part_can_be_dropped() {
-        let body = Document::parse(br#"{"a":{"b":1,"c":[1,2]}}"#).unwrap();
-        let texts: Vec<String> = without_a_part(&body).iter().map(Document::to_string).collect();
-        for expected in ["{}", r#"{"a":{"c":[1,2]}}"#, r#"{"a":{"b":1}}"#, r#"{"a":{"b":1,"c":[2]}}"#] {
-            assert!(texts.contains(&expected.to_owned()), "{expected} is not in {texts:?}");
-        }
-    }
+    use crate::document::Document;
 
     #[test]
     fn differing_request_stays() {
         let requests =
             vec![Request::new(Verb::Create, "/a"), Request::new(Verb::Apply, "/b"), Request::new(Verb::Get, "/c")];
-        let sequence = Sequence { resource: "r".into(), requests, keys: Vec::new(), settles: None };
+        let sequence = Sequence { requests, ..Sequence::default() };
         let smaller = smaller(&sequence, 1);
         assert!(smaller.iter().all(|sequence| sequence.requests.iter().any(|request| request.path == "/b")));
         assert_eq!(smaller[0].requests.len(), 2);
+    }
+
+    #[test]
+    fn last_deletions_stay() {
+        let requests =
+            vec![Request::new(Verb::Create, "/a"), Request::new(Verb::Get, "/a"), Request::new(Verb::Delete, "/a/b")];
+        let sequence = Sequence { requests, ..Sequence::default() };
+        let smaller = smaller(&sequence, 0);
+        assert!(smaller.iter().all(|sequence| sequence.requests.iter().any(|request| request.verb == Verb::Delete)));
+    }
+
+    #[test]
+    fn body_becomes_json() {
+        let mut request = Request::new(Verb::Create, "/a").body(Document::Object(Vec::new()));
+        request.content_type = "application/yaml";
+        let media: Vec<&str> = simpler(&request).iter().map(|request| request.content_type).collect();
+        assert_eq!(media, ["application/json"]);
     }
 }

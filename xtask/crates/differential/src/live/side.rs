@@ -11,10 +11,10 @@ use suite::decode::{Encoding, encoding};
 use suite::store::Store;
 
 use super::answer::{Answer, Content, headers};
-use super::json::{Document, Malformed};
 use super::masks::Masks;
-use super::request::{FIRST_VERSION, Names, Request, Verb};
-use super::wire;
+use super::request::{FIRST_VERSION, NEXT_PAGE, Names, Request, Verb};
+use super::{cbor, pages, seats, wire};
+use crate::document::Document;
 
 /// How often a request is sent while the server asks for a retry, or does not serve a new resource yet.
 const ATTEMPTS: usize = 60;
@@ -45,6 +45,8 @@ pub(crate) struct State {
     masks: Masks,
     first_version: String,
     last_version: String,
+    /// The token of the last page.
+    next_page: String,
     /// The text of all requests so far.
     sent: String,
 }
@@ -69,7 +71,13 @@ impl Side {
     }
 
     pub(crate) fn state(now: i64) -> State {
-        State { masks: Masks::new(now), first_version: String::new(), last_version: String::new(), sent: String::new() }
+        State {
+            masks: Masks::new(now),
+            first_version: String::new(),
+            last_version: String::new(),
+            next_page: String::new(),
+            sent: String::new(),
+        }
     }
 
     pub(crate) fn request(request: &Request, names: &Names, last_version: &str) -> suite::api::Request {
@@ -78,22 +86,26 @@ impl Side {
             .query(names.fill(&request.query, last_version))
             .accept(request.accept);
         if let Some(body) = body {
-            raw = raw.body(request.content_type, body);
+            raw = raw.body(request.content_type, encoded(request.content_type, body));
         }
         raw
     }
 
     /// Sends a request, and returns the answer after the masks.
     pub(crate) async fn send(&self, state: &mut State, request: &Request, names: &Names) -> anyhow::Result<Answer> {
+        if request.verb == Verb::Seats {
+            return self.seats(request, names).await;
+        }
         let mut raw = Side::request(request, names, &state.last_version);
+        raw.query = raw.query.replace(NEXT_PAGE, &state.next_page);
         if request.verb == Verb::Watch {
             if state.first_version.is_empty() {
                 return Ok(Answer { status: SKIPPED, headers: Vec::new(), body: Content::Absent });
             }
             raw.query = raw.query.replace(FIRST_VERSION, &state.first_version);
         }
-        if raw.body.len() < 10_000 {
-            state.sent.push_str(&String::from_utf8_lossy(&raw.body));
+        if let Some(body) = request.body.as_ref().filter(|_| raw.body.len() < 10_000) {
+            state.sent.push_str(&names.fill(&body.to_string(), ""));
         }
         let mut attempt = 1;
         loop {
@@ -118,6 +130,24 @@ impl Side {
             }
             return Ok(state.answer(status, &all, &body));
         }
+    }
+
+    /// The seats of all priority levels, once the server has those of the sequence and they stay the same.
+    async fn seats(&self, request: &Request, names: &Names) -> anyhow::Result<Answer> {
+        let wanted = request.query.strip_prefix("levels=").and_then(|count| count.parse().ok()).unwrap_or_default();
+        let raw = suite::api::Request::get(&request.path).accept("text/plain");
+        let mut before = Document::Null;
+        for _ in 0..ATTEMPTS {
+            let response = self.api.send(&raw).await?;
+            let seats = seats::parse(&String::from_utf8_lossy(&response.body));
+            let steady = seats == before;
+            before = seats;
+            if steady && seats::complete(&before, &names.label) >= wanted {
+                break;
+            }
+            suite::wait::pause(PAUSE).await;
+        }
+        Ok(Answer { status: 200, headers: Vec::new(), body: Content::Document(before) })
     }
 
     async fn exchange(&self, raw: &suite::api::Request) -> anyhow::Result<(u16, http::HeaderMap, Bytes)> {
@@ -151,12 +181,25 @@ impl Side {
     }
 }
 
-/// A JSON document, or the events of a watch as a list.
-fn parsed(body: &[u8]) -> Result<Document, Malformed> {
-    let document = Document::parse(body);
+/// The body in its media type.
+fn encoded(content_type: &str, body: String) -> Vec<u8> {
+    if content_type.contains("cbor")
+        && let Ok(document) = Document::parse(&body)
+    {
+        return cbor::encode(&document);
+    }
+    body.into_bytes()
+}
+
+/// A JSON or CBOR document, or the events of a watch as a list.
+fn parsed(body: &[u8]) -> anyhow::Result<Document> {
+    if body.starts_with(cbor::TAG) {
+        return cbor::decode(body).context("not CBOR");
+    }
+    let document = Document::parse_bytes(body);
     let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
     if document.is_err() && lines.len() > 1 && body.starts_with(b"{\"type\"") {
-        return lines.into_iter().map(Document::parse).collect::<Result<_, _>>().map(Document::List);
+        return lines.into_iter().map(Document::parse_bytes).collect::<Result<_, _>>().map(Document::List);
     }
     document
 }
@@ -165,14 +208,17 @@ impl State {
     fn answer(&mut self, status: u16, all: &http::HeaderMap, body: &[u8]) -> Answer {
         let body = match parsed(body) {
             Ok(mut document) => {
-                let text = |member: &str| document.at(&["metadata", member]).and_then(Document::as_text);
-                let kind = document.get("kind").and_then(Document::as_text).map(str::to_owned);
+                let text = |member: &str| document.at(&["metadata", member]).and_then(Document::decoded);
+                let kind = document.member("kind").and_then(Document::decoded);
                 // A list has no uid; its version is no version of an object.
                 if let (Some(version), Some(_)) = (text("resourceVersion"), text("uid")) {
                     if self.first_version.is_empty() && text("name").is_some() && kind.as_deref() != Some("Namespace") {
-                        version.clone_into(&mut self.first_version);
+                        self.first_version.clone_from(&version);
                     }
-                    version.clone_into(&mut self.last_version);
+                    self.last_version = version;
+                }
+                if let Some(token) = pages::read_token(&mut document) {
+                    self.next_page = token;
                 }
                 self.masks.apply(&mut document, &self.sent);
                 Content::Document(document)
@@ -193,8 +239,8 @@ impl State {
     }
 
     fn stored(&mut self, value: &[u8]) -> Content {
-        match (encoding(value), Document::parse(value)) {
-            (Encoding::Json, Ok(mut document)) => {
+        match (encoding(value), parsed(value)) {
+            (Encoding::Json | Encoding::Cbor, Ok(mut document)) => {
                 self.masks.apply(&mut document, &self.sent);
                 Content::Document(document)
             }

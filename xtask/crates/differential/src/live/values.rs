@@ -2,8 +2,8 @@
 
 use fastrand::Rng;
 
-use super::json::Document;
 use super::schema::{Class, Shape};
+use crate::document::Document;
 
 /// A value with the class that it stands for.
 #[derive(Clone, Debug)]
@@ -272,6 +272,9 @@ pub(crate) fn value(rng: &mut Rng, shape: &Shape) -> Value {
     if rng.u8(..100) < 10 {
         return misfit(rng);
     }
+    if !shape.limits.is_empty() && rng.u8(..3) == 0 {
+        return at_a_limit(rng, &shape.limits);
+    }
     match shape.class {
         Class::Integer | Class::Number => number(rng),
         Class::Quantity if rng.u8(..3) == 0 => number(rng),
@@ -283,13 +286,40 @@ pub(crate) fn value(rng: &mut Rng, shape: &Shape) -> Value {
         Class::Bytes => text(rng, BYTES),
         Class::Text if !shape.choices.is_empty() && rng.bool() => {
             let choice = shape.choices.get(rng.usize(..shape.choices.len())).cloned().unwrap_or_default();
-            Value { class: "one of the choices", document: Document::Text(choice) }
+            Value { class: "one of the choices", document: Document::text(choice) }
         }
         Class::Text => any_text(rng),
         Class::Bool => Value { class: "boolean", document: Document::Bool(rng.bool()) },
         Class::List => list(rng),
         Class::Object | Class::Any => object(rng),
     }
+}
+
+/// A valid amount of a resource. A power of ten with a suffix or exponent is kept as digits and exponent, and sums of
+/// amounts with different exponents need many digits.
+pub(crate) fn amount(rng: &mut Rng) -> Document {
+    let digits =
+        ["1", "1", "2", "5", "9", "123", "0.5", "1.5", "999", "36456", "9007199254740993", "9223372036854775807"];
+    let digits = digits[rng.usize(..digits.len())];
+    let suffixes = ["", "", "m", "u", "n", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    Document::text(match rng.u8(..4) {
+        0 => format!("{digits}e{}", rng.i32(-3..45)),
+        1 => format!("1e{}", rng.i32(0..45)),
+        _ => format!("{digits}{}", suffixes[rng.usize(..suffixes.len())]),
+    })
+}
+
+/// A number of the schema, as it is there or in the other spelling.
+fn at_a_limit(rng: &mut Rng, limits: &[String]) -> Value {
+    let literal = &limits[rng.usize(..limits.len())];
+    let spelled = match literal.strip_suffix(".0") {
+        Some(integer) if rng.bool() => integer.to_owned(),
+        None if rng.bool() && literal.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') => {
+            format!("{literal}.0")
+        }
+        _ => literal.clone(),
+    };
+    Value { class: "number of the schema", document: Document::Number(spelled) }
 }
 
 /// A literal that only a YAML reader may take for a number.
@@ -310,10 +340,10 @@ fn text(rng: &mut Rng, table: &'static [(&'static str, &'static [&'static str])]
 
 fn any_text(rng: &mut Rng) -> Value {
     match rng.u8(..20) {
-        0 => Value { class: "long string", document: Document::Text("x".repeat(rng.usize(200..70_000))) },
+        0 => Value { class: "long string", document: Document::text("x".repeat(rng.usize(200..70_000))) },
         1 => {
             let literal = RAW_TEXTS[rng.usize(..RAW_TEXTS.len())];
-            Value { class: "escaped string", document: Document::Number(literal.to_owned()) }
+            Value { class: "escaped string", document: Document::Text(literal.to_owned()) }
         }
         2 => text(rng, QUANTITIES),
         3 => text(rng, DURATIONS),
@@ -383,12 +413,12 @@ mod tests {
         {
             assert!(all.contains(&literal), "{literal}");
         }
-        assert!(all.iter().all(|literal| Document::parse(literal.as_bytes()).is_ok()));
+        assert!(all.iter().all(|literal| Document::parse(literal).is_ok()));
     }
 
     #[test]
     fn same_seed_gives_same_value() {
-        let shape = Shape { class: Class::Quantity, format: String::new(), choices: Vec::new() };
+        let shape = Shape { class: Class::Quantity, format: String::new(), ..Shape::default() };
         let values = |seed| {
             let mut rng = Rng::with_seed(seed);
             (0..50).map(|_| value(&mut rng, &shape).document.to_string()).collect::<Vec<_>>()

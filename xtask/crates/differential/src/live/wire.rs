@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use suite::decode::{self, PROTOBUF_MAGIC, Wire};
 
-use super::json::Document;
+use crate::document::Document;
 
 /// Deeper messages stay bytes.
 const DEEPEST: usize = 24;
@@ -37,12 +37,12 @@ fn inner(bytes: &[u8], depth: usize) -> Document {
         _ => {}
     }
     let parsed = if depth < DEEPEST { message(bytes, depth + 1) } else { None };
-    parsed.unwrap_or_else(|| Document::Text(format!("base64:{}", STANDARD.encode(bytes))))
+    parsed.unwrap_or_else(|| Document::text(format!("base64:{}", STANDARD.encode(bytes))))
 }
 
 /// JSON inside protobuf: managed fields, raw extensions.
 fn json(text: &str) -> Option<Document> {
-    if text.starts_with('{') { Document::parse(text.as_bytes()).ok() } else { None }
+    if text.starts_with('{') { Document::parse(text).ok() } else { None }
 }
 
 #[cfg(test)]
