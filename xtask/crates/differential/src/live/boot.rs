@@ -1,11 +1,12 @@
 //! Starts the compared control planes: two of the reference, one under test.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use boot::{Booted, Topology};
 use cli::{Failure, OrExit, Paths, built, host_target, request};
-use model::{Exit, Profile, ProfileInfo, Target};
+use model::{Control, Exit, Profile, ProfileInfo, Target};
 use provider::Setup;
 use sys::RunDir;
 use sys::run_dir::Together;
@@ -23,6 +24,9 @@ pub(crate) struct Planes {
     pub(crate) reference: ProfileInfo,
     pub(crate) second: ProfileInfo,
     pub(crate) tested: ProfileInfo,
+    /// Control over the components of both references; None if the provider has none.
+    pub(crate) reference_control: Option<Arc<dyn Control>>,
+    pub(crate) tested_control: Option<Arc<dyn Control>>,
     pub(crate) arch: String,
     pub(crate) against: String,
     /// The version of kube-apiserver.
@@ -40,10 +44,16 @@ impl Planes {
     }
 }
 
-pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialOptions) -> Result<Planes, Failure> {
+/// Starts the profile that all sides use after the change by `adapt`.
+pub(crate) fn boot(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &DifferentialOptions,
+    adapt: impl Fn(Profile) -> Profile,
+) -> Result<Planes, Failure> {
     let tested = cli::target(catalogue, options.arch.as_deref())?;
     let against = cli::target(catalogue, options.against.as_deref())?;
-    let profile = catalogue.profile(PROFILE)?.clone();
+    let profile = adapt(catalogue.profile(PROFILE)?.clone());
     let second = Profile { name: SECOND.into(), ..profile.clone() };
     let label = format!("{}-differential", tested.name);
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
@@ -63,6 +73,8 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
         reference: of(&references, PROFILE)?,
         second: of(&references, SECOND)?,
         tested: of(&tested, PROFILE)?,
+        reference_control: references.cluster.control.clone(),
+        tested_control: tested.cluster.control.clone(),
         arch: tested.cluster.info.arch.clone(),
         against: references.cluster.info.arch.clone(),
         version: references.versions.get("kube-apiserver").cloned().unwrap_or_default(),

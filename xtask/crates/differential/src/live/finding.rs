@@ -48,7 +48,7 @@ fn class(trial: &Trial) -> String {
 }
 
 /// The range of a number. None if it is not one.
-fn range(literal: &str) -> Option<&'static str> {
+pub(crate) fn range(literal: &str) -> Option<&'static str> {
     let hexadecimal = literal.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     #[expect(clippy::cast_precision_loss, reason = "only the range matters")]
     let number: f64 = hexadecimal.map_or_else(|| literal.parse(), |number| Ok(number as f64)).ok()?;

@@ -2,10 +2,12 @@
 //!
 //! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `values` and `crd` make
 //! sequences of them. `play` sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that,
-//! and `shrink` makes what differs small. `boot` starts the control planes.
+//! and `shrink` makes what differs small. `boot` starts the control planes. `controllers` is the level of controllers, on the
+//! same control planes.
 
 mod answer;
 mod boot;
+pub(crate) mod controllers;
 mod crd;
 mod edit;
 mod finding;
@@ -48,7 +50,7 @@ const SEEDS: u64 = 1_000_000;
 
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
-    let planes = boot(paths, &catalogue, options)?;
+    let planes = boot(paths, &catalogue, options, |profile| profile)?;
     let tested = test(&catalogue, &planes, options);
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
@@ -101,7 +103,7 @@ fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
-    let context = report::Context { seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
+    let context = report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
     let mut found = runtime.block_on(async {

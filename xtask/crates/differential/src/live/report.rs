@@ -21,6 +21,8 @@ const SHOWN_RESETS: usize = 5;
 
 /// The facts of the run around what was found.
 pub(crate) struct Context<'a> {
+    /// The value of `--level`.
+    pub(crate) level: &'static str,
     pub(crate) seed: u64,
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
@@ -100,8 +102,8 @@ fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fm
 
 fn repeat(index: u64, context: &Context<'_>) -> String {
     format!(
-        "cargo xtask differential --level live --arch {} --against {} --seed {} --case {index}",
-        context.arch, context.against, context.seed
+        "cargo xtask differential --level {} --arch {} --against {} --seed {} --case {index}",
+        context.level, context.arch, context.against, context.seed
     )
 }
 
@@ -138,7 +140,7 @@ fn curl(side: &Side, request: &Request) -> String {
 
 /// JUnit with a case for each group, and one for the requests without a difference.
 pub(crate) fn junit(found: &Found, context: &Context<'_>) -> anyhow::Result<Vec<u8>> {
-    let suite = format!("archproof.{}.differential.live", context.arch);
+    let suite = format!("archproof.{}.differential.{}", context.arch, context.level);
     let case = |name: String, outcome, output| SingleCase { name, class: suite.clone(), outcome, output };
     let message = format!("{} differs from {}", context.arch, context.against);
     let groups = found.groups.values().map(|finding| {
