@@ -24,7 +24,7 @@ pub(crate) struct Planes {
     pub(crate) reference: ProfileInfo,
     pub(crate) second: ProfileInfo,
     pub(crate) tested: ProfileInfo,
-    /// Control over the components of both references; None if the provider has none.
+    /// Control over the components of both references; None if they could not reach servers of the harness.
     pub(crate) reference_control: Option<Arc<dyn Control>>,
     pub(crate) tested_control: Option<Arc<dyn Control>>,
     pub(crate) arch: String,
@@ -73,8 +73,8 @@ pub(crate) fn boot(
         reference: of(&references, PROFILE)?,
         second: of(&references, SECOND)?,
         tested: of(&tested, PROFILE)?,
-        reference_control: references.cluster.control.clone(),
-        tested_control: tested.cluster.control.clone(),
+        reference_control: control(&references),
+        tested_control: control(&tested),
         arch: tested.cluster.info.arch.clone(),
         against: references.cluster.info.arch.clone(),
         version: references.versions.get("kube-apiserver").cloned().unwrap_or_default(),
@@ -82,6 +82,10 @@ pub(crate) fn boot(
         folder: together.public().to_owned(),
         booted: vec![(tested, tested_run), (references, reference_run)],
     })
+}
+
+fn control(booted: &Booted) -> Option<Arc<dyn Control>> {
+    booted.cluster.control.clone().filter(|_| booted.cluster.info.machine.is_none())
 }
 
 fn start(

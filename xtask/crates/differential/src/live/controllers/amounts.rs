@@ -21,7 +21,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: quota,
         observed: &[Quotas],
-        metrics: false,
     },
     Family {
         name: "endpoints",
@@ -31,7 +30,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: endpoints,
         observed: &[EndpointSlices],
-        metrics: false,
     },
 ];
 

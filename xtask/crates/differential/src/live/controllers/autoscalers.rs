@@ -50,7 +50,6 @@ pub(super) const FAMILIES: &[Family] = &[
         fields: &[PODS, STATUS, VALUES, REQUEST, UTILIZATION, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
         build: |chosen| steps(chosen, &utilization(chosen)),
         observed: OBSERVED,
-        metrics: true,
     },
     Family {
         name: "autoscaler.resource",
@@ -60,7 +59,6 @@ pub(super) const FAMILIES: &[Family] = &[
             steps(chosen, &json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}))
         },
         observed: OBSERVED,
-        metrics: true,
     },
     Family {
         name: "autoscaler.pods",
@@ -70,7 +68,6 @@ pub(super) const FAMILIES: &[Family] = &[
             steps(chosen, &json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": target}}))
         },
         observed: OBSERVED,
-        metrics: true,
     },
     Family {
         name: "autoscaler.object",
@@ -81,7 +78,6 @@ pub(super) const FAMILIES: &[Family] = &[
             steps(chosen, &json!({"type": "Object", "object": of}))
         },
         observed: OBSERVED,
-        metrics: true,
     },
     Family {
         name: "autoscaler.external",
@@ -91,7 +87,6 @@ pub(super) const FAMILIES: &[Family] = &[
             steps(chosen, &json!({"type": "External", "external": of}))
         },
         observed: OBSERVED,
-        metrics: true,
     },
 ];
 

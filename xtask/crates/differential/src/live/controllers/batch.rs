@@ -26,7 +26,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: job,
         observed: &[Jobs, Pods, Events],
-        metrics: false,
     },
     Family {
         name: "cron-job",
@@ -39,7 +38,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: cron_job,
         observed: &[CronJobs, Jobs, Events],
-        metrics: false,
     },
 ];
 

@@ -122,14 +122,6 @@ pub(crate) fn boundary_quantity(rng: &mut Rng) -> Value {
     one_of(rng, QUANTITIES)
 }
 
-pub(crate) fn milli(rng: &mut Rng) -> Value {
-    format!("{}m", rng.u32(1..4000)).into()
-}
-
-pub(crate) fn bytes(rng: &mut Rng) -> Value {
-    format!("{}Mi", rng.u32(1..8000)).into()
-}
-
 /// Between one and six amounts.
 pub(crate) fn quantities(rng: &mut Rng) -> Value {
     let count = rng.usize(1..=6);

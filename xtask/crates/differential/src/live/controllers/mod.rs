@@ -125,10 +125,13 @@ fn searched(
         report::Context { level: "controllers", seed, arch: &planes.arch, against: &planes.against, sides, started };
     let phase = Phase::start("level of controllers");
     let search = Search::new(stage, families, seed, bounds(options), 0);
-    let (mut found, unsettled) = runtime.block_on(async {
+    let (mut found, unsettled, last) = runtime.block_on(async {
         match options.case {
             Some(index) => search.one(index).await,
-            None => search.all(&phase).await,
+            None => {
+                let (found, unsettled) = search.all(&phase).await;
+                (found, unsettled, Vec::new())
+            }
         }
     });
     found.expect(&catalogue.differences, &planes.arch, &today);
@@ -138,10 +141,16 @@ fn searched(
     json["unsettled"] = unsettled.into();
     Ok(Outcome {
         exit: exit(&found),
-        text: format!("{}{summary}\n", report::text(&found, &context)),
+        text: format!("{}{}{summary}\n", objects(&last), report::text(&found, &context)),
         json,
         junit: Some(report::junit(&found, &context)?),
     })
+}
+
+/// The objects that a single scenario led to.
+fn objects(last: &[String]) -> String {
+    let sides = ["reference", "second reference", "under test"];
+    sides.iter().zip(last).map(|(side, objects)| format!("{side}: {objects}\n")).collect()
 }
 
 #[cfg(test)]

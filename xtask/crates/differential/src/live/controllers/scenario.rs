@@ -32,8 +32,6 @@ pub(crate) struct Family {
     pub(crate) fields: &'static [Field],
     pub(crate) build: fn(&Chosen) -> Vec<Step>,
     pub(crate) observed: &'static [Observed],
-    /// Whether the controller reads metrics.
-    pub(crate) metrics: bool,
 }
 
 /// A kind whose objects are compared.
@@ -185,7 +183,6 @@ mod tests {
             fields: &[Field { name: "a", usual: "1", ordinary: |_| 2.into(), boundary: |_| 3.into() }],
             build: |_| Vec::new(),
             observed: &[],
-            metrics: false,
         };
         let chosen = Chosen(BTreeMap::from([("a", Value::from(3))]));
         assert_eq!(chosen.unusual(&FAMILY).count(), 1);

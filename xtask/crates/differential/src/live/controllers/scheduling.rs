@@ -20,11 +20,11 @@ const FIELDS: &[Field] = &[Field { name: SEED, usual: "0", ordinary: draw::seed,
 const OBSERVED: &[super::scenario::Observed] = &[Pods, Events];
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family { name: "scheduling.least", fields: FIELDS, build: |c| fit(c, "least"), observed: OBSERVED, metrics: false },
-    Family { name: "scheduling.most", fields: FIELDS, build: |c| fit(c, "most"), observed: OBSERVED, metrics: false },
-    Family { name: "scheduling.ratio", fields: FIELDS, build: |c| fit(c, "ratio"), observed: OBSERVED, metrics: false },
-    Family { name: "scheduling.balanced", fields: FIELDS, build: balance, observed: OBSERVED, metrics: false },
-    Family { name: "scheduling.spread", fields: FIELDS, build: spread, observed: OBSERVED, metrics: false },
+    Family { name: "scheduling.least", fields: FIELDS, build: |c| fit(c, "least"), observed: OBSERVED },
+    Family { name: "scheduling.most", fields: FIELDS, build: |c| fit(c, "most"), observed: OBSERVED },
+    Family { name: "scheduling.ratio", fields: FIELDS, build: |c| fit(c, "ratio"), observed: OBSERVED },
+    Family { name: "scheduling.balanced", fields: FIELDS, build: balance, observed: OBSERVED },
+    Family { name: "scheduling.spread", fields: FIELDS, build: spread, observed: OBSERVED },
 ];
 
 /// A configuration with one profile for each of these strategies.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use futures::future::join_all;
@@ -26,6 +26,8 @@ use crate::live::search::{Bounds, Found, Unstable, rate};
 const REPEATS: usize = 3;
 /// Examples of nondeterminism that the report shows.
 const EXAMPLES: usize = 20;
+/// How long repeats may continue after the time of the search.
+const OVERTIME: Duration = Duration::from_secs(120);
 /// Errors after which a side is given up.
 const ERRORS: usize = 20;
 /// Groups at the same places that are shrunk; more of them add to the first.
@@ -43,6 +45,8 @@ pub(crate) struct Search<'a> {
     runs: AtomicU64,
     found: Mutex<Found>,
     unsettled: AtomicU64,
+    /// The objects of the last scenario on all sides.
+    last: Mutex<Vec<String>>,
     /// Places that a worker shrinks: the others need not do the same.
     shrinking: Mutex<BTreeSet<Places>>,
 }
@@ -78,6 +82,7 @@ impl<'a> Search<'a> {
             runs: AtomicU64::new(first_run),
             found: Mutex::default(),
             unsettled: AtomicU64::new(0),
+            last: Mutex::default(),
             shrinking: Mutex::default(),
         }
     }
@@ -88,10 +93,12 @@ impl<'a> Search<'a> {
         self.finished()
     }
 
-    /// Plays one scenario, as the command that repeats a finding does.
-    pub(crate) async fn one(self, index: u64) -> (Found, u64) {
+    /// Plays one scenario, as the command that repeats a finding does. Also returns the last objects of all sides.
+    pub(crate) async fn one(self, index: u64) -> (Found, u64, Vec<String>) {
         self.case(index).await;
-        self.finished()
+        let last = std::mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner));
+        let (found, unsettled) = self.finished();
+        (found, unsettled, last)
     }
 
     /// The result, and the number of waits that ended before the controllers did.
@@ -107,6 +114,11 @@ impl<'a> Search<'a> {
 
     fn is_late(&self) -> bool {
         interrupt::requested() || self.begin.elapsed() >= self.bounds.time
+    }
+
+    /// Whether a difference that was found in time can no longer be repeated.
+    fn is_overdue(&self) -> bool {
+        interrupt::requested() || self.begin.elapsed() >= self.bounds.time.saturating_add(OVERTIME)
     }
 
     fn over(&self) -> bool {
@@ -144,6 +156,8 @@ impl<'a> Search<'a> {
         let seen = self.stage.play(family, chosen, &names).await?;
         self.unsettled.fetch_add(seen.unsettled, Ordering::Relaxed);
         let compared = compare(&seen.documents);
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
+            seen.documents.iter().map(ToString::to_string).collect();
         Ok((seen, compared))
     }
 
@@ -235,6 +249,10 @@ impl<'a> Search<'a> {
         let mut last = None;
         let mut remaining = first.to_vec();
         for _ in 0..repeats {
+            // An unconfirmed difference is not reported.
+            if self.is_overdue() {
+                return Ok(None);
+            }
             let (seen, compared) = self.run(family, chosen).await?;
             remaining.retain(|change| compared.changes.contains(change));
             if remaining.is_empty() {

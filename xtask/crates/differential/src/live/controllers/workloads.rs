@@ -27,12 +27,13 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: deployment,
         observed: &[Deployments, ReplicaSets, Pods, Events],
-        metrics: false,
     },
     Family {
         name: "stateful-set",
         fields: &[
-            Field { name: "replicas", usual: "3", ordinary: draw::some, boundary: draw::int32 },
+            // The controller allocates memory for each replica, also for those that do not exist: 2147483647 replicas
+            // take 16 GiB.
+            Field { name: "replicas", usual: "3", ordinary: draw::some, boundary: draw::hundreds },
             Field { name: "partition", usual: "0", ordinary: draw::few, boundary: draw::int32 },
             Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all },
             Field { name: "start", usual: "0", ordinary: draw::few, boundary: draw::int32 },
@@ -41,7 +42,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: stateful_set,
         observed: &[StatefulSets, Pods, Revisions, Events],
-        metrics: false,
     },
     Family {
         name: "daemon-set",
@@ -54,7 +54,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: daemon_set,
         observed: &[DaemonSets, Pods, Revisions, Events],
-        metrics: false,
     },
     Family {
         name: "disruption-budget",
@@ -65,7 +64,6 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         build: disruption_budget,
         observed: &[DisruptionBudgets, Deployments],
-        metrics: false,
     },
 ];
 
