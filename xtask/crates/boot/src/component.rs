@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use sys::daemon::tail;
 use sys::deadline::{OnInterrupt, Probe, WaitError, pause, until};
 
-use crate::component_names::CONTROLLER_MANAGER;
+use crate::component_names::{CONTROLLER_MANAGER, SCHEDULER};
 use crate::host::{Host, Program, Running};
 
 /// How often the wait checks for an answer of the readiness probe; a probe itself takes a few milliseconds.
@@ -83,7 +83,8 @@ impl Component {
         host: Arc<dyn Host>,
     ) -> Component {
         let name = program.name.clone();
-        let (on_demand, needs_apiserver) = (false, name.ends_with(CONTROLLER_MANAGER));
+        let needs_apiserver = name.ends_with(CONTROLLER_MANAGER) || name.ends_with(SCHEDULER);
+        let on_demand = false;
         Component { name, program, flags, ready, times, on_demand, needs_apiserver, host, running: None }
     }
 

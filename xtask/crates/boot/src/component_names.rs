@@ -4,6 +4,8 @@ use model::{Profile, ProfileStore};
 
 /// Name of the component, and of its process within a profile.
 pub const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// The same for the scheduler.
+pub const SCHEDULER: &str = "kube-scheduler";
 /// The etcd that is not recorded and that no profile lists as a store.
 pub(crate) const SPARE: &str = "spare";
 /// The same on this machine, if the components have another architecture.
@@ -30,6 +32,11 @@ pub(crate) fn controllers(profile: &Profile) -> Option<String> {
     (!profile.controllers.is_empty()).then(|| format!("{}/{CONTROLLER_MANAGER}", profile.name))
 }
 
+/// The name of a profile's kube-scheduler, if it has one.
+pub(crate) fn scheduler(profile: &Profile) -> Option<String> {
+    profile.scheduler.then(|| format!("{}/{SCHEDULER}", profile.name))
+}
+
 /// The name of a profile's unrecorded etcd, if it has one.
 pub(crate) fn spare(profile: &Profile) -> Option<String> {
     profile.spare.then(|| format!("{}/etcd-{SPARE}", profile.name))
@@ -53,6 +60,7 @@ pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
         names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
         names.extend(apiservers(profile));
         names.extend(controllers(profile));
+        names.extend(scheduler(profile));
         names.extend(spare(profile).into_iter().flat_map(|name| [name.clone(), format!("{name}/peer")]));
         names
     };

@@ -181,6 +181,9 @@ impl Plan<'_> {
         if let (Some(name), Some(apiserver)) = (component_names::controllers(profile), port_mappings.first()) {
             on_demand.push(self.controllers(name, profile, &dir, apiserver.inside, &pki)?);
         }
+        if let (Some(name), Some(apiserver)) = (component_names::scheduler(profile), port_mappings.first()) {
+            on_demand.push(self.scheduler(name, &dir, apiserver.inside, &pki)?);
+        }
         let node = match (self.node, apiservers.first_mut(), port_mappings.first()) {
             (Some(request), Some(apiserver), Some(door)) if request.node.profile == profile.name => {
                 let root = Root { host_path: dir.clone(), guest_path: guest_path.clone() };
@@ -208,13 +211,26 @@ impl Plan<'_> {
         pki: &Pki,
     ) -> anyhow::Result<Component> {
         let door = (self.place.port_mappings)(&name)?;
+        let kubeconfig = self.manager_kubeconfig(dir, apiserver)?;
+        let flags = flags::controllers(profile, &kubeconfig, door.inside, self.place.listen, pki);
+        self.component(name, component_names::CONTROLLER_MANAGER, flags, format!("{}/healthz", url(door.outside)))
+    }
+
+    /// A kube-scheduler for the apiserver on this port in that place.
+    fn scheduler(&self, name: String, dir: &Path, apiserver: u16, pki: &Pki) -> anyhow::Result<Component> {
+        let door = (self.place.port_mappings)(&name)?;
+        let kubeconfig = self.manager_kubeconfig(dir, apiserver)?;
+        let flags = flags::scheduler(&kubeconfig, door.inside, self.place.listen, pki);
+        self.component(name, component_names::SCHEDULER, flags, format!("{}/healthz", url(door.outside)))
+    }
+
+    /// The kubeconfig of the controller manager and of the scheduler, as they see it.
+    fn manager_kubeconfig(&self, dir: &Path, apiserver: u16) -> anyhow::Result<PathBuf> {
         let kubeconfig = dir.join("controllers.kubeconfig");
         if !kubeconfig.exists() {
             write_private_file(&kubeconfig, kubeconfig::render(&url(apiserver), &self.pki.admin)?.as_bytes())?;
         }
-        let kubeconfig = self.place.root.in_guest(&kubeconfig);
-        let flags = flags::controllers(profile, &kubeconfig, door.inside, self.place.listen, pki);
-        self.component(name, component_names::CONTROLLER_MANAGER, flags, format!("{}/healthz", url(door.outside)))
+        Ok(self.place.root.in_guest(&kubeconfig))
     }
 
     /// All members of all stores: ports, folders, flags.

@@ -244,6 +244,16 @@ pub(crate) fn controllers(profile: &Profile, kubeconfig: &Path, port: u16, liste
     flags
 }
 
+pub(crate) fn scheduler(kubeconfig: &Path, port: u16, listen: &str, pki: &Pki) -> Flags {
+    let mut flags = manager(listen, pki);
+    flags.extend(pairs([
+        ("kubeconfig", kubeconfig.display().to_string()),
+        ("secure-port", port.to_string()),
+        ("v", "2".into()),
+    ]));
+    flags
+}
+
 const FEATURE_GATES: &str = "feature-gates";
 
 /// A plugin's own flags, and the address on which it listens.

@@ -28,7 +28,7 @@ mod snapshot;
 
 pub use agent::INIT;
 pub use booted::{Booted, HostForward, Saved};
-pub use component_names::CONTROLLER_MANAGER;
+pub use component_names::{CONTROLLER_MANAGER, SCHEDULER};
 pub use execution::{command, user_emulator};
 pub use place::NodeRequest;
 pub use process::{Ports, script, up, up_on};

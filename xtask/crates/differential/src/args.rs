@@ -13,6 +13,8 @@ pub enum LevelArg {
     Library,
     /// Control planes of both architectures
     Live,
+    /// Controllers and schedulers of both architectures, each at a control plane of its architecture
+    Controllers,
 }
 
 #[derive(Clone, Debug, ClapArgs)]
@@ -27,6 +29,7 @@ Examples:
   cargo xtask differential --arch ARCH --minutes 30 --seed 7
   cargo xtask differential --arch ARCH --subject patch. --cases 100000
   cargo xtask differential --arch ARCH --level live             the same API requests to control planes of both
+  cargo xtask differential --arch ARCH --level controllers      the same objects to controllers of both
   cargo xtask differential --arch ARCH --replay                 only the inputs in targets/differential
   cargo xtask differential --arch ARCH --input FILE             one input, for example of a report
   cargo xtask differential --list                               the subjects
@@ -44,7 +47,7 @@ pub struct DifferentialOptions {
     /// What to compare
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LevelArg::Library)]
     pub level: LevelArg,
-    /// Library level: only subjects whose names start with this prefix; may be repeated
+    /// Library level and level of controllers: only subjects whose names start with this prefix; may be repeated
     #[arg(long = "subject", value_name = "PREFIX")]
     pub subjects: Vec<String>,
     /// How long to search
@@ -56,10 +59,10 @@ pub struct DifferentialOptions {
     /// Seed of the inputs [default: a new one, which is printed]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Live level: only the sequence with this number
+    /// Live level and level of controllers: only the sequence with this number
     #[arg(long, value_name = "N", requires = "seed", conflicts_with_all = ["cases", "minutes", "selftest"])]
     pub case: Option<u64>,
-    /// Live level: sequences at the same time
+    /// Live level and level of controllers: sequences at the same time
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub width: usize,
     /// Only evaluate the kept inputs, or play the kept sequences, without a search

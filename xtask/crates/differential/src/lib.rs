@@ -26,5 +26,6 @@ pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure
     match options.level {
         LevelArg::Library => library::run(paths, options),
         LevelArg::Live => live::run(paths, options),
+        LevelArg::Controllers => live::controllers::run(paths, options),
     }
 }

@@ -102,7 +102,8 @@ impl Report {
                 let _ = writeln!(out, "  and {} more places", group.changes.len() - SHOWN);
             }
             let file = files.join(file_name(i, group));
-            let _ = writeln!(out, "  repeat  cargo xtask differential --arch {} --input {}", self.arch, file.display());
+            let selection = selection(&self.arch);
+            let _ = writeln!(out, "  repeat  cargo xtask differential {selection} --input {}", file.display());
         }
         for subject in &self.unstable {
             let _ = writeln!(out, "\n{subject}: answers vary between two runs on one architecture");
@@ -159,6 +160,14 @@ fn kept(group: &Group) -> String {
     let string = |text: &str| serde_json::Value::from(text);
     let about = string(&group.key.to_string());
     format!("{{\"subject\": {},\n \"about\": {about},\n \"input\": {}}}\n", string(&group.key.subject), group.input)
+}
+
+/// The options that select an architecture by its label: `--arch riscv64 --cpu vector`.
+pub(crate) fn selection(label: &str) -> String {
+    match label.split_once('-') {
+        Some((arch, cpu)) => format!("--arch {arch} --cpu {cpu}"),
+        None => format!("--arch {label}"),
+    }
 }
 
 #[cfg(test)]

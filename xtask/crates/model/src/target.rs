@@ -294,6 +294,10 @@ pub struct Profile {
     /// which does not run before a check starts it. If the list is empty, the component does not exist.
     #[serde(default)]
     pub controllers: Vec<String>,
+    /// Whether the profile has a kube-scheduler: the component `PROFILE/kube-scheduler`, which does not run before the
+    /// harness starts it.
+    #[serde(skip)]
+    pub scheduler: bool,
     /// Whether the profile has another, empty etcd: the component `PROFILE/etcd-spare`, which does not run before a
     /// check starts it, and whose history is not recorded.
     #[serde(default)]

@@ -10,9 +10,17 @@ pub(crate) fn of_profiles(components: &Components, profiles: &[Profile], init: b
     let stores = |name: &str| profiles.iter().flat_map(|p| &p.stores).any(|store| store.kind.component() == name);
     let tools = |name: &str| profiles.iter().flat_map(|p| &p.tools).any(|tool| tool == name);
     let controls = |name: &str| name == boot::CONTROLLER_MANAGER && profiles.iter().any(|p| !p.controllers.is_empty());
+    let schedules = |name: &str| name == boot::SCHEDULER && profiles.iter().any(|p| p.scheduler);
     let needed = all.filter(|c| match c.name.as_str() {
         name if StoreKind::has_program(name) => stores(name),
-        name => !c.optional || init && name == boot::INIT || helps(name, profiles) || tools(name) || controls(name),
+        name => {
+            !c.optional
+                || init && name == boot::INIT
+                || helps(name, profiles)
+                || tools(name)
+                || controls(name)
+                || schedules(name)
+        }
     });
     needed.map(|component| component.name.clone()).collect()
 }

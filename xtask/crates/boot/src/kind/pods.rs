@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::config::{LOGS, PROGRAMS, RUN, STAND_INS};
 use super::socket::SocketHost;
 use crate::component::Component;
+pub(super) use crate::component_names::SCHEDULER;
 use crate::flags::Flags;
 
 pub(super) const ETCD: &str = "etcd";
 pub(super) const APISERVER: &str = "kube-apiserver";
-pub(super) const SCHEDULER: &str = "kube-scheduler";
 
 /// The folder of the agents' sockets, below the run's private folder.
 pub(super) const SOCKETS: &str = "agents";

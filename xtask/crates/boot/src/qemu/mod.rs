@@ -465,8 +465,10 @@ pub fn saves(version: &str) -> bool {
 
 /// MiB of memory for the guest with these profiles.
 pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
-    // A kube-controller-manager takes about as much memory as an apiserver.
-    let of = |profile: &Profile| u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty());
+    // A kube-controller-manager takes about as much memory as an apiserver, a kube-scheduler less.
+    let of = |profile: &Profile| {
+        u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty()) + u32::from(profile.scheduler)
+    };
     let apiservers = topology.profiles.iter().map(of).sum();
     let node = topology.node.as_ref().map_or(0, |node| node.node.memory);
     let planes = machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base);

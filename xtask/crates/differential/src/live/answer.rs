@@ -6,7 +6,7 @@ use crate::document::Document;
 const MEANINGFUL: [&str; 4] = ["content-type", "warning", "location", "content-encoding"];
 
 /// The most differing places that a comparison lists.
-const MOST: usize = 20;
+pub(crate) const MOST: usize = 20;
 
 /// An answer after the masks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Starts the compared control planes: two of the reference, one under test.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use boot::{Booted, Topology};
 use cli::{Failure, OrExit, Paths, built, host_target, request};
-use model::{Exit, Profile, ProfileInfo, Target};
+use model::{Control, Exit, Profile, ProfileInfo, Target};
 use provider::Setup;
 use sys::RunDir;
 use sys::run_dir::Together;
@@ -25,6 +26,9 @@ pub(crate) struct Planes {
     pub(crate) reference: ProfileInfo,
     pub(crate) second: ProfileInfo,
     pub(crate) tested: ProfileInfo,
+    /// Control over the components of both references; None if they could not reach servers of the harness.
+    pub(crate) reference_control: Option<Arc<dyn Control>>,
+    pub(crate) tested_control: Option<Arc<dyn Control>>,
     pub(crate) arch: String,
     pub(crate) against: String,
     /// The version of kube-apiserver.
@@ -42,13 +46,19 @@ impl Planes {
     }
 }
 
-pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialOptions) -> Result<Planes, Failure> {
+/// Starts the profile that all sides use after the change by `adapt`.
+pub(crate) fn boot(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &DifferentialOptions,
+    adapt: impl Fn(Profile) -> Profile,
+) -> Result<Planes, Failure> {
     let tested = cli::with_cpu(cli::target(catalogue, options.arch.as_deref())?, options.cpu.cpu.as_deref())?;
     let arch = tested.label();
     let against = cli::target(catalogue, options.against.as_deref())?;
-    let mut profile = catalogue.profile(PROFILE)?.clone();
+    let mut profile = adapt(catalogue.profile(PROFILE)?.clone());
     // Bodies as CBOR are an alpha feature.
-    profile.apiserver.insert(GATES.into(), "CBORServingAndStorage=true".into());
+    profile.apiserver.entry(GATES.into()).or_insert_with(|| "CBORServingAndStorage=true".into());
     let second = Profile { name: SECOND.into(), ..profile.clone() };
     let label = format!("{arch}-differential");
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
@@ -68,6 +78,8 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
         reference: of(&references, PROFILE)?,
         second: of(&references, SECOND)?,
         tested: of(&tested, PROFILE)?,
+        reference_control: control(&references),
+        tested_control: control(&tested),
         arch,
         against: references.cluster.info.arch.clone(),
         version: references.versions.get("kube-apiserver").cloned().unwrap_or_default(),
@@ -75,6 +87,10 @@ pub(crate) fn boot(paths: &Paths, catalogue: &Catalogue, options: &DifferentialO
         folder: together.public().to_owned(),
         booted: vec![(tested, tested_run), (references, reference_run)],
     })
+}
+
+fn control(booted: &Booted) -> Option<Arc<dyn Control>> {
+    booted.cluster.control.clone().filter(|_| booted.cluster.info.machine.is_none())
 }
 
 fn start(

@@ -3,13 +3,15 @@
 //! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `pages` and `values` make
 //! sequences of them, `crd`, `amounts` and `seats` sequences about custom resources, admission and priority levels. `play`
 //! sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that, `shrink` makes a
-//! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes.
+//! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes. `controllers` is the level of
+//! controllers, on the same control planes.
 
 mod allocation;
 mod amounts;
 mod answer;
 mod boot;
 mod cbor;
+pub(crate) mod controllers;
 mod crd;
 mod edit;
 mod finding;
@@ -63,7 +65,7 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let catalogue = Catalogue::load(&paths.targets)?;
     // Bad input is refused before control planes start.
     let kept = kept(paths, options)?;
-    let planes = boot(paths, &catalogue, options)?;
+    let planes = boot(paths, &catalogue, options, |profile| profile)?;
     let tested = test(&catalogue, &planes, options, kept.as_deref());
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
@@ -141,7 +143,8 @@ fn test(
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
-    let context = report::Context { seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
+    let context =
+        report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
     let mut found = runtime.block_on(async {

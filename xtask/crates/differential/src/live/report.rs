@@ -15,6 +15,7 @@ use super::play::Sides;
 use super::request::{Names, Request};
 use super::search::{Found, rate};
 use super::side::Side;
+use crate::report::selection;
 
 /// Characters of a value in the text; the JSON has all of it.
 const SHOWN: usize = 600;
@@ -24,6 +25,8 @@ const SHOWN_RESETS: usize = 5;
 
 /// The facts of the run around what was found.
 pub(crate) struct Context<'a> {
+    /// The value of `--level`.
+    pub(crate) level: &'static str,
     pub(crate) seed: u64,
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
@@ -110,7 +113,8 @@ fn repeat(index: Option<u64>, context: &Context<'_>) -> String {
         Some(index) => format!("--seed {} --case {index}", context.seed),
         None => "--replay".to_owned(),
     };
-    format!("cargo xtask differential --level live --arch {} --against {} {input}", context.arch, context.against)
+    let Context { level, arch, against, .. } = context;
+    format!("cargo xtask differential --level {level} {} --against {against} {input}", selection(arch))
 }
 
 /// The smallest sequence of each group in the format of kept ones.
@@ -156,7 +160,7 @@ fn curl(side: &Side, request: &Request) -> String {
 
 /// JUnit with a case for each group, and one for the requests without a difference.
 pub(crate) fn junit(found: &Found, context: &Context<'_>) -> anyhow::Result<Vec<u8>> {
-    let suite = format!("archproof.{}.differential.live", context.arch);
+    let suite = format!("archproof.{}.differential.{}", context.arch, context.level);
     let case = |name: String, outcome, output| SingleCase { name, class: suite.clone(), outcome, output };
     let message = format!("{} differs from {}", context.arch, context.against);
     let groups = found.groups.values().map(|finding| {

@@ -70,6 +70,19 @@ impl Side {
         Ok(response.body)
     }
 
+    /// Sends a request that must succeed.
+    pub(crate) async fn must(&self, request: &suite::api::Request) -> anyhow::Result<()> {
+        let response = self.api.send(request).await?;
+        anyhow::ensure!(response.is_success(), "the side `{}`, {request}: {response}", self.name);
+        Ok(())
+    }
+
+    /// All keys of the store with the revision of their last change.
+    pub(crate) async fn keys(&self) -> anyhow::Result<Vec<(String, i64)>> {
+        let (keys, _) = self.store.keys(&format!("{}/", self.profile.prefix), 0).await?;
+        Ok(keys.into_iter().map(|key| (key.key, key.mod_rev)).collect())
+    }
+
     pub(crate) fn state(now: i64) -> State {
         State {
             masks: Masks::new(now),

@@ -45,6 +45,7 @@ pub(crate) fn profiles<'a>(
             files: _,
             plugins,
             controllers,
+            scheduler: _,
             spare,
             tools,
             stores,
