@@ -31,7 +31,12 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "etcdctl snapshot save s; carry s to a machine of another architecture; etcdutl snapshot restore s \
                   --data-dir d; etcd --data-dir d; etcdctl endpoint hashkv --rev R on both; and back",
         profiles: &["disruptive"],
-        requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control, Requirement::NativeStore]),
+        requires: Requires::OwnCluster(&[
+            Requirement::Exclusive,
+            Requirement::Control,
+            Requirement::NativeStore,
+            Requirement::LittleEndian,
+        ]),
         run: scenario!(portable_data),
     },
     Check {
