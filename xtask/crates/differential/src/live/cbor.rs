@@ -110,7 +110,10 @@ fn value(rest: &mut &[u8], depth: usize) -> Option<Document> {
         4 => Document::List((0..number).map(|_| value(rest, depth + 1)).collect::<Option<_>>()?),
         5 => {
             let member = |_| Some((key(rest, depth)?, value(rest, depth + 1)?));
-            Document::Object((0..number).map(member).collect::<Option<_>>()?)
+            let mut members: Vec<(String, Document)> = (0..number).map(member).collect::<Option<_>>()?;
+            // kube-apiserver writes answers in the order of Go's maps, which changes from answer to answer.
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            Document::Object(members)
         }
         // A tag says how to present the value that follows.
         _ => value(rest, depth + 1)?,

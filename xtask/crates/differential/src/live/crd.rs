@@ -37,8 +37,10 @@ fn texts(pairs: &[(&str, &str)]) -> Vec<(String, Document)> {
 /// `metadata` are places that every object has.
 pub(crate) fn sequence(rng: &mut Rng, metadata: &[Place]) -> Sequence {
     // Most definitions must be accepted, so that custom resources are tried at all.
-    let wild = rng.u8(..4) == 0;
-    let fields: Vec<Field> = FIELDS.iter().map(|name| field(rng, name, wild)).collect();
+    let wild = rng.u8(..3) == 0;
+    let only = rng.usize(..FIELDS.len());
+    let fields: Vec<Field> =
+        FIELDS.iter().enumerate().map(|(number, name)| field(rng, name, wild && number == only)).collect();
     let shapes: Vec<(&str, Shape)> = fields.iter().map(|field| (field.name, field.shape.clone())).collect();
     let columns = fields.iter().flat_map(|field| field.columns.clone()).collect();
     let properties = Document::object(fields.into_iter().map(|field| (field.name, field.schema)));
@@ -139,7 +141,7 @@ fn field(rng: &mut Rng, name: &'static str, wild: bool) -> Field {
     }
     let mut schema = Document::Object(schema);
     let shape = Shape { class: shape_of(class, &format), format, limits: numbers(&schema), ..Shape::default() };
-    if wild && rng.u8(..3) == 0 {
+    if wild && rng.bool() {
         schema.set("default", values::value(rng, &shape).document);
     }
     Field { name, shape, schema, columns: columns(rng, name) }

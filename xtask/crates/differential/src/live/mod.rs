@@ -19,6 +19,7 @@ mod generate;
 mod kept;
 mod masks;
 mod mutants;
+mod order;
 mod pages;
 mod play;
 mod range;
@@ -48,7 +49,7 @@ use boot::{Planes, boot};
 use generate::Generator;
 use play::Sides;
 use request::Sequence;
-use search::{Bounds, Found, Search};
+use search::{Bounds, Expected, Found, Search};
 use side::Side;
 
 /// Threads of the runtime: comparing takes less time than the servers' answers.
@@ -146,7 +147,8 @@ fn test(
     let context =
         report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
-    let search = Search::new(&sides, &generator, bounds(options), 0);
+    let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
+    let search = Search::new(&sides, &generator, bounds(options), expected, 0);
     let mut found = runtime.block_on(async {
         match (kept, options.case) {
             (Some(sequences), _) => search.kept(sequences).await,
@@ -154,7 +156,7 @@ fn test(
             (None, None) => search.all(&phase).await,
         }
     });
-    found.expect(&catalogue.differences, &planes.arch, &today);
+    found.expect(expected);
     phase.done(&report::summary(&found, &context));
     Ok(Outcome {
         exit: exit(&found),

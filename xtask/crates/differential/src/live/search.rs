@@ -14,7 +14,7 @@ use super::finding::{Finding, cause, key};
 use super::generate::{Generator, is_alone};
 use super::play::{Difference, Played, Sides, Verdict};
 use super::request::{Names, Request, Sequence};
-use super::shrink::{NewNames, shrink};
+use super::shrink::{NewNames, RUNS, shrink};
 use crate::group::Key;
 
 /// Examples of nondeterminism that the report shows.
@@ -38,6 +38,20 @@ pub(crate) struct Bounds {
     pub(crate) first_only: bool,
     /// Sequences at the same time.
     pub(crate) width: usize,
+}
+
+/// The groups that are known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected<'a> {
+    pub(crate) entries: &'a [ExpectedDifference],
+    pub(crate) arch: &'a str,
+    pub(crate) today: &'a str,
+}
+
+impl<'a> Expected<'a> {
+    fn of(self, key: &Key) -> Option<&'a ExpectedDifference> {
+        key.expected(self.entries, self.arch, self.today)
+    }
 }
 
 /// A nondeterministic sequence.
@@ -78,15 +92,17 @@ pub(crate) struct Search<'a> {
     found: Mutex<Found>,
     /// Groups that a worker shrinks: the others need not do the same.
     shrinking: Mutex<BTreeSet<Key>>,
+    /// Entries that expect groups, the architecture, and the day: such groups need no smaller sequence.
+    expected: Expected<'a>,
     /// The group of the smallest sequence for a key that the search saw.
     shrunk: Mutex<BTreeMap<Key, Key>>,
 }
 
 impl Found {
     /// Marks the expected groups.
-    pub(crate) fn expect(&mut self, entries: &[ExpectedDifference], arch: &str, today: &str) {
+    pub(crate) fn expect(&mut self, expected: Expected<'_>) {
         for finding in self.groups.values_mut() {
-            finding.expected = finding.key.expected(entries, arch, today).cloned();
+            finding.expected = expected.of(&finding.key).cloned();
         }
     }
 
@@ -107,7 +123,13 @@ impl NewNames for Search<'_> {
 
 impl<'a> Search<'a> {
     /// `first_run` is the number of the first run on these control planes: names must be new.
-    pub(crate) fn new(sides: &'a Sides, generator: &'a Generator, bounds: Bounds, first_run: u64) -> Search<'a> {
+    pub(crate) fn new(
+        sides: &'a Sides,
+        generator: &'a Generator,
+        bounds: Bounds,
+        expected: Expected<'a>,
+        first_run: u64,
+    ) -> Search<'a> {
         Search {
             sides,
             generator,
@@ -117,6 +139,7 @@ impl<'a> Search<'a> {
             runs: AtomicU64::new(first_run),
             found: Mutex::default(),
             shrinking: Mutex::default(),
+            expected,
             shrunk: Mutex::default(),
         }
     }
@@ -265,7 +288,8 @@ impl<'a> Search<'a> {
         if !self.shrinking().insert(seen.clone()) {
             return Ok(());
         }
-        let small = shrink(self.sides, sequence, &seen, self).await;
+        let runs = if self.expected.of(&seen).is_some() { 0 } else { RUNS };
+        let small = shrink(self.sides, sequence, &seen, self, runs).await;
         self.shrinking().remove(&seen);
         let Some((small, difference)) = small? else {
             self.found().unrepeated += 1;

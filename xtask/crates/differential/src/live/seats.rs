@@ -19,6 +19,9 @@ const METRICS: [(&str, &str); 4] = [
     ("apiserver_flowcontrol_current_limit_seats", "current"),
 ];
 
+/// The limit of this level follows the requests that the server executes at the moment.
+const EXEMPT: &str = "exempt";
+
 /// Configurations that are computed to find one that is sensitive to rounding.
 const DRAWS: usize = 20_000;
 
@@ -131,6 +134,9 @@ pub(crate) fn parse(text: &str) -> Document {
             let Some((level, value)) = line.strip_prefix(&prefix).and_then(|rest| rest.split_once("\"} ")) else {
                 continue;
             };
+            if level == EXEMPT {
+                continue;
+            }
             levels.entry(level).or_default().push((short, Document::Number(value.to_owned())));
         }
     }
@@ -152,6 +158,7 @@ mod tests {
         apiserver_flowcontrol_nominal_limit_seats{priority_level=\"b\"} 1\n\
         apiserver_flowcontrol_lower_limit_seats{priority_level=\"a-0\"} 5\n\
         apiserver_flowcontrol_upper_limit_seats{priority_level=\"a-0\"} 9\n\
+        apiserver_flowcontrol_current_limit_seats{priority_level=\"exempt\"} 2\n\
         apiserver_flowcontrol_demand_seats{priority_level=\"a-0\"} 3\n\
         apiserver_flowcontrol_current_limit_seats{priority_level=\"a-0\"} 6\n";
 

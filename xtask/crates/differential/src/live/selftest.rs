@@ -14,7 +14,7 @@ use super::boot::Planes;
 use super::generate::Generator;
 use super::mutants::DEFECTS;
 use super::play::Sides;
-use super::search::{Bounds, Found, Search};
+use super::search::{Bounds, Expected, Found, Search};
 use super::side::Side;
 use super::{Outcome, SEEDS};
 use crate::args::DifferentialOptions;
@@ -46,7 +46,7 @@ pub(crate) fn run(
         let generator = Generator { kinds: generator.kinds.clone(), levels: generator.levels.clone(), seed };
         let bounds = Bounds { time: LIMIT, cases: u64::MAX, first_only: true, width: options.width.max(1) };
         let phase = Phase::start(format!("defect {}", defect.id));
-        let search = Search::new(&broken, &generator, bounds, number * RUNS);
+        let search = Search::new(&broken, &generator, bounds, Expected::default(), number * RUNS);
         let found = runtime.block_on(search.all(&phase));
         let Found { groups, seconds, cases, .. } = &found;
         let killed = !groups.is_empty();

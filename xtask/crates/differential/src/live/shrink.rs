@@ -7,7 +7,7 @@ use crate::group::Key;
 use crate::shrink::without_parts;
 
 /// Runs of the sequence for one finding.
-const RUNS: usize = 150;
+pub(crate) const RUNS: usize = 120;
 
 /// Runs of the result that must all show the difference.
 const CONFIRMATIONS: usize = 6;
@@ -19,13 +19,14 @@ pub(crate) trait NewNames {
     fn new_names(&self) -> Names;
 }
 
-/// The smallest sequence that was found, with its difference. None if a run of the sequence alone does not repeat the
+/// The smallest sequence that was found in `most` runs, with its difference. None if a run of the sequence alone does not repeat the
 /// difference.
 pub(crate) async fn shrink(
     sides: &Sides,
     sequence: &Sequence,
     wanted: &Key,
     names: &impl NewNames,
+    most: usize,
 ) -> anyhow::Result<Option<(Sequence, Difference)>> {
     let again = async |candidate: &Sequence| -> anyhow::Result<Option<Difference>> {
         let played = sides.play(candidate, &names.new_names()).await?;
@@ -47,7 +48,7 @@ pub(crate) async fn shrink(
     let mut tried = Vec::new();
     'smaller: loop {
         for candidate in smaller(&best, difference.at) {
-            if runs >= RUNS || names.is_late() {
+            if runs > most || names.is_late() {
                 break 'smaller;
             }
             if tried.contains(&candidate) {
@@ -64,7 +65,8 @@ pub(crate) async fn shrink(
     }
     // The order of a map in Go changes from run to run, and in a quarter of the runs both references have the same order
     // and the side under test the other one.
-    for _ in 0..CONFIRMATIONS {
+    let confirmations = if most == 0 { 0 } else { CONFIRMATIONS };
+    for _ in 0..confirmations {
         if again(&best).await?.is_none() {
             return Ok(None);
         }
