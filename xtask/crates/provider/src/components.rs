@@ -13,7 +13,14 @@ pub(crate) fn of_profiles(components: &Components, profiles: &[Profile], init: b
     let schedules = |name: &str| name == boot::SCHEDULER && profiles.iter().any(|p| p.scheduler);
     let needed = all.filter(|c| match c.name.as_str() {
         name if StoreKind::has_program(name) => stores(name),
-        name => !c.optional || init && name == boot::INIT || helps(name, profiles) || tools(name) || controls(name) || schedules(name),
+        name => {
+            !c.optional
+                || init && name == boot::INIT
+                || helps(name, profiles)
+                || tools(name)
+                || controls(name)
+                || schedules(name)
+        }
     });
     needed.map(|component| component.name.clone()).collect()
 }

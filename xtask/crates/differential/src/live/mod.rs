@@ -103,7 +103,8 @@ fn test(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
-    let context = report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
+    let context =
+        report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
     let phase = Phase::start("live level");
     let search = Search::new(&sides, &generator, bounds(options), 0);
     let mut found = runtime.block_on(async {

@@ -14,8 +14,18 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "quota",
         fields: &[
             Field { name: "cpu", usual: "[\"100m\"]", ordinary: draw::quantities, boundary: draw::boundary_quantities },
-            Field { name: "memory", usual: "[\"1Mi\"]", ordinary: draw::quantities, boundary: draw::boundary_quantities },
-            Field { name: "storage", usual: "[\"1Gi\"]", ordinary: draw::quantities, boundary: draw::boundary_quantities },
+            Field {
+                name: "memory",
+                usual: "[\"1Mi\"]",
+                ordinary: draw::quantities,
+                boundary: draw::boundary_quantities,
+            },
+            Field {
+                name: "storage",
+                usual: "[\"1Gi\"]",
+                ordinary: draw::quantities,
+                boundary: draw::boundary_quantities,
+            },
             Field { name: "hard", usual: "\"100\"", ordinary: draw::quantity, boundary: draw::boundary_quantity },
             Field { name: "a", usual: "[\"1\"]", ordinary: integers, boundary: boundary_integers },
         ],
@@ -69,9 +79,13 @@ fn quota(chosen: &Chosen) -> Vec<Step> {
         })
         .collect();
     steps.extend(texts(&chosen.get("storage")).iter().enumerate().map(|(number, storage)| {
-        create("v1", "persistentvolumeclaims", &json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        create(
+            "v1",
+            "persistentvolumeclaims",
+            &json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": format!("c{number}")},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}}}))
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}}}),
+        )
     }));
     let hard: serde_json::Map<String, Value> = HARD
         .iter()
@@ -79,8 +93,12 @@ fn quota(chosen: &Chosen) -> Vec<Step> {
         .collect();
     // The objects exist before: so the controller, not admission, computes their sum.
     steps.push(Step::Settle(None));
-    steps.push(create("v1", "resourcequotas", &json!({"apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": {"name": "q"}, "spec": {"hard": hard}})));
+    steps.push(create(
+        "v1",
+        "resourcequotas",
+        &json!({"apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": {"name": "q"}, "spec": {"hard": hard}}),
+    ));
     steps.push(Step::Settle(None));
     steps
 }
@@ -90,11 +108,19 @@ fn endpoints(chosen: &Chosen) -> Vec<Step> {
         .map(|number| json!({"name": format!("p{number}"), "port": 80 + number, "targetPort": 8080 + number}))
         .collect();
     vec![
-        create("v1", "services", &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
-            "spec": {"selector": {"app": "a"}, "ports": ports}})),
-        create("apps/v1", "deployments", &json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        create(
+            "v1",
+            "services",
+            &json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"selector": {"app": "a"}, "ports": ports}}),
+        ),
+        create(
+            "apps/v1",
+            "deployments",
+            &json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "a"}, "spec": {"replicas": chosen.number("pods"),
-                "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}})),
+                "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}}),
+        ),
         Step::Settle(Some(PodState::Ready)),
     ]
 }

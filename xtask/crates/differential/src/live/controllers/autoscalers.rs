@@ -29,7 +29,8 @@ const VALUES: Field = Field {
 };
 const MINIMUM: Field = Field { name: "minReplicas", usual: "1", ordinary: draw::some, boundary: draw::positive };
 const MAXIMUM: Field = Field { name: "maxReplicas", usual: "100", ordinary: draw::hundreds, boundary: draw::positive };
-const UP_PERCENT: Field = Field { name: "upPercent", usual: "null", ordinary: draw::hundreds, boundary: draw::positive };
+const UP_PERCENT: Field =
+    Field { name: "upPercent", usual: "null", ordinary: draw::hundreds, boundary: draw::positive };
 const UP_PODS: Field = Field { name: "upPods", usual: "null", ordinary: draw::some, boundary: draw::positive };
 const DOWN_PERCENT: Field =
     Field { name: "downPercent", usual: "null", ordinary: draw::hundreds, boundary: draw::positive };
@@ -39,7 +40,8 @@ const REQUEST: Field =
     Field { name: "request", usual: "\"100m\"", ordinary: draw::quantity, boundary: draw::boundary_quantity };
 const TARGET: Field =
     Field { name: "target", usual: "\"150m\"", ordinary: draw::quantity, boundary: draw::boundary_quantity };
-const UTILIZATION: Field = Field { name: "utilization", usual: "50", ordinary: draw::hundreds, boundary: draw::positive };
+const UTILIZATION: Field =
+    Field { name: "utilization", usual: "50", ordinary: draw::hundreds, boundary: draw::positive };
 const AVERAGE: Field = Field { name: "average", usual: "true", ordinary: draw::boolean, boundary: draw::boolean };
 
 const OBSERVED: &[super::scenario::Observed] = &[Autoscalers, Targets, Events];
@@ -47,7 +49,19 @@ const OBSERVED: &[super::scenario::Observed] = &[Autoscalers, Targets, Events];
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "autoscaler.utilization",
-        fields: &[PODS, STATUS, VALUES, REQUEST, UTILIZATION, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
+        fields: &[
+            PODS,
+            STATUS,
+            VALUES,
+            REQUEST,
+            UTILIZATION,
+            MINIMUM,
+            MAXIMUM,
+            UP_PERCENT,
+            UP_PODS,
+            DOWN_PERCENT,
+            TOLERANCE,
+        ],
         build: |chosen| steps(chosen, &utilization(chosen)),
         observed: OBSERVED,
     },
@@ -71,7 +85,19 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.object",
-        fields: &[PODS, STATUS, VALUES, TARGET, AVERAGE, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
+        fields: &[
+            PODS,
+            STATUS,
+            VALUES,
+            TARGET,
+            AVERAGE,
+            MINIMUM,
+            MAXIMUM,
+            UP_PERCENT,
+            UP_PODS,
+            DOWN_PERCENT,
+            TOLERANCE,
+        ],
         build: |chosen| {
             let object = json!({"apiVersion": "v1", "kind": "Service", "name": "s"});
             let of = json!({"describedObject": object, "metric": {"name": "m"}, "target": target(chosen)});
@@ -81,7 +107,19 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.external",
-        fields: &[PODS, STATUS, VALUES, TARGET, AVERAGE, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
+        fields: &[
+            PODS,
+            STATUS,
+            VALUES,
+            TARGET,
+            AVERAGE,
+            MINIMUM,
+            MAXIMUM,
+            UP_PERCENT,
+            UP_PODS,
+            DOWN_PERCENT,
+            TOLERANCE,
+        ],
         build: |chosen| {
             let of = json!({"metric": {"name": "m"}, "target": target(chosen)});
             steps(chosen, &json!({"type": "External", "external": of}))
@@ -127,8 +165,12 @@ fn steps(chosen: &Chosen, metric: &Value) -> Vec<Step> {
     steps.extend((0..pods).flat_map(|number| pod(&format!("p{number}"), &chosen.get("request"))));
     let replicas = chosen.number("replicas");
     let state = json!({"replicas": replicas, "selector": "app=a"});
-    steps.push(create(API, PLURAL, &json!({"apiVersion": API, "kind": "Target", "metadata": {"name": "a"},
-        "spec": {"replicas": replicas}})));
+    steps.push(create(
+        API,
+        PLURAL,
+        &json!({"apiVersion": API, "kind": "Target", "metadata": {"name": "a"},
+        "spec": {"replicas": replicas}}),
+    ));
     steps.push(patch(API, PLURAL, "a/status", &json!({"status": state})));
     // The controller must know the Pods.
     steps.push(Step::Settle(None));

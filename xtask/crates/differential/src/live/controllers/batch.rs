@@ -19,8 +19,18 @@ pub(super) const FAMILIES: &[Family] = &[
             Field { name: "parallelism", usual: "2", ordinary: draw::few, boundary: draw::few },
             Field { name: "backoffLimit", usual: "0", ordinary: |_| 0.into(), boundary: draw::int32 },
             Field { name: "indexed", usual: "false", ordinary: draw::boolean, boundary: draw::boolean },
-            Field { name: "activeDeadlineSeconds", usual: "null", ordinary: draw::minutes, boundary: draw::boundary_hours },
-            Field { name: "ttlSecondsAfterFinished", usual: "null", ordinary: draw::minutes, boundary: draw::boundary_minutes },
+            Field {
+                name: "activeDeadlineSeconds",
+                usual: "null",
+                ordinary: draw::minutes,
+                boundary: draw::boundary_hours,
+            },
+            Field {
+                name: "ttlSecondsAfterFinished",
+                usual: "null",
+                ordinary: draw::minutes,
+                boundary: draw::boundary_minutes,
+            },
             Field { name: "exit", usual: "0", ordinary: |_| 3.into(), boundary: |rng| rng.u8(1..5).into() },
             Field { name: "policy", usual: "null", ordinary: policy, boundary: policy },
         ],
@@ -79,7 +89,11 @@ fn job(chosen: &Chosen) -> Vec<Step> {
     // Many completions never end.
     let endless = completions > 20 && exit == 0;
     let mut steps = vec![
-        create(BATCH, "jobs", &json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec})),
+        create(
+            BATCH,
+            "jobs",
+            &json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}, "spec": spec}),
+        ),
         Step::Settle(None),
     ];
     if !waits && !endless {
@@ -102,8 +116,12 @@ fn cron_job(chosen: &Chosen) -> Vec<Step> {
         spec["timeZone"] = json!("Asia/Tokyo");
     }
     vec![
-        create(BATCH, "cronjobs", &json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a"},
-            "spec": spec})),
+        create(
+            BATCH,
+            "cronjobs",
+            &json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "a"},
+            "spec": spec}),
+        ),
         // The controller starts the Jobs that were due since then.
         patch(BATCH, "cronjobs", "a/status", &json!({"status": {"lastScheduleTime": "2025-06-01T00:00:00Z"}})),
         patch(BATCH, "cronjobs", "a", &json!({"spec": {"suspend": false}})),

@@ -104,7 +104,11 @@ pub(crate) fn boundary_share(rng: &mut Rng) -> Value {
 
 /// For fields with at most 100 %.
 pub(crate) fn boundary_share_of_all(rng: &mut Rng) -> Value {
-    if rng.bool() { positive(rng) } else { one_of(rng, &["1%", "33%", "34%", "49%", "50%", "51%", "67%", "99%", "100%"]) }
+    if rng.bool() {
+        positive(rng)
+    } else {
+        one_of(rng, &["1%", "33%", "34%", "49%", "50%", "51%", "67%", "99%", "100%"])
+    }
 }
 
 /// An amount such as `137m`, `1.5` or `3Gi`.

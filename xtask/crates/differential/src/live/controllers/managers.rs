@@ -11,8 +11,8 @@ use mutate::{Change, Proxy};
 use serde_json::{Value, json};
 use suite::api::{JSON, Request};
 
-use super::{autoscalers, scheduling};
 use super::metrics::Metrics;
+use super::{autoscalers, scheduling};
 use crate::live::boot::Planes;
 use crate::live::play::Sides;
 use crate::live::side::Side;

@@ -63,7 +63,9 @@ impl Metrics {
             return None;
         }
         let ["namespaces", namespace, rest @ ..] = rest else {
-            return Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/{version}"), "resources": []}));
+            return Some(
+                json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/{version}"), "resources": []}),
+            );
         };
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let values = all.get(*namespace).cloned().unwrap_or_default();
@@ -127,8 +129,7 @@ fn of_object(namespace: &str, resource: &str, object: &str, name: &str, values: 
 }
 
 fn external(name: &str, values: &Values) -> Value {
-    let item =
-        |value: &String| json!({"metricName": name, "metricLabels": {}, "timestamp": now(), "value": value});
+    let item = |value: &String| json!({"metricName": name, "metricLabels": {}, "timestamp": now(), "value": value});
     let items: Vec<Value> = values.external.iter().map(item).collect();
     json!({"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "metadata": {},
         "items": items})

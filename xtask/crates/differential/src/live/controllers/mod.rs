@@ -61,13 +61,7 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
 
 /// The families whose subjects begin with one of the prefixes.
 fn families(prefixes: &[String]) -> anyhow::Result<Vec<&'static Family>> {
-    let all = [
-        workloads::FAMILIES,
-        batch::FAMILIES,
-        autoscalers::FAMILIES,
-        scheduling::FAMILIES,
-        amounts::FAMILIES,
-    ];
+    let all = [workloads::FAMILIES, batch::FAMILIES, autoscalers::FAMILIES, scheduling::FAMILIES, amounts::FAMILIES];
     let all = all.into_iter().flatten();
     let wanted = |family: &&Family| {
         let subject = class::subject(family);
@@ -181,7 +175,10 @@ mod tests {
                 bodies.collect::<Vec<_>>()
             };
             assert_eq!(texts(3), texts(3), "{}", family.name);
-            assert!(matches!((family.build)(&Chosen::draw(family, &mut Rng::with_seed(1))).last(), Some(Step::Settle(_))));
+            assert!(matches!(
+                (family.build)(&Chosen::draw(family, &mut Rng::with_seed(1))).last(),
+                Some(Step::Settle(_))
+            ));
         }
     }
 }

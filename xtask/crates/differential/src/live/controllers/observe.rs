@@ -76,7 +76,8 @@ impl Observed {
 async fn items(side: &Side, kind: Observed, names: &Names) -> anyhow::Result<Vec<Value>> {
     let (api, plural) = kind.resource();
     let path = names.fill(&super::scenario::collection(&api, plural), "");
-    let list: Value = serde_json::from_slice(&side.get(&path).await?).with_context(|| format!("the answer to {path}"))?;
+    let list: Value =
+        serde_json::from_slice(&side.get(&path).await?).with_context(|| format!("the answer to {path}"))?;
     Ok(list["items"].as_array().cloned().unwrap_or_default())
 }
 
@@ -100,8 +101,11 @@ pub(super) async fn observe(side: &Side, family: &Family, names: &Names, now: i6
 }
 
 fn comparable(all: BTreeMap<&str, (Observed, Vec<Value>)>, names: &Names, now: i64) -> anyhow::Result<Document> {
-    let uids: BTreeSet<String> =
-        all.values().flat_map(|(_, items)| items).filter_map(|o| Some(o["metadata"]["uid"].as_str()?.to_owned())).collect();
+    let uids: BTreeSet<String> = all
+        .values()
+        .flat_map(|(_, items)| items)
+        .filter_map(|o| Some(o["metadata"]["uid"].as_str()?.to_owned()))
+        .collect();
     let mut whole = Map::new();
     for (name, (kind, mut items)) in all {
         items.iter_mut().for_each(strip);
@@ -213,7 +217,10 @@ mod tests {
     #[test]
     fn hashes_are_compared_and_random_suffixes_are_not() {
         assert_eq!(without_suffixes("Created pod: a-7c9d8b6f5-x7k2q."), "Created pod: a-7c9d8b6f5-*****.");
-        assert_eq!(without_suffixes("Scaled up replica set a-7c9d8b6f5 from 0 to 3"), "Scaled up replica set a-7c9d8b6f5 from 0 to 3");
+        assert_eq!(
+            without_suffixes("Scaled up replica set a-7c9d8b6f5 from 0 to 3"),
+            "Scaled up replica set a-7c9d8b6f5 from 0 to 3"
+        );
     }
 
     #[test]
@@ -224,9 +231,8 @@ mod tests {
                     "conditions": [{"message": format!("pods \"a-h-{suffix}\" is forbidden")}]}})
         };
         let names = Names::of(3);
-        let of = |items: Vec<Value>| {
-            comparable(BTreeMap::from([("pods", (Observed::Pods, items))]), &names, NOW).unwrap()
-        };
+        let of =
+            |items: Vec<Value>| comparable(BTreeMap::from([("pods", (Observed::Pods, items))]), &names, NOW).unwrap();
         let left = of(vec![pod("bbbbb", "u1", 1), pod("ccccc", "u2", 2)]);
         let right = of(vec![pod("ddddd", "u3", 2), pod("fffff", "u4", 3)]);
         assert_eq!(left, right);
@@ -234,9 +240,7 @@ mod tests {
 
     #[test]
     fn repeated_events_are_one() {
-        let event = |name: &str, count: u8| {
-            json!({"involvedObject": {"kind": "Pod", "name": name}, "reason": "R", "message": "m", "count": count})
-        };
+        let event = |name: &str, count: u8| json!({"involvedObject": {"kind": "Pod", "name": name}, "reason": "R", "message": "m", "count": count});
         assert_eq!(grouped(&[event("a-bbbbb", 1), event("a-ccccc", 7)]), json!({"Pod R": ["a-*****: m"]}));
     }
 }

@@ -42,12 +42,11 @@ pub(super) fn configuration(kubeconfig: &str) -> Value {
     let shape = json!({"shape": [{"utilization": 0, "score": 1}, {"utilization": 37, "score": 9}, {"utilization": 100, "score": 4}]});
     let balanced = json!([{"name": "NodeResourcesBalancedAllocation", "args": {"resources": resources([1, 1, 1, 1])}}]);
     let only = |plugins: &[(&str, u8)]| {
-        let enabled: Vec<Value> = plugins.iter().map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
+        let enabled: Vec<Value> =
+            plugins.iter().map(|(name, weight)| json!({"name": name, "weight": weight})).collect();
         json!({"score": {"disabled": [{"name": "*"}], "enabled": enabled}})
     };
-    let profile = |name: &str, score: &[(&str, u8)], config: Value| {
-        json!({"schedulerName": name, "plugins": only(score), "pluginConfig": config})
-    };
+    let profile = |name: &str, score: &[(&str, u8)], config: Value| json!({"schedulerName": name, "plugins": only(score), "pluginConfig": config});
     let profiles = [
         profile("least", &[("NodeResourcesFit", 1)], fit("LeastAllocated", Value::Null)),
         profile("most", &[("NodeResourcesFit", 1)], fit("MostAllocated", Value::Null)),
@@ -103,8 +102,13 @@ fn candidate(decision: usize, name: &str, capacity: &[u64; 4], labels: &[(&str, 
 
 fn pod(name: &str, scheduler: &str, requests: &Value) -> Value {
     // The limits of extended resources must equal the requests.
-    let limits: serde_json::Map<String, Value> =
-        requests.as_object().into_iter().flatten().filter(|(name, _)| name.contains('/')).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let limits: serde_json::Map<String, Value> = requests
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| name.contains('/'))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect();
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": {
         "schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "i:1", "resources": {"requests": requests, "limits": limits}}]}})
@@ -140,14 +144,15 @@ fn fit(chosen: &Chosen, scheduler: &str) -> Vec<Step> {
     })
 }
 
-/// A Node whose score is next to a limit, and one whose total is next to it: one point less or more changes the choice.
+/// A Node whose score depends on rounding, and one whose total is next to it: one point less or more changes the choice.
 fn balance(chosen: &Chosen) -> Vec<Step> {
     decisions(|decision| {
         let mut rng = rng(chosen, decision);
-        let Balanced { capacity, allocated, requested } = balanced::draw(&mut rng);
-        let score = balanced::score(&capacity, &allocated, &requested);
-        let (near, other) = balanced::preferences(score, rng.bool());
-        let mut steps = vec![candidate(decision, "a", &capacity, &[]), placed(decision, "a", 0, &amounts(&allocated), "other")];
+        let (drawn, above) = balanced::draw(&mut rng);
+        let (near, other) = balanced::preferences(drawn.score(), above);
+        let Balanced { capacity, allocated, requested } = drawn;
+        let mut steps =
+            vec![candidate(decision, "a", &capacity, &[]), placed(decision, "a", 0, &amounts(&allocated), "other")];
         // All parts of this Node are used equally, so its score has no rounding.
         steps.push(candidate(decision, "b", &requested.map(|requested| requested * 2), &[]));
         let mut pod = choosing(decision, "balanced", &amounts(&requested));

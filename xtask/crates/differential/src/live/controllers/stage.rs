@@ -64,7 +64,13 @@ impl<'a> Stage<'a> {
         let mut actors: Vec<Actor<'_>> = sides
             .into_iter()
             .zip(&self.activities)
-            .map(|(side, activity)| Actor { side, activity, state: Side::state(now), statuses: Vec::new(), unsettled: 0 })
+            .map(|(side, activity)| Actor {
+                side,
+                activity,
+                state: Side::state(now),
+                statuses: Vec::new(),
+                unsettled: 0,
+            })
             .collect();
         let steps = (family.build)(chosen);
         let played = self.steps(&mut actors, family, &steps, names).await;

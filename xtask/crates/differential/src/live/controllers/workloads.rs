@@ -22,7 +22,12 @@ pub(super) const FAMILIES: &[Family] = &[
             Field { name: "maxSurge", usual: "\"25%\"", ordinary: draw::share, boundary: draw::boundary_share },
             Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all },
             Field { name: "revisionHistoryLimit", usual: "10", ordinary: draw::few, boundary: draw::int32 },
-            Field { name: "progressDeadlineSeconds", usual: "600", ordinary: draw::minutes, boundary: draw::boundary_minutes },
+            Field {
+                name: "progressDeadlineSeconds",
+                usual: "600",
+                ordinary: draw::minutes,
+                boundary: draw::boundary_minutes,
+            },
             Field { name: "minReadySeconds", usual: "0", ordinary: draw::few, boundary: draw::int32 },
         ],
         build: deployment,
@@ -102,14 +107,18 @@ fn deployment(chosen: &Chosen) -> Vec<Step> {
 fn stateful_set(chosen: &Chosen) -> Vec<Step> {
     let replicas = chosen.number("replicas");
     let mut steps = quota(&[replicas]);
-    steps.push(create(APPS, "statefulsets", &json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+    steps.push(create(
+        APPS,
+        "statefulsets",
+        &json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
         "metadata": {"name": "a"}, "spec": {
             "replicas": replicas, "minReadySeconds": chosen.get("minReadySeconds"), "serviceName": "a",
             "ordinals": {"start": chosen.get("start")}, "podManagementPolicy": "Parallel",
             "revisionHistoryLimit": chosen.get("revisionHistoryLimit"),
             "updateStrategy": {"rollingUpdate": {
                 "partition": chosen.get("partition"), "maxUnavailable": chosen.get("maxUnavailable")}},
-            "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}})));
+            "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}}),
+    ));
     steps.push(Step::Settle(Some(PodState::Ready)));
     steps.push(patch(APPS, "statefulsets", "a", &image("i:2")));
     steps.push(Step::Settle(None));
@@ -126,12 +135,16 @@ fn daemon_set(chosen: &Chosen) -> Vec<Step> {
     let mut of_run = template("a", "i:1");
     of_run["spec"]["nodeSelector"] = json!({"run": crate::live::schema::LABEL});
     of_run["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
-    steps.push(create(APPS, "daemonsets", &json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+    steps.push(create(
+        APPS,
+        "daemonsets",
+        &json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
         "metadata": {"name": "a"}, "spec": {
             "minReadySeconds": chosen.get("minReadySeconds"),
             "revisionHistoryLimit": chosen.get("revisionHistoryLimit"),
             "updateStrategy": {"rollingUpdate": {"maxSurge": chosen.get("maxSurge"), "maxUnavailable": unavailable}},
-            "selector": {"matchLabels": {"app": "a"}}, "template": of_run}})));
+            "selector": {"matchLabels": {"app": "a"}}, "template": of_run}}),
+    ));
     steps.push(Step::Settle(Some(PodState::Ready)));
     steps.push(patch(APPS, "daemonsets", "a", &image("i:2")));
     steps.push(Step::Settle(None));
@@ -144,12 +157,20 @@ fn disruption_budget(chosen: &Chosen) -> Vec<Step> {
     let few = replicas.min(MOST_PODS);
     let amount = if chosen.get("available") == json!(true) { "minAvailable" } else { "maxUnavailable" };
     let mut steps = vec![
-        create(APPS, "deployments", &json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        create(
+            APPS,
+            "deployments",
+            &json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "a"}, "spec": {"replicas": few,
-                "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}})),
-        create("policy/v1", "poddisruptionbudgets", &json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+                "selector": {"matchLabels": {"app": "a"}}, "template": template("a", "i:1")}}),
+        ),
+        create(
+            "policy/v1",
+            "poddisruptionbudgets",
+            &json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
             "metadata": {"name": "a"},
-            "spec": {amount: chosen.get("amount"), "selector": {"matchLabels": {"app": "a"}}}})),
+            "spec": {amount: chosen.get("amount"), "selector": {"matchLabels": {"app": "a"}}}}),
+        ),
         Step::Settle(Some(PodState::Ready)),
     ];
     if replicas > few {
