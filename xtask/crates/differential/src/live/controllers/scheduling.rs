@@ -144,13 +144,13 @@ fn fit(chosen: &Chosen, scheduler: &str) -> Vec<Step> {
     })
 }
 
-/// A Node whose score is next to a limit, and one whose total is next to it: one point less or more changes the choice.
+/// A Node whose score depends on rounding, and one whose total is next to it: one point less or more changes the choice.
 fn balance(chosen: &Chosen) -> Vec<Step> {
     decisions(|decision| {
         let mut rng = rng(chosen, decision);
-        let Balanced { capacity, allocated, requested } = balanced::draw(&mut rng);
-        let score = balanced::score(&capacity, &allocated, &requested);
-        let (near, other) = balanced::preferences(score, rng.bool());
+        let (drawn, above) = balanced::draw(&mut rng);
+        let (near, other) = balanced::preferences(drawn.score(), above);
+        let Balanced { capacity, allocated, requested } = drawn;
         let mut steps =
             vec![candidate(decision, "a", &capacity, &[]), placed(decision, "a", 0, &amounts(&allocated), "other")];
         // All parts of this Node are used equally, so its score has no rounding.
