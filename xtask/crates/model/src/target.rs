@@ -220,6 +220,9 @@ pub struct Profile {
     /// kube-apiserver flags added to, or replacing, the common ones: name without dashes to value.
     #[serde(default)]
     pub apiserver: BTreeMap<String, String>,
+    /// Environment variables of the apiservers and stores.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
     /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
     #[serde(default)]
     pub files: BTreeMap<String, String>,

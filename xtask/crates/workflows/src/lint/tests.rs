@@ -169,3 +169,20 @@ fn workflow_with_write_permission_restores_no_cache() {
         assert!(faults[0].contains("job push, step 2: no cache in a workflow with a job that has write"), "{faults:?}");
     }
 }
+
+#[test]
+fn differential_runs_are_of_every_architecture() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let text = std::fs::read_to_string(root.join("workflows/differential.yml")).unwrap();
+    let workflow: Value = serde_yaml::from_str(&text).unwrap();
+    let listed: Vec<&str> = workflow["jobs"]["search"]["strategy"]["matrix"]["arch"]
+        .as_sequence()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let catalogue = targets::Catalogue::load(&root.join("targets")).unwrap();
+    let names = catalogue.targets.iter().map(|target| target.name.as_str());
+    // GitHub's runners are the reference.
+    assert_eq!(listed, names.filter(|name| *name != "amd64").collect::<Vec<&str>>());
+}
