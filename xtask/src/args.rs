@@ -129,7 +129,7 @@ pub(crate) enum Command {
     Selftest(SelftestOptions),
     /// Judge a recorded run again, from its files alone
     Rejudge(RejudgeOptions),
-    /// Compare recorded runs: stored bytes, outcomes, times
+    /// Compare recorded runs: stored bytes, answers, outcomes, times
     Compare(CompareOptions),
     /// Create reports from recorded runs: JUnit, a site, badges, history and more
     Report(ReportOptions),

@@ -108,6 +108,7 @@ fn alone(context: &RunContext<'_>, target: &Target) -> Result<Exit, Failure> {
 /// Runs one architecture in this folder; output goes to the lane of this thread.
 fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Result<Ended, Failure> {
     let RunContext { paths, catalogue, options, plan, builds } = context;
+    let plan = &plan.on(execution_mode(context, target));
     if options.keep {
         run.keep();
     }
@@ -146,6 +147,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
             jobs: options.parallel_checks.get(),
             history: run.histories(),
             values: run.values(),
+            answers: Some(run.answers()),
             alone: true,
             repeat,
         },
@@ -230,6 +232,23 @@ impl RunPlan {
             cases,
             unfit,
         })
+    }
+}
+
+impl RunPlan {
+    /// The plan for one architecture. A control plane of cases that need native execution does not start elsewhere.
+    fn on(&self, way: Way) -> RunPlan {
+        let needs_native = |case: &Case| case.check.requires.list().contains(&Requirement::Native);
+        let unfit = |case: &&Case| way != Way::Native && needs_native(case);
+        let cases: Vec<Case> = self.cases.iter().filter(|case| !unfit(case)).copied().collect();
+        let only_unfit = |profile: &&Profile| {
+            let of_profile = |case: &&Case| case.profile == profile.name;
+            self.cases.iter().any(|case| of_profile(&case)) && !cases.iter().any(|case| of_profile(&case))
+        };
+        let profiles = self.profiles.iter().filter(|profile| !only_unfit(profile)).cloned().collect();
+        let left_out = self.cases.iter().filter(unfit).map(|case| (*case, Requirement::Native.text()));
+        let unfit = self.unfit.iter().cloned().chain(left_out).collect();
+        RunPlan { cases, unfit, profiles, upstream: self.upstream, seed: self.seed }
     }
 }
 

@@ -331,6 +331,7 @@ impl Field<'_> {
             jobs: JOBS,
             history: self.run.histories().join(name),
             values: self.run.values().join(name),
+            answers: None,
             // Mutants of a profile run in parallel, and some leave objects behind.
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),

@@ -171,6 +171,7 @@ fn tested(
             jobs: job.options.parallel_checks.get(),
             history: run.histories(),
             values: run.values(),
+            answers: Some(run.answers()),
             alone: false,
             repeat: repeat(job),
         };

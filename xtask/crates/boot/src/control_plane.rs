@@ -175,7 +175,10 @@ impl Plan<'_> {
             let door = (place.port_mappings)(&name)?;
             let flags =
                 flags::apiserver(profile, &guest_path, (door.inside, place.listen), place.factor, &servers, &pki)?;
-            apiservers.push(self.component(name, "kube-apiserver", flags, format!("{}/readyz", url(door.outside)))?);
+            let ready = format!("{}/readyz", url(door.outside));
+            let mut apiserver = self.component(name, "kube-apiserver", flags, ready)?;
+            apiserver.program.env.extend(profile.environment.clone());
+            apiservers.push(apiserver);
             port_mappings.push(door);
         }
         if let (Some(name), Some(apiserver)) = (component_names::controllers(profile), port_mappings.first()) {
@@ -257,7 +260,9 @@ impl Plan<'_> {
                 let flags = flags::store(store, &member, &folder, ports, place.listen, pki);
                 let file = store.kind.data_file().map(|file| folder.join(file));
                 stores.data.extend(file.map(|file| (format!("{}.{short}", profile.name), file)));
-                stores.components.push(self.store(name, store, flags, *port, &guest_path)?);
+                let mut component = self.store(name, store, flags, *port, &guest_path)?;
+                component.program.env.extend(profile.environment.clone());
+                stores.components.push(component);
             }
             stores.servers.insert(store.name.clone(), inside.join(","));
             stores.endpoints.insert(store.name.clone(), outside.into_iter().map(url).collect());

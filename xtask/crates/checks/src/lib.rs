@@ -11,6 +11,7 @@ pub mod fuzzing;
 mod list;
 mod rv;
 mod storage;
+mod stress;
 #[path = "suite/mod.rs"]
 mod suite_checks;
 mod support;
@@ -27,6 +28,7 @@ static SUITES: &[&[&[Check]]] = &[
     cc::TABLES,
     suite_checks::TABLES,
     fault::TABLES,
+    stress::TABLES,
     cluster::TABLES,
 ];
 

@@ -55,8 +55,7 @@ fn of_target(target: &Target, machine: &Machine, set: &str, what: &str, roots: &
 /// Kernel and shell of a guest. A variant with a kernel of its own has a set of its own.
 pub(crate) fn guest(target: &Target, machine: &Machine) -> Want {
     let roots = [machine.kernel.clone(), BUSYBOX_PACKAGE.to_owned()];
-    let variant = target.variants.iter().find(|variant| target.variant.as_ref() == Some(&variant.name));
-    let set = match variant.filter(|variant| variant.kernel.is_some()) {
+    let set = match target.selected().filter(|variant| variant.kernel.is_some()) {
         Some(variant) => format!("guest-{}", variant.name),
         None => "guest".to_owned(),
     };

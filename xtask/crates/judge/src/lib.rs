@@ -15,8 +15,10 @@
 //! | `excerpt` | the excerpt of the history that shows what is wrong with a stream |
 //! | `lists`, `gets` | reads |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
+//! | `answer` | answers in the form in which two runs are compared |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
+pub mod answer;
 pub mod decode;
 pub mod decrypt;
 pub mod generate;

@@ -2,6 +2,9 @@
 
 use crate::{ByteOrder, Cluster, External, ProfileInfo};
 
+/// The beginning of [`ClusterInfo::execution`](crate::ClusterInfo::execution) without an emulator.
+const NATIVE: &str = "native";
+
 /// What the checks on one profile can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -23,6 +26,8 @@ pub struct Capabilities {
     pub native_store: bool,
     /// Components are processes of this machine, so they can connect to others on it.
     pub processes: bool,
+    /// The components run on the machine's own processors, without an emulator or a VM.
+    pub native: bool,
     /// The store is etcd, not a replacement.
     pub etcd: bool,
     /// The components run on a little-endian processor.
@@ -44,6 +49,7 @@ impl Capabilities {
         node: true,
         native_store: true,
         processes: true,
+        native: true,
         etcd: true,
         little_endian: true,
         apiservers: usize::MAX,
@@ -58,6 +64,7 @@ impl Capabilities {
             raw_store,
             node: false,
             native_store: false,
+            native: false,
             ..Capabilities::ALL
         }
     }
@@ -78,6 +85,7 @@ impl Cluster {
             node: self.info.node.as_ref().is_some_and(|node| node.profile == profile.name),
             native_store: self.control.as_ref().is_some_and(|control| control.native(&profile.name).is_some()),
             processes: self.info.machine.is_none(),
+            native: self.info.execution.starts_with(NATIVE),
             etcd: profile.stores.iter().all(|store| store.kind.counts_versions()),
             little_endian: self.info.byte_order == Some(ByteOrder::Little),
             apiservers: profile.apiservers.len().max(1),

@@ -43,9 +43,9 @@ pub struct Expectation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectedDifference {
-    /// A subject of the library level, or a kind of request of the live level.
+    /// A subject of the library level, a kind of request of the live level, or a check whose answers `compare` compares.
     pub subject: String,
-    /// Classes of inputs, as in the report.
+    /// Classes of inputs, as in the report; for a check, methods with the media type of the body.
     #[serde(default)]
     pub classes: Vec<String>,
     /// GOARCH of the side under test: with all its variants, or with one (`amd64-v3`).

@@ -3,6 +3,7 @@
 //! This crate reads no file, opens no socket and starts no process. A stage crate depends on this crate and on `sys`,
 //! and never on another stage crate; so everything that two stages share is defined here.
 
+mod answer;
 mod artifact;
 mod capabilities;
 mod cluster;
@@ -28,6 +29,7 @@ mod target;
 mod toolchain;
 mod upstream;
 
+pub use answer::RecordedAnswer;
 pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
 pub use capabilities::Capabilities;
 pub use cluster::{

@@ -78,6 +78,11 @@ impl Target {
         Some(target)
     }
 
+    /// The variant that [`Target::with_variant`] has applied.
+    pub fn selected(&self) -> Option<&Variant> {
+        self.variants.iter().find(|variant| self.variant.as_ref() == Some(&variant.name))
+    }
+
     /// The [labels](Target::label) of all variants.
     pub fn variant_labels(&self) -> impl Iterator<Item = String> {
         self.variants.iter().map(|variant| format!("{}-{}", self.name, variant.name))
@@ -284,6 +289,9 @@ pub struct Profile {
     /// kube-apiserver flags added to, or replacing, the common ones: name without dashes to value.
     #[serde(default)]
     pub apiserver: BTreeMap<String, String>,
+    /// Environment variables of the apiservers and stores.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
     /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
     #[serde(default)]
     pub files: BTreeMap<String, String>,

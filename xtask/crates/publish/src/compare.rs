@@ -1,22 +1,26 @@
 //! `cargo xtask compare`: compares recorded runs of different architectures or versions.
 //!
-//! It compares the masked stored values from `storage.arch-bytes-identical`, and the outcome of each case. It reports
-//! times, but a difference in times does not make runs different. `recorded` reads a run, `differ` compares.
+//! It compares the masked stored values from `storage.arch-bytes-identical`, the answers to all requests that timing
+//! does not change, and the outcome of each case. It reports times, but a difference in times does not make runs
+//! different. `recorded` reads a run, `differ` and `answers` compare.
 
+mod answers;
 mod differ;
 mod recorded;
 
 use std::path::{Path, PathBuf};
 
 use cli::{Failure, OrExit, Paths, print, print_json};
-use model::Exit;
+use model::{Exit, ExpectedDifference};
 use report::text::pretty;
 use sys::{Together, progress};
+use targets::Catalogue;
 
 use crate::args::CompareOptions;
 use crate::output::{create_folder, write_file};
 use crate::run_folders::some_folders;
 
+use answers::Known;
 use differ::Comparison;
 use recorded::Recorded;
 
@@ -29,7 +33,8 @@ pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
     if runs.len() < 2 {
         return Err(Failure::usage(anyhow::anyhow!("one run cannot be compared: give two runs, or a common folder")));
     }
-    let comparison = Comparison::of(&runs);
+    let known = Catalogue::load(&paths.targets)?.differences;
+    let comparison = Comparison::of(&runs, Known { entries: &known, today: &today() });
     let out = out(paths, options, &folders).or_exit(Exit::Infrastructure)?;
     write(&out, &comparison).or_exit(Exit::Infrastructure)?;
     comparison.lines().iter().for_each(|line| progress::say(line));
@@ -41,12 +46,18 @@ pub fn run(paths: &Paths, options: &CompareOptions) -> Result<Exit, Failure> {
 }
 
 /// Compares the runs of one command in their common folder; prints only differences and the result.
-pub fn together(common: &Path, folders: &[PathBuf]) -> Result<Exit, Failure> {
-    let comparison = Comparison::of(&read(folders).or_exit(Exit::Infrastructure)?);
+pub fn together(common: &Path, folders: &[PathBuf], entries: &[ExpectedDifference]) -> Result<Exit, Failure> {
+    let known = Known { entries, today: &today() };
+    let comparison = Comparison::of(&read(folders).or_exit(Exit::Infrastructure)?, known);
     write(common, &comparison).or_exit(Exit::Infrastructure)?;
     comparison.lines().iter().for_each(|line| progress::say(line));
     // If the runs have nothing in common, each run still has its own verdict.
     Ok(if comparison.exit() == Exit::NothingRan { Exit::Ok } else { comparison.exit() })
+}
+
+/// `2026-11-26`, in UTC.
+fn today() -> String {
+    progress::timestamp().chars().take(10).collect()
 }
 
 fn read(folders: &[PathBuf]) -> anyhow::Result<Vec<Recorded>> {

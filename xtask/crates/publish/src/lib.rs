@@ -10,6 +10,7 @@ mod badge;
 mod commands;
 pub mod compare;
 mod diff;
+mod differential;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;

@@ -13,6 +13,7 @@ use kube::client::Body;
 use model::ProfileInfo;
 use serde_json::Value;
 
+use crate::answers::ClientAnswers;
 use crate::object::Object;
 
 pub mod overload;
@@ -39,6 +40,7 @@ pub struct Api {
     authorization: Option<String>,
     transport: Transport,
     limit: Duration,
+    answers: Option<ClientAnswers>,
 }
 
 /// A request; `path` and `query` are sent as they are.
@@ -110,7 +112,16 @@ impl Api {
         };
         let service = hyper.build::<_, Body>(connector);
         let client = kube::Client::new(service, "default");
-        Ok(Api { client, base: profile.apiserver.clone(), authorization, transport, limit })
+        Ok(Api { client, base: profile.apiserver.clone(), authorization, transport, limit, answers: None })
+    }
+
+    /// Records every complete answer from now on.
+    pub(crate) fn recording(self, answers: Option<ClientAnswers>) -> Api {
+        Api { answers, ..self }
+    }
+
+    pub(crate) fn answers(&self) -> Option<&ClientAnswers> {
+        self.answers.as_ref()
     }
 
     pub fn transport(&self) -> Transport {
@@ -130,10 +141,14 @@ impl Api {
             let body = streaming.body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
             Ok(Response { status: streaming.status, headers: streaming.headers, body })
         };
-        match tokio::time::timeout(self.limit, whole).await {
+        let result = match tokio::time::timeout(self.limit, whole).await {
             Ok(result) => result,
             Err(_) => Err(anyhow!("{request} was not answered within {:.0} s", self.limit.as_secs_f64())),
+        };
+        if let (Some(answers), Ok(response)) = (&self.answers, &result) {
+            answers.answer(request, response);
         }
+        result
     }
 
     /// Sends a request and returns as soon as the head of the answer has arrived.

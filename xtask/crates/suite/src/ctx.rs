@@ -20,6 +20,7 @@ pub use control::{CaseControl, Paused, Started};
 pub use store::CaseStore;
 pub use time::CASE_LIMIT;
 
+use crate::answers::{AnswerLog, ClientAnswers};
 use crate::api::Api;
 use crate::error::CheckError;
 use crate::object::{NAMESPACES, Object};
@@ -37,6 +38,8 @@ pub struct ProfileEnv {
     pub table: Arc<StorageTable>,
     /// The values with which stored values are compared.
     pub references: Arc<ReferenceValues>,
+    /// Records answers for comparison with other runs.
+    pub answers: Option<AnswerLog>,
 }
 
 /// The values with which the masked stored values of a run are compared, now and later.
@@ -206,6 +209,21 @@ impl CaseState {
     fn store_and_recorder(&self, resource: &Resource) -> &(Store, Recorder) {
         let name = &self.profile().store_for(&resource.group, &resource.plural).name;
         self.env.stores.get(name).expect("the engine connects to every store before the suite begins")
+    }
+
+    /// The recorder of this client's answers. Two runs of one seed use the same names, except those of a later attempt
+    /// and those in an external cluster.
+    fn recorded_answers(&self) -> Option<ClientAnswers> {
+        let mut names = Vec::new();
+        if let Some(external) = self.external() {
+            names.push((external.run_label.clone(), "*****".to_owned()));
+        }
+        if self.attempt > 0 {
+            let attempt = self.attempt.to_string();
+            let own = [Some(&self.name_prefix), self.namespace.get()].into_iter().flatten();
+            names.extend(own.filter_map(|name| Some((name.clone(), name.strip_suffix(&attempt)?.to_owned()))));
+        }
+        Some(self.env.answers.as_ref()?.client(&self.client, self.attempt, names))
     }
 
     pub(crate) fn external(&self) -> Option<&External> {

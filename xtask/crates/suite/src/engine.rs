@@ -17,6 +17,7 @@ use sys::interrupt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::answers::AnswerRecorder;
 use crate::check;
 use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
@@ -51,6 +52,8 @@ pub struct Options {
     pub history: PathBuf,
     /// The folder for stored values that are compared with those of other runs.
     pub values: PathBuf,
+    /// The folder for recorded answers: each profile gets a file. None records none.
+    pub answers: Option<PathBuf>,
     /// Whether the suite is the only writer. Then a profile has ended when the server has removed what its cases
     /// deleted, and any remaining object was left behind by a case.
     pub alone: bool,
@@ -91,6 +94,7 @@ struct Engine<'a> {
 struct ActiveProfile {
     env: Arc<ProfileEnv>,
     collectors: Vec<(String, Collector, Recorder)>,
+    answers: Option<AnswerRecorder>,
     /// Limits the number of its cases that run at the same time.
     slots: Arc<Semaphore>,
 }
@@ -192,14 +196,17 @@ impl Engine<'_> {
             }
             stores.insert(info.name.clone(), (store, recorder));
         }
+        let file = self.options.answers.as_ref().map(|folder| AnswerRecorder::create(folder, &profile.name));
+        let answers = file.transpose()?;
         let env = Arc::new(ProfileEnv {
             cluster: self.cluster.clone(),
             profile: profile.clone(),
             stores,
             table: Arc::clone(&run.table),
             references: Arc::clone(&run.references),
+            answers: answers.as_ref().map(AnswerRecorder::log),
         });
-        Ok(ActiveProfile { env, collectors, slots: run.slots.of_profile() })
+        Ok(ActiveProfile { env, collectors, answers, slots: run.slots.of_profile() })
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
@@ -324,6 +331,9 @@ impl Engine<'_> {
                 trouble = Err(error.context(format!("failed to complete the history of {profile}/{store}")));
             }
             histories.push(history);
+        }
+        if let Some(answers) = active.answers {
+            answers.finish()?;
         }
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }

@@ -4,6 +4,7 @@
 //! Recorders do not judge, and judges do no I/O. The suite knows a cluster only through [`model::Cluster`]; other
 //! crates boot the cluster and report the results.
 
+pub mod answers;
 pub mod api;
 pub mod check;
 pub mod contention;

@@ -37,6 +37,8 @@ pub enum Requirement {
     Node,
     /// An etcd of this machine's own architecture next to components of another one.
     NativeStore,
+    /// Components on the machine's own processors: emulators order memory accesses more strictly than processors do.
+    Native,
     /// Components that are processes of this machine, so that they can connect to others on it.
     Processes,
     /// etcd itself: kine logs no requests and cannot be watched as a whole.
@@ -75,6 +77,9 @@ impl Requirement {
             Requirement::NativeStore => {
                 "an etcd of this machine's own architecture, next to components of another one".into()
             }
+            Requirement::Native => {
+                "native execution: an emulator orders memory accesses more strictly than the processor".into()
+            }
             Requirement::Processes => "components that are processes of this machine".into(),
             Requirement::Etcd => "etcd as the store".into(),
             Requirement::LittleEndian => "a little-endian processor".into(),
@@ -94,6 +99,7 @@ impl Requirement {
             Requirement::Http2 => by.http2,
             Requirement::Node => by.node,
             Requirement::NativeStore => by.native_store,
+            Requirement::Native => by.native,
             Requirement::Processes => by.processes,
             Requirement::Etcd => by.etcd,
             Requirement::LittleEndian => by.little_endian,

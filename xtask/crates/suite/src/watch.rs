@@ -11,6 +11,7 @@ use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
 use serde_json::{Map, Value};
 
+use crate::answers::ClientAnswers;
 use crate::api::overload;
 use crate::api::{Api, Request, Response, Streaming, chain};
 use crate::error::CheckError;
@@ -47,6 +48,8 @@ pub struct Watch {
     lines: Option<Lines>,
     record: Option<Stream>,
     recorder: Recorder,
+    answers: Option<ClientAnswers>,
+    path: String,
     target: Target,
 }
 
@@ -161,13 +164,27 @@ pub(crate) async fn open(
     if status != 200 {
         let body = body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
         let refusal = Response { status, headers, body };
+        if let Some(answers) = api.answers() {
+            answers.answer(&request, &refusal);
+        }
         record.end = End::Refused { status, reason: refusal.reason() };
         record.closed = recorder.now();
         recorder.stream(record);
         return Ok(Err(refusal));
     }
     let lines = Some(Lines { body: BodyStream::new(body), buffer: BytesMut::new() });
-    Ok(Ok(Watch { status, headers, version, lines, record: Some(record), recorder: recorder.clone(), target }))
+    let (recorder, answers) = (recorder.clone(), api.answers().cloned());
+    Ok(Ok(Watch {
+        status,
+        headers,
+        version,
+        lines,
+        record: Some(record),
+        recorder,
+        answers,
+        path: path.into(),
+        target,
+    }))
 }
 
 impl Watch {
@@ -222,6 +239,9 @@ impl Watch {
         let event = self.event(kind, object);
         if let Some(record) = &mut self.record {
             record.frames.push(event.frame.clone());
+        }
+        if let (Some(answers), Some(record)) = (&self.answers, &self.record) {
+            answers.event(&self.path, &record.query, &event, line);
         }
         Ok(Next::Event(Box::new(event)))
     }

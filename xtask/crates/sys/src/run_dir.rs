@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use crate::owner::{Origin, Owner, Status, status};
 use crate::process::Identity;
 
+const ANSWERS: &str = "answers";
 const EVENTS: &str = "events.jsonl";
 const HISTORIES: &str = "history";
 const LOGS: &str = "logs";
@@ -94,6 +95,11 @@ impl RunDir {
     /// Masked stored values, one folder per profile, for comparison with those of other runs.
     pub fn values(&self) -> PathBuf {
         self.public.join(VALUES)
+    }
+
+    /// Recorded answers, one file per profile, for comparison with those of other runs.
+    pub fn answers(&self) -> PathBuf {
+        self.public.join(ANSWERS)
     }
 
     /// Timelines of the watch streams of failed cases, as pictures.
@@ -266,6 +272,11 @@ pub fn recorded_files(public: &Path) -> (PathBuf, PathBuf) {
 /// The masked stored values of an ended run.
 pub fn recorded_values(public: &Path) -> PathBuf {
     public.join(VALUES)
+}
+
+/// The recorded answers of an ended run.
+pub fn recorded_answers(public: &Path) -> PathBuf {
+    public.join(ANSWERS)
 }
 
 /// Writes a file with mode 0600, also if it existed with other permissions.

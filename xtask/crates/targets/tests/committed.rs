@@ -10,7 +10,7 @@ use targets::{Catalogue, Files, table};
 /// Optional keys. Deleting any other key must be an error that names it.
 const OPTIONAL: &str = "\
     apiserver apiservers arch arguments base checkout_dir ci classes commit component_env controllers dashboard differences early \
-    emulator entrypoint env experimental experimental_flags extensions factor files firmware flag flags foreign go_env group \
+    emulator entrypoint env environment experimental experimental_flags extensions factor files firmware flag flags foreign go_env group \
     groups hosts hwcap hwcap2 kubernetes lost_timers machine members minimum no_processors official optional own_ca plugins \
     prefix profile proposed provider reason relays releases seldom server shards since size spare staging store \
     store_version stores tags then tools unknown_values user values warm wrapper";
@@ -19,8 +19,8 @@ const OPTIONAL: &str = "\
 const ANYTHING: &str = "object";
 
 /// Mappings whose keys are not fields: any key may be missing.
-const FREE: [&str; 10] =
-    ["apiserver", "cases", "etcd", "files", "flags", "go_env", "idle", "links", "programs", "tags"];
+const FREE: [&str; 11] =
+    ["apiserver", "cases", "environment", "etcd", "files", "flags", "go_env", "idle", "links", "programs", "tags"];
 
 #[test]
 fn the_committed_files_load() {

@@ -49,7 +49,7 @@ pub(super) fn run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit,
     if let Some(github) = &context.paths.github {
         tell_result(github, &joint.children, &joint.markdown(), together.public(), joint.exit())?;
     }
-    let compared = compared(together.public(), &joint.children)?;
+    let compared = compared(context, together.public(), &joint.children)?;
     if options.json {
         print(&joint.run_json());
     }
@@ -57,11 +57,11 @@ pub(super) fn run(context: &RunContext<'_>, targets: &[&Target]) -> Result<Exit,
     written.map(|exit| worse(worse(exit, interrupted), compared))
 }
 
-/// Compares what must be equal in all runs: stored bytes, and the outcome of each case.
-fn compared(common: &Path, children: &[Child]) -> Result<Exit, Failure> {
+/// Compares what must be equal in all runs: stored bytes, answers, and the outcome of each case.
+fn compared(context: &RunContext<'_>, common: &Path, children: &[Child]) -> Result<Exit, Failure> {
     let began = children.iter().filter(|child| !child.events.is_empty());
     let folders: Vec<PathBuf> = began.map(|child| common.join(&child.arch)).collect();
-    if folders.len() < 2 { Ok(Exit::Ok) } else { compare::together(common, &folders) }
+    if folders.len() < 2 { Ok(Exit::Ok) } else { compare::together(common, &folders, &context.catalogue.differences) }
 }
 
 /// Which architectures run, how many at the same time, and the reason for the limit.

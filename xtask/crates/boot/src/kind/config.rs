@@ -61,6 +61,7 @@ pub fn unfit(profile: &Profile, published: bool) -> Option<&'static str> {
         _ if profile.stores.iter().any(|store| store.kind != StoreKind::Etcd) => {
             Some("a store other than etcd, which kubeadm does not create")
         }
+        _ if !profile.environment.is_empty() => Some("environment variables of components, which kubeadm does not set"),
         _ if !published => None,
         _ if profile.stores.len() > 1 || profile.stores.iter().any(|store| store.members > 1) => {
             Some("more stores than the single one of a published image")

@@ -89,6 +89,9 @@ pub fn probed(host: &Target, target: &Target, files: &MachineFiles, cache: &Path
     let Some(machine) = target.machine.as_ref().filter(|_| host.name == target.name) else {
         return Ok(tcg("the guest is of another architecture than the host"));
     };
+    if target.selected().is_some_and(|variant| variant.machine_cpu.is_some()) {
+        return Ok(tcg("the processor of the variant is emulated"));
+    }
     if let Err(no) = kvm() {
         return Ok(tcg(no));
     }

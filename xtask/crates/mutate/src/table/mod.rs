@@ -12,6 +12,7 @@ mod list;
 mod list_more;
 mod objects;
 mod store;
+mod stress;
 mod tools;
 mod transport;
 mod watch;
@@ -106,6 +107,7 @@ static TABLES: &[&[Mutant]] = &[
     fault::MUTANTS,
     fault_link::MUTANTS,
     fault_link::BY_STORE,
+    stress::MUTANTS,
     controllers::MUTANTS,
     controllers::BY_STORE,
     judges::MUTANTS,

@@ -7,6 +7,7 @@ use model::{Exit, Outcome};
 use report::SingleCase;
 use serde::Serialize;
 
+use super::answers::{AnswerRow, Known, Side};
 use super::recorded::{Recorded, RunRow};
 
 /// Fields to show before and after the field that differs.
@@ -23,6 +24,10 @@ pub(super) struct Comparison {
     /// Cases and values that some runs do not have.
     not_in_all: BTreeMap<String, Vec<String>>,
     times: Vec<TimeRow>,
+    /// Each run with the first one.
+    answers: Vec<AnswerRow>,
+    /// Why answers were not compared.
+    notes: Vec<String>,
 }
 
 /// A value that at least two runs have.
@@ -81,8 +86,9 @@ struct TimeRow {
 }
 
 impl Comparison {
-    pub(super) fn of(runs: &[Recorded]) -> Comparison {
+    pub(super) fn of(runs: &[Recorded], known: Known<'_>) -> Comparison {
         let labels = labels(runs);
+        let (answers, notes) = answers(&labels, runs, known);
         let runs: Vec<(&str, &Recorded)> = labels.iter().map(String::as_str).zip(runs).collect();
         let mut not_in_all = BTreeMap::new();
         let mut note = |name: &str, have: &[&str]| {
@@ -108,16 +114,17 @@ impl Comparison {
         }
         let times = times(&cases, &labels);
         let runs = runs.iter().map(|(label, run)| RunRow { label: (*label).to_owned(), ..run.row.clone() }).collect();
-        Comparison { runs, values, cases, not_in_all, times }
+        Comparison { runs, values, cases, not_in_all, times, answers, notes }
     }
 
     pub(super) fn exit(&self) -> Exit {
-        if self.values.is_empty() && self.cases.is_empty() {
+        if self.values.is_empty() && self.cases.is_empty() && self.answers.is_empty() {
             return Exit::NothingRan;
         }
         let values = self.values.iter().any(|value| !value.differences.is_empty());
         let cases = self.cases.iter().any(|case| case.verdict == CaseVerdict::Different);
-        if values || cases { Exit::Conformance } else { Exit::Ok }
+        let answers = self.answers.iter().any(|row| !row.is_equal());
+        if values || cases || answers { Exit::Conformance } else { Exit::Ok }
     }
 
     /// Lines for people: the differences first, the summary last.
@@ -125,6 +132,8 @@ impl Comparison {
         let mut lines: Vec<String> = self.runs.iter().map(RunRow::line).collect();
         self.values.iter().for_each(|value| lines.extend(value.lines()));
         self.cases.iter().for_each(|case| lines.extend(case.line()));
+        self.answers.iter().for_each(|row| lines.extend(row.lines()));
+        lines.extend(self.notes.iter().cloned());
         lines.extend(self.times.iter().map(TimeRow::line));
         if !self.not_in_all.is_empty() {
             lines.push(format!("{} cases or values are not in all runs, see compare.json", self.not_in_all.len()));
@@ -137,8 +146,10 @@ impl Comparison {
             _ => "different",
         };
         lines.push(format!(
-            "compare: {word}; {different} of {} stored values differ, {} of {} cases, {} noted",
+            "compare: {word}; {different} of {} stored values differ, {} of {} answers, {} of {} cases, {} noted",
             self.values.len(),
+            self.answers.iter().map(AnswerRow::unexpected).sum::<usize>(),
+            self.answers.iter().map(AnswerRow::compared).sum::<usize>(),
             of_cases(CaseVerdict::Different),
             self.cases.len(),
             of_cases(CaseVerdict::Noted),
@@ -155,8 +166,29 @@ impl Comparison {
             output: String::new(),
         };
         let values = self.values.iter().map(|value| case("values", &value.name, value.outcome()));
-        values.chain(self.cases.iter().map(|row| case("outcomes", &row.case, row.outcome()))).collect()
+        let outcomes = self.cases.iter().map(|row| case("outcomes", &row.case, row.outcome()));
+        values.chain(outcomes).chain(self.answers.iter().flat_map(AnswerRow::junit)).collect()
     }
+}
+
+/// The answers of each run compared with those of the first run that recorded any, and why some were not compared.
+fn answers(labels: &[String], runs: &[Recorded], known: Known<'_>) -> (Vec<AnswerRow>, Vec<String>) {
+    let mut sides = labels.iter().zip(runs).filter(|(_, run)| !run.answers.is_empty());
+    let Some((first, reference)) = sides.next() else { return (Vec::new(), Vec::new()) };
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    for (label, run) in sides {
+        if run.row.seed != reference.row.seed || run.row.versions != reference.row.versions {
+            let why = "they have different seeds or versions; repeat one with --seed of the other";
+            notes.push(format!("the answers of {first} and {label} are not compared: {why}"));
+            continue;
+        }
+        rows.extend(AnswerRow::of(&side(first, reference), &side(label, run), known));
+    }
+    (rows, notes)
+}
+
+fn side<'a>(label: &'a str, run: &'a Recorded) -> Side<'a> {
+    Side { label, arch: &run.row.arch, answers: &run.answers }
 }
 
 /// The architecture if each run has a different one, otherwise the name of the run.
@@ -313,23 +345,28 @@ impl TimeRow {
 mod tests {
     use super::*;
 
+    fn compare(runs: &[Recorded]) -> Comparison {
+        Comparison::of(runs, Known::default())
+    }
+
     fn run(arch: &str, value: &[u8], outcome: Outcome) -> Recorded {
         Recorded {
             row: RunRow { label: format!("run-{arch}"), arch: arch.into(), ..RunRow::default() },
             values: BTreeMap::from([("default/a.json".to_owned(), value.to_vec())]),
             cases: BTreeMap::from([("watch.x".to_owned(), (outcome, 2.0))]),
+            answers: BTreeMap::new(),
         }
     }
 
     #[test]
     fn equal_runs_are_equal_and_no_runs_give_no_result() {
         let same = || run("p", b"{\"a\":1}", Outcome::Passed);
-        let comparison = Comparison::of(&[same(), run("q", b"{\"a\":1}", Outcome::Passed)]);
+        let comparison = compare(&[same(), run("q", b"{\"a\":1}", Outcome::Passed)]);
         assert_eq!(comparison.exit(), Exit::Ok);
         assert!(comparison.cases().iter().all(|case| case.outcome == Outcome::Passed));
         assert_eq!(comparison.cases().len(), 2);
         let other = Recorded { values: BTreeMap::new(), cases: BTreeMap::new(), ..same() };
-        assert_eq!(Comparison::of(&[same(), other]).exit(), Exit::NothingRan);
+        assert_eq!(compare(&[same(), other]).exit(), Exit::NothingRan);
     }
 
     #[test]
@@ -339,8 +376,7 @@ mod tests {
             (b"{\"a\":1", "differs at byte 6:"),
             (b"{\"b\":1}", "differs at byte 2: a 1 on p, b 1 on q"),
         ] {
-            let comparison =
-                Comparison::of(&[run("p", b"{\"a\":1}", Outcome::Passed), run("q", other, Outcome::Passed)]);
+            let comparison = compare(&[run("p", b"{\"a\":1}", Outcome::Passed), run("q", other, Outcome::Passed)]);
             assert_eq!(comparison.exit(), Exit::Conformance);
             let text = comparison.lines().join("\n");
             assert!(text.contains(part) && text.contains("22 61 22 3a 31"), "{part}: {text}");
@@ -349,12 +385,12 @@ mod tests {
 
     #[test]
     fn failure_in_one_run_is_a_difference_and_a_skip_is_noted() {
-        let exit = |outcome| Comparison::of(&[run("p", b"{}", Outcome::Passed), run("q", b"{}", outcome)]).exit();
+        let exit = |outcome| compare(&[run("p", b"{}", Outcome::Passed), run("q", b"{}", outcome)]).exit();
         assert_eq!(exit(Outcome::failed("x")), Exit::Conformance);
         assert_eq!(exit(Outcome::TimedOut { what: "x".into() }), Exit::Conformance);
         assert_eq!(exit(Outcome::Skipped { need: "x".into() }), Exit::Ok);
         let both = [run("p", b"{}", Outcome::failed("x")), run("p", b"{}", Outcome::failed("y"))];
-        assert_eq!(Comparison::of(&both).exit(), Exit::Ok);
+        assert_eq!(compare(&both).exit(), Exit::Ok);
         assert_eq!(labels(&both), ["run-p", "run-p"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Reads a run folder for a comparison: the outcomes of its cases, and its masked stored values.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::Context;
@@ -8,6 +9,8 @@ use model::{Event, GoldenValue, Outcome};
 use ring::digest::{SHA256, digest};
 use serde::Serialize;
 use sys::{foreign, run_dir};
+
+use super::answers::ByProfile;
 
 /// Largest masked value in bytes to read: the store refuses values over 1.5 MiB.
 const VALUE_BYTES: u64 = 16 << 20;
@@ -30,6 +33,8 @@ pub(super) struct RunRow {
     /// `native`, or the emulator.
     pub(super) execution: String,
     pub(super) versions: BTreeMap<String, String>,
+    /// None if the suite did not begin.
+    pub(super) seed: Option<u64>,
 }
 
 /// A recorded run.
@@ -40,12 +45,14 @@ pub(super) struct Recorded {
     pub(super) cases: BTreeMap<String, (Outcome, f64)>,
     /// By `PROFILE/NAME.ENCODING`.
     pub(super) values: BTreeMap<String, Vec<u8>>,
+    pub(super) answers: ByProfile,
 }
 
 pub(super) fn read(folder: &Path) -> anyhow::Result<Recorded> {
     let (events, _) = run_dir::recorded(folder);
     let mut run = Recorded::of(&report::read(&events)?);
     run.values = values(&run_dir::recorded_values(folder))?;
+    run.answers = answers(&run_dir::recorded_answers(folder))?;
     Ok(run)
 }
 
@@ -63,6 +70,7 @@ impl Recorded {
                     run.row.execution.clone_from(execution);
                     run.row.versions.clone_from(versions);
                 }
+                Event::SuitePlanned { seed, .. } => run.row.seed = Some(*seed),
                 Event::CaseStarted { case, .. } => {
                     run.cases.insert(case.clone(), (Outcome::errored("suite", "it did not end"), 0.0));
                 }
@@ -108,6 +116,24 @@ fn values(folder: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         }
     }
     Ok(values)
+}
+
+/// The answers of all profiles; none if the run did not record any.
+fn answers(folder: &Path) -> anyhow::Result<ByProfile> {
+    let mut answers = ByProfile::new();
+    if !folder.is_dir() {
+        return Ok(answers);
+    }
+    for file in foreign::list(folder)?.0 {
+        let Some(profile) = file.file_name().and_then(|name| name.to_str()?.strip_suffix(".jsonl")) else { continue };
+        let mut records = Vec::new();
+        for (number, line) in BufReader::new(foreign::open(&file)?).lines().enumerate() {
+            let place = || format!("{}:{}", file.display(), number + 1);
+            records.push(serde_json::from_str(&line.with_context(place)?).with_context(place)?);
+        }
+        answers.insert(profile.to_owned(), records);
+    }
+    Ok(answers)
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! A static site over recorded runs: a grid of checks × architectures, a page for each check and each run, and the
-//! support table. Pure functions from records to files: equal records give equal bytes.
+//! support table, and differential runs. Pure functions from records to files: equal records give equal bytes.
 //!
 //! The pages need no script, no network and no server. The caller reads the run folders and writes the files.
 
 mod check_page;
+mod differences_page;
 mod index_page;
 mod model;
 mod names;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use model::Runs;
 use report::text::cut_middle;
 
+use crate::differential::Differential;
 use crate::history::Entry;
 use crate::record::{Known, Record, in_order};
 use crate::support::Support;
@@ -34,6 +36,7 @@ pub(crate) fn site(
     known: &[Known],
     support: &Support,
     past: &[Entry],
+    differentials: &[Differential],
 ) -> BTreeMap<String, Vec<u8>> {
     let runs = Runs::of(records, known, past);
     let mut files = BTreeMap::new();
@@ -43,6 +46,10 @@ pub(crate) fn site(
     put("index.html".into(), index_page::page(&runs));
     put("runs.html".into(), runs_page::page(&runs));
     put("support.html".into(), support_page::page(&runs, support));
+    put("differences.html".into(), differences_page::index(differentials));
+    for (number, run) in differentials.iter().enumerate() {
+        put(differences_page::file(number), differences_page::page(run));
+    }
     for check in runs.checks() {
         put(format!("checks/{}.html", check.slug), check_page::page(&runs, check));
     }

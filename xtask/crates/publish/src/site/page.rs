@@ -13,7 +13,7 @@ const BLOCK_BYTES: usize = 16 << 10;
 /// Number of runs in a history strip.
 const STRIP: usize = 24;
 /// The columns of numbers.
-const NUMBERS: [&str; 3] = ["Bytes", "Runs", "Time"];
+const NUMBERS: [&str; 8] = ["Bytes", "Count", "Groups", "Inputs", "New", "Per second", "Runs", "Time"];
 
 /// The pages show text of foreign runs: only the style sheet and the script of the site may apply, and a page loads
 /// nothing from other sites.
@@ -31,7 +31,12 @@ pub(super) struct Page<'a> {
 
 impl Page<'_> {
     pub(super) fn html(self) -> String {
-        let menu = [("Grid", "index.html"), ("Runs", "runs.html"), ("Support", "support.html")];
+        let menu = [
+            ("Grid", "index.html"),
+            ("Runs", "runs.html"),
+            ("Differences", "differences.html"),
+            ("Support", "support.html"),
+        ];
         let page = html! {
             (DOCTYPE)
             html lang="en" {

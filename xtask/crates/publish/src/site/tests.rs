@@ -6,6 +6,7 @@ use ::model::{Event, MachineInfo};
 use scraper::{Html, Selector};
 
 use super::*;
+use crate::differential::tests::{LIBRARY, LIVE};
 use crate::fixture;
 use crate::picture::Picture;
 use crate::support::{Arch, Tiers, support};
@@ -38,7 +39,26 @@ fn built(records: &[Record]) -> BTreeMap<String, Vec<u8>> {
 fn built_after(past: &[Entry], records: &[Record]) -> BTreeMap<String, Vec<u8>> {
     let arches =
         [Arch { name: "mix64".into(), title: "Mixed".into() }, Arch { name: "none64".into(), title: "None".into() }];
-    site(records, &known(), &support(records, &known(), &arches, &Tiers::default()), past)
+    site(records, &known(), &support(records, &known(), &arches, &Tiers::default()), past, &differentials())
+}
+
+fn differentials() -> Vec<Differential> {
+    [("differential.json", LIBRARY), ("live.json", LIVE)]
+        .map(|(file, text)| Differential::parse("run-differential", file, text.as_bytes()).unwrap())
+        .into()
+}
+
+#[test]
+fn page_of_a_differential_run_shows_both_answers_and_the_cause() {
+    let files = built(&records());
+    check(&files);
+    let text = |path: &str| String::from_utf8(files[path].clone()).unwrap();
+    let library = text("differences/1.html");
+    for part in ["why", "https://example.org/1", "{&quot;n&quot;:0}", "&lt;x&gt;", "✗ ", "2000 per second"] {
+        assert!(library.contains(part), "{part}: {library}");
+    }
+    assert!(text("differences/2.html").contains("PATCH /a?x=y t {}"));
+    assert!(text("differences.html").contains("differences/2.html"));
 }
 
 fn pages(files: &BTreeMap<String, Vec<u8>>) -> Vec<(&str, Html)> {

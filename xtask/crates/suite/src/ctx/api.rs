@@ -43,7 +43,8 @@ impl CaseApi {
         };
         if cell.get().is_none() {
             // If another thread has set the cell meanwhile, this client is dropped.
-            let _ = cell.set(Api::new(self.0.profile(), transport, self.0.answer_limit())?);
+            let api = Api::new(self.0.profile(), transport, self.0.answer_limit())?;
+            let _ = cell.set(api.recording(self.0.recorded_answers()));
         }
         cell.get().context("the client was just created")
     }

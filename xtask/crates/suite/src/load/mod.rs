@@ -6,6 +6,7 @@
 //! amount is the same on every machine.
 
 mod clients;
+mod objects;
 mod shared_state;
 mod watcher;
 mod writer;
@@ -34,6 +35,8 @@ pub const COLLECTIONS: usize = 2;
 /// The number of writers, and of watchers, of each collection.
 pub const WRITERS: usize = 2;
 pub const WATCHERS: usize = 2;
+/// The pause between two steps of a writer, so that a native server does not get thousands of writes.
+const PACE: Duration = Duration::from_millis(10);
 /// The number of writes that must be acknowledged before the fault, and again after it.
 const BEFORE: u64 = 60;
 const AFTER: u64 = 60;
@@ -66,10 +69,35 @@ struct Log {
     reads: Vec<Read>,
 }
 
+/// The amount of a workload.
+#[derive(Clone, Debug)]
+pub struct Size {
+    pub collections: Vec<&'static Resource>,
+    /// For each collection, as for watchers.
+    pub writers: usize,
+    pub watchers: usize,
+    /// The pause between two steps of a writer.
+    pub pace: Duration,
+}
+
+impl Size {
+    fn all_watchers(&self) -> usize {
+        self.collections.len() * self.watchers
+    }
+}
+
+impl Default for Size {
+    fn default() -> Size {
+        let collections: [&'static Resource; COLLECTIONS] = [&CONFIG_MAPS, &CORE_EVENTS];
+        Size { collections: collections.to_vec(), writers: WRITERS, watchers: WATCHERS, pace: PACE }
+    }
+}
+
 /// A workload that a fault can wait for: each method delays the end of the fault until the clients have met it.
 pub struct Workload<'a> {
     ctx: &'a Ctx,
     servers: Servers,
+    size: Size,
     shared: SharedState,
     /// A moment at which the store could not answer any client.
     silent: OnceLock<Micros>,
@@ -77,13 +105,17 @@ pub struct Workload<'a> {
 
 impl<'a> Workload<'a> {
     pub fn new(ctx: &'a Ctx, servers: Servers) -> Workload<'a> {
-        Workload { ctx, servers, shared: SharedState::default(), silent: OnceLock::new() }
+        Workload::of_size(ctx, servers, Size::default())
+    }
+
+    pub fn of_size(ctx: &'a Ctx, servers: Servers, size: Size) -> Workload<'a> {
+        Workload { ctx, servers, size, shared: SharedState::default(), silent: OnceLock::new() }
     }
 
     /// Runs the workload before, during and after `fault`, and judges the result. The fault must be over when its
     /// future ends. `minima` are counts of the judge, and `unanswered` counts writes without an answer.
     pub async fn run_with_fault(&self, minima: &[Minimum], fault: impl Future<Output = Verdict>) -> Verdict {
-        let history = history(self.ctx, &self.servers, &self.shared, minima, fault).await?;
+        let history = history(self.ctx, &self.servers, (&self.size, &self.shared), minima, fault).await?;
         self.shared.report(self.ctx);
         if let Some(silent) = self.silent.get() {
             self.ctx.count(MET, history.writes.iter().filter(|write| has_met(write, *silent)).count() as u64);
@@ -112,7 +144,7 @@ impl<'a> Workload<'a> {
 
     /// Waits until every watcher has its watch open.
     pub async fn watching(&self) -> Verdict {
-        self.shared.watching(self.ctx.limit(PROGRESS), COLLECTIONS * WATCHERS).await
+        self.shared.watching(self.ctx.limit(PROGRESS), self.size.all_watchers()).await
     }
 }
 
@@ -153,18 +185,18 @@ pub async fn progress(ctx: &Ctx, revisions: i64) -> Verdict {
 async fn history(
     ctx: &Ctx,
     servers: &Servers,
-    shared: &SharedState,
+    (size, shared): (&Size, &SharedState),
     minima: &[Minimum],
     fault: impl Future<Output = Verdict>,
 ) -> Result<FaultHistory, CheckError> {
-    let collections: [&'static Resource; COLLECTIONS] = [&CONFIG_MAPS, &CORE_EVENTS];
+    let collections = &size.collections;
     for resource in collections {
         ctx.api.track_for_cleanup(resource).await?;
     }
-    let watchers = watchers(ctx, servers, shared, &collections).await?;
+    let watchers = watchers(ctx, servers, shared, size).await?;
     let work = async {
-        let writers = try_join_all(writers(ctx, servers, shared, &collections).await?);
-        let ((), logs) = futures::try_join!(coordinate(ctx, shared, minima, fault), writers)?;
+        let writers = try_join_all(writers(ctx, servers, shared, size).await?);
+        let ((), logs) = futures::try_join!(coordinate(ctx, (size, shared), minima, fault), writers)?;
         let mut history = FaultHistory::default();
         for log in logs {
             history.writes.extend(log.writes);
@@ -182,12 +214,12 @@ async fn history(
     history.watchers = watchers;
     // If no watcher saw the marker although a server answers, the judge reports it. If no server answers, it is unknown
     // what the watches would have shown.
-    if no_watcher_saw_marker(&history) && !any_server_answers(ctx, servers, &collections).await? {
+    if no_watcher_saw_marker(&history) && !any_server_answers(ctx, servers, collections).await? {
         let watchers = history.watchers.len();
         let what = format!("the marker on any of {watchers} watches, or an answer to a read of it ({LIVENESS:.0} s)");
         return Err(CheckError::TimedOut { what });
     }
-    add_store_record(ctx, &mut history, &collections).await?;
+    add_store_record(ctx, &mut history, collections).await?;
     Ok(history)
 }
 
@@ -220,13 +252,13 @@ async fn any_server_answers(
 /// are open; the workload ends when the watches that the fault has ended are resumed.
 async fn coordinate(
     ctx: &Ctx,
-    shared: &SharedState,
+    (size, shared): (&Size, &SharedState),
     minima: &[Minimum],
     fault: impl Future<Output = Verdict>,
 ) -> Verdict {
     let limit = ctx.limit(PROGRESS);
     shared.reached(limit, BEFORE_FAULT, BEFORE).await?;
-    shared.watching(limit, COLLECTIONS * WATCHERS).await?;
+    shared.watching(limit, size.all_watchers()).await?;
     shared.enter(DURING_FAULT);
     fault.await?;
     shared.enter(AFTER_FAULT);
@@ -242,13 +274,13 @@ async fn writers<'a>(
     ctx: &Ctx,
     servers: &Servers,
     shared: &'a SharedState,
-    collections: &[&'static Resource],
+    Size { collections, writers: each, pace, .. }: &Size,
 ) -> Result<Vec<Task<'a, Log>>, CheckError> {
     let mut writers: Vec<Task<'a, Log>> = Vec::new();
-    for number in 0..WRITERS * collections.len() {
+    for number in 0..each * collections.len() {
         let resource = collections[number % collections.len()];
         let clients = servers.clients(ctx, &format!("writer-{number}"), number).await?;
-        writers.push(Box::pin(writer::write(clients, shared, resource, number)));
+        writers.push(Box::pin(writer::write(clients, shared, resource, (number, *pace))));
     }
     Ok(writers)
 }
@@ -258,10 +290,11 @@ async fn watchers<'a>(
     ctx: &Ctx,
     servers: &Servers,
     shared: &'a SharedState,
-    collections: &[&'static Resource],
+    size: &Size,
 ) -> Result<Vec<Task<'a, Watcher>>, CheckError> {
     let mut watchers: Vec<Task<'a, Watcher>> = Vec::new();
-    for (number, resource) in collections.iter().flat_map(|resource| [*resource; WATCHERS]).enumerate() {
+    let each = |resource: &&'static Resource| std::iter::repeat_n(*resource, size.watchers);
+    for (number, resource) in size.collections.iter().flat_map(each).enumerate() {
         let transport = if number % 2 == 0 { Transport::Http2 } else { Transport::Http1 };
         let clients = servers.clients(ctx, &format!("watcher-{number}"), number).await?;
         watchers.push(Box::pin(watcher::watch(clients, shared, resource, transport)));
@@ -291,7 +324,7 @@ async fn marker(ctx: &Ctx, resource: &Resource, shared: &SharedState) -> Result<
 
 /// Adds what the store recorded below the collections, and what it holds at the end.
 async fn add_store_record(ctx: &Ctx, history: &mut FaultHistory, collections: &[&'static Resource]) -> Verdict {
-    for resource in collections {
+    for resource in collections.iter().copied() {
         let recorder = ctx.store.recorder(resource);
         let store = ctx.store.of(resource);
         let now = store.revision().await?;
@@ -321,7 +354,11 @@ fn content(id: &str) -> String {
 
 /// The object with the id of another put.
 fn with_id(object: Object, resource: &Resource, id: &str) -> Object {
-    object.with(if resource.plural == "events" { "message" } else { "data.by" }, content(id))
+    match resource.plural.as_str() {
+        "events" => object.with("message", content(id)),
+        "configmaps" => object.with("data.by", content(id)),
+        _ => object.with("metadata.annotations.by", content(id)),
+    }
 }
 
 fn key_of(ctx: &Ctx, resource: &Resource, object: &Object) -> Key {

@@ -9,7 +9,7 @@ use model::history::Change;
 use serde_json::json;
 
 use super::clients::Clients;
-use super::{Log, RETRY_PAUSE, SharedState, with_id};
+use super::{Log, RETRY_PAUSE, SharedState, objects, with_id};
 use crate::api::Response;
 use crate::api::overload::{self, AcceptOverload};
 use crate::error::CheckError;
@@ -19,8 +19,6 @@ use crate::wait;
 
 /// The number of names of one writer.
 const NAMES: u32 = 4;
-/// The pause between two steps, so that a native server does not get thousands of writes.
-const PACE: Duration = Duration::from_millis(10);
 
 /// A writer's knowledge about one of its keys.
 #[derive(Clone)]
@@ -36,7 +34,7 @@ pub(super) async fn write(
     mut clients: Clients,
     shared: &SharedState,
     resource: &'static Resource,
-    number: usize,
+    (number, pace): (usize, Duration),
 ) -> Result<Log, CheckError> {
     let mut log = Log::default();
     let mut known: BTreeMap<String, KeyState> = BTreeMap::new();
@@ -70,7 +68,7 @@ pub(super) async fn write(
             wait::pause(clients.ctx().scaled_pause(RETRY_PAUSE)).await;
         }
         known.insert(name, after);
-        wait::pause(PACE).await;
+        wait::pause(pace).await;
     }
     Ok(log)
 }
@@ -160,7 +158,7 @@ pub fn sample(namespace: &str, resource: &Resource, name: &str, id: &str) -> Obj
     let object = Object::new(resource, name);
     let object = match resource.plural.as_str() {
         "events" => object.with("involvedObject", json!({"namespace": namespace})),
-        _ => object,
+        other => objects::with_required_fields(object, other),
     };
     with_id(object, resource, id)
 }

@@ -42,6 +42,7 @@ pub(crate) fn profiles<'a>(
             name,
             summary,
             apiserver,
+            environment,
             files: _,
             plugins,
             controllers,
@@ -68,6 +69,10 @@ pub(crate) fn profiles<'a>(
         flags(file, at!["profiles", i, "apiserver"], apiserver, &known);
         for (flag, field) in MADE_FROM_FIELDS.iter().filter(|(flag, _)| apiserver.contains_key(*flag)) {
             file.refuse(at!["profiles", i, "apiserver", *flag], format!("is made from `{field}`; delete it"));
+        }
+        for name in environment.keys() {
+            let rule = "must be the name of an environment variable: capitals, digits and _";
+            file.require(words::is_env_name(name), at!["profiles", i, "environment", name.as_str()], rule);
         }
         check_files(file, i, profile, &known);
         check_plugins(file, i, plugins, components, &known);

@@ -169,3 +169,21 @@ fn workflow_with_write_permission_restores_no_cache() {
         assert!(faults[0].contains("job push, step 2: no cache in a workflow with a job that has write"), "{faults:?}");
     }
 }
+
+#[test]
+fn differential_runs_are_of_every_architecture_and_variant() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let text = std::fs::read_to_string(root.join("workflows/differential.yml")).unwrap();
+    let workflow: Value = serde_yaml::from_str(&text).unwrap();
+    let rows = |job: &str, key: &str| workflow["jobs"][job]["strategy"]["matrix"][key].as_sequence().unwrap().clone();
+    let listed: Vec<String> = rows("search", "arch").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let catalogue = targets::Catalogue::load(&root.join("targets")).unwrap();
+    let user =
+        |target: &&model::Target| target.ci.iter().flat_map(|ci| &ci.ways).any(|way| way.mode == model::Mode::User);
+    let names = catalogue.targets.iter().filter(user).map(|target| target.name.clone());
+    assert_eq!(listed, names.collect::<Vec<String>>());
+
+    let label = |row: &Value| Some(format!("{}-{}", row["arch"].as_str()?, row["cpu"].as_str()?));
+    let listed: Vec<String> = rows("variants", "include").iter().filter_map(label).collect();
+    assert_eq!(listed, catalogue.targets.iter().flat_map(model::Target::variant_labels).collect::<Vec<String>>());
+}

@@ -1,0 +1,192 @@
+//! Recording of answers for the comparison of two runs: canonical, masked, with digests; one file per profile.
+//!
+//! A thread of each profile does this work, so that requests do not wait for it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, anyhow};
+use bytes::Bytes;
+use judge::answer::{Canonical, Document, Masks, digest};
+use model::RecordedAnswer;
+use model::history::FrameKind;
+
+use crate::api::{JSON, Request, Response};
+use crate::watch::Event;
+
+/// Bytes of a body that a record shows.
+const SHOWN: usize = 4096;
+/// Bytes of all bodies in one file. Later records contain only digests.
+const ALL_SHOWN: usize = 64 << 20;
+
+/// The file of one profile.
+pub(crate) struct AnswerRecorder {
+    sender: Sender<Message>,
+    thread: JoinHandle<anyhow::Result<()>>,
+}
+
+/// Records answers of the clients of one profile.
+#[derive(Clone)]
+pub struct AnswerLog(Sender<Message>);
+
+/// Records the answers to one client.
+#[derive(Clone)]
+pub(crate) struct ClientAnswers {
+    sender: Sender<Message>,
+    client: Arc<str>,
+    attempt: u32,
+    /// Names that only this run uses, with their replacements.
+    names: Arc<[(String, String)]>,
+}
+
+enum Message {
+    Answer(Box<Raw>),
+    End,
+}
+
+/// An answer as received.
+struct Raw {
+    client: ClientAnswers,
+    request: Request,
+    /// An event of a watch: its type and the object's name.
+    event: Option<String>,
+    status: u16,
+    headers: Vec<String>,
+    body: Bytes,
+}
+
+impl AnswerRecorder {
+    /// Creates `<folder>/<profile>.jsonl`.
+    pub(crate) fn create(folder: &Path, profile: &str) -> anyhow::Result<AnswerRecorder> {
+        let path = folder.join(format!("{profile}.jsonl"));
+        let file = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
+        let file = file.with_context(|| format!("failed to create {}", path.display()))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let writer = Writer {
+            path,
+            file: BufWriter::new(file),
+            masks: Masks::new(i64::try_from(now).unwrap_or(0)),
+            by_case: BTreeMap::new(),
+            known: HashSet::new(),
+            shown: 0,
+        };
+        let (sender, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(format!("answers {profile}"));
+        let thread = thread.spawn(move || writer.write_all(&receiver)).context("failed to start a thread")?;
+        Ok(AnswerRecorder { sender, thread })
+    }
+
+    pub(crate) fn log(&self) -> AnswerLog {
+        AnswerLog(self.sender.clone())
+    }
+
+    /// Waits until all answers so far are written.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        // The thread may have ended because of an error, which `join` returns.
+        let _ = self.sender.send(Message::End);
+        self.thread.join().unwrap_or_else(|_| Err(anyhow!("the recorder of answers panicked: a bug in the harness")))
+    }
+}
+
+impl AnswerLog {
+    pub(crate) fn client(&self, client: &Arc<str>, attempt: u32, names: Vec<(String, String)>) -> ClientAnswers {
+        ClientAnswers { sender: self.0.clone(), client: Arc::clone(client), attempt, names: names.into() }
+    }
+}
+
+impl ClientAnswers {
+    pub(crate) fn answer(&self, request: &Request, response: &Response) {
+        let mut headers = vec![response.header("content-type").to_owned()];
+        let warnings = response.headers.get_all(http::header::WARNING).iter();
+        headers.extend(warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()));
+        self.send(request.clone(), None, (response.status, headers, response.body.clone()));
+    }
+
+    /// An event of a watch. Bookmarks are not recorded, because the server decides when to send one.
+    pub(crate) fn event(&self, path: &str, query: &str, event: &Event, line: Bytes) {
+        if !matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
+            let of = format!("{} {}", event.word(), event.object.name());
+            self.send(Request::get(path).query(query), Some(of), (200, Vec::new(), line));
+        }
+    }
+
+    fn send(&self, request: Request, event: Option<String>, (status, headers, body): (u16, Vec<String>, Bytes)) {
+        let raw = Raw { client: self.clone(), request, event, status, headers, body };
+        // The thread has ended if it failed to write; `finish` reports that.
+        let _ = self.sender.send(Message::Answer(Box::new(raw)));
+    }
+}
+
+/// The state of the thread.
+struct Writer {
+    path: PathBuf,
+    file: BufWriter<File>,
+    masks: Masks,
+    /// Each case has generated names of its own.
+    by_case: BTreeMap<String, Masks>,
+    /// Digests whose content is in the file.
+    known: HashSet<String>,
+    shown: usize,
+}
+
+impl Writer {
+    fn write_all(mut self, messages: &Receiver<Message>) -> anyhow::Result<()> {
+        let context = format!("failed to write {}", self.path.display());
+        while let Ok(Message::Answer(raw)) = messages.recv() {
+            let record = self.record(&raw);
+            serde_json::to_writer(&mut self.file, &record).with_context(|| context.clone())?;
+            self.file.write_all(b"\n").with_context(|| context.clone())?;
+        }
+        self.file.flush().context(context)
+    }
+
+    fn record(&mut self, raw: &Raw) -> RecordedAnswer {
+        let ClientAnswers { client, attempt, names, .. } = &raw.client;
+        let case = client.split('/').next().unwrap_or_default().to_owned();
+        let masks = self.by_case.entry(case).or_insert_with(|| self.masks.clone());
+        names.iter().for_each(|(name, replacement)| masks.replace(name, replacement));
+        if let Some(document) = std::str::from_utf8(&raw.body).ok().filter(|body| body.contains("generateName")) {
+            Document::parse(document).iter().for_each(|document| masks.learn(document));
+        }
+        let Request { body, accept, .. } = &raw.request;
+        let canonical = Canonical::of(&raw.body, masks, body);
+        let sent = if body.is_empty() { String::new() } else { Canonical::of(body, masks, body).digest() };
+        let mut record = RecordedAnswer {
+            client: client.to_string(),
+            attempt: *attempt,
+            request: described(&raw.request, raw.event.as_deref(), masks),
+            sent,
+            accept: (*accept).to_owned(),
+            status: raw.status,
+            headers: raw.headers.iter().map(|header| masks.text(header)).collect(),
+            digest: canonical.digest(),
+            content: None,
+        };
+        if self.shown < ALL_SHOWN && self.known.insert(record.digest.clone()) {
+            let content = canonical.shortened(SHOWN);
+            self.shown += content.len();
+            record.content = Some(content);
+        }
+        record
+    }
+}
+
+/// `PATCH application/merge-patch+json /api/v1/namespaces/a?fieldManager=x`, `WATCH /api/v1/pods ADDED a`.
+fn described(request: &Request, event: Option<&str>, masks: &Masks) -> String {
+    let method = if event.is_some() { "WATCH" } else { request.method.as_str() };
+    let media_type = match request.content_type {
+        JSON => String::new(),
+        other => format!(" {other}"),
+    };
+    let headers: String =
+        request.headers.iter().map(|(name, value)| format!(" {name}={}", digest(value.as_bytes()))).collect();
+    let query = if request.query.is_empty() { String::new() } else { format!("?{}", masks.query(&request.query)) };
+    let event = event.map_or_else(String::new, |event| format!(" {}", masks.text(event)));
+    format!("{method}{media_type} {}{query}{headers}{event}", masks.text(&request.path))
+}
