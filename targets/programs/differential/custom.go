@@ -243,14 +243,19 @@ func customClass(input customInput) string {
 	classes := customClasses(schema)
 	slices.Sort(classes)
 	classes = slices.Compact(classes)
-	if len(classes) > 1 {
-		classes = slices.DeleteFunc(classes, func(class string) bool { return class == customFraction })
+	for _, minor := range []string{customFraction, customDefault} {
+		if len(classes) > 1 {
+			classes = slices.DeleteFunc(classes, func(class string) bool { return class == minor })
+		}
 	}
 	return strings.Join(classes, ", ")
 }
 
 // customFraction is the class of a schema whose only special number is a fraction.
 const customFraction = "multipleOf with fraction"
+
+// customDefault is the class of a schema with an extreme default. The default is an ordinary value for its limits.
+const customDefault = "default beyond int64"
 
 // customClasses returns a class for each extreme number in a schema.
 func customClasses(schema map[string]any) []string {

@@ -89,6 +89,22 @@ func typedInput(text json.RawMessage) (*builtin, runtime.Object, error) {
 	return b, object, err
 }
 
+// hub is the internal version of the type's group.
+func (b *builtin) hub() schema.GroupVersion {
+	return schema.GroupVersion{Group: b.gvk.Group, Version: runtime.APIVersionInternal}
+}
+
+// internalInput decodes a generated object strictly and converts it, with defaults, to the internal version.
+func internalInput(text json.RawMessage) (*builtin, runtime.Object, error) {
+	b, object, err := typedInput(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	legacyscheme.Scheme.Default(object)
+	internal, err := legacyscheme.Scheme.ConvertToVersion(object, b.hub())
+	return b, internal, err
+}
+
 func encodeObject(text json.RawMessage) (any, error) {
 	b, object, err := typedInput(text)
 	if err != nil {
@@ -121,13 +137,7 @@ func inVersions(internal runtime.Object, kind schema.GroupKind) map[string]any {
 
 // convertObject applies the defaults of the object's version, and converts it to each version.
 func convertObject(text json.RawMessage) (any, error) {
-	b, object, err := typedInput(text)
-	if err != nil {
-		return nil, err
-	}
-	legacyscheme.Scheme.Default(object)
-	hub := schema.GroupVersion{Group: b.gvk.Group, Version: runtime.APIVersionInternal}
-	internal, err := legacyscheme.Scheme.ConvertToVersion(object, hub)
+	b, internal, err := internalInput(text)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +165,7 @@ func fuzzedObject(input fuzzedInput) (any, error) {
 	if b == nil {
 		return nil, errNotAnInput
 	}
-	hub := schema.GroupVersionKind{Group: b.gvk.Group, Version: runtime.APIVersionInternal, Kind: b.gvk.Kind}
-	internal, err := legacyscheme.Scheme.New(hub)
+	internal, err := legacyscheme.Scheme.New(b.hub().WithKind(b.gvk.Kind))
 	if err != nil {
 		return nil, err
 	}

@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 	"math/rand"
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -159,6 +161,48 @@ func evaluateAPFAllocation(in apfAllocationInput, bits bool) (any, error) {
 	return rounded, nil
 }
 
+// class says whether a rounding of one of the last bits may decide over a limit.
+func (in apfAllocationInput) class() string {
+	limits, ok := referenceAllocation(in)
+	switch {
+	case !ok:
+		return "no allocation"
+	case slices.ContainsFunc(limits, nextToHalf):
+		return "a limit next to a half"
+	}
+	return "ordinary limits"
+}
+
+// bitsClass is the class of the floats: their last bits differ with any seats.
+func (in apfAllocationInput) bitsClass() string {
+	if _, ok := referenceAllocation(in); !ok {
+		return "no allocation"
+	}
+	return "seats"
+}
+
+// class says whether the sum of the shares is that of a realistic configuration.
+func (in apfLimitsInput) class() string {
+	sum := int64(0)
+	for _, level := range in.Levels {
+		sum += int64(level.Shares)
+	}
+	if sum > 1<<20 {
+		return "shares beyond 2^20"
+	}
+	return "ordinary shares"
+}
+
+// apfDemandClass says whether seats and pauses are in the range of a server.
+func apfDemandClass(steps []apfStep) string {
+	for _, step := range steps {
+		if step.Pause < 0 || step.Pause > 1<<40 || step.Seats < 0 || step.Seats > 1<<20 {
+			return "extreme seats or pauses"
+		}
+	}
+	return "ordinary seats"
+}
+
 // apfStep sets a number of seats in use after a pause in nanoseconds.
 type apfStep struct {
 	Pause int64 `json:"pause"`
@@ -179,13 +223,13 @@ func defineAllocationSubjects() {
 	define(definition[apfAllocationInput]{
 		name:     "apf.allocation",
 		about:    "k8s.io/apiserver/pkg/util/flowcontrol computeConcurrencyAllocation: current limits of priority levels that borrow seats",
-		generate: generate,
+		generate: generate, class: apfAllocationInput.class,
 		evaluate: func(in apfAllocationInput) (any, error) { return evaluateAPFAllocation(in, false) },
 	})
 	define(definition[apfAllocationInput]{
 		name:     "apf.allocation-bits",
 		about:    "k8s.io/apiserver/pkg/util/flowcontrol computeConcurrencyAllocation: the floats before they are rounded to limits",
-		generate: generate,
+		generate: generate, class: apfAllocationInput.bitsClass,
 		evaluate: func(in apfAllocationInput) (any, error) { return evaluateAPFAllocation(in, true) },
 	})
 	define(definition[apfLimitsInput]{
@@ -204,6 +248,7 @@ func defineAllocationSubjects() {
 			return in
 		},
 		evaluate: evaluateAPFLimits,
+		class:    apfLimitsInput.class,
 	})
 	define(definition[[]apfStep]{
 		name:  "apf.demand",
@@ -233,6 +278,7 @@ func defineAllocationSubjects() {
 			return []any{exact(results.Duration), exact(results.Average), exact(results.Deviation),
 				exact(stats.smoothed), stats.highWatermark}, nil
 		},
+		class: apfDemandClass,
 	})
 }
 
@@ -253,6 +299,14 @@ type apfRequestInput struct {
 	Size    int64             `json:"size"`
 	Watches int               `json:"watches"`
 	Max     uint64            `json:"max"`
+}
+
+// class is the verb; the memory of a list is the product of two int64.
+func (in apfRequestInput) class() string {
+	if high, low := bits.Mul64(uint64(in.Objects), uint64(in.Size)); high > 0 || low > math.MaxInt64 {
+		return in.Verb + ", memory beyond int64"
+	}
+	return in.Verb
 }
 
 func evaluateAPFRequest(in apfRequestInput) (any, error) {
@@ -317,7 +371,7 @@ func defineEstimateSubjects() {
 			return in
 		},
 		evaluate: evaluateAPFRequest,
-		class:    func(in apfRequestInput) string { return in.Verb },
+		class:    apfRequestInput.class,
 	})
 }
 

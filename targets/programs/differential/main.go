@@ -92,7 +92,8 @@ func answer(line []byte) (any, error) {
 		if request.Batch == 0 || request.Count == 0 {
 			return nil, errors.New("batch and count must be positive")
 		}
-		return map[string]any{"digests": digests(subject, request)}, nil
+		digests, violating := digests(subject, request)
+		return map[string]any{"digests": digests, "violations": violating}, nil
 	case "cases":
 		return map[string]any{"cases": cases(subject, request)}, nil
 	case "evaluate":

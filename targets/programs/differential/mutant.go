@@ -37,6 +37,10 @@ var mutants = []mutant{
 		changeName},
 	{"byte-order", "the key of a revision beyond 2^62 is written in little-endian order", "etcd.keys", swapKey},
 	{"last-bit", "fractions with an even exponent lose their last bit, as without a fused multiplication and addition", "client.limiter", clearLastBit},
+	{"limit-ignored", "numbers above a maximum are accepted: the errors of limits are missing", "custom.object", dropLimits},
+	{"number-extreme", "the largest int32 replaces the number 7 in an object", "patch.merge", replaceSeven},
+	{"sum-cut", "a sum loses its leading digit", "resource.sum", cutSum},
+	{"quotient-down", "a quotient of three digits is one too small", "kubelet.downward-api", lowerQuotient},
 	{"score-replaced", "a node score of 99 becomes 98", "scheduler.resources", lowerScore},
 }
 
@@ -203,5 +207,33 @@ func swapKey(answer []byte) []byte {
 		}
 		slices.Reverse(key)
 		return append(append([]byte(`["`), hex.EncodeToString(key)...), "5f"...)
+	})
+}
+
+// ---- Answers that violate an oracle ----
+
+var limitErrors = regexp.MustCompile(`"[^"]*should be less than[^"]*",?`)
+
+func dropLimits(answer []byte) []byte {
+	return bytes.Replace(limitErrors.ReplaceAll(answer, nil), []byte(`,]`), []byte(`]`), 1)
+}
+
+func replaceSeven(answer []byte) []byte {
+	return bytes.Replace(answer, []byte(":7,"), []byte(":2147483647,"), 1)
+}
+
+var longSums = regexp.MustCompile(`"\d(\d{6,})`)
+
+func cutSum(answer []byte) []byte { return longSums.ReplaceAll(answer, []byte(`"$1`)) }
+
+var shortQuotients = regexp.MustCompile(`^"(\d\d\d)"$`)
+
+func lowerQuotient(answer []byte) []byte {
+	return shortQuotients.ReplaceAllFunc(answer, func(match []byte) []byte {
+		number, err := strconv.Atoi(string(match[1:4]))
+		if err != nil {
+			return match
+		}
+		return []byte(quoted(strconv.Itoa(number - 1)))
 	})
 }

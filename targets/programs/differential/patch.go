@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -232,9 +231,8 @@ func fieldManager(b *builtin) (*managedfields.FieldManager, error) {
 		return manager.(*managedfields.FieldManager), nil
 	}
 	scheme := legacyscheme.Scheme
-	hub := schema.GroupVersion{Group: b.gvk.Group, Version: runtime.APIVersionInternal}
 	manager, err := managedfields.NewDefaultFieldManager(patchOpenAPI(), runtime.UnsafeObjectConvertor(scheme), scheme, scheme,
-		b.gvk, hub, "", nil)
+		b.gvk, b.hub(), "", nil)
 	if err == nil {
 		fieldManagers.Store(b.gvk, manager)
 	}
@@ -255,7 +253,7 @@ func serverSideApply(p patchInput) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	empty, err := legacyscheme.Scheme.New(schema.GroupVersionKind{Group: b.gvk.Group, Version: runtime.APIVersionInternal, Kind: b.gvk.Kind})
+	empty, err := legacyscheme.Scheme.New(b.hub().WithKind(b.gvk.Kind))
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +264,7 @@ func serverSideApply(p patchInput) (any, error) {
 	}
 	applied, err := manager.Apply(stored, patch, "applier", true)
 	if err != nil {
-		return nil, sortedError(err)
+		return nil, sortedError(withoutMapOrder(err))
 	}
 	versioned, err := legacyscheme.Scheme.ConvertToVersion(applied, b.gvk.GroupVersion())
 	if err != nil {
@@ -292,6 +290,16 @@ func withoutTimes(object runtime.Object) error {
 	slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int { return strings.Compare(a.Manager, b.Manager) })
 	accessor.SetManagedFields(entries)
 	return nil
+}
+
+// withoutMapOrder cuts the text of an error of the unstructured converter: of a map with two bad entries, such as
+// spec.hard of a ResourceQuota, it reports either, in the random order of a Go map.
+func withoutMapOrder(err error) error {
+	const conversion = "unable to convert unstructured object"
+	if before, _, ok := strings.Cut(err.Error(), conversion); ok {
+		return errors.New(before + conversion)
+	}
+	return err
 }
 
 // sortedError sorts the lines of an error that lists its parts in the random order of a Go map.

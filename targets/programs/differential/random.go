@@ -105,7 +105,7 @@ func (r *random) quantity() string {
 	}
 }
 
-var letters = []string{"a", "b", "z", "A", "0", "9", "-", ".", "_", "/", " ", "é", "é", "ß", "İ", "ſ", "K", "中", "\U0001F600",
+var letters = []string{"a", "b", "z", "A", "0", "9", "-", ".", "_", "/", " ", "é", "e\u0301", "ß", "İ", "ſ", "\u212a", "中", "\U0001F600",
 	"\u200d", "\u0000", "\n", "\"", "\\", "<", "&", "=", ",", "!", "(", ")", "\ufffd", "\u2028"}
 
 // text returns a short text of common and difficult characters.

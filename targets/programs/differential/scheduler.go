@@ -112,6 +112,16 @@ func (r *random) nodeResources() nodeResourcesInput {
 	return in
 }
 
+// validShape is true if the points are those of a function: validation requires increasing utilization.
+func validShape(points []shapePoint) bool {
+	for i := range points[min(1, len(points)):] {
+		if points[i+1].Utilization <= points[i].Utilization {
+			return false
+		}
+	}
+	return len(points) > 0
+}
+
 func evaluateNodeResources(in nodeResourcesInput) (any, error) {
 	var specs []config.ResourceSpec
 	var requested, allocated, allocatable []int64
@@ -126,16 +136,12 @@ func evaluateNodeResources(in nodeResourcesInput) (any, error) {
 		allocated = append(allocated, resource.Allocated)
 		allocatable = append(allocatable, resource.Allocatable)
 	}
-	var shape []config.UtilizationShapePoint
-	for i, point := range in.Shape {
-		// Validation requires increasing utilization.
-		if i > 0 && point.Utilization <= in.Shape[i-1].Utilization {
-			return nil, errNotAnInput
-		}
-		shape = append(shape, config.UtilizationShapePoint{Utilization: point.Utilization, Score: point.Score})
-	}
-	if len(shape) == 0 {
+	if !validShape(in.Shape) {
 		return nil, errNotAnInput
+	}
+	var shape []config.UtilizationShapePoint
+	for _, point := range in.Shape {
+		shape = append(shape, config.UtilizationShapePoint{Utilization: point.Utilization, Score: point.Score})
 	}
 	return map[string]int64{"least": scoreLeast(specs)(requested, allocated, allocatable),
 		"most":  scoreMost(specs)(requested, allocated, allocatable),
@@ -382,7 +388,7 @@ type volumeInput struct {
 }
 
 func evaluateVolumes(in volumeInput) (any, error) {
-	if len(in.Requested) != len(in.Capacity) || len(in.Shape) == 0 {
+	if len(in.Requested) != len(in.Capacity) || !validShape(in.Shape) {
 		return nil, errNotAnInput
 	}
 	classes, shape := map[string]*volumebinding.StorageResource{}, helper.FunctionShape{}
@@ -392,10 +398,7 @@ func evaluateVolumes(in volumeInput) (any, error) {
 		}
 		classes[fmt.Sprint(i)] = &volumebinding.StorageResource{Requested: requested, Capacity: in.Capacity[i]}
 	}
-	for i, point := range in.Shape {
-		if i > 0 && point.Utilization <= in.Shape[i-1].Utilization {
-			return nil, errNotAnInput
-		}
+	for _, point := range in.Shape {
 		shape = append(shape, helper.FunctionShapePoint{Utilization: int64(point.Utilization),
 			Score: 10 * int64(point.Score)})
 	}

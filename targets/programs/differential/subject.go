@@ -45,6 +45,8 @@ type outcome struct {
 	Class  string          `json:"class,omitempty"`
 	// Invalid is true if the input is not one of the subject.
 	Invalid bool `json:"invalid,omitempty"`
+	// Violates is the oracle that the answer contradicts, if any.
+	Violates *violation `json:"violates,omitempty"`
 }
 
 // result is a case of the operations `cases` and `evaluate`.
@@ -79,7 +81,8 @@ func define[I any](d definition[I]) {
 			if d.class != nil {
 				class = d.class(input)
 			}
-			return outcome{Answer: mutated(d.name, encodeAnswer(answer, err)), Class: class}
+			text := mutated(d.name, encodeAnswer(answer, err))
+			return outcome{Answer: text, Class: class, Violates: judge(d.name, raw, text)}
 		},
 	}
 }
@@ -131,10 +134,11 @@ func one(s *subject, seed, index uint64) result {
 	return result{Index: index, Input: input, outcome: s.evaluate(input)}
 }
 
-// digests returns the first 8 bytes of a SHA-256 for each batch of cases, over inputs and answers.
-func digests(s *subject, r request) []string {
+// digests returns the first 8 bytes of a SHA-256 for each batch of cases, over inputs and answers, and the first answer
+// of each batch that violates an oracle, for each class of violations.
+func digests(s *subject, r request) ([]string, []violatingCase) {
 	count := (r.Count + r.Batch - 1) / r.Batch
-	all := make([]string, count)
+	all, violating := make([]string, count), make([][]violatingCase, count)
 	inParallel(count, func(batch uint64) {
 		hash := sha256.New()
 		end := min(r.From+(batch+1)*r.Batch, r.From+r.Count)
@@ -144,10 +148,11 @@ func digests(s *subject, r request) []string {
 			hash.Write([]byte{0})
 			hash.Write(c.Answer)
 			hash.Write([]byte{0})
+			violating[batch] = withViolation(violating[batch], c)
 		}
 		all[batch] = hex.EncodeToString(hash.Sum(nil)[:8])
 	})
-	return all
+	return all, slices.Concat(violating...)
 }
 
 func cases(s *subject, r request) []result {

@@ -7,9 +7,6 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/printers"
 	printersinternal "k8s.io/kubernetes/pkg/printers/internalversion"
 )
@@ -20,13 +17,7 @@ var tableGenerator = sync.OnceValue(func() *printers.HumanReadableGenerator {
 
 // printTable returns the cells of a generated object. Columns show the time since then, so the object has no times.
 func printTable(text json.RawMessage) (any, error) {
-	b, object, err := typedInput(text)
-	if err != nil {
-		return nil, err
-	}
-	legacyscheme.Scheme.Default(object)
-	hub := schema.GroupVersion{Group: b.gvk.Group, Version: runtime.APIVersionInternal}
-	internal, err := legacyscheme.Scheme.ConvertToVersion(object, hub)
+	_, internal, err := internalInput(text)
 	if err != nil {
 		return nil, err
 	}

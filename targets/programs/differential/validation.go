@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -241,8 +240,7 @@ func (input validationInput) validate() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	hub := schema.GroupVersion{Group: b.gvk.Group, Version: runtime.APIVersionInternal}
-	internal, err := legacyscheme.Scheme.ConvertToVersion(typed, hub)
+	internal, err := legacyscheme.Scheme.ConvertToVersion(typed, b.hub())
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math/big"
 	"strconv"
 	"strings"
 	"time"
@@ -195,6 +196,65 @@ func backoffSteps(input backoff) (any, error) {
 	return steps, nil
 }
 
+// backoffClass says whether a delay leaves the range of time.Duration before the cap is compared. The products are the
+// same on each architecture: no sum follows that could be fused.
+func backoffClass(input backoff) string {
+	factor, err := strconv.ParseFloat(input.Factor, 64)
+	if err != nil {
+		return ""
+	}
+	delay := input.Duration
+	for range min(input.Steps, 40) {
+		next := float64(delay) * factor
+		if next >= 1<<63 {
+			return "delay beyond int64"
+		}
+		if delay = int64(next); input.Cap > 0 && delay > input.Cap {
+			break
+		}
+	}
+	return "ordinary delays"
+}
+
+// exactQuantity is the number that a text of a quantity means after parsing.
+func exactQuantity(text string) (*big.Rat, bool) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return nil, false
+	}
+	return ratOf(q), true
+}
+
+// ratOf returns the value of a quantity.
+func ratOf(q resource.Quantity) *big.Rat {
+	decimal := q.AsDec()
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(decimal.Scale(), -decimal.Scale()))), nil)
+	if decimal.Scale() < 0 {
+		return new(big.Rat).SetInt(power.Mul(power, decimal.UnscaledBig()))
+	}
+	return new(big.Rat).SetFrac(decimal.UnscaledBig(), power)
+}
+
+// milliLimit is the first number whose thousandths are beyond int64.
+var milliLimit = new(big.Rat).SetFrac64(1<<60, 125)
+
+// quantitySumClass says whether the thousandths of the sum or of the product fit into int64.
+func quantitySumClass(input quantitySum) string {
+	sum := new(big.Rat)
+	for _, text := range input.Quantities {
+		value, ok := exactQuantity(text)
+		if !ok {
+			return "not a quantity"
+		}
+		sum.Add(sum, value)
+	}
+	product := new(big.Rat).Mul(sum, new(big.Rat).SetInt64(input.Factor))
+	if new(big.Rat).Abs(sum).Cmp(milliLimit) >= 0 || product.Abs(product).Cmp(milliLimit) >= 0 {
+		return "thousandths beyond int64"
+	}
+	return "ordinary amounts"
+}
+
 func init() {
 	define(definition[string]{
 		name:     "value.quantity",
@@ -219,7 +279,7 @@ func init() {
 	define(definition[quantitySum]{
 		name:     "value.quantity-sum",
 		about:    "resource.Quantity: Add, Sub, Neg, Mul, Cmp, RoundUp and the numbers of the sum",
-		generate: generateQuantities, evaluate: sumQuantities,
+		generate: generateQuantities, class: quantitySumClass, evaluate: sumQuantities,
 	})
 	define(definition[string]{
 		name:  "value.quantity-json",
@@ -247,6 +307,6 @@ func init() {
 	define(definition[backoff]{
 		name:     "value.backoff",
 		about:    "wait.Backoff.Step without jitter",
-		generate: generateBackoff, evaluate: backoffSteps,
+		generate: generateBackoff, class: backoffClass, evaluate: backoffSteps,
 	})
 }
