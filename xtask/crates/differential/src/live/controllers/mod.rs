@@ -37,7 +37,7 @@ use self::scenario::Family;
 use self::search::Search;
 use self::stage::Stage;
 use super::boot::{Planes, boot};
-use super::{Outcome, SEEDS, WORKERS, bounds, connect, exit, report};
+use super::{Expected, Outcome, SEEDS, WORKERS, bounds, connect, exit, report};
 use crate::args::DifferentialOptions;
 
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
@@ -128,7 +128,7 @@ fn searched(
             }
         }
     });
-    found.expect(&catalogue.differences, &planes.arch, &today);
+    found.expect(Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today });
     let summary = format!("{}; {unsettled} waits ended early", report::summary(&found, &context));
     phase.done(&summary);
     let mut json = report::json(&found, &context);
