@@ -40,6 +40,7 @@ use std::time::Duration;
 use anyhow::Context;
 use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, StoredResource};
+use sys::interrupt;
 use sys::progress::{self, Phase};
 use targets::Catalogue;
 use tokio::runtime::Builder;
@@ -170,6 +171,8 @@ fn test(
 fn exit(found: &Found) -> Exit {
     if found.new_groups() > 0 {
         Exit::Conformance
+    } else if interrupt::requested() {
+        Exit::Interrupted
     } else if found.cases == 0 {
         Exit::NothingRan
     } else if !found.errors.is_empty() {

@@ -23,7 +23,8 @@ const EXAMPLES: usize = 20;
 const ERRORS: u64 = 20;
 /// Runs of one sequence, each without the causes of the differences of the earlier runs.
 const REPLAYS: usize = 5;
-
+/// How often an interrupt is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The part of the time for sequences that run alone.
 const SHARE_ALONE: f64 = 0.1;
 /// The longest time of which they get their share.
@@ -108,6 +109,20 @@ impl Found {
 
     pub(crate) fn new_groups(&self) -> usize {
         self.groups.values().filter(|finding| finding.expected.is_none()).count()
+    }
+}
+
+/// Awaits a future. None: the user interrupted the program first. An answer of an emulated server may take a minute.
+pub(crate) async fn unless_interrupted<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    let interrupted = async {
+        while !interrupt::requested() {
+            looks.tick().await;
+        }
+    };
+    tokio::select! {
+        result = future => Some(result),
+        () = interrupted => None,
     }
 }
 
@@ -226,7 +241,8 @@ impl<'a> Search<'a> {
     }
 
     async fn case(&self, index: Option<u64>, sequence: &Sequence) {
-        if let Err(error) = self.play(index, sequence).await {
+        let Some(played) = unless_interrupted(self.play(index, sequence)).await else { return };
+        if let Err(error) = played {
             let name = index.map_or_else(|| "kept sequence".to_owned(), |index| format!("case {index}"));
             self.found().errors.push(format!("{name}, {}: {error:#}", sequence.resource));
         }

@@ -23,6 +23,8 @@ fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target 
         emulator: None,
         machine: None,
         component_env: BTreeMap::new(),
+        variants: Vec::new(),
+        variant: None,
         ci: Some(Ci { experimental, ways: ways.iter().map(way).collect() }),
     }
 }

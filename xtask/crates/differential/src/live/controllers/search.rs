@@ -20,7 +20,7 @@ use crate::live::finding::Finding;
 use crate::live::generate::{mixed, namespace};
 use crate::live::play::Difference;
 use crate::live::request::{Names, Request, Sequence};
-use crate::live::search::{Bounds, Found, Unstable, rate};
+use crate::live::search::{Bounds, Found, Unstable, rate, unless_interrupted};
 
 /// Further runs that must all show a difference in the same way.
 const REPEATS: usize = 3;
@@ -146,7 +146,8 @@ impl<'a> Search<'a> {
         let mut rng = Rng::with_seed(mixed(self.seed, index));
         let Some(family) = self.families.get(rng.usize(..self.families.len().max(1))) else { return };
         let chosen = Chosen::draw(family, &mut rng);
-        if let Err(error) = self.play(index, family, &chosen).await {
+        let Some(played) = unless_interrupted(self.play(index, family, &chosen)).await else { return };
+        if let Err(error) = played {
             self.found().errors.push(format!("case {index}, {}: {error:#}", family.name));
         }
     }
