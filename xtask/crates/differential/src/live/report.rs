@@ -25,6 +25,8 @@ const SHOWN_RESETS: usize = 5;
 /// The facts of the run around what was found.
 pub(crate) struct Context<'a> {
     pub(crate) seed: u64,
+    /// The options that choose the families, each after a space.
+    pub(crate) only: String,
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
     pub(crate) sides: &'a Sides,
@@ -107,7 +109,7 @@ fn case(index: Option<u64>) -> String {
 
 fn repeat(index: Option<u64>, context: &Context<'_>) -> String {
     let input = match index {
-        Some(index) => format!("--seed {} --case {index}", context.seed),
+        Some(index) => format!("--seed {} --case {index}{}", context.seed, context.only),
         None => "--replay".to_owned(),
     };
     format!("cargo xtask differential --level live --arch {} --against {} {input}", context.arch, context.against)
