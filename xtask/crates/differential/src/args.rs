@@ -47,7 +47,7 @@ pub struct DifferentialOptions {
     /// What to compare
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = LevelArg::Library)]
     pub level: LevelArg,
-    /// Library level and level of controllers: only subjects whose names start with this prefix; may be repeated
+    /// Only subjects whose names start with this prefix, or at the live level sequences of this family; may be repeated
     #[arg(long = "subject", value_name = "PREFIX")]
     pub subjects: Vec<String>,
     /// How long to search

@@ -34,10 +34,14 @@ struct Bounds {
 impl Configuration {
     /// Whether the seats of a level depend on fused operations.
     pub(crate) fn is_sensitive(&self) -> bool {
-        self.seats(true) != self.seats(false)
+        let seats = self.seats(false);
+        // Fused operations change the last bits only, so that most configurations need no second computation.
+        let near_half = |seats: &f64| (seats.fract() - 0.5).abs() < EPSILON;
+        let round = |seats: &[f64]| seats.iter().map(|seats| seats.round()).collect::<Vec<f64>>();
+        seats.iter().any(near_half) && round(&seats) != round(&self.seats(true))
     }
 
-    /// The current seats of the levels that are not exempt.
+    /// The seats of the levels that are not exempt, before they are rounded.
     fn seats(&self, fused: bool) -> Vec<f64> {
         let total: f64 = self.levels.iter().map(|level| f64::from(level.shares)).sum();
         let server = f64::from(self.server);
@@ -53,7 +57,7 @@ impl Configuration {
             }
         }
         let Some(proportion) = proportion(&bounds, required, fused) else { return Vec::new() };
-        bounds.iter().map(|level| (proportion * level.target).min(level.upper).max(level.lower).round()).collect()
+        bounds.iter().map(|level| (proportion * level.target).min(level.upper).max(level.lower)).collect()
     }
 }
 

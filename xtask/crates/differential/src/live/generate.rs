@@ -30,22 +30,45 @@ pub(crate) struct Generator {
     /// The priority levels that the reference has from the start.
     pub(crate) levels: Configuration,
     pub(crate) seed: u64,
+    /// The families to choose from; empty for all.
+    pub(crate) only: Vec<Family>,
 }
 
 impl Generator {
     pub(crate) fn sequence(&self, index: u64) -> Sequence {
         let mut rng = Rng::with_seed(mixed(self.seed, index));
-        if is_alone(index) {
-            return seats::sequence(&mut rng, &self.levels);
-        }
-        match rng.u8(..100) {
-            0..CUSTOM => crd::sequence(&mut rng, &self.metadata()),
-            CUSTOM..AMOUNTS => amounts::sequence(&mut rng),
-            _ if self.kinds.is_empty() => crd::sequence(&mut rng, &[]),
-            _ => {
+        match self.family(&mut rng, index) {
+            Family::Seats => seats::sequence(&mut rng, &self.levels),
+            Family::Amounts => amounts::sequence(&mut rng),
+            Family::Builtin if !self.kinds.is_empty() => {
                 let kind = &self.kinds[rng.usize(..self.kinds.len())];
                 Draft::new(&mut rng, kind).sequence()
             }
+            Family::Custom | Family::Builtin => crd::sequence(&mut rng, &self.metadata()),
+        }
+    }
+
+    fn family(&self, rng: &mut Rng, index: u64) -> Family {
+        let drawn = match rng.u8(..100) {
+            0..CUSTOM => Family::Custom,
+            CUSTOM..AMOUNTS => Family::Amounts,
+            _ => Family::Builtin,
+        };
+        let chosen: Vec<Family> = self.only.iter().copied().filter(|family| *family != Family::Seats).collect();
+        match (is_alone(index), chosen.len()) {
+            (true, _) => Family::Seats,
+            (false, 0) => drawn,
+            (false, count) => chosen[rng.usize(..count)],
+        }
+    }
+
+    /// The part of the time for sequences that run alone.
+    pub(crate) fn share_alone(&self) -> f64 {
+        match (self.only.contains(&Family::Seats), self.only.len()) {
+            (_, 0) => 0.1,
+            (true, 1) => 1.0,
+            (true, _) => 0.5,
+            (false, _) => 0.0,
         }
     }
 
@@ -350,11 +373,26 @@ mod tests {
 
     #[test]
     fn same_seed_and_index_give_the_same_sequence() {
-        let generator =
-            |seed| Generator { kinds: super::super::tests::kinds(), levels: Configuration::default(), seed };
+        let generator = |seed| Generator {
+            kinds: super::super::tests::kinds(),
+            levels: Configuration::default(),
+            seed,
+            only: Vec::new(),
+        };
         for index in 0..200 {
             assert_eq!(generator(7).sequence(index), generator(7).sequence(index));
         }
         assert!((0..20).any(|index| generator(7).sequence(index) != generator(8).sequence(index)));
+    }
+
+    #[test]
+    fn chosen_families_are_generated() {
+        let only = vec![Family::Amounts, Family::Custom];
+        let (kinds, levels) = (super::super::tests::kinds(), Configuration::default());
+        let generator = Generator { kinds, levels, seed: 7, only };
+        let families: Vec<Family> = (0..63).map(|index| generator.sequence(index).family).collect();
+        assert!(families.contains(&Family::Amounts) && families.contains(&Family::Custom));
+        assert!(!families.contains(&Family::Builtin));
+        assert_eq!(generator.sequence(63).family, Family::Seats);
     }
 }

@@ -49,7 +49,7 @@ use crate::args::DifferentialOptions;
 use boot::{Planes, boot};
 use generate::Generator;
 use play::Sides;
-use request::Sequence;
+use request::{Family, Sequence};
 use search::{Bounds, Expected, Found, Search};
 use side::Side;
 
@@ -138,15 +138,16 @@ fn test(
     let sides = runtime.block_on(connect(planes))?;
     let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-    let generator = runtime.block_on(generator(&sides, &rows, seed))?;
+    let generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
     progress::say(&format!("live level, seed {seed}: {} kinds", generator.kinds.len()));
     if options.selftest {
         return selftest::run(&runtime, &sides, &generator, planes, options);
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
-    let context =
-        report::Context { level: "live", seed, arch: &planes.arch, against: &planes.against, sides: &sides, started };
+    let only = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    let (arch, against) = (planes.arch.as_str(), planes.against.as_str());
+    let context = report::Context { level: "live", seed, only, arch, against, sides: &sides, started };
     let phase = Phase::start("live level");
     let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
     let search = Search::new(&sides, &generator, bounds(options), expected, 0);
@@ -200,8 +201,17 @@ async fn connect(planes: &Planes) -> anyhow::Result<Sides> {
     })
 }
 
+/// The chosen families, by their names in the keys of groups: `live.custom`.
+fn families(options: &DifferentialOptions) -> anyhow::Result<Vec<Family>> {
+    let family = |name: &String| {
+        let short = name.strip_prefix("live.").unwrap_or(name);
+        Family::of_name(short).with_context(|| format!("no sequences are called `{name}`; valid: {}", Family::names()))
+    };
+    options.subjects.iter().map(family).collect()
+}
+
 /// Reads the kinds of the reference.
-async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64) -> anyhow::Result<Generator> {
+async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64, only: Vec<Family>) -> anyhow::Result<Generator> {
     let index: serde_json::Value = serde_json::from_slice(&sides.reference.get("/openapi/v3").await?)?;
     let mut kinds = Vec::new();
     for document in index["paths"].as_object().into_iter().flatten() {
@@ -213,7 +223,7 @@ async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64) -> anyhow:
     anyhow::ensure!(!kinds.is_empty(), "the OpenAPI documents of the reference have no kind that can be created");
     let levels = sides.reference.get(&format!("{}?limit=500", seats::COLLECTION)).await?;
     let levels = seats::configuration(&serde_json::from_slice(&levels)?, &sides.reference.profile.flags);
-    Ok(Generator { kinds, levels, seed })
+    Ok(Generator { kinds, levels, seed, only })
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(crate) struct Context<'a> {
     /// The value of `--level`.
     pub(crate) level: &'static str,
     pub(crate) seed: u64,
+    /// The options that choose the families, each after a space.
+    pub(crate) only: String,
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
     pub(crate) sides: &'a Sides,
@@ -110,7 +112,7 @@ fn case(index: Option<u64>) -> String {
 
 fn repeat(index: Option<u64>, context: &Context<'_>) -> String {
     let input = match index {
-        Some(index) => format!("--seed {} --case {index}", context.seed),
+        Some(index) => format!("--seed {} --case {index}{}", context.seed, context.only),
         None => "--replay".to_owned(),
     };
     let Context { level, arch, against, .. } = context;

@@ -159,6 +159,9 @@ impl Request {
     }
 }
 
+/// The names of a run begin with this, then its number follows.
+pub(crate) const RUN: &str = "d";
+
 /// The names that one run of a sequence uses instead of its placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
@@ -172,7 +175,7 @@ impl Names {
         let [.., a, b, c, d] = run.to_be_bytes();
         // 198.18.0.0/15 and its neighbours are for benchmarks and documentation, outside the range of Services.
         let address = format!("{}.{b}.{c}.{d}", 198u8.wrapping_add(a % 4));
-        Names { label: format!("d{run:07}"), address }
+        Names { label: format!("{RUN}{run:07}"), address }
     }
 
     pub(crate) fn fill(&self, text: &str, last_version: &str) -> String {
@@ -206,6 +209,11 @@ impl Family {
             Family::Amounts => "amounts",
             Family::Seats => "seats",
         }
+    }
+
+    /// All names, for a message.
+    pub(crate) fn names() -> String {
+        Family::ALL.map(|family| format!("live.{}", family.name())).join(", ")
     }
 
     pub(crate) fn of_name(name: &str) -> Option<Family> {

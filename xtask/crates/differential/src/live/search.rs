@@ -25,8 +25,6 @@ const ERRORS: u64 = 20;
 const REPLAYS: usize = 5;
 /// How often an interrupt is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The part of the time for sequences that run alone.
-const SHARE_ALONE: f64 = 0.1;
 /// The longest time of which they get their share.
 const MOST_ALONE: Duration = Duration::from_secs(3600);
 
@@ -209,7 +207,7 @@ impl<'a> Search<'a> {
 
     /// Plays sequences that have effects on all others, before them.
     async fn alone(&self, phase: &Phase) {
-        let bound = self.bounds.time.min(MOST_ALONE).mul_f64(SHARE_ALONE);
+        let bound = self.bounds.time.min(MOST_ALONE).mul_f64(self.generator.share_alone());
         for index in (0..self.bounds.cases / 100).filter(|index| is_alone(*index)) {
             if self.over() || self.begin.elapsed() >= bound {
                 break;

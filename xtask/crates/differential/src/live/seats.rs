@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use super::allocation::{Configuration, Level};
-use super::request::{Family, Request, Sequence, Verb};
+use super::request::{Family, RUN, Request, Sequence, Verb};
 use super::schema::LABEL;
 use crate::document::Document;
 
@@ -23,7 +23,7 @@ const METRICS: [(&str, &str); 4] = [
 const EXEMPT: &str = "exempt";
 
 /// Configurations that are computed to find one that is sensitive to rounding.
-const DRAWS: usize = 20_000;
+const DRAWS: usize = 5000;
 
 /// The flags whose sum is the limit of a server, with the defaults.
 const INFLIGHT: [(&str, u32); 2] = [("max-requests-inflight", 400), ("max-mutating-requests-inflight", 200)];
@@ -55,15 +55,15 @@ fn random(rng: &mut Rng, count: usize) -> Vec<Level> {
 
 /// Random levels with which the seats depend on the last bit of a sum; the last random ones if none do.
 fn sensitive(rng: &mut Rng, given: &Configuration, count: usize) -> Vec<Level> {
-    let mut added = random(rng, count);
+    let mut all = given.clone();
     for _ in 0..DRAWS {
-        let levels = given.levels.iter().chain(&added).cloned().collect();
-        if (Configuration { levels, ..*given }).is_sensitive() {
+        all.levels.truncate(given.levels.len());
+        all.levels.extend(random(rng, count));
+        if all.is_sensitive() {
             break;
         }
-        added = random(rng, count);
     }
-    added
+    all.levels.split_off(given.levels.len())
 }
 
 fn level(rng: &mut Rng) -> Level {
@@ -143,6 +143,18 @@ pub(crate) fn parse(text: &str) -> Document {
     Document::object(levels.into_iter().map(|(level, values)| (level, Document::object(values))))
 }
 
+/// Leaves out levels of earlier sequences: the metrics keep them after their deletion.
+pub(crate) fn without_deleted(seats: &mut Document, label: &str) {
+    let of_a_run = |name: &str| {
+        let digits = name.strip_prefix(RUN).and_then(|rest| rest.split_once('-')).map(|(digits, _)| digits);
+        digits
+            .is_some_and(|digits| digits.len() == label.len() - RUN.len() && digits.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if let Document::Object(levels) = seats {
+        levels.retain(|(name, _)| name.starts_with(label) || !of_a_run(name));
+    }
+}
+
 /// How many levels have a name that begins with the label and all of their metrics.
 pub(crate) fn complete(seats: &Document, label: &str) -> usize {
     let Document::Object(levels) = seats else { return 0 };
@@ -167,6 +179,13 @@ mod tests {
         let seats = parse(TEXT);
         assert_eq!(seats.to_string(), r#"{"a-0":{"nominal":7,"lower":5,"upper":9,"current":6},"b":{"nominal":1}}"#);
         assert_eq!((complete(&seats, "a"), complete(&seats, "b")), (1, 0));
+    }
+
+    #[test]
+    fn levels_of_other_runs_are_left_out() {
+        let mut seats = Document::parse(r#"{"system":1,"d0000001-0":1,"d0000002-0":1,"d-x":1}"#).unwrap();
+        without_deleted(&mut seats, "d0000002");
+        assert_eq!(seats.to_string(), r#"{"system":1,"d0000002-0":1,"d-x":1}"#);
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(crate) fn run(
         let broken = Sides { reference: sides.reference.clone(), second: sides.second.clone(), tested };
         // The test must not depend on a chosen seed.
         let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-        let generator = Generator { kinds: generator.kinds.clone(), levels: generator.levels.clone(), seed };
+        let generator =
+            Generator { kinds: generator.kinds.clone(), levels: generator.levels.clone(), seed, only: Vec::new() };
         let bounds = Bounds { time: LIMIT, cases: u64::MAX, first_only: true, width: options.width.max(1) };
         let phase = Phase::start(format!("defect {}", defect.id));
         let search = Search::new(&broken, &generator, bounds, Expected::default(), number * RUNS);

@@ -152,7 +152,8 @@ impl Side {
         let mut before = Document::Null;
         for _ in 0..ATTEMPTS {
             let response = self.api.send(&raw).await?;
-            let seats = seats::parse(&String::from_utf8_lossy(&response.body));
+            let mut seats = seats::parse(&String::from_utf8_lossy(&response.body));
+            seats::without_deleted(&mut seats, &names.label);
             let steady = seats == before;
             before = seats;
             if steady && seats::complete(&before, &names.label) >= wanted {

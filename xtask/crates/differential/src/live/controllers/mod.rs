@@ -115,8 +115,9 @@ fn searched(
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
     let sides = stage.sides;
-    let context =
-        report::Context { level: "controllers", seed, arch: &planes.arch, against: &planes.against, sides, started };
+    let (arch, against) = (planes.arch.as_str(), planes.against.as_str());
+    let only = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    let context = report::Context { level: "controllers", seed, only, arch, against, sides, started };
     let phase = Phase::start("level of controllers");
     let search = Search::new(stage, families, seed, bounds(options), 0);
     let (mut found, unsettled, last) = runtime.block_on(async {
