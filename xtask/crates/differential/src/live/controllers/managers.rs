@@ -146,7 +146,7 @@ fn through(kubeconfig: &[u8], url: &str, profile: &ProfileInfo) -> anyhow::Resul
 fn flags(factor: f64) -> BTreeMap<String, String> {
     let mut flags = pairs([
         ("kubeconfig", format!("{{run}}/{KUBECONFIG}")),
-        ("horizontal-pod-autoscaler-sync-period", format!("{:.0}ms", PERIOD * 1000.0 * factor.max(1.0))),
+        ("horizontal-pod-autoscaler-sync-period", format!("{:.0}ms", PERIOD * 1000.0 * factor)),
         ("horizontal-pod-autoscaler-cpu-initialization-period", "1ms".into()),
         ("horizontal-pod-autoscaler-initial-readiness-delay", "1ms".into()),
         ("kube-api-qps", "2000".into()),

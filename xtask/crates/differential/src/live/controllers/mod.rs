@@ -35,7 +35,7 @@ use self::managers::{Managers, define, planes, with_managers};
 use self::metrics::Metrics;
 use self::scenario::Family;
 use self::search::Search;
-use self::stage::Stage;
+use self::stage::{Stage, pace};
 use super::boot::{Planes, boot};
 use super::{Expected, Outcome, SEEDS, WORKERS, bounds, connect, exit, report};
 use crate::args::DifferentialOptions;
@@ -86,14 +86,15 @@ fn test(
     let sides = runtime.block_on(connect(booted))?;
     runtime.block_on(define(&sides))?;
     let metrics = Metrics::default();
+    let factor = pace(booted.factor);
     let planes = planes(booted)?;
-    let managers = Managers::start(&planes, &metrics, booted.factor)?;
+    let managers = Managers::start(&planes, &metrics, factor)?;
     let stage = {
         let _inside = runtime.enter();
-        Stage::new(&sides, metrics, booted.factor)
+        Stage::new(&sides, metrics, factor)
     };
     let outcome = if options.selftest {
-        let settings = (booted.factor, options.width.max(1));
+        let settings = (factor, options.width.max(1));
         selftest::run(&runtime, &stage, &planes[2], families, settings, options)
     } else {
         searched(&runtime, catalogue, booted, &stage, families, options)

@@ -19,10 +19,18 @@ use crate::live::side::{Side, State};
 
 /// Without a change for this long, a native side has settled: three times the period of autoscalers.
 const QUIET: Duration = Duration::from_millis(900);
+/// The largest factor of the quiet time. A factor that was measured while the machine was overloaded can be ten times as
+/// large, and `is_complete` protects from observing objects that no controller has seen.
+const LARGEST_FACTOR: f64 = 12.0;
 /// A wait ends after so many times that.
 const LONGEST: u32 = 20;
 /// Looks during the quiet time.
 const LOOKS: u32 = 4;
+
+/// The factor of all times of a run whose slowest side has this slowdown.
+pub(crate) fn pace(slowdown: f64) -> f64 {
+    slowdown.clamp(1.0, LARGEST_FACTOR)
+}
 
 pub(crate) struct Stage<'a> {
     pub(crate) sides: &'a Sides,
@@ -50,9 +58,9 @@ struct Actor<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Must be called within a runtime. Times are multiplied by `factor`.
+    /// Must be called within a runtime. Times are multiplied by `factor`, see [`pace`].
     pub(crate) fn new(sides: &'a Sides, metrics: Metrics, factor: f64) -> Stage<'a> {
-        let quiet = QUIET.mul_f64(factor.max(1.0));
+        let quiet = QUIET.mul_f64(factor);
         let start = |side: &Side| Activity::start(side, quiet / LOOKS);
         let activities = [start(&sides.reference), start(&sides.second), start(&sides.tested)];
         Stage { sides, metrics, activities, quiet }
