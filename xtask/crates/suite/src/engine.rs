@@ -235,7 +235,9 @@ impl Engine<'_> {
     }
 
     fn traffic(&self, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
-        let ctx = Ctx::new(Arc::clone(&active.env), TRAFFIC, self.options.seed, 0);
+        // Its clients contend for the same objects, so no answer of theirs is the same in two runs.
+        let env = ProfileEnv { answers: None, ..ProfileEnv::clone(&active.env) };
+        let ctx = Ctx::new(Arc::new(env), TRAFFIC, self.options.seed, 0);
         let factor = self.cluster.info.factor;
         async move {
             let result =

@@ -2,10 +2,6 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use serde::Deserialize;
-use serde::de::{MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
-
 use super::digest;
 
 /// Documents of Kubernetes have about ten levels.
@@ -27,11 +23,12 @@ pub enum Document {
 impl Document {
     /// None if the text is not an object or a list in JSON, or has more than a hundred levels.
     pub fn parse(text: &str) -> Option<Document> {
-        let text = text.trim();
-        if !text.starts_with(['{', '[']) {
+        let mut parser = Parser { text, at: 0 };
+        if !matches!(parser.peek()?, b'{' | b'[') {
             return None;
         }
-        parse(text, 0)
+        let document = parser.value(0)?;
+        parser.peek().is_none().then_some(document)
     }
 
     pub fn member(&self, name: &str) -> Option<&Document> {
@@ -88,105 +85,134 @@ impl Document {
     }
 }
 
-fn parse(text: &str, level: usize) -> Option<Document> {
-    if level > DEEPEST {
-        return None;
-    }
-    match text.as_bytes().first()? {
-        b'{' => {
-            let Members(members) = serde_json::from_str(text).ok()?;
-            let each = members.into_iter().map(|(name, raw)| Some((name, parse(raw.get(), level + 1)?)));
-            each.collect::<Option<_>>().map(Document::Map)
-        }
-        b'[' => {
-            let Items(items) = serde_json::from_str(text).ok()?;
-            items.into_iter().map(|raw| parse(raw.get(), level + 1)).collect::<Option<_>>().map(Document::List)
-        }
-        b'"' => serde_json::from_str(text).ok().map(Document::Text),
-        _ => Some(Document::Literal(text.to_owned())),
-    }
+/// A parser of one pass: an answer of a list has megabytes.
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
 }
 
-/// The members of an object with their spelling.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-/// The items of a list with their spelling.
-struct Items<'a>(Vec<&'a RawValue>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
+impl<'a> Parser<'a> {
+    fn value(&mut self, level: usize) -> Option<Document> {
+        if level > DEEPEST {
+            return None;
+        }
+        match self.peek()? {
+            b'{' => {
+                let member = |parser: &mut Self| {
+                    let name = parser.string()?;
+                    parser.take(b':')?;
+                    Some((name, parser.value(level + 1)?))
+                };
+                self.sequence(b'}', member).map(Document::Map)
             }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
+            b'[' => self.sequence(b']', |parser| parser.value(level + 1)).map(Document::List),
+            b'"' => self.string().map(Document::Text),
+            _ => {
+                let rest = &self.text[self.at..];
+                let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+                let literal = &rest[..rest.find(|c| !is_part(c)).unwrap_or(rest.len())];
+                self.at += literal.len();
+                (!literal.is_empty()).then(|| Document::Literal(literal.to_owned()))
             }
         }
-        deserializer.deserialize_map(Each)
     }
-}
 
-impl<'de> Deserialize<'de> for Items<'de> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Items<'de>;
-
-            fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
+    /// The items between an opening sign and `end`.
+    fn sequence<T>(&mut self, end: u8, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        self.at += 1;
+        let mut items = Vec::new();
+        if self.peek()? == end {
+            self.at += 1;
+            return Some(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if self.peek()? == end {
+                self.at += 1;
+                return Some(items);
             }
+            self.take(b',')?;
+        }
+    }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    items.push(item);
-                }
-                Ok(Items(items))
+    /// The text of a string without its quotes and escapes.
+    fn string(&mut self) -> Option<String> {
+        self.take(b'"')?;
+        let begin = self.at;
+        let bytes = self.text.as_bytes();
+        let mut escapes = false;
+        while *bytes.get(self.at)? != b'"' {
+            let escape = bytes[self.at] == b'\\';
+            escapes |= escape;
+            self.at += 1 + usize::from(escape);
+        }
+        self.at += 1;
+        if escapes {
+            return serde_json::from_str(self.text.get(begin - 1..self.at)?).ok();
+        }
+        Some(self.text.get(begin..self.at - 1)?.to_owned())
+    }
+
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match *self.text.as_bytes().get(self.at)? {
+                b' ' | b'\n' | b'\t' | b'\r' => self.at += 1,
+                byte => return Some(byte),
             }
         }
-        deserializer.deserialize_seq(Each)
+    }
+
+    fn take(&mut self, byte: u8) -> Option<()> {
+        (self.peek()? == byte).then(|| self.at += 1)
     }
 }
 
 /// JSON without spaces.
 impl Display for Document {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text);
+        f.write_str(&text)
+    }
+}
+
+impl Document {
+    /// Appends JSON without spaces.
+    pub(super) fn write(&self, out: &mut String) {
         match self {
-            Document::Literal(literal) => f.write_str(literal),
-            Document::Text(text) => quoted(f, text),
+            Document::Literal(literal) => out.push_str(literal),
+            Document::Text(text) => quoted(text, out),
             Document::List(items) => {
-                f.write_str("[")?;
+                out.push('[');
                 for (i, item) in items.iter().enumerate() {
-                    f.write_str(if i == 0 { "" } else { "," })?;
-                    item.fmt(f)?;
+                    out.push_str(if i == 0 { "" } else { "," });
+                    item.write(out);
                 }
-                f.write_str("]")
+                out.push(']');
             }
             Document::Map(members) => {
-                f.write_str("{")?;
+                out.push('{');
                 for (i, (name, value)) in members.iter().enumerate() {
-                    f.write_str(if i == 0 { "" } else { "," })?;
-                    quoted(f, name)?;
-                    f.write_str(":")?;
-                    value.fmt(f)?;
+                    out.push_str(if i == 0 { "" } else { "," });
+                    quoted(name, out);
+                    out.push(':');
+                    value.write(out);
                 }
-                f.write_str("}")
+                out.push('}');
             }
         }
     }
 }
 
-fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
-    f.write_str(&serde_json::to_string(text).map_err(|_| fmt::Error)?)
+fn quoted(text: &str, out: &mut String) {
+    if text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\') {
+        out.push_str(&serde_json::Value::from(text).to_string());
+    } else {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    }
 }
 
 #[cfg(test)]

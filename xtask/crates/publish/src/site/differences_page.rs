@@ -43,21 +43,10 @@ pub(super) fn index(runs: &[Differential]) -> String {
 }
 
 pub(super) fn page(run: &Differential) -> String {
-    let seed = run.seed.map_or_else(|| "kept inputs only".to_owned(), |seed| seed.to_string());
     let columns = ["Group", "Class", "Where", "Count", "State"];
     let body = html! {
         h1 { (id(&run.id)) }
-        dl {
-            dt { "Level" } dd { (line(&run.level)) }
-            dt { "Under test" } dd { (line(&run.tested)) }
-            dt { "Reference" } dd { (line(&run.reference)) }
-            dt { "Seed" } dd { (seed) }
-            dt { "Inputs" } dd { (run.inputs) " in " (duration(run.seconds)) ", " (rate(run)) " per second" }
-            dt { "Groups" } dd { (run.groups.len()) ", " (new(run)) " new" }
-            @if !run.unstable.is_empty() {
-                dt { "Answers that vary on one architecture" } dd { (line(&run.unstable.join(", "))) }
-            }
-        }
+        (facts(run))
         @if run.groups.is_empty() {
             p { "Both architectures gave the same answers." }
         } @else {
@@ -76,6 +65,24 @@ pub(super) fn page(run: &Differential) -> String {
         }
     };
     Page { base: "../", title: &run.id, here: "Differences", body }.html()
+}
+
+fn facts(run: &Differential) -> Markup {
+    let seed = run.seed.map_or_else(|| "kept inputs only".to_owned(), |seed| seed.to_string());
+    let rate = run.per_second().map_or_else(String::new, |rate| format!(", {rate:.0} per second"));
+    html! {
+        dl {
+            dt { "Level" } dd { (line(&run.level)) }
+            dt { "Under test" } dd { (line(&run.tested)) }
+            dt { "Reference" } dd { (line(&run.reference)) }
+            dt { "Seed" } dd { (seed) }
+            dt { "Inputs" } dd { (run.inputs) " in " (duration(run.seconds)) (rate) }
+            dt { "Groups" } dd { (run.groups.len()) ", " (new(run)) " new" }
+            @if !run.unstable.is_empty() {
+                dt { "Answers that vary on one architecture" } dd { (line(&run.unstable.join(", "))) }
+            }
+        }
+    }
 }
 
 fn detail(number: usize, group: &DifferenceGroup) -> Markup {
