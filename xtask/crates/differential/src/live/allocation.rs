@@ -117,7 +117,8 @@ mod tests {
     fn level_without_borrowing_stays_at_its_limit() {
         let levels = vec![level(10, 0, Some(0)), level(30, 50, Some(0)), level(10, 100, None)];
         let configuration = Configuration { levels, server: 500 };
-        assert_eq!(configuration.seats(false), [100.0, 300.0, 100.0]);
+        let seats: Vec<f64> = configuration.seats(false).iter().map(|seats| seats.round()).collect();
+        assert_eq!(seats, [100.0, 300.0, 100.0]);
     }
 
     #[test]
