@@ -103,7 +103,7 @@ fn variants(document: &Document, values: &impl Fn(&Document) -> Vec<Document>) -
 }
 
 /// The parts to remove from a sequence: all, halves, quarters, … single elements.
-fn spans(length: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(crate) fn spans(length: usize) -> impl Iterator<Item = (usize, usize)> {
     let widths = std::iter::successors(Some(length), |width| (*width > 1).then(|| width.div_ceil(2)));
     widths
         .filter(|width| *width > 0)

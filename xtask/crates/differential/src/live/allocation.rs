@@ -117,8 +117,7 @@ mod tests {
     fn level_without_borrowing_stays_at_its_limit() {
         let levels = vec![level(10, 0, Some(0)), level(30, 50, Some(0)), level(10, 100, None)];
         let configuration = Configuration { levels, server: 500 };
-        // The sums are compared up to an epsilon, so the last level may lack a part of it.
-        let seats: Vec<f64> = configuration.seats(false).into_iter().map(f64::round).collect();
+        let seats: Vec<f64> = configuration.seats(false).iter().map(|seats| seats.round()).collect();
         assert_eq!(seats, [100.0, 300.0, 100.0]);
     }
 

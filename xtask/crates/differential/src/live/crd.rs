@@ -52,7 +52,7 @@ pub(crate) fn sequence(rng: &mut Rng, metadata: &[Place]) -> Sequence {
     requests.push(Request::new(Verb::List, kind.resource.path(Some(LABEL))));
     let keys = vec![kind.resource.key("", LABEL, LABEL)];
     // A definition costs more than many objects.
-    let changes = rng.usize(10..24);
+    let changes = rng.usize(8..18);
     Draft { changes, copies: true, ..Draft::new(rng, &kind) }.about_the_object(&mut requests);
     requests.push(Request::new(Verb::Delete, format!("{DEFINITIONS}/generated.{}", group())));
     Sequence { family: Family::Custom, resource: "generated custom resource".into(), requests, keys, settles: None }

@@ -1,7 +1,7 @@
 //! Plays generated sequences until the time or the number of cases is used up, and collects groups of differences.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,6 +37,14 @@ pub(crate) struct Bounds {
     pub(crate) first_only: bool,
     /// Sequences at the same time.
     pub(crate) width: usize,
+}
+
+/// A difference with its sequence and the key before it is shrunk.
+struct Different {
+    index: Option<u64>,
+    sequence: Sequence,
+    difference: Difference,
+    seen: Key,
 }
 
 /// The groups that are known.
@@ -89,7 +97,11 @@ pub(crate) struct Search<'a> {
     next: AtomicU64,
     runs: AtomicU64,
     found: Mutex<Found>,
-    /// Groups that a worker shrinks: the others need not do the same.
+    /// Differences to shrink.
+    waiting: Mutex<Vec<Different>>,
+    /// Workers that shrink.
+    shrinkers: AtomicUsize,
+    /// Groups that a worker shrinks or will shrink: the others need not do the same.
     shrinking: Mutex<BTreeSet<Key>>,
     /// Entries that expect groups, the architecture, and the day: such groups need no smaller sequence.
     expected: Expected<'a>,
@@ -151,6 +163,8 @@ impl<'a> Search<'a> {
             next: AtomicU64::new(0),
             runs: AtomicU64::new(first_run),
             found: Mutex::default(),
+            waiting: Mutex::default(),
+            shrinkers: AtomicUsize::new(0),
             shrinking: Mutex::default(),
             expected,
             shrunk: Mutex::default(),
@@ -161,13 +175,13 @@ impl<'a> Search<'a> {
     pub(crate) async fn all(self, phase: &Phase) -> Found {
         self.alone(phase).await;
         join_all((0..self.bounds.width).map(|_| self.worker(phase))).await;
-        self.finished()
+        self.finished().await
     }
 
     /// Plays one sequence, as the command that repeats a finding does.
     pub(crate) async fn one(self, index: u64) -> Found {
         self.case(Some(index), &self.generator.sequence(index)).await;
-        self.finished()
+        self.finished().await
     }
 
     /// Plays kept sequences.
@@ -175,10 +189,16 @@ impl<'a> Search<'a> {
         for sequence in sequences {
             self.case(None, sequence).await;
         }
-        self.finished()
+        self.finished().await
     }
 
-    fn finished(self) -> Found {
+    async fn finished(self) -> Found {
+        let waiting = std::mem::take(&mut *self.waiting());
+        for different in waiting {
+            if let Err(error) = self.settle(different).await {
+                self.found().errors.push(format!("{error:#}"));
+            }
+        }
         let seconds = self.begin.elapsed().as_secs_f64();
         let found = self.found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Found { seconds, ..found }
@@ -190,6 +210,10 @@ impl<'a> Search<'a> {
 
     fn shrunk(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Key>> {
         self.shrunk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Vec<Different>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shrinking(&self) -> std::sync::MutexGuard<'_, BTreeSet<Key>> {
@@ -302,25 +326,32 @@ impl<'a> Search<'a> {
         if !self.shrinking().insert(seen.clone()) {
             return Ok(());
         }
+        self.waiting().push(Different { index, sequence: sequence.clone(), difference: difference.clone(), seen });
+        // Shrinking takes many runs, and the other workers go on with the search.
+        while self.shrinkers.load(Ordering::Relaxed) < self.bounds.width.div_ceil(2) {
+            let Some(next) = self.waiting().pop() else { break };
+            self.shrinkers.fetch_add(1, Ordering::Relaxed);
+            let shrunk = self.settle(next).await;
+            self.shrinkers.fetch_sub(1, Ordering::Relaxed);
+            shrunk?;
+        }
+        Ok(())
+    }
+
+    /// Makes a sequence small, and adds its group.
+    async fn settle(&self, Different { index, sequence, difference, seen }: Different) -> anyhow::Result<()> {
         let runs = if self.expected.of(&seen).is_some() { 0 } else { RUNS };
-        let small = shrink(self.sides, sequence, &seen, self, runs).await;
+        let small = shrink(self.sides, &sequence, &seen, self, runs).await;
         self.shrinking().remove(&seen);
         let Some((small, difference)) = small? else {
             self.found().unrepeated += 1;
-            self.unstable(index, sequence, difference.clone());
+            self.unstable(index, &sequence, difference);
             return Ok(());
         };
         let key = key(&small, &difference);
         self.shrunk().insert(seen, key.clone());
-        self.add(Finding {
-            key,
-            count: 1,
-            index,
-            resources: BTreeSet::from([sequence.resource.clone()]),
-            sequence: small,
-            difference,
-            expected: None,
-        });
+        let resources = BTreeSet::from([sequence.resource]);
+        self.add(Finding { key, count: 1, index, resources, sequence: small, difference, expected: None });
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::finding::{is_same, key};
 use super::play::{Difference, Sides, Verdict};
 use super::request::{Names, Request, Sequence, Verb};
 use crate::group::Key;
-use crate::shrink::without_parts;
+use crate::shrink::{spans, without_parts};
 
 /// Runs of the sequence for one finding.
 pub(crate) const RUNS: usize = 120;
@@ -87,12 +87,13 @@ pub(crate) fn smaller(sequence: &Sequence, at: usize) -> Vec<Sequence> {
         shorter.requests.extend(rest);
         found.push(shorter);
     }
-    for index in (0..sequence.requests.len()).rev().filter(|index| *index != at) {
-        if index < at || !deletes(&sequence.requests[index]) {
-            let mut shorter = sequence.clone();
-            shorter.requests.remove(index);
-            found.push(shorter);
-        }
+    let total = sequence.requests.len();
+    let removable: Vec<usize> =
+        (0..total).filter(|index| *index < at || *index > at && !deletes(&sequence.requests[*index])).collect();
+    for (from, to) in spans(removable.len()) {
+        let removed = &removable[from..to];
+        let kept = sequence.requests.iter().enumerate().filter(|(index, _)| !removed.contains(index));
+        found.push(Sequence { requests: kept.map(|(_, request)| request.clone()).collect(), ..sequence.clone() });
     }
     for (index, request) in sequence.requests.iter().enumerate() {
         found.extend(simpler(request).into_iter().map(|request| {
