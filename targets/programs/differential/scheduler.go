@@ -94,10 +94,18 @@ func (r *random) nodeResource() nodeResource {
 
 func (r *random) nodeResources() nodeResourcesInput {
 	in, size := nodeResourcesInput{}, pick(r, []int64{10, 20, 25, 40, 50, 64, 100, 1000})
-	even := r.chance(40)
-	for range r.between(1, 5) {
+	even, count := r.chance(40), r.between(1, 5)
+	// Two pairs of equal resources: their deviation is half of the difference, which is often a whole percentage.
+	paired := even && r.chance(50)
+	if paired {
+		count = 4
+	}
+	for i := range count {
 		resource := r.nodeResource()
-		if even {
+		switch {
+		case paired && i > 1:
+			resource = in.Resources[i-2]
+		case even:
 			// Fractions such as 0.1, with which a standard deviation is next to a whole percentage.
 			resource.Allocatable, resource.Request = size, int64(r.below(int(size/2)))
 			resource.Allocated = int64(r.below(int(size / 2)))
