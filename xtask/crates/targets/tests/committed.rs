@@ -11,9 +11,9 @@ use targets::{Catalogue, Files, table};
 const OPTIONAL: &str = "\
     apiserver apiservers arch arguments base checkout_dir ci classes commit component_env controllers dashboard differences early \
     emulator entrypoint env environment experimental experimental_flags extensions factor files firmware flag flags foreign go_env group \
-    groups hosts hwcap hwcap2 kubernetes lost_timers machine members minimum no_processors official optional own_ca plugins \
+    groups hosts hwcap hwcap2 kubernetes lost_timers machine machine_cpu members minimum no_processors official optional own_ca plugins \
     prefix profile proposed provider reason relays releases seldom server shards since size spare staging store \
-    store_version stores tags then tools unknown_values user values warm wrapper";
+    store_version stores tags then tools unknown_values user user_cpu values variants warm wrapper";
 
 /// A Kubernetes object, whose fields these files do not define.
 const ANYTHING: &str = "object";
@@ -97,7 +97,7 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.profile("split-event").unwrap_err().to_string(),
             "unknown profile `split-event` (did you mean `split-events`?); valid: default, json, yaml, prefix, \
-             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, node"
+             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, stress, node"
                 .into(),
         ),
         (
@@ -197,8 +197,11 @@ fn deleted_key_is_reported_as_missing() {
             for key in keys {
                 // `resources` is optional in a store only, where the rules require it from the second store on.
                 let in_second_store = path.ends_with(&[Step::Key("stores".into()), Step::Index(1)]);
+                // A variant may have another kernel; a machine must have one.
+                let of_variant = path.first() == Some(&Step::Key("variants".into())) && key == "kernel";
                 if OPTIONAL.split(' ').any(|optional| optional == key)
                     || in_second_store
+                    || of_variant
                     || by_arch.iter().any(|name| path.ends_with(&[Step::Key((*name).into())]))
                 {
                     continue;

@@ -36,6 +36,8 @@ hardware:
   extensions:
     - {name: wide, flag: wide, reason: Go adds with it.}
     - {name: fast, hwcap2: 23, reason: Go runs with it.}
+variants:
+  - {name: small, about: It lacks a unit., go_env: {GOONE: v0}, user_cpu: small}
 ";
 
 const TWO: &str = "\
