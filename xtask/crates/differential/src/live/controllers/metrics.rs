@@ -71,7 +71,7 @@ impl Metrics {
         let values = all.get(*namespace).cloned().unwrap_or_default();
         match (*group, rest) {
             (RESOURCE, ["pods"]) => Some(usage(namespace, &values)),
-            (CUSTOM, ["pods", "*", name]) => Some(pods(namespace, name, &values)),
+            (CUSTOM, ["pods", "*" | "%2A", name]) => Some(pods(namespace, name, &values)),
             (CUSTOM, [resource, object, name]) => Some(of_object(namespace, resource, object, name, &values)),
             (EXTERNAL, [name]) => Some(external(name, &values)),
             _ => None,
