@@ -107,8 +107,18 @@ impl Ctx {
 
     /// A worker that sends its requests to another apiserver of the profile.
     pub async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
+        self.worker_in(Arc::new(self.env_at(apiserver)), name).await
+    }
+
+    /// A worker of a workload whose clients contend: its answers are different in each run, and are not recorded for
+    /// comparison.
+    pub async fn contending_worker(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
+        self.worker_in(Arc::new(ProfileEnv { answers: None, ..self.env_at(apiserver) }), name).await
+    }
+
+    fn env_at(&self, apiserver: &str) -> ProfileEnv {
         let profile = ProfileInfo { apiserver: apiserver.to_owned(), ..self.env.profile.clone() };
-        self.worker_in(Arc::new(ProfileEnv { profile, ..ProfileEnv::clone(&self.env) }), name).await
+        ProfileEnv { profile, ..ProfileEnv::clone(&self.env) }
     }
 
     async fn worker_in(&self, env: Arc<ProfileEnv>, name: &str) -> anyhow::Result<Ctx> {

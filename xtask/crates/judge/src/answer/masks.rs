@@ -34,6 +34,8 @@ const MASKS: &[Mask] = &[
 const BEFORE_NUMBERS: &[&str] = &["resourceVersion", "resource version", ", current", "127.0.0.1:", "localhost:"];
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
+/// The server shortens a longer `generateName` (apiserver, pkg/storage/names/generate.go).
+const LONGEST_PREFIX: usize = 58;
 /// A shorter text contains neither a time nor a number after a phrase.
 const SHORTEST: usize = 11;
 /// `0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f`.
@@ -72,10 +74,11 @@ impl Masks {
             Document::Map(members) => {
                 let text = |name| document.member(name).and_then(Document::as_text);
                 if let (Some(prefix), Some(name)) = (text("generateName"), text("name"))
-                    && name.len() == prefix.len() + 5
-                    && name.starts_with(prefix)
+                    && let Some(kept) = prefix.get(..prefix.len().min(LONGEST_PREFIX))
+                    && name.len() == kept.len() + 5
+                    && name.starts_with(kept)
                 {
-                    self.replace(name, &format!("{prefix}*****"));
+                    self.replace(name, &format!("{kept}*****"));
                 }
                 members.iter().for_each(|(_, value)| self.learn(value));
             }
@@ -134,7 +137,10 @@ impl Masks {
     /// A field of a value in protobuf, by its path.
     pub(super) fn field(&self, path: &str, text: &str) -> String {
         let is_time = text.parse().is_ok_and(|seconds: i64| (seconds - self.now).abs() < SECONDS_OF_A_DAY);
-        if path.ends_with("resourceVersion") || path.ends_with("continue") {
+        // The metadata of a list is decoded like that of an object, where its version has another field's name; items have
+        // numbers instead of names.
+        let may_be_version = ["resourceVersion", "generateName", ".6"].iter().any(|end| path.ends_with(end));
+        if may_be_version && is_version(text.trim_matches('"')) {
             return "*".into();
         }
         if is_time || path.ends_with("nanos") { "<now>".into() } else { self.text(text) }
@@ -336,6 +342,21 @@ mod tests {
         let mut masks = Masks::new(NOW);
         masks.learn(&Document::parse(r#"{"metadata":{"generateName":"a-","name":"a-x7k2p"}}"#).unwrap());
         assert_eq!(masks.text("/api/v1/pods/a-x7k2p"), "/api/v1/pods/a-*****");
+    }
+
+    #[test]
+    fn versions_and_times_in_protobuf_are_masked() {
+        let masks = Masks::new(NOW);
+        for (path, text, expected) in [
+            ("metadata.resourceVersion", "\"17\"", "*"),
+            ("metadata.generateName", "\"338\"", "*"),
+            ("2[0].1.6", "\"338\"", "*"),
+            ("metadata.creationTimestamp.seconds", "1795694401", "<now>"),
+            ("spec.replicas", "338", "338"),
+            ("metadata.generateName", "\"a-\"", "\"a-\""),
+        ] {
+            assert_eq!(masks.field(path, text), expected, "{path}");
+        }
     }
 
     #[test]

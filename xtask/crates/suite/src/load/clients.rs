@@ -35,7 +35,7 @@ impl Servers {
     pub(super) async fn clients(&self, ctx: &Ctx, name: &str, number: usize) -> Result<Clients, CheckError> {
         let mut at_each = Vec::new();
         for server in &self.0 {
-            at_each.push(ctx.worker_at(name, server).await?);
+            at_each.push(ctx.contending_worker(name, server).await?);
         }
         let current = number % at_each.len();
         Ok(Clients { at_each, current })

@@ -142,6 +142,11 @@ impl<'a> Workload<'a> {
         self.shared.reached(self.ctx.limit(PROGRESS), DURING_FAULT, least).await
     }
 
+    /// Acknowledged writes of a resource so far.
+    pub fn acknowledged_of(&self, resource: &Resource) -> u64 {
+        self.shared.acknowledged_of(&resource.plural)
+    }
+
     /// Waits until every watcher has its watch open.
     pub async fn watching(&self) -> Verdict {
         self.shared.watching(self.ctx.limit(PROGRESS), self.size.all_watchers()).await

@@ -16,7 +16,7 @@ fn required(plural: &str) -> Vec<(&'static str, Value)> {
     };
     let labels = json!({"a": "b"});
     match plural {
-        "controllerrevisions" => vec![("revision", json!(1))],
+        "controllerrevisions" => vec![("revision", json!(1)), ("data", json!({}))],
         "endpointslices" => vec![("addressType", json!("IPv4")), ("endpoints", json!([]))],
         "ingresses" => {
             let service = json!({"name": "a", "port": {"number": 80}});
@@ -27,9 +27,7 @@ fn required(plural: &str) -> Vec<(&'static str, Value)> {
             vec![("spec", json!({"scaleTargetRef": target, "maxReplicas": 1}))]
         }
         "podtemplates" => vec![("template", template())],
-        "replicationcontrollers" => {
-            vec![("spec", json!({"replicas": 0, "selector": labels, "template": template()}))]
-        }
+        "csistoragecapacities" => vec![("storageClassName", json!("a"))],
         "replicasets" | "deployments" => {
             vec![("spec", json!({"replicas": 0, "selector": {"matchLabels": labels}, "template": template()}))]
         }

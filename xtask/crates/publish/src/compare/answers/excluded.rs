@@ -6,6 +6,10 @@ pub(super) const ALONE: &str = "only one run sent the request so often: the clie
 pub(super) const POLL: &str = "the client repeats a read while it waits; the last answer is compared";
 pub(super) const CONTENDED: &str = "several clients write to the collection at the same time";
 pub(super) const EARLIER_ATTEMPT: &str = "an overloaded server ended the attempt at the case";
+pub(super) const SHARED: &str = "the collection also contains objects of other cases, which run at the same time";
+const AT_ZERO: &str = "a read at resource version 0 is answered with any state that a cache has";
+const NOT_OLDER: &str = "a read at a resource version without an exact match is answered with any later state";
+const METRICS: &str = "metrics count the requests of all clients";
 const OVERLOAD: &str = "the server's own time-out or overload answer";
 
 /// Answers with such a status depend on the load of the server. A check about them asserts them.
@@ -20,19 +24,90 @@ struct Kind {
     reason: &'static str,
 }
 
-const KINDS: &[Kind] = &[];
+const KINDS: &[Kind] = &[
+    Kind { check: "fault.", request: "", reason: "a fault meets the requests of a case at another moment in each run" },
+    Kind {
+        check: "stress.",
+        request: "",
+        reason: "a workload of a fixed time sends as many requests as the machine can serve",
+    },
+    Kind { check: "list.rv-zero", request: "GET", reason: "pages continue a list at resource version 0" },
+    Kind { check: "", request: "GET /metrics", reason: METRICS },
+    Kind {
+        check: "storage.create-txn",
+        request: "POST",
+        reason: "concurrent creates of one name: any of them may succeed",
+    },
+    Kind { check: "storage.create-txn", request: "DELETE", reason: "shows which of concurrent creates has succeeded" },
+    Kind {
+        check: "rv.get-not-older",
+        request: "",
+        reason: "the client writes until the cache lags, with a random number each time",
+    },
+    Kind {
+        check: "rv.future-watch",
+        request: "",
+        reason: "the number of writes depends on the time that the watches take to begin",
+    },
+    Kind { check: "storage.generate-name", request: "DELETE", reason: "the list is sorted by random names" },
+];
 
 /// Why timing may change this answer.
 pub(super) fn reason(answer: &RecordedAnswer, content: &str) -> Option<&'static str> {
     if OVERLOADED.contains(&answer.status) || answer.status == 500 && content.contains("etcdserver: ") {
         return Some(OVERLOAD);
     }
+    let read_at = |version: &str| answer.request.starts_with("GET ") && parameters(answer).any(|pair| pair == version);
+    if read_at("resourceVersion=0") {
+        return Some(AT_ZERO);
+    }
+    if read_at("resourceVersion=*") && !parameters(answer).any(|pair| pair == "resourceVersionMatch=Exact") {
+        return Some(NOT_OLDER);
+    }
     let kind = KINDS.iter().find(|kind| kind.covers(answer));
     kind.map(|kind| kind.reason)
+}
+
+/// The parameters of the request's query, `name=value`.
+fn parameters(answer: &RecordedAnswer) -> impl Iterator<Item = &str> {
+    let query = answer.request.split_once('?').map_or("", |(_, query)| query);
+    query.split(' ').next().unwrap_or_default().split('&')
 }
 
 impl Kind {
     fn covers(&self, answer: &RecordedAnswer) -> bool {
         answer.client.starts_with(self.check) && answer.request.starts_with(self.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_of_any_state_and_overload_are_not_compared() {
+        let of = |request: &str, status| {
+            let (client, request) = ("c.a".to_owned(), request.to_owned());
+            reason(&RecordedAnswer { client, request, status, ..RecordedAnswer::default() }, "")
+        };
+        for (request, status, expected) in [
+            ("GET /api/v1/namespaces/n/secrets?limit=1&resourceVersion=0", 200, Some(AT_ZERO)),
+            ("GET /api/v1/namespaces/n/secrets/a?resourceVersion=*", 200, Some(NOT_OLDER)),
+            ("GET /api/v1/namespaces/n/secrets?resourceVersion=*&resourceVersionMatch=Exact", 200, None),
+            ("WATCH /api/v1/namespaces/n/secrets?watch=true&resourceVersion=* ADDED a", 200, None),
+            ("GET /api/v1/namespaces/n/secrets", 429, Some(OVERLOAD)),
+            ("GET /api/v1/namespaces/n/secrets", 500, None),
+            ("GET /metrics", 200, Some(METRICS)),
+        ] {
+            assert_eq!(of(request, status), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn each_kind_has_a_reason_and_names_a_check() {
+        for kind in KINDS {
+            assert!(!kind.reason.is_empty() && !(kind.check.is_empty() && kind.request.is_empty()));
+            assert!(checks::all().any(|check| check.id.starts_with(kind.check)), "{}", kind.check);
+        }
     }
 }

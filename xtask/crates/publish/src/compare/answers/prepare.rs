@@ -39,6 +39,8 @@ impl<'a> Prepared<'a> {
                 Some(excluded::EARLIER_ATTEMPT)
             } else if contended.contains(&(case(answer), collection(answer))) {
                 Some(excluded::CONTENDED)
+            } else if is_shared(answer) {
+                Some(excluded::SHARED)
             } else {
                 excluded::reason(answer, prepared.content(answer).unwrap_or_default())
             };
@@ -100,6 +102,17 @@ fn collection(answer: &RecordedAnswer) -> &str {
         Some((at, _)) => &path[..at],
         None => path,
     }
+}
+
+/// Whether the request lists or watches a collection of all namespaces, or of objects without a namespace. Other cases do
+/// not create custom resources of this case's group.
+fn is_shared(answer: &RecordedAnswer) -> bool {
+    let path = answer.request.find(" /").map_or("", |at| &answer.request[at + 1..]);
+    let path = path.split(['?', ' ']).next().unwrap_or_default();
+    let depth = path.matches('/').count();
+    let is_collection = path.starts_with("/api/v1/") && depth == 3 || path.starts_with("/apis/") && depth == 4;
+    let reads = is_read(answer) || answer.request.starts_with("WATCH ");
+    reads && is_collection && !path.starts_with("/apis/ap-")
 }
 
 /// Collections into which several clients of one case write.
@@ -168,6 +181,21 @@ mod tests {
             ("GET /version", "/version"),
         ] {
             assert_eq!(collection(&answer("c", request, "")), expected, "{request}");
+        }
+    }
+
+    #[test]
+    fn list_of_all_namespaces_is_not_compared() {
+        for (request, shared) in [
+            ("GET /api/v1/configmaps?resourceVersion=0", true),
+            ("WATCH /apis/apps/v1/deployments?watch=true ADDED a", true),
+            ("GET /apis/ap-list-order-abcde.example.org/v1/fruits", false),
+            ("GET /api/v1/namespaces/n/configmaps", false),
+            ("GET /api/v1/nodes/a", false),
+            ("POST /api/v1/namespaces", false),
+            ("GET /apis/apps/v1", false),
+        ] {
+            assert_eq!(is_shared(&answer("c", request, "")), shared, "{request}");
         }
     }
 
