@@ -340,7 +340,9 @@ impl<'a> Search<'a> {
 
     /// Makes a sequence small, and adds its group.
     async fn settle(&self, Different { index, sequence, difference, seen }: Different) -> anyhow::Result<()> {
-        let runs = if self.expected.of(&seen).is_some() { 0 } else { RUNS };
+        // A kept sequence is small.
+        let small = index.is_none() || self.expected.of(&seen).is_some();
+        let runs = if small { 0 } else { RUNS };
         let small = shrink(self.sides, &sequence, &seen, self, runs).await;
         self.shrinking().remove(&seen);
         let Some((small, difference)) = small? else {
