@@ -369,7 +369,7 @@ targets/components.yaml:18:50: sets[0].releases[0].module: components/store/tool
         (
             renamed("architectures/two.yaml", "architectures/two.yml"),
             "targets/architectures/two.yml: must be named .yaml; other names are not read
-targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of one
+targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of one, one-small
 targets/matrix.yaml:9:11: runners[1].arch: two is not one of one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of one
 targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one",
@@ -377,7 +377,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of one",
         (
             renamed("architectures/two.yaml", "architectures/due.yaml"),
             "targets/architectures/due.yaml:1:7: name: must be the file's name, due; found two
-targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of due, one
+targets/expectations.yaml:14:12: differences[0].arch[0]: two is not one of due, one, one-small
 targets/matrix.yaml:9:11: runners[1].arch: two is not one of due, one
 targets/matrix.yaml:15:11: runners[2].arch: two is not one of due, one
 targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
