@@ -244,7 +244,7 @@ mod tests {
         let policy = Request::new(Verb::Create, path("limitranges")).body(object("LimitRange", LABEL, spec));
         let spec = Document::parse(r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"100m"}}}]}"#).unwrap();
         let pod = Request::new(Verb::Create, path("pods")).body(object("Pod", LABEL, spec));
-        assert_eq!(class(&[policy.clone()]), "LimitRange Pod, beyond 64 bits");
+        assert_eq!(class(std::slice::from_ref(&policy)), "LimitRange Pod, beyond 64 bits");
         assert_eq!(class(&[policy, pod]), "LimitRange Pod, beyond 64 bits, with fraction");
     }
 
