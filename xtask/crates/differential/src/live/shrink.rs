@@ -56,10 +56,13 @@ pub(crate) async fn shrink(
             }
             tried.push(candidate.clone());
             runs += 1;
-            if let Some(found) = again(&candidate).await? {
-                (best, difference) = (candidate, found);
-                continue 'smaller;
+            match again(&candidate).await {
+                Ok(Some(found)) => (best, difference) = (candidate, found),
+                Ok(None) => continue,
+                // The difference is found, also if a connection breaks while it is made smaller.
+                Err(_) => break 'smaller,
             }
+            continue 'smaller;
         }
         break;
     }
