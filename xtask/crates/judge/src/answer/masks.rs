@@ -27,6 +27,12 @@ const MASKS: &[Mask] = &[
     Mask { owner: "spec", member: "healthCheckNodePort", unless_sent: true, reason: "chosen at random from a range" },
     Mask { owner: "ports", member: "nodePort", unless_sent: true, reason: "chosen at random from a range" },
     Mask { owner: "status", member: "token", unless_sent: false, reason: "a signature with the key of the server" },
+    Mask {
+        owner: "data",
+        member: "before",
+        unless_sent: false,
+        reason: "checks of watches store a revision in each object that they write",
+    },
     Mask { owner: "", member: "platform", unless_sent: false, reason: "/version names the architecture" },
 ];
 

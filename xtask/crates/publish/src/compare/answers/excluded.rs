@@ -9,6 +9,7 @@ pub(super) const EARLIER_ATTEMPT: &str = "an overloaded server ended the attempt
 pub(super) const SHARED: &str = "the collection also contains objects of other cases, which run at the same time";
 const AT_ZERO: &str = "a read at resource version 0 is answered with any state that a cache has";
 const NOT_OLDER: &str = "a read at a resource version without an exact match is answered with any later state";
+const BINARY: &str = "the body is compressed, or in a binary format that is not decoded";
 const METRICS: &str = "metrics count the requests of all clients";
 const OVERLOAD: &str = "the server's own time-out or overload answer";
 
@@ -25,6 +26,13 @@ struct Kind {
 }
 
 const KINDS: &[Kind] = &[
+    Kind { check: "cc.no-lost-update", request: "", reason: "clients contend for one object" },
+    Kind {
+        check: "watch.atomic-list-then-watch",
+        request: "",
+        reason: "writes go on while the list and the watch begin",
+    },
+    Kind { check: "watch.from-zero-or-unset", request: "WATCH", reason: "writes go on while the watch begins" },
     Kind { check: "fault.", request: "", reason: "a fault meets the requests of a case at another moment in each run" },
     Kind {
         check: "stress.",
@@ -63,6 +71,9 @@ pub(super) fn reason(answer: &RecordedAnswer, content: &str) -> Option<&'static 
     }
     if read_at("resourceVersion=*") && !parameters(answer).any(|pair| pair == "resourceVersionMatch=Exact") {
         return Some(NOT_OLDER);
+    }
+    if content.split_once(" bytes, SHA-256 ").is_some_and(|(size, _)| size.bytes().all(|b| b.is_ascii_digit())) {
+        return Some(BINARY);
     }
     let kind = KINDS.iter().find(|kind| kind.covers(answer));
     kind.map(|kind| kind.reason)

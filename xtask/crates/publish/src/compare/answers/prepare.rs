@@ -112,7 +112,9 @@ fn is_shared(answer: &RecordedAnswer) -> bool {
     let depth = path.matches('/').count();
     let is_collection = path.starts_with("/api/v1/") && depth == 3 || path.starts_with("/apis/") && depth == 4;
     let reads = is_read(answer) || answer.request.starts_with("WATCH ");
-    reads && is_collection && !path.starts_with("/apis/ap-")
+    // Discovery and schemas contain the groups of custom resources of other cases.
+    let is_common = path == "/apis" || path.starts_with("/openapi/");
+    reads && (is_common || is_collection && !path.starts_with("/apis/ap-"))
 }
 
 /// Collections into which several clients of one case write.
@@ -194,6 +196,7 @@ mod tests {
             ("GET /api/v1/nodes/a", false),
             ("POST /api/v1/namespaces", false),
             ("GET /apis/apps/v1", false),
+            ("GET /apis", true),
         ] {
             assert_eq!(is_shared(&answer("c", request, "")), shared, "{request}");
         }
