@@ -38,7 +38,7 @@ var mutants = []mutant{
 	{"byte-order", "the key of a revision beyond 2^62 is written in little-endian order", "etcd.keys", swapKey},
 	{"last-bit", "fractions with an even exponent lose their last bit, as without a fused multiplication and addition", "client.limiter", clearLastBit},
 	{"limit-ignored", "numbers above a maximum are accepted: the errors of limits are missing", "custom.object", dropLimits},
-	{"number-extreme", "the largest int32 replaces the number 7 in an object", "patch.merge", replaceSeven},
+	{"number-extreme", "the largest int32 replaces the numbers 4 to 9 in an object", "patch.merge", replaceDigits},
 	{"sum-cut", "a sum loses its leading digit", "resource.sum", cutSum},
 	{"quotient-down", "a quotient of three digits is one too small", "kubelet.downward-api", lowerQuotient},
 	{"score-replaced", "a node score of 99 becomes 98", "scheduler.resources", lowerScore},
@@ -218,8 +218,10 @@ func dropLimits(answer []byte) []byte {
 	return bytes.Replace(limitErrors.ReplaceAll(answer, nil), []byte(`,]`), []byte(`]`), 1)
 }
 
-func replaceSeven(answer []byte) []byte {
-	return bytes.Replace(answer, []byte(":7,"), []byte(":2147483647,"), 1)
+var digits = regexp.MustCompile(`:[4-9]([,}])`)
+
+func replaceDigits(answer []byte) []byte {
+	return digits.ReplaceAll(answer, []byte(":2147483647$1"))
 }
 
 var longSums = regexp.MustCompile(`"\d(\d{6,})`)
