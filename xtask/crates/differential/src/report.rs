@@ -33,6 +33,8 @@ pub struct Group {
     #[serde(serialize_with = "text")]
     pub tested: Document,
     pub changes: Vec<Change>,
+    /// The rule that the answer of the side under test breaks, whatever the reference answers.
+    pub violation: Option<String>,
     /// The entry of `differences:` that names it.
     pub expected: Option<ExpectedDifference>,
 }
@@ -81,7 +83,7 @@ impl Report {
             n => format!("; answers of {n} subjects vary on one architecture"),
         };
         format!(
-            "{inputs} inputs of {} subjects in {:.0} s, {total} groups of differences, {new} of them new{unstable}",
+            "{inputs} inputs of {} subjects in {:.0} s, {total} groups of differences and broken rules, {new} of them new{unstable}",
             self.inputs.len(),
             self.seconds,
         )
@@ -95,6 +97,9 @@ impl Report {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "\n{} [{state}]", group.key);
             let _ = writeln!(out, "  input   {}", shortened(&group.input));
+            if let Some(violation) = &group.violation {
+                let _ = writeln!(out, "  {}  {violation}", self.arch);
+            }
             for change in group.changes.iter().take(SHOWN) {
                 let _ = writeln!(out, "  {}/{}  {change}", self.against, self.arch);
             }
@@ -131,7 +136,8 @@ impl Report {
         let suite = format!("archproof.{}.differential.{}", self.arch, self.level);
         let case = |name: String, outcome, output| SingleCase { name, class: suite.clone(), outcome, output };
         let groups = self.groups.iter().map(|group| {
-            let message = format!("{} differs from {}", self.arch, self.against);
+            let differs = || format!("{} differs from {}", self.arch, self.against);
+            let message = group.violation.clone().unwrap_or_else(differs);
             let outcome = match &group.expected {
                 Some(expected) => Outcome::ExpectedFailure { message, issue: expected.issue.clone() },
                 None => Outcome::Failed { message, evidence: group.changes.iter().map(ToString::to_string).collect() },
@@ -183,6 +189,7 @@ mod tests {
             index: Some(7),
             input: Document::parse(r#"{"replicas":1e30}"#).unwrap(),
             changes: crate::changes::changes(&reference, &tested),
+            violation: None,
             reference,
             tested,
             expected: None,

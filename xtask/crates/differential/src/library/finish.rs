@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::search::{Findings, Found, key};
-use super::side::{Case, Launch, Side};
+use super::search::{Findings, Found, broken, key};
+use super::side::{Case, Launch, Side, Span};
 use crate::changes::changes;
 use crate::document::Document;
 use crate::group::Key;
@@ -105,6 +105,7 @@ pub(crate) fn groups(
             input: reference.input,
             reference: reference.answer,
             tested: tested.answer,
+            violation: None,
             expected: None,
         };
         match merged.get_mut(&seen) {
@@ -118,6 +119,57 @@ pub(crate) fn groups(
         }
     }
     Ok((merged.into_values().collect(), unrepeated))
+}
+
+/// The rules that the side under test breaks, each with the smallest input.
+pub(crate) fn violations(
+    launches: &Launches,
+    findings: &Findings,
+    seed: u64,
+    phase: &Phase,
+) -> anyhow::Result<Vec<Group>> {
+    let mut groups = Vec::new();
+    if findings.violations.is_empty() {
+        return Ok(groups);
+    }
+    let mut tested = Side::start(&launches.tested, "tested-alone")?;
+    for (key, (index, count)) in &findings.violations {
+        interrupt::check()?;
+        phase.status(format!("shrinking {}", key.subject));
+        let span = Span { subject: &key.subject, seed, from: *index, count: 1 };
+        let Some(first) = tested.cases(&span)?.pop() else { continue };
+        let input = shrink(&first.input, |inputs| {
+            let cases = tested.evaluate(&key.subject, inputs)?;
+            Ok(cases.iter().map(|case| breaks(&key.subject, case).as_ref() == Some(key)).collect())
+        })?;
+        let smallest = tested.evaluate(&key.subject, &[input])?.pop();
+        groups.extend(smallest.and_then(|case| broken_rule(&key.subject, case)).map(|group| Group {
+            count: *count,
+            index: Some(*index),
+            ..group
+        }));
+    }
+    Ok(groups)
+}
+
+fn breaks(subject: &str, case: &Case) -> Option<Key> {
+    case.violates.as_ref().filter(|_| !case.invalid).map(|violation| broken(subject, violation))
+}
+
+/// The group of a case that breaks a rule.
+pub(crate) fn broken_rule(subject: &str, case: Case) -> Option<Group> {
+    let key = breaks(subject, &case)?;
+    Some(Group {
+        key,
+        count: 1,
+        index: None,
+        input: case.input,
+        reference: case.answer.clone(),
+        tested: case.answer,
+        changes: Vec::new(),
+        violation: case.violates.map(|violation| violation.text),
+        expected: None,
+    })
 }
 
 fn shrunk(pair: &mut Pair, key: &Key, found: &Found) -> anyhow::Result<Document> {

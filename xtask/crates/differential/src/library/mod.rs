@@ -162,7 +162,8 @@ fn explore(
     let searched = Sides::start(&launches.reference, &launches.tested)
         .and_then(|mut sides| search::search(&mut sides, &names, seed, limit, &phase));
     let findings: Findings = searched.or_exit(Exit::Infrastructure)?;
-    let (groups, unrepeated) = finish::groups(launches, &findings, &phase).or_exit(Exit::Infrastructure)?;
+    let (mut groups, unrepeated) = finish::groups(launches, &findings, &phase).or_exit(Exit::Infrastructure)?;
+    groups.extend(finish::violations(launches, &findings, seed, &phase).or_exit(Exit::Infrastructure)?);
     report.inputs = findings.inputs;
     report.groups = groups;
     report.unstable = findings.unstable.into_keys().chain(unrepeated).collect();
@@ -189,6 +190,9 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
                 return Err(Failure::usage(anyhow!("{subject} does not accept the input {what}")));
             }
             *report.inputs.entry(subject.clone()).or_default() += 1;
+            if let Some(group) = finish::broken_rule(subject, tested.clone()) {
+                groups.entry(group.key.clone()).and_modify(|known| known.count += 1).or_insert(group);
+            }
             let key = match compared {
                 Compared::Differs(key) => key,
                 Compared::Equal => continue,
@@ -207,6 +211,7 @@ fn replay(launches: &Launches, subjects: &[Subject], kept: &[Kept], report: &mut
                 reference,
                 tested,
                 changes,
+                violation: None,
                 expected: None,
             });
         }

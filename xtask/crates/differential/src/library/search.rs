@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::side::{Case, Launch, Side, Span};
+use super::side::{Case, Launch, Side, Span, Violation};
 use crate::group::Key;
 
 /// Digests of one request.
@@ -50,6 +50,8 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) groups: BTreeMap<Key, Found>,
+    /// The rules that the side under test breaks: the number of the first input, and how many batches have one.
+    pub(crate) violations: BTreeMap<Key, (u64, u64)>,
     /// Subjects whose answers differ between two runs of the reference, with an example.
     pub(crate) unstable: BTreeMap<String, (Case, Case)>,
     /// Inputs by subject.
@@ -129,6 +131,11 @@ fn next_size(size: u64, time: Duration) -> u64 {
 fn try_inputs(sides: &mut Sides, span: &Span<'_>, findings: &mut Findings) -> anyhow::Result<()> {
     let batch = span.count.div_ceil(BATCHES);
     let [reference, again, tested] = sides.ask(|side| side.digests(span, batch))?;
+    for violation in tested.violations.iter().flatten() {
+        let found = findings.violations.entry(broken(span.subject, violation)).or_insert((violation.index, 0));
+        found.1 += 1;
+    }
+    let [reference, again, tested] = [reference, again, tested].map(|side| side.digests);
     let differs = |i: &usize| reference[*i] != again[*i] || reference[*i] != tested[*i];
     for i in (0..reference.len()).filter(differs).take(FETCHED) {
         let from = span.from + i as u64 * batch;
@@ -158,6 +165,12 @@ fn add(findings: &mut Findings, subject: &str, reference: Case, again: Case, tes
     }
 }
 
+/// The key of a broken rule.
+pub(crate) fn broken(subject: &str, violation: &Violation) -> Key {
+    let class = format!("{}: {}", violation.oracle, violation.class);
+    Key { subject: subject.to_owned(), class, shape: ["broken rule".to_owned()].into() }
+}
+
 /// The key of two cases that differ. If the inputs differ, the generator depends on the architecture.
 pub(crate) fn key(subject: &str, reference: &Case, tested: &Case) -> Key {
     if reference.input != tested.input {
@@ -174,7 +187,14 @@ mod tests {
 
     fn case(answer: &str) -> Case {
         let input = Document::parse("1").unwrap();
-        Case { index: 0, input, answer: Document::parse(answer).unwrap(), class: String::new(), invalid: false }
+        Case {
+            index: 0,
+            input,
+            answer: Document::parse(answer).unwrap(),
+            class: String::new(),
+            invalid: false,
+            violates: None,
+        }
     }
 
     #[test]

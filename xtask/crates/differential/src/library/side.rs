@@ -66,6 +66,29 @@ pub(crate) struct Case {
     pub(crate) class: String,
     /// The program cannot have got such an input from its generator.
     pub(crate) invalid: bool,
+    /// The rule that the answer breaks on any architecture.
+    pub(crate) violates: Option<Violation>,
+}
+
+/// A rule that an answer breaks: a defect that one architecture alone shows.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Violation {
+    /// The number of the input; 0 in a [`Case`], which has its own.
+    #[serde(default)]
+    pub(crate) index: u64,
+    pub(crate) oracle: String,
+    pub(crate) class: String,
+    /// What is wrong, for people.
+    pub(crate) text: String,
+}
+
+/// The answers to many inputs, in short.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Digests {
+    /// One for each batch.
+    pub(crate) digests: Vec<String>,
+    /// The first of each oracle and class in each batch.
+    pub(crate) violations: Option<Vec<Violation>>,
 }
 
 impl Case {
@@ -86,6 +109,7 @@ struct RawCase<'a> {
     class: String,
     #[serde(default)]
     invalid: bool,
+    violates: Option<Violation>,
 }
 
 impl Side {
@@ -110,20 +134,16 @@ impl Side {
     }
 
     /// A digest for each `batch` of inputs.
-    pub(crate) fn digests(&mut self, span: &Span<'_>, batch: u64) -> anyhow::Result<Vec<String>> {
-        #[derive(Deserialize)]
-        struct Digests {
-            digests: Vec<String>,
-        }
+    pub(crate) fn digests(&mut self, span: &Span<'_>, batch: u64) -> anyhow::Result<Digests> {
         let Span { subject, seed, from, count } = span;
         let answer = self.ask(&json!({
             "op": "digests", "subject": subject, "seed": seed, "from": from, "count": count, "batch": batch,
         }))?;
-        let Digests { digests } = parsed(&answer)?;
-        if digests.len() as u64 != count.div_ceil(batch) {
-            bail!("{} digests for {count} inputs in batches of {batch}", digests.len());
+        let answer: Digests = parsed(&answer)?;
+        if answer.digests.len() as u64 != count.div_ceil(batch) {
+            bail!("{} digests for {count} inputs in batches of {batch}", answer.digests.len());
         }
-        Ok(digests)
+        Ok(answer)
     }
 
     pub(crate) fn cases(&mut self, span: &Span<'_>) -> anyhow::Result<Vec<Case>> {
@@ -181,7 +201,8 @@ fn cases(answer: &str, count: usize) -> anyhow::Result<Vec<Case>> {
     }
     let read = |case: RawCase<'_>| {
         let (input, answer) = (Document::parse(case.input.get())?, Document::parse(case.answer.get())?);
-        Ok(Case { index: case.index, input, answer, class: case.class, invalid: case.invalid })
+        let RawCase { index, class, invalid, violates, .. } = case;
+        Ok(Case { index, input, answer, class, invalid, violates })
     };
     cases.into_iter().map(read).collect()
 }
