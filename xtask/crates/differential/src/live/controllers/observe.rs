@@ -52,7 +52,10 @@ impl Observed {
     fn is_seen(self, object: &Value) -> bool {
         let (spec, status, metadata) = (&object["spec"], &object["status"], &object["metadata"]);
         match self {
-            Observed::Autoscalers => !status["conditions"].is_null(),
+            // The controller writes the condition that it may scale first, and the metrics later.
+            Observed::Autoscalers => {
+                status["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "ScalingActive")
+            }
             Observed::DaemonSets
             | Observed::Deployments
             | Observed::DisruptionBudgets
