@@ -52,7 +52,10 @@ impl Observed {
     fn is_seen(self, object: &Value) -> bool {
         let (spec, status, metadata) = (&object["spec"], &object["status"], &object["metadata"]);
         match self {
-            Observed::Autoscalers => !status["conditions"].is_null(),
+            // The controller writes the condition that it may scale first, and the metrics later.
+            Observed::Autoscalers => {
+                status["conditions"].as_array().into_iter().flatten().any(|c| c["type"] == "ScalingActive")
+            }
             Observed::DaemonSets
             | Observed::Deployments
             | Observed::DisruptionBudgets
@@ -171,6 +174,10 @@ fn remove_versions(value: &mut Value) {
     }
 }
 
+/// Errors that a controller retries: of two writers at the same time, or of a machine under load.
+const RETRIED: [&str; 3] =
+    ["the object has been modified; please apply", "request timed out", "request did not complete within"];
+
 /// Messages by kind and reason: how often an event repeats, and in which order, depends on the speed of the side.
 fn grouped(events: &[Value]) -> Value {
     let mut groups: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -179,6 +186,9 @@ fn grouped(events: &[Value]) -> Value {
         let about = format!("{} {}", text(&event["involvedObject"]["kind"]), text(&event["reason"]));
         let name = without_suffixes(&text(&event["involvedObject"]["name"]));
         let message = without_suffixes(&text(&event["message"]));
+        if RETRIED.iter().any(|error| message.contains(error)) {
+            continue;
+        }
         groups.entry(about).or_default().insert(format!("{name}: {message}"));
     }
     json!(groups)
@@ -242,5 +252,8 @@ mod tests {
     fn repeated_events_are_one() {
         let event = |name: &str, count: u8| json!({"involvedObject": {"kind": "Pod", "name": name}, "reason": "R", "message": "m", "count": count});
         assert_eq!(grouped(&[event("a-bbbbb", 1), event("a-ccccc", 7)]), json!({"Pod R": ["a-*****: m"]}));
+        let retried = json!({"involvedObject": {"kind": "K", "name": "a"}, "reason": "R",
+            "message": "etcdserver: request timed out"});
+        assert_eq!(grouped(&[retried]), json!({}));
     }
 }

@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
             *found.by_resource.entry(class::subject(family)).or_default() += seen.requests;
         }
         if !compared.unstable.is_empty() {
-            self.unstable(index, family, &seen, compared.unstable);
+            self.unstable(index, class::subject(family), &seen, compared.unstable);
         }
         if compared.changes.is_empty() {
             return Ok(());
@@ -180,12 +180,12 @@ impl<'a> Search<'a> {
         self.different(index, family, chosen, &seen, compared.changes).await
     }
 
-    fn unstable(&self, index: u64, family: &Family, seen: &Observation, changes: Vec<Change>) {
+    fn unstable(&self, index: u64, resource: String, seen: &Observation, changes: Vec<Change>) {
         let mut found = self.found();
         found.unstable_count += 1;
         if found.unstable.len() < EXAMPLES {
             let difference = difference(seen, changes);
-            found.unstable.push(Unstable { index: Some(index), resource: class::subject(family), difference });
+            found.unstable.push(Unstable { index: Some(index), resource, difference });
         }
     }
 
@@ -221,7 +221,8 @@ impl<'a> Search<'a> {
         shrinking().remove(&places);
         let Some((small, seen, changes)) = shrunk? else {
             self.found().unrepeated += 1;
-            self.unstable(index, family, seen, changes);
+            // Other than the differences of the references, these are worth a longer run.
+            self.unstable(index, format!("{}, under test, not repeated", class::subject(family)), seen, changes);
             return Ok(());
         };
         let key = class::key(family, &small, &changes);
