@@ -11,6 +11,7 @@ const AT_ZERO: &str = "a read at resource version 0 is answered with any state t
 const NOT_OLDER: &str = "a read at a resource version without an exact match is answered with any later state";
 const BINARY: &str = "the body is compressed, or in a binary format that is not decoded";
 const METRICS: &str = "metrics count the requests of all clients";
+const RANDOM_WRITES: &str = "random writes go on until a watch has begun, so the last state depends on time";
 const OVERLOAD: &str = "the server's own time-out or overload answer";
 
 /// Answers with such a status depend on the load of the server. A check about them asserts them.
@@ -26,6 +27,10 @@ struct Kind {
 }
 
 const KINDS: &[Kind] = &[
+    Kind { check: "watch.", request: "DELETE", reason: RANDOM_WRITES },
+    Kind { check: "watch.watchlist", request: "", reason: RANDOM_WRITES },
+    Kind { check: "watch.bookmark", request: "", reason: RANDOM_WRITES },
+    Kind { check: "watch.from-zero-or-unset", request: "GET", reason: RANDOM_WRITES },
     Kind { check: "cc.no-lost-update", request: "", reason: "clients contend for one object" },
     Kind {
         check: "watch.atomic-list-then-watch",
@@ -62,7 +67,10 @@ const KINDS: &[Kind] = &[
 
 /// Why timing may change this answer.
 pub(super) fn reason(answer: &RecordedAnswer, content: &str) -> Option<&'static str> {
-    if OVERLOADED.contains(&answer.status) || answer.status == 500 && content.contains("etcdserver: ") {
+    if OVERLOADED.contains(&answer.status)
+        || answer.status == 500 && content.contains("etcdserver: ")
+        || content.contains("\"retryAfterSeconds\"")
+    {
         return Some(OVERLOAD);
     }
     let read_at = |version: &str| answer.request.starts_with("GET ") && parameters(answer).any(|pair| pair == version);
