@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn each_kind_has_a_reason_and_names_a_check() {
         for kind in KINDS {
-            assert!(!kind.reason.is_empty() && !(kind.check.is_empty() && kind.request.is_empty()));
+            assert!(!kind.reason.is_empty() && (kind.check, kind.request) != ("", ""));
             assert!(checks::all().any(|check| check.id.starts_with(kind.check)), "{}", kind.check);
         }
     }
