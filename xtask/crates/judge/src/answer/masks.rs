@@ -37,7 +37,15 @@ const MASKS: &[Mask] = &[
 ];
 
 /// Phrases before a number that is a revision of the store or a port of the run.
-const BEFORE_NUMBERS: &[&str] = &["resourceVersion", "resource version", ", current", "127.0.0.1:", "localhost:"];
+const BEFORE_NUMBERS: &[&str] = &[
+    "resourceVersion",
+    "resource version",
+    ", current",
+    "127.0.0.1:",
+    "localhost:",
+    "in the precondition",
+    "ResourceVersion in record",
+];
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 /// The server shortens a longer `generateName` (apiserver, pkg/storage/names/generate.go).
@@ -103,6 +111,10 @@ impl Masks {
         match document {
             Document::Map(members) => {
                 for (name, value) in members {
+                    // managedFields name items of a list by their keys: `k:{"uid":"…"}`.
+                    if name.starts_with("k:{") {
+                        *name = self.text(name);
+                    }
                     let mask = MASKS.iter().find(|m| m.member == name && (m.owner.is_empty() || m.owner == owner));
                     match mask {
                         Some(mask) => hide(name, value, if mask.unless_sent { sent } else { "" }),

@@ -27,6 +27,26 @@ struct Kind {
 }
 
 const KINDS: &[Kind] = &[
+    Kind {
+        check: "cc.noop-write",
+        request: "PATCH application/apply-patch+yaml",
+        reason: "an apply that creates an object is answered 200 if a slow store made the server repeat its write",
+    },
+    Kind {
+        check: "cc.delete-semantics",
+        request: "",
+        reason: "deletions race with patches of the same object, and with each other",
+    },
+    Kind {
+        check: "cc.finalizer-two-phase",
+        request: "",
+        reason: "removals of a finalizer race with deletions of the same object",
+    },
+    Kind {
+        check: "storage.gvr-sweep",
+        request: "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+        reason: "the order of rules follows from a map",
+    },
     Kind { check: "watch.", request: "DELETE", reason: RANDOM_WRITES },
     Kind { check: "watch.watchlist", request: "", reason: RANDOM_WRITES },
     Kind { check: "watch.bookmark", request: "", reason: RANDOM_WRITES },
