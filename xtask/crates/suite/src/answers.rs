@@ -15,10 +15,6 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use judge::answer::{Canonical, Document, Masks, digest};
 use model::RecordedAnswer;
-use model::history::FrameKind;
-
-use crate::api::{JSON, Request, Response};
-use crate::watch::Event;
 
 /// Bytes of a body that a record shows.
 const SHOWN: usize = 4096;
@@ -50,15 +46,29 @@ enum Message {
     End,
 }
 
-/// An answer as received.
+/// A request with its answer.
 struct Raw {
     client: ClientAnswers,
-    request: Request,
+    exchange: Exchange,
+}
+
+/// A request as sent, and the answer as received.
+pub(crate) struct Exchange {
+    /// `GET`; for an event of a watch `WATCH`.
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) accept: &'static str,
+    /// The media type of the body if it is not JSON.
+    pub(crate) content_type: Option<&'static str>,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) sent: Vec<u8>,
     /// An event of a watch: its type and the object's name.
-    event: Option<String>,
-    status: u16,
-    headers: Vec<String>,
-    body: Bytes,
+    pub(crate) event: Option<String>,
+    pub(crate) status: u16,
+    /// The media type of the answer, and its warnings.
+    pub(crate) meaning: Vec<String>,
+    pub(crate) received: Bytes,
 }
 
 impl AnswerRecorder {
@@ -101,25 +111,9 @@ impl AnswerLog {
 }
 
 impl ClientAnswers {
-    pub(crate) fn answer(&self, request: &Request, response: &Response) {
-        let mut headers = vec![response.header("content-type").to_owned()];
-        let warnings = response.headers.get_all(http::header::WARNING).iter();
-        headers.extend(warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()));
-        self.send(request.clone(), None, (response.status, headers, response.body.clone()));
-    }
-
-    /// An event of a watch. Bookmarks are not recorded, because the server decides when to send one.
-    pub(crate) fn event(&self, path: &str, query: &str, event: &Event, line: Bytes) {
-        if !matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
-            let of = format!("{} {}", event.word(), event.object.name());
-            self.send(Request::get(path).query(query), Some(of), (200, Vec::new(), line));
-        }
-    }
-
-    fn send(&self, request: Request, event: Option<String>, (status, headers, body): (u16, Vec<String>, Bytes)) {
-        let raw = Raw { client: self.clone(), request, event, status, headers, body };
+    pub(crate) fn record(&self, exchange: Exchange) {
         // The thread has ended if it failed to write; `finish` reports that.
-        let _ = self.sender.send(Message::Answer(Box::new(raw)));
+        let _ = self.sender.send(Message::Answer(Box::new(Raw { client: self.clone(), exchange })));
     }
 }
 
@@ -146,25 +140,23 @@ impl Writer {
         self.file.flush().context(context)
     }
 
-    fn record(&mut self, raw: &Raw) -> RecordedAnswer {
-        let ClientAnswers { client, attempt, names, .. } = &raw.client;
-        let case = client.split('/').next().unwrap_or_default().to_owned();
+    fn record(&mut self, Raw { client, exchange }: &Raw) -> RecordedAnswer {
+        let case = client.client.split('/').next().unwrap_or_default().to_owned();
         let masks = self.by_case.entry(case).or_insert_with(|| self.masks.clone());
-        names.iter().for_each(|(name, replacement)| masks.replace(name, replacement));
-        if let Some(document) = std::str::from_utf8(&raw.body).ok().filter(|body| body.contains("generateName")) {
+        client.names.iter().for_each(|(name, replacement)| masks.replace(name, replacement));
+        let Exchange { sent, received, .. } = exchange;
+        if let Some(document) = std::str::from_utf8(received).ok().filter(|body| body.contains("generateName")) {
             Document::parse(document).iter().for_each(|document| masks.learn(document));
         }
-        let Request { body, accept, .. } = &raw.request;
-        let canonical = Canonical::of(&raw.body, masks, body);
-        let sent = if body.is_empty() { String::new() } else { Canonical::of(body, masks, body).digest() };
+        let canonical = Canonical::of(received, masks, sent);
         let mut record = RecordedAnswer {
-            client: client.to_string(),
-            attempt: *attempt,
-            request: described(&raw.request, raw.event.as_deref(), masks),
-            sent,
-            accept: (*accept).to_owned(),
-            status: raw.status,
-            headers: raw.headers.iter().map(|header| masks.text(header)).collect(),
+            client: client.client.to_string(),
+            attempt: client.attempt,
+            request: described(exchange, masks),
+            sent: if sent.is_empty() { String::new() } else { Canonical::of(sent, masks, sent).digest() },
+            accept: exchange.accept.to_owned(),
+            status: exchange.status,
+            headers: exchange.meaning.iter().map(|header| masks.text(header)).collect(),
             digest: canonical.digest(),
             content: None,
         };
@@ -178,15 +170,12 @@ impl Writer {
 }
 
 /// `PATCH application/merge-patch+json /api/v1/namespaces/a?fieldManager=x`, `WATCH /api/v1/pods ADDED a`.
-fn described(request: &Request, event: Option<&str>, masks: &Masks) -> String {
-    let method = if event.is_some() { "WATCH" } else { request.method.as_str() };
-    let media_type = match request.content_type {
-        JSON => String::new(),
-        other => format!(" {other}"),
-    };
-    let headers: String =
-        request.headers.iter().map(|(name, value)| format!(" {name}={}", digest(value.as_bytes()))).collect();
-    let query = if request.query.is_empty() { String::new() } else { format!("?{}", masks.query(&request.query)) };
-    let event = event.map_or_else(String::new, |event| format!(" {}", masks.text(event)));
-    format!("{method}{media_type} {}{query}{headers}{event}", masks.text(&request.path))
+fn described(exchange: &Exchange, masks: &Masks) -> String {
+    let Exchange { method, path, query, content_type, headers, event, .. } = exchange;
+    let media_type = content_type.map_or_else(String::new, |media_type| format!(" {media_type}"));
+    let header = |(name, value): &(&str, String)| format!(" {name}={}", digest(value.as_bytes()));
+    let headers: String = headers.iter().map(header).collect();
+    let query = if query.is_empty() { String::new() } else { format!("?{}", masks.query(query)) };
+    let event = event.as_ref().map_or_else(String::new, |event| format!(" {}", masks.text(event)));
+    format!("{method}{media_type} {}{query}{headers}{event}", masks.text(path))
 }

@@ -13,7 +13,7 @@ use kube::client::Body;
 use model::ProfileInfo;
 use serde_json::Value;
 
-use crate::answers::ClientAnswers;
+use crate::answers::{ClientAnswers, Exchange};
 use crate::object::Object;
 
 pub mod overload;
@@ -146,7 +146,7 @@ impl Api {
             Err(_) => Err(anyhow!("{request} was not answered within {:.0} s", self.limit.as_secs_f64())),
         };
         if let (Some(answers), Ok(response)) = (&self.answers, &result) {
-            answers.answer(request, response);
+            answers.record(request.exchange(response));
         }
         result
     }
@@ -220,6 +220,27 @@ impl Request {
 
     pub fn json(self, value: &Value) -> Request {
         self.body(JSON, value.to_string())
+    }
+}
+
+impl Request {
+    /// The record of the request with its answer.
+    pub(crate) fn exchange(&self, response: &Response) -> Exchange {
+        let warnings = response.headers.get_all(header::WARNING).iter();
+        let warnings = warnings.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Exchange {
+            method: self.method.to_string(),
+            path: self.path.clone(),
+            query: self.query.clone(),
+            accept: self.accept,
+            content_type: Some(self.content_type).filter(|media_type| *media_type != JSON),
+            headers: self.headers.clone(),
+            sent: self.body.clone(),
+            event: None,
+            status: response.status,
+            meaning: std::iter::once(response.header("content-type").to_owned()).chain(warnings).collect(),
+            received: response.body.clone(),
+        }
     }
 }
 

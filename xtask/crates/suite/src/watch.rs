@@ -11,7 +11,7 @@ use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
 use serde_json::{Map, Value};
 
-use crate::answers::ClientAnswers;
+use crate::answers::{ClientAnswers, Exchange};
 use crate::api::overload;
 use crate::api::{Api, Request, Response, Streaming, chain};
 use crate::error::CheckError;
@@ -165,7 +165,7 @@ pub(crate) async fn open(
         let body = body.collect().await.map_err(|e| anyhow!("{}", chain(&e)))?.to_bytes();
         let refusal = Response { status, headers, body };
         if let Some(answers) = api.answers() {
-            answers.answer(&request, &refusal);
+            answers.record(request.exchange(&refusal));
         }
         record.end = End::Refused { status, reason: refusal.reason() };
         record.closed = recorder.now();
@@ -241,7 +241,10 @@ impl Watch {
             record.frames.push(event.frame.clone());
         }
         if let (Some(answers), Some(record)) = (&self.answers, &self.record) {
-            answers.event(&self.path, &record.query, &event, line);
+            // The server decides when to send a bookmark.
+            if !matches!(event.frame.kind, FrameKind::Bookmark { .. }) {
+                answers.record(event.exchange(&self.path, &record.query, line));
+            }
         }
         Ok(Next::Event(Box::new(event)))
     }
@@ -351,6 +354,16 @@ pub enum Next {
 }
 
 impl Event {
+    /// The record of the event for comparison with other runs.
+    fn exchange(&self, path: &str, query: &str, line: bytes::Bytes) -> Exchange {
+        let answer = Response { status: 200, headers: http::HeaderMap::new(), body: line };
+        Exchange {
+            method: "WATCH".into(),
+            event: Some(format!("{} {}", self.word(), self.object.name())),
+            ..Request::get(path).query(query).exchange(&answer)
+        }
+    }
+
     pub fn word(&self) -> &str {
         self.frame.kind.word()
     }

@@ -109,7 +109,7 @@ async fn memory_order(ctx: &Ctx) -> Verdict {
 /// Opens watches of one resource from different starts, reads some events, and closes them.
 async fn open_and_close(parent: &Ctx, number: usize, resource: &'static Resource, end: Instant) -> Verdict {
     let ctx = parent.contending_worker(&format!("opener-{number}"), &parent.profile().apiserver).await?;
-    let transport = if number % 2 == 0 { Transport::Http2 } else { Transport::Http1 };
+    let transport = if number.is_multiple_of(2) { Transport::Http2 } else { Transport::Http1 };
     while Instant::now() < end {
         let start = ctx.random().u8(..4);
         let options = match start {

@@ -37,11 +37,21 @@ const MASKS: &[Mask] = &[
 ];
 
 /// Phrases before a number that is a revision of the store or a port of the run.
-const BEFORE_NUMBERS: &[&str] = &["resourceVersion", "resource version", ", current", "127.0.0.1:", "localhost:"];
+const BEFORE_NUMBERS: &[&str] = &[
+    "resourceVersion",
+    "resource version",
+    ", current",
+    "127.0.0.1:",
+    "localhost:",
+    "in the precondition",
+    "ResourceVersion in record",
+];
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
 /// The server shortens a longer `generateName` (apiserver, pkg/storage/names/generate.go).
 const LONGEST_PREFIX: usize = 58;
+/// The beginning of each continue token: `{"v":"meta.k8s.io` in base64.
+const CONTINUE: &str = "eyJ2IjoibWV0YS5rOHMuaW8";
 /// A shorter text contains neither a time nor a number after a phrase.
 const SHORTEST: usize = 11;
 /// `0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f`.
@@ -101,6 +111,10 @@ impl Masks {
         match document {
             Document::Map(members) => {
                 for (name, value) in members {
+                    // managedFields name items of a list by their keys: `k:{"uid":"…"}`.
+                    if name.starts_with("k:{") {
+                        *name = self.text(name);
+                    }
                     let mask = MASKS.iter().find(|m| m.member == name && (m.owner.is_empty() || m.owner == owner));
                     match mask {
                         Some(mask) => hide(name, value, if mask.unless_sent { sent } else { "" }),
@@ -146,7 +160,8 @@ impl Masks {
         // The metadata of a list is decoded like that of an object, where its version has another field's name; items have
         // numbers instead of names.
         let may_be_version = ["resourceVersion", "generateName", ".6"].iter().any(|end| path.ends_with(end));
-        if may_be_version && is_version(text.trim_matches('"')) {
+        let text_inside = text.trim_matches('"');
+        if text_inside.starts_with(CONTINUE) || may_be_version && is_version(text_inside) {
             return "*".into();
         }
         if is_time || path.ends_with("nanos") { "<now>".into() } else { self.text(text) }
@@ -356,6 +371,7 @@ mod tests {
         for (path, text, expected) in [
             ("metadata.resourceVersion", "\"17\"", "*"),
             ("metadata.generateName", "\"338\"", "*"),
+            ("metadata.namespace", "\"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Mzk2fQ\"", "*"),
             ("2[0].1.6", "\"338\"", "*"),
             ("metadata.creationTimestamp.seconds", "1795694401", "<now>"),
             ("spec.replicas", "338", "338"),

@@ -123,7 +123,7 @@ fn state(group: &DifferenceGroup) -> Markup {
 fn new(run: &Differential) -> Markup {
     match run.new_groups() {
         0 => html! { "0" },
-        count => html! { span class="o f" { (count) } },
+        count => html! { strong { (count) } },
     }
 }
 

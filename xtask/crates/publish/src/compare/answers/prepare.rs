@@ -97,7 +97,7 @@ fn collection(answer: &RecordedAnswer) -> &str {
     // `/api/v1/namespaces/NS/configmaps/NAME`, `/apis/GROUP/VERSION/namespaces/NS/PLURAL/NAME/SUBRESOURCE`.
     let parts = if path.starts_with("/api/") { 3 } else { 4 };
     let namespaced = path.split('/').nth(parts) == Some("namespaces") && path.split('/').nth(parts + 2).is_some();
-    let end = if namespaced { parts + 3 } else { parts + 1 };
+    let end = if namespaced { parts + 2 } else { parts };
     match path.match_indices('/').nth(end) {
         Some((at, _)) => &path[..at],
         None => path,
