@@ -28,6 +28,11 @@ struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind {
+        check: "cc.delete-preconditions",
+        request: "DELETE",
+        reason: "deletions of one object race; the answer depends on where one loses",
+    },
+    Kind {
         check: "cc.noop-write",
         request: "PATCH application/apply-patch+yaml",
         reason: "an apply that creates an object is answered 200 if a slow store made the server repeat its write",
