@@ -29,8 +29,8 @@ struct Kind {
 const KINDS: &[Kind] = &[
     Kind {
         check: "cc.delete-preconditions",
-        request: "DELETE",
-        reason: "deletions of one object race; the answer depends on where one loses",
+        request: "",
+        reason: "deletions of one object race with its updates and with each other",
     },
     Kind {
         check: "cc.noop-write",
