@@ -44,6 +44,8 @@ const BEFORE_NUMBERS: &[&str] = &[
     "127.0.0.1:",
     "localhost:",
     "in the precondition",
+    "in precondition",
+    "in object meta",
     "ResourceVersion in record",
 ];
 

@@ -28,6 +28,11 @@ struct Kind {
 
 const KINDS: &[Kind] = &[
     Kind {
+        check: "cc.delete-preconditions",
+        request: "",
+        reason: "deletions of one object race with its updates and with each other",
+    },
+    Kind {
         check: "cc.noop-write",
         request: "PATCH application/apply-patch+yaml",
         reason: "an apply that creates an object is answered 200 if a slow store made the server repeat its write",
