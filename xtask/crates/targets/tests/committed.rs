@@ -97,7 +97,7 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         (
             catalogue.profile("split-event").unwrap_err().to_string(),
             "unknown profile `split-event` (did you mean `split-events`?); valid: default, json, yaml, prefix, \
-             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, node"
+             split-events, encrypted, short-events, disruptive, reflagged, no-cache, ha, stress, node"
                 .into(),
         ),
         (
