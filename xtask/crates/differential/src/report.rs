@@ -168,7 +168,7 @@ fn kept(group: &Group) -> String {
     format!("{{\"subject\": {},\n \"about\": {about},\n \"input\": {}}}\n", string(&group.key.subject), group.input)
 }
 
-/// The options that select an architecture by its label: `--arch riscv64 --cpu vector`.
+/// The options that select an architecture by its label: `--arch ARCH --cpu NAME`.
 pub(crate) fn selection(label: &str) -> String {
     match label.split_once('-') {
         Some((arch, cpu)) => format!("--arch {arch} --cpu {cpu}"),

@@ -92,7 +92,7 @@ pub struct RunInfo {
     pub started: Timestamp,
     /// Version of the harness and, if known, its commit.
     pub harness: String,
-    /// GOARCH under test, or a variant of it: `arm64-64k`, see [`Target::label`](crate::Target::label).
+    /// GOARCH under test, or a variant of it: `ARCH-VARIANT`, see [`Target::label`](crate::Target::label).
     pub arch: String,
     pub provider: String,
     /// `uname -srm` of the host.

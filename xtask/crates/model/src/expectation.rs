@@ -48,7 +48,7 @@ pub struct ExpectedDifference {
     /// Classes of inputs, as in the report; for a check, methods with the media type of the body.
     #[serde(default)]
     pub classes: Vec<String>,
-    /// GOARCH of the side under test: with all its variants, or with one (`amd64-v3`).
+    /// GOARCH of the side under test: with all its variants, or with one (`ARCH-VARIANT`).
     #[serde(default)]
     pub arch: Vec<String>,
     /// The cause.

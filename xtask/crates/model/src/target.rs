@@ -88,7 +88,7 @@ impl Target {
         self.variants.iter().map(|variant| format!("{}-{}", self.name, variant.name))
     }
 
-    /// The name for reports: `riscv64`, or `riscv64-vector` for a variant.
+    /// The name for reports: the GOARCH, or `ARCH-VARIANT`.
     pub fn label(&self) -> String {
         match &self.variant {
             Some(variant) => format!("{}-{variant}", self.name),

@@ -298,12 +298,15 @@ impl Engine<'_> {
             sink(Event::CaseStarted { at: now(), case: case.name() });
             let begin = Instant::now();
             let mut attempts = Attempts::default();
+            let mut limit = Duration::ZERO;
             loop {
                 let ctx = Ctx::new(Arc::clone(&env), case.check.id, options.seed, attempts.count);
+                // An attempt that began under load takes longer. The limit must not shrink when the load falls meanwhile.
+                limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
                 let result = run_scenario(&case, &ctx).await;
                 let unserved = result.as_ref().err().and_then(CheckError::unserved);
                 let outcome = clean_up(&ctx, result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed)).await;
-                let limit = contention::limit(CASE_LIMIT, ctx.factor());
+                limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
                 if let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) {
                     sink(Event::Note { at: now(), text: format!("{} begins again: {unserved}", case.name()) });
                     wait::pause(ctx.scaled_pause(PAUSE_BETWEEN_ATTEMPTS)).await;
