@@ -10,6 +10,7 @@ pub(super) const SHARED: &str = "the collection also contains objects of other c
 const AT_ZERO: &str = "a read at resource version 0 is answered with any state that a cache has";
 const NOT_OLDER: &str = "a read at a resource version without an exact match is answered with any later state";
 const BINARY: &str = "the body is compressed, or in a binary format that is not decoded";
+const VERSION_IN_LABEL: &str = "a label of the object contains a resource version";
 const METRICS: &str = "metrics count the requests of all clients";
 const RANDOM_WRITES: &str = "random writes go on until a watch has begun, so the last state depends on time";
 const OVERLOAD: &str = "the server's own time-out or overload answer";
@@ -52,6 +53,13 @@ const KINDS: &[Kind] = &[
         request: "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         reason: "the order of rules follows from a map",
     },
+    Kind { check: "storage.arch-derived-names", request: "DELETE", reason: "the names of events contain the time" },
+    Kind { check: "storage.encryption-wrong-key", request: "GET", reason: VERSION_IN_LABEL },
+    Kind { check: "storage.encryption-wrong-key", request: "DELETE", reason: VERSION_IN_LABEL },
+    Kind { check: "watch.expired-410", request: "GET", reason: VERSION_IN_LABEL },
+    Kind { check: "watch.expired-410", request: "WATCH", reason: VERSION_IN_LABEL },
+    Kind { check: "watch.websocket", request: "GET", reason: RANDOM_WRITES },
+    Kind { check: "watch.websocket", request: "WATCH", reason: RANDOM_WRITES },
     Kind { check: "watch.", request: "DELETE", reason: RANDOM_WRITES },
     Kind { check: "watch.watchlist", request: "", reason: RANDOM_WRITES },
     Kind { check: "watch.bookmark", request: "", reason: RANDOM_WRITES },
