@@ -33,7 +33,7 @@ pub struct Group {
     #[serde(serialize_with = "text")]
     pub tested: Document,
     pub changes: Vec<Change>,
-    /// The rule that the answer of the side under test breaks, whatever the reference answers.
+    /// The rule that the answer of the side under test breaks, with any answer of the reference.
     pub violation: Option<String>,
     /// The entry of `differences:` that names it.
     pub expected: Option<ExpectedDifference>,
