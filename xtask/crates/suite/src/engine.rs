@@ -296,13 +296,11 @@ impl Engine<'_> {
         async move {
             let Ok(_slot) = slots.acquire().await else { return TaskResult::Case };
             sink(Event::CaseStarted { at: now(), case: case.name() });
-            let begin = Instant::now();
-            let mut attempts = Attempts::default();
-            let mut limit = Duration::ZERO;
+            let (begin, mut attempts) = (Instant::now(), Attempts::default());
+            // An attempt that began under load takes longer, so the limit does not shrink when the load falls.
+            let mut limit = contention::limit(CASE_LIMIT, env.cluster.info.factor);
             loop {
                 let ctx = Ctx::new(Arc::clone(&env), case.check.id, options.seed, attempts.count);
-                // An attempt that began under load takes longer. The limit must not shrink when the load falls meanwhile.
-                limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
                 let result = run_scenario(&case, &ctx).await;
                 let unserved = result.as_ref().err().and_then(CheckError::unserved);
                 let outcome = clean_up(&ctx, result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed)).await;
