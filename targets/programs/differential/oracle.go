@@ -75,7 +75,7 @@ func withViolation(all []violatingCase, c result) []violatingCase {
 var extremeSubjects = []string{"object.from-unstructured", "patch.strategic", "patch.apply", "patch.merge", "patch.json",
 	"validation.create", "custom.column"}
 
-// extremes matches the smallest and largest integers where a number stands in a JSON text.
+// extremes matches the smallest and largest integers that are numbers of a JSON text.
 var extremes = regexp.MustCompile(
 	`(?:^|[:\[,])(-9223372036854775808|9223372036854775807|-2147483648|2147483647)(?:$|[,\]}])`)
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use model::{Artifact, Artifacts, Emulator, Target};
+use model::{Artifact, Artifacts, Emulator, Target, Variant};
 use sys::exec;
 use xshell::{Shell, cmd};
 
@@ -42,6 +42,7 @@ pub(crate) fn prepare(target: &Target, artifacts: &Artifacts) -> anyhow::Result<
 
 /// The slowdown of a machine of the target's own architecture, measured by the start of [`MEASURE`].
 pub(crate) fn native_factor(target: &Target, artifacts: &Artifacts) -> anyhow::Result<f64> {
+    check_variant(target, true)?;
     let apiserver = artifacts.by_component.get(MEASURE).with_context(|| format!("{MEASURE} was not built"))?;
     Ok(factor(calibrate(target, &Execution::native(), apiserver)?))
 }
@@ -89,7 +90,9 @@ pub fn command(target: &Target, binary: &Path) -> anyhow::Result<(PathBuf, Vec<S
 
 /// How programs of the target run on this host, without a measured slowdown.
 fn execution(target: &Target) -> anyhow::Result<Execution> {
-    if is_native(target) {
+    let is_native = is_native(target);
+    check_variant(target, is_native)?;
+    if is_native {
         return Ok(Execution::native());
     }
     let (path, version) = find_emulator(target)?;
@@ -100,6 +103,19 @@ fn execution(target: &Target) -> anyhow::Result<Execution> {
     };
     let name = format!("{name}, processor {cpu}");
     Ok(Execution { emulator: Some(path), options: vec!["-cpu".to_owned(), cpu], name, factor: 1.0 })
+}
+
+/// Refuses a variant that would have no effect: its name would be in the report of an ordinary run.
+fn check_variant(target: &Target, is_native: bool) -> anyhow::Result<()> {
+    let fits = |variant: &Variant| if is_native { variant.is_only_a_build() } else { variant.fits_user_mode() };
+    if target.selected().is_none_or(fits) {
+        return Ok(());
+    }
+    let place = if is_native { "on this machine's own processor and kernel" } else { "under a user-mode emulator" };
+    bail!(
+        "processes {place} are no run of the variant {}: use --provider qemu, which starts it in a VM",
+        target.label()
+    )
 }
 
 fn is_native(target: &Target) -> bool {

@@ -62,6 +62,18 @@ pub struct Variant {
     pub kernel: Option<String>,
 }
 
+impl Variant {
+    /// Whether only the programs are different, so that they run on any processor and kernel of the architecture.
+    pub fn is_only_a_build(&self) -> bool {
+        !self.go_env.is_empty() && self.user_cpu.is_none() && self.machine_cpu.is_none() && self.kernel.is_none()
+    }
+
+    /// Whether a user-mode emulator can run programs as on this processor.
+    pub fn fits_user_mode(&self) -> bool {
+        self.kernel.is_none() && (self.user_cpu.is_some() || !self.go_env.is_empty())
+    }
+}
+
 impl Target {
     /// The architecture with another processor or kernel. None: it has no variant of this name.
     pub fn with_variant(&self, name: &str) -> Option<Target> {

@@ -69,6 +69,16 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let kept = kept(paths, options)?;
     let planes = boot(paths, &catalogue, options, |profile| profile)?;
     let tested = test(&catalogue, &planes, options, kept.as_deref());
+    end(planes, tested, options, "live level")
+}
+
+/// Ends the control planes, then writes and prints the report.
+fn end(
+    planes: Planes,
+    tested: anyhow::Result<Outcome>,
+    options: &DifferentialOptions,
+    level: &str,
+) -> Result<Exit, Failure> {
     let folder = planes.folder.clone();
     let (arch, against) = (planes.arch.clone(), planes.against.clone());
     planes.end().or_exit(Exit::Infrastructure)?;
@@ -79,7 +89,7 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     } else {
         print(&outcome.text);
     }
-    progress::say(&format!("live level, {arch} against {against}: {}", folder.display()));
+    progress::say(&format!("{level}, {arch} against {against}: {}", folder.display()));
     Ok(outcome.exit)
 }
 

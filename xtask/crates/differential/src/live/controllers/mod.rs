@@ -25,7 +25,7 @@ mod stage;
 mod workloads;
 
 use anyhow::Context;
-use cli::{Failure, OrExit, Paths, print, print_json};
+use cli::{Failure, OrExit, Paths};
 use model::Exit;
 use sys::progress::{self, Phase};
 use targets::Catalogue;
@@ -37,7 +37,7 @@ use self::scenario::Family;
 use self::search::Search;
 use self::stage::{Stage, pace};
 use super::boot::{Planes, boot};
-use super::{Expected, Outcome, SEEDS, WORKERS, bounds, connect, exit, report};
+use super::{Expected, Outcome, SEEDS, WORKERS, bounds, connect, end, exit, report};
 use crate::args::DifferentialOptions;
 
 pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
@@ -45,18 +45,7 @@ pub(crate) fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, 
     let catalogue = Catalogue::load(&paths.targets)?;
     let planes = boot(paths, &catalogue, options, with_managers)?;
     let tested = test(&catalogue, &planes, &families, options);
-    let folder = planes.folder.clone();
-    let (arch, against) = (planes.arch.clone(), planes.against.clone());
-    planes.end().or_exit(Exit::Infrastructure)?;
-    let outcome = tested.or_exit(Exit::Infrastructure)?;
-    outcome.write(&folder).or_exit(Exit::Infrastructure)?;
-    if options.json {
-        print_json(&outcome.json)?;
-    } else {
-        print(&outcome.text);
-    }
-    progress::say(&format!("level of controllers, {arch} against {against}: {}", folder.display()));
-    Ok(outcome.exit)
+    end(planes, tested, options, "level of controllers")
 }
 
 /// The families whose subjects begin with one of the prefixes.
