@@ -53,7 +53,13 @@ pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOpti
             let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
             Error::Config(format!("unknown agent `{name}`; valid: {}", names.join(", ")))
         })?,
-        None => first().ok_or_else(|| Error::Config(format!("no agent is known for {}", target.name)))?,
+        None => first().ok_or_else(|| {
+            Error::Config(format!(
+                "no archive of an agent for {} is pinned: add one to targets/runners.yaml, or give --agent, \
+                 --agent-url and --agent-sha256",
+                target.name
+            ))
+        })?,
     };
     let kind = kind(agent)?;
     if let (Some(url), Some(sha256)) = (&options.agent_url, &options.agent_sha256) {
