@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use fastrand::Rng;
 
 use super::generate::namespace;
-use super::range::of_quantity;
+use super::range::{QUANTITIES, of_quantity};
 use super::request::{Family, Request, Sequence, Verb};
 use super::schema::LABEL;
 use super::values;
@@ -198,25 +198,22 @@ fn claim(rng: &mut Rng) -> Document {
     ])
 }
 
-/// The kind of the policy with the ranges of all amounts: `LimitRange Pod, beyond 64 bits`.
+/// The kind of the policy with the largest range of an amount: `LimitRange Pod, beyond 64 bits`.
 pub(crate) fn class(requests: &[Request]) -> String {
-    let bodies = || requests.iter().filter_map(|request| request.body.as_ref());
-    let kind = |body: &Document| body.member("kind").and_then(Document::decoded);
+    let bodies = || requests.iter().filter_map(|request| Some((request, request.body.as_ref()?)));
     let mut class = Vec::new();
-    for body in bodies() {
-        match kind(body).as_deref() {
-            Some("LimitRange") => class.push(format!("LimitRange {}", limited(body))),
-            Some("ResourceQuota" | "Node") => class.extend(kind(body)),
+    for (request, body) in bodies().filter(|(request, _)| request.verb == Verb::Create) {
+        match request.path.rsplit('/').next() {
+            Some("limitranges") => class.push(format!("LimitRange {}", limited(body))),
+            Some("resourcequotas") => class.push("ResourceQuota".to_owned()),
+            Some("nodes") => class.push("Node".to_owned()),
             _ => {}
         }
     }
     let mut ranges = BTreeSet::new();
-    bodies().filter_map(|body| body.member("spec")).for_each(|spec| ranges_of(spec, &mut ranges));
-    // An extreme amount explains a difference, and ordinary ones next to it do not.
-    if ranges.len() > 1 {
-        ranges.remove("ordinary");
-    }
-    class.extend(ranges.into_iter().map(str::to_owned));
+    bodies().filter_map(|(_, body)| body.member("spec")).for_each(|spec| ranges_of(spec, &mut ranges));
+    // The largest amount explains a difference, and smaller ones next to it do not.
+    class.extend(QUANTITIES.iter().find(|range| ranges.contains(*range)).map(|range| (*range).to_owned()));
     class.join(", ")
 }
 
@@ -245,7 +242,7 @@ mod tests {
         let spec = Document::parse(r#"{"containers":[{"name":"c","resources":{"limits":{"cpu":"100m"}}}]}"#).unwrap();
         let pod = Request::new(Verb::Create, path("pods")).body(object("Pod", LABEL, spec));
         assert_eq!(class(std::slice::from_ref(&policy)), "LimitRange Pod, beyond 64 bits");
-        assert_eq!(class(&[policy, pod]), "LimitRange Pod, beyond 64 bits, with fraction");
+        assert_eq!(class(&[policy, pod]), "LimitRange Pod, beyond 64 bits");
     }
 
     #[test]

@@ -247,8 +247,8 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
 }
 
 /// The keywords of the definition that can cause a difference, with the ranges of their numbers: those of the tried field,
-/// or of all fields if the definition itself differs. For a table, the type of the column with the range of the value.
-pub(crate) fn class(requests: &[Request], trial: Option<&Trial>, table: bool) -> String {
+/// or of all fields if the definition itself differs. Only keywords that `blamed` accepts, if it accepts any.
+pub(crate) fn class(requests: &[Request], trial: Option<&Trial>, blamed: impl Fn(&str) -> bool) -> String {
     let definition = requests.iter().find(|request| request.verb == Verb::Create && request.path == DEFINITIONS);
     let Some(body) = definition.and_then(|request| request.body.as_ref()) else { return String::new() };
     let field = trial.and_then(|trial| trial.place.strip_prefix("spec.")).unwrap_or_default();
@@ -256,15 +256,15 @@ pub(crate) fn class(requests: &[Request], trial: Option<&Trial>, table: bool) ->
     if trial.is_some() && field.is_empty() {
         return String::new();
     }
-    if table {
-        return column_class(body, trial, field);
-    }
     let mut found = BTreeSet::new();
     let properties = version(body).and_then(|version| version.at(&["schema", "openAPIV3Schema", "properties", "spec"]));
     let fields = properties.and_then(|spec| spec.member("properties"));
     match fields.and_then(|fields| fields.member(field)) {
         Some(schema) => keywords("", schema, &mut found),
         None => fields.into_iter().for_each(|fields| keywords("", fields, &mut found)),
+    }
+    if found.iter().any(|keyword| blamed(keyword)) {
+        found.retain(|keyword| blamed(keyword));
     }
     found.into_iter().collect::<Vec<_>>().join(", ")
 }
@@ -274,22 +274,6 @@ fn version(definition: &Document) -> Option<&Document> {
         Some(Document::List(versions)) => versions.first(),
         _ => None,
     }
-}
-
-fn column_class(definition: &Document, trial: Option<&Trial>, field: &str) -> String {
-    let columns = version(definition).and_then(|version| version.member("additionalPrinterColumns"));
-    let path = format!(".spec.{field}");
-    let of_field = |column: &&Document| {
-        field.is_empty() || column.member("jsonPath").and_then(Document::decoded).is_some_and(|known| known == path)
-    };
-    let columns = columns.map(Document::inner).unwrap_or_default();
-    let types = columns.iter().filter(|column| of_field(column)).filter_map(|column| column.member("type")?.decoded());
-    let types: BTreeSet<String> = types.map(|kind| format!("column {kind}")).collect();
-    let range = trial.map(|trial| match &trial.value {
-        Document::Number(literal) => of_literal(literal).unwrap_or(&trial.class),
-        _ => &trial.class,
-    });
-    types.into_iter().chain(range.map(str::to_owned)).collect::<Vec<_>>().join(", ")
 }
 
 /// Adds keywords with a number that a 64-bit integer does not hold, or that is at its limit.
@@ -318,9 +302,8 @@ mod tests {
     use super::*;
 
     fn requests(schema: &str) -> Vec<Request> {
-        let column = Document::object(texts(&[("type", "integer"), ("jsonPath", ".spec.b")]));
         let fields = Document::parse(schema).unwrap();
-        vec![Request::new(Verb::Create, DEFINITIONS).body(definition(fields, vec![column]))]
+        vec![Request::new(Verb::Create, DEFINITIONS).body(definition(fields, Vec::new()))]
     }
 
     fn trial(place: &str) -> Trial {
@@ -337,13 +320,14 @@ mod tests {
         let requests = requests(
             r#"{"a":{"maximum":9223372036854775807,"minimum":0},"b":{"enum":[1,9223372036854775807],"multipleOf":0.1}}"#,
         );
-        let of = |place: &str, table| class(&requests, Some(&trial(place)), table);
-        assert_eq!(of("spec.a", false), "maximum beyond int64");
-        assert_eq!(of("spec.b", false), "enum at the limit of int64, multipleOf with fraction");
-        assert_eq!(of("spec.b", true), "column integer, beyond 64 bits");
-        assert_eq!(of("metadata.generation", false), "");
+        let of = |place: &str| class(&requests, Some(&trial(place)), |_| true);
+        assert_eq!(of("spec.a"), "maximum beyond int64");
+        assert_eq!(of("spec.b"), "enum at the limit of int64, multipleOf with fraction");
+        assert_eq!(of("metadata.generation"), "");
         let all = "enum at the limit of int64, maximum beyond int64, multipleOf with fraction";
-        assert_eq!(class(&requests, None, false), all);
+        assert_eq!(class(&requests, None, |_| true), all);
+        assert_eq!(class(&requests, None, |_| false), all);
+        assert_eq!(class(&requests, None, |keyword| keyword.starts_with("enum")), "enum at the limit of int64");
     }
 
     #[test]

@@ -41,8 +41,11 @@ impl Generator {
             Family::Seats => seats::sequence(&mut rng, &self.levels),
             Family::Amounts => amounts::sequence(&mut rng),
             Family::Builtin if !self.kinds.is_empty() => {
-                let kind = &self.kinds[rng.usize(..self.kinds.len())];
-                Draft::new(&mut rng, kind).sequence()
+                let focus = (rng.u8(..4) == 0).then(|| Class::ALL[rng.usize(..Class::ALL.len())]);
+                let has = |kind: &Kind| focus.is_none_or(|class| kind.has(class));
+                let fit: Vec<&Kind> = self.kinds.iter().filter(|kind| has(kind)).collect();
+                let kind = fit.get(rng.usize(..fit.len().max(1))).copied().unwrap_or(&self.kinds[0]);
+                Draft { focus, ..Draft::new(&mut rng, kind) }.sequence()
             }
             Family::Custom | Family::Builtin => crd::sequence(&mut rng, &self.metadata()),
         }
@@ -101,6 +104,8 @@ pub(super) struct Draft<'a> {
     pub(super) changes: usize,
     /// Whether further objects are created, each to try a value.
     pub(super) copies: bool,
+    /// The type of half of the values: some types are in few kinds, and there in few places.
+    pub(super) focus: Option<Class>,
 }
 
 pub(crate) fn namespace() -> Request {
@@ -112,7 +117,7 @@ pub(crate) fn namespace() -> Request {
 impl<'a> Draft<'a> {
     pub(super) fn new(rng: &'a mut Rng, kind: &'a Kind) -> Draft<'a> {
         let changes = rng.usize(3..9);
-        Draft { rng, kind, base: kind.base.clone(), changes, copies: false }
+        Draft { rng, kind, base: kind.base.clone(), changes, copies: false, focus: None }
     }
 
     fn sequence(mut self) -> Sequence {
@@ -187,11 +192,14 @@ impl<'a> Draft<'a> {
 
     /// A place, most often one for a number, with a value.
     fn trial(&mut self) -> Option<(&Place, Value)> {
-        let wanted: fn(Class) -> bool = match self.rng.u8(..20) {
-            0..=10 => Class::is_numeric,
-            11..=12 => Class::is_time,
-            13 => |class| class == Class::Bytes,
-            _ => |class| !class.is_numeric() && !class.is_time(),
+        let focus = self.focus.filter(|_| self.rng.bool());
+        let drawn = self.rng.u8(..20);
+        let wanted = |class: Class| match (focus, drawn) {
+            (Some(focus), _) => class == focus,
+            (None, 0..=10) => class.is_numeric(),
+            (None, 11..=12) => class.is_time(),
+            (None, 13) => class == Class::Bytes,
+            _ => !class.is_numeric() && !class.is_time(),
         };
         let kind = self.kind;
         let excluded = |place: &Place| {

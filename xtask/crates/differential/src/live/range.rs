@@ -34,18 +34,22 @@ fn of_integer(number: i128) -> &'static str {
     }
 }
 
+/// The ranges of quantities, largest first.
+pub(crate) const QUANTITIES: [&str; 4] = ["beyond 64 bits", "thousandths beyond 64 bits", "with fraction", "ordinary"];
+
 /// The range of a quantity. None if it is not one.
 pub(crate) fn of_quantity(text: &str) -> Option<&'static str> {
     let value = value(text)?;
     let size = value.abs();
+    let [beyond, thousandths, fraction, ordinary] = QUANTITIES;
     Some(if size >= INT64 {
-        "beyond 64 bits"
+        beyond
     } else if size >= INT64 / 1000.0 {
-        "thousandths beyond 64 bits"
+        thousandths
     } else if value.fract() != 0.0 {
-        "with fraction"
+        fraction
     } else {
-        "ordinary"
+        ordinary
     })
 }
 

@@ -84,6 +84,22 @@ pub(crate) enum Class {
 }
 
 impl Class {
+    pub(crate) const ALL: [Class; 13] = [
+        Class::Integer,
+        Class::Number,
+        Class::Quantity,
+        Class::IntOrText,
+        Class::Duration,
+        Class::Time,
+        Class::MicroTime,
+        Class::Bytes,
+        Class::Text,
+        Class::Bool,
+        Class::List,
+        Class::Object,
+        Class::Any,
+    ];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Class::Integer => "integer",
@@ -108,6 +124,13 @@ impl Class {
 
     pub(crate) fn is_time(self) -> bool {
         matches!(self, Class::Duration | Class::Time | Class::MicroTime)
+    }
+}
+
+impl Kind {
+    /// Whether a place of its own, outside the metadata, has a value of the class.
+    pub(crate) fn has(&self, class: Class) -> bool {
+        self.places.iter().any(|place| place.shape.class == class && place.root() != "metadata")
     }
 }
 

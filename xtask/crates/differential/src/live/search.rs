@@ -10,11 +10,11 @@ use model::ExpectedDifference;
 use sys::interrupt;
 use sys::progress::Phase;
 
-use super::finding::{Finding, cause, key};
+use super::finding::{Finding, cause, is_certain, key};
 use super::generate::{Generator, is_alone};
 use super::play::{Difference, Played, Sides, Verdict};
 use super::request::{Names, Request, Sequence};
-use super::shrink::{NewNames, RUNS, shrink};
+use super::shrink::{Effort, NewNames, shrink};
 use crate::group::Key;
 
 /// Examples of nondeterminism that the report shows.
@@ -341,9 +341,15 @@ impl<'a> Search<'a> {
     /// Makes a sequence small, and adds its group.
     async fn settle(&self, Different { index, sequence, difference, seen }: Different) -> anyhow::Result<()> {
         // A kept sequence is small.
-        let small = index.is_none() || self.expected.of(&seen).is_some();
-        let runs = if small { 0 } else { RUNS };
-        let small = shrink(self.sides, &sequence, &seen, self, runs).await;
+        let small = index.is_none() || is_certain(&seen) && self.expected.of(&seen).is_some();
+        let effort = if small {
+            Effort::KNOWN
+        } else if self.bounds.first_only {
+            Effort::CERTAIN
+        } else {
+            Effort::SMALLEST
+        };
+        let small = shrink(self.sides, &sequence, &seen, self, effort).await;
         self.shrinking().remove(&seen);
         let Some((small, difference)) = small? else {
             self.found().unrepeated += 1;

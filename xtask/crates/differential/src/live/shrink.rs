@@ -6,11 +6,23 @@ use super::request::{Names, Request, Sequence, Verb};
 use crate::group::Key;
 use crate::shrink::{spans, without_parts};
 
-/// Runs of the sequence for one finding.
-pub(crate) const RUNS: usize = 120;
+/// Runs for one finding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Runs of smaller sequences.
+    runs: usize,
+    /// Runs of the result that must all show the difference.
+    confirmations: usize,
+}
 
-/// Runs of the result that must all show the difference.
-const CONFIRMATIONS: usize = 6;
+impl Effort {
+    /// For a new group.
+    pub(crate) const SMALLEST: Effort = Effort { runs: 120, confirmations: 6 };
+    /// For the self-test, which asks only whether there is a difference.
+    pub(crate) const CERTAIN: Effort = Effort { runs: 0, confirmations: 6 };
+    /// For a group that is known.
+    pub(crate) const KNOWN: Effort = Effort { runs: 0, confirmations: 0 };
+}
 
 /// A source of names that no other run uses.
 pub(crate) trait NewNames {
@@ -19,14 +31,14 @@ pub(crate) trait NewNames {
     fn new_names(&self) -> Names;
 }
 
-/// The smallest sequence that was found in `most` runs, with its difference. None if a run of the sequence alone does not repeat the
-/// difference.
+/// The smallest sequence that was found in `most` runs, with its difference. None if a run of the sequence alone does not
+/// repeat the difference.
 pub(crate) async fn shrink(
     sides: &Sides,
     sequence: &Sequence,
     wanted: &Key,
     names: &impl NewNames,
-    most: usize,
+    effort: Effort,
 ) -> anyhow::Result<Option<(Sequence, Difference)>> {
     let again = async |candidate: &Sequence| -> anyhow::Result<Option<Difference>> {
         let played = sides.play(candidate, &names.new_names()).await?;
@@ -48,7 +60,7 @@ pub(crate) async fn shrink(
     let mut tried = Vec::new();
     'smaller: loop {
         for candidate in smaller(&best, difference.at) {
-            if runs > most || names.is_late() {
+            if runs > effort.runs || names.is_late() {
                 break 'smaller;
             }
             if tried.contains(&candidate) {
@@ -68,8 +80,7 @@ pub(crate) async fn shrink(
     }
     // The order of a map in Go changes from run to run, and in a quarter of the runs both references have the same order
     // and the side under test the other one.
-    let confirmations = if most == 0 { 0 } else { CONFIRMATIONS };
-    for _ in 0..confirmations {
+    for _ in 0..effort.confirmations {
         if again(&best).await?.is_none() {
             return Ok(None);
         }

@@ -4,12 +4,7 @@ use http::Method;
 use mutate::{Call, Change};
 use serde_json::{Value, json};
 
-/// A defect that the search must find.
-pub(crate) struct Defect {
-    pub(crate) id: &'static str,
-    pub(crate) breaks: &'static str,
-    pub(crate) change: fn() -> Change,
-}
+use crate::live::mutants::Defect;
 
 pub(crate) const DEFECTS: &[Defect] = &[
     Defect {

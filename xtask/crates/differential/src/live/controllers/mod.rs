@@ -83,8 +83,7 @@ fn test(
         Stage::new(&sides, metrics, factor)
     };
     let outcome = if options.selftest {
-        let settings = (factor, options.width.max(1));
-        selftest::run(&runtime, &stage, &planes[2], families, settings, options)
+        selftest::run(&runtime, &stage, &planes[2], families, factor, options)
     } else {
         searched(&runtime, catalogue, booted, &stage, families, options)
     };
