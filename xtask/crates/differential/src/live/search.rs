@@ -194,7 +194,8 @@ impl<'a> Search<'a> {
 
     async fn finished(self) -> Found {
         let waiting = std::mem::take(&mut *self.waiting());
-        for different in waiting {
+        let enough = self.bounds.first_only && !self.found().groups.is_empty();
+        for different in waiting.into_iter().filter(|_| !enough) {
             if let Err(error) = self.settle(different).await {
                 self.found().errors.push(format!("{error:#}"));
             }

@@ -178,6 +178,19 @@ const TIMES: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// A MicroTime has six digits of a second, neither more nor fewer.
+const MICRO_TIMES: &[(&str, &[&str])] = &[(
+    "time with microseconds",
+    &[
+        "2020-01-02T03:04:05.123456Z",
+        "2020-01-02T03:04:05.000001Z",
+        "2020-01-02T03:04:05.999999+05:30",
+        "1969-12-31T23:59:59.999999Z",
+        "0001-01-01T00:00:00.000001Z",
+        "9999-12-31T23:59:59.999999Z",
+    ],
+)];
+
 const BYTES: &[(&str, &[&str])] = &[
     ("plain base64", &["", "eA==", "AAEC", "/+8=", "8J+YgA=="]),
     ("malformed base64", &["eA", "eA=", "e A==", "eA==\n", "_-8=", "eB==", "!", "====", "eA==eA=="]),
@@ -282,6 +295,7 @@ pub(crate) fn value(rng: &mut Rng, shape: &Shape) -> Value {
         Class::IntOrText if rng.bool() => number(rng),
         Class::IntOrText => text(rng, PERCENTAGES),
         Class::Duration => text(rng, DURATIONS),
+        Class::MicroTime if rng.bool() => text(rng, MICRO_TIMES),
         Class::Time | Class::MicroTime => text(rng, TIMES),
         Class::Bytes => text(rng, BYTES),
         Class::Text if !shape.choices.is_empty() && rng.bool() => {
