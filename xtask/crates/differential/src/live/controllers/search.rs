@@ -116,17 +116,23 @@ impl<'a> Search<'a> {
         interrupt::requested() || self.begin.elapsed() >= self.bounds.time
     }
 
-    /// Whether a difference that was found in time can no longer be repeated.
+    /// Whether a difference that was found in time can no longer be repeated, or need not be.
     fn is_overdue(&self) -> bool {
-        interrupt::requested() || self.begin.elapsed() >= self.bounds.time.saturating_add(OVERTIME)
+        interrupt::requested()
+            || self.begin.elapsed() >= self.bounds.time.saturating_add(OVERTIME)
+            || self.is_answered()
+    }
+
+    /// Whether the self-test has its group.
+    fn is_answered(&self) -> bool {
+        self.bounds.first_only && !self.found().groups.is_empty()
     }
 
     fn over(&self) -> bool {
-        let found = self.found();
         self.is_late()
+            || self.is_answered()
             || self.next.load(Ordering::Relaxed) >= self.bounds.cases
-            || found.errors.len() >= ERRORS
-            || self.bounds.first_only && !found.groups.is_empty()
+            || self.found().errors.len() >= ERRORS
     }
 
     async fn worker(&self, phase: &Phase) {
@@ -278,7 +284,8 @@ impl<'a> Search<'a> {
         let mut best = chosen.clone();
         let fields: Vec<&super::scenario::Field> = chosen.unusual(family).map(|(field, _)| field).collect();
         for field in fields {
-            if self.is_late() {
+            // The self-test asks only whether there is a difference.
+            if self.is_late() || self.bounds.first_only {
                 break;
             }
             let candidate = best.without(field);
