@@ -295,7 +295,7 @@ func smallerSum(input quantitySum, answer summedAnswer) (class, text string) {
 			return class, fmt.Sprintf("the sign of the sum is %d, that of the part %s is 1", answer.Sum.Sign, part)
 		case value.Cmp(int64Limit) < 0 && new(big.Rat).SetInt64(answer.Sum.Value).Cmp(value) < 0:
 			return class, fmt.Sprintf("the value of the sum, %d, is smaller than the part %s", answer.Sum.Value, part)
-		case value.Cmp(milliLimit) < 0 &&
+		case value.Cmp(milliLimit) <= 0 &&
 			new(big.Rat).SetFrac64(answer.Sum.Milli, 1000).Cmp(value) < 0:
 			return class, fmt.Sprintf("the milli value of the sum, %d, is smaller than the part %s", answer.Sum.Milli, part)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/big"
 	"strconv"
 	"strings"
@@ -235,8 +236,8 @@ func ratOf(q resource.Quantity) *big.Rat {
 	return new(big.Rat).SetFrac(decimal.UnscaledBig(), power)
 }
 
-// milliLimit is the first number whose thousandths are beyond int64.
-var milliLimit = new(big.Rat).SetFrac64(1<<60, 125)
+// milliLimit is the largest number whose thousandths, which are rounded up, fit into int64.
+var milliLimit = new(big.Rat).SetFrac64(math.MaxInt64, 1000)
 
 // quantitySumClass says whether the thousandths of the sum or of the product fit into int64.
 func quantitySumClass(input quantitySum) string {
@@ -249,7 +250,7 @@ func quantitySumClass(input quantitySum) string {
 		sum.Add(sum, value)
 	}
 	product := new(big.Rat).Mul(sum, new(big.Rat).SetInt64(input.Factor))
-	if new(big.Rat).Abs(sum).Cmp(milliLimit) >= 0 || product.Abs(product).Cmp(milliLimit) >= 0 {
+	if new(big.Rat).Abs(sum).Cmp(milliLimit) > 0 || product.Abs(product).Cmp(milliLimit) > 0 {
 		return "thousandths beyond int64"
 	}
 	return "ordinary amounts"
