@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{Artifact, Artifacts, ClusterInfo, Profile, Target};
+use model::{Artifact, Artifacts, ClusterInfo, Native, Profile, Target};
 use sys::progress::Phase;
 use sys::{RunDir, interrupt};
 
@@ -26,7 +26,7 @@ pub type Ports<'a> = &'a (dyn Fn() -> anyhow::Result<u16> + Sync);
 
 /// Starts the control planes of all profiles in parallel. If this fails, no process is left.
 pub fn up(target: &Target, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
-    up_on(target, artifacts, topology, run, &sys::ports::free)
+    up_mixed(target, artifacts, None, topology, run, &sys::ports::free)
 }
 
 /// [`up`] on chosen ports. If another process has taken a port before its component binds it, the start is repeated.
@@ -37,10 +37,22 @@ pub fn up_on(
     run: &RunDir,
     ports: Ports<'_>,
 ) -> anyhow::Result<Booted> {
+    up_mixed(target, artifacts, None, topology, run, ports)
+}
+
+/// [`up_on`], but the components of `others` are of another architecture.
+pub fn up_mixed(
+    target: &Target,
+    artifacts: &Artifacts,
+    others: Option<&Native>,
+    topology: &Topology,
+    run: &RunDir,
+    ports: Ports<'_>,
+) -> anyhow::Result<Booted> {
     let phase = Phase::start(format!("boot {}", target.name));
     phase.status("running the components' --version");
     let (planes, host, Execution { emulator, name, factor, .. }) =
-        with_plan(target, artifacts, run, ports, |plan, execution| {
+        with_plan(target, artifacts, others, run, ports, |plan, execution| {
             phase.status(format!("starting {} control planes ({})", topology.profiles.len(), execution.name));
             let planes =
                 sys::side_by_side(&topology.profiles, plan.place.width, |profile| control_plane(plan, profile))?;
@@ -74,7 +86,7 @@ pub fn up_on(
 ///
 /// It prints `ready` when the apiserver is ready, and then waits. `cargo xtask bench` compares [`up`] with it.
 pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &RunDir) -> anyhow::Result<String> {
-    let (planned, pki) = with_plan(target, artifacts, run, &sys::ports::free, |plan, _| {
+    let (planned, pki) = with_plan(target, artifacts, None, run, &sys::ports::free, |plan, _| {
         Ok((plan.control_plane(profile, 0)?, plan.pki.clone()))
     })?;
     let mut lines = vec!["#!/bin/sh".to_owned()];
@@ -96,15 +108,28 @@ pub fn script(target: &Target, artifacts: &Artifacts, profile: &Profile, run: &R
 fn with_plan<T>(
     target: &Target,
     artifacts: &Artifacts,
+    others: Option<&Native>,
     run: &RunDir,
     ports: Ports<'_>,
     then: impl FnOnce(&Plan<'_>, &Execution) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     tls::install();
-    let execution = execution::prepare(target, artifacts)?;
+    let mut execution = execution::prepare(target, artifacts)?;
+    let mut all = artifacts.clone();
+    let mut emulated = None;
+    if let Some(others) = others {
+        let other = execution::prepare(&others.target, &others.artifacts)?;
+        all.by_component.extend(others.artifacts.by_component.clone());
+        execution.factor = execution.factor.max(other.factor);
+        emulated = Some((other, &others.artifacts.by_component));
+    }
+    let artifacts = &all;
     let pki = pki::create(run, &[])?;
     let port_mappings = |_: &str| ports().map(|port| PortMapping { inside: port, outside: port });
-    let command = |artifact: &Artifact| execution.command(&artifact.path);
+    let command = |artifact: &Artifact| match &emulated {
+        Some((other, components)) if components.contains_key(&artifact.component) => other.command(&artifact.path),
+        _ => execution.command(&artifact.path),
+    };
     let place = Place {
         host: Arc::new(Local { process_registry: run.process_registry() }),
         factor: execution.factor,

@@ -65,6 +65,10 @@ pub struct DifferentialOptions {
     /// Live level and level of controllers: sequences at the same time
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub width: usize,
+    /// Level of controllers: only the controllers are of ARCH, at a control plane of the reference; much faster if ARCH is
+    /// emulated
+    #[arg(long)]
+    pub only_controllers: bool,
     /// Only evaluate the kept inputs, or play the kept sequences, without a search
     #[arg(long, conflicts_with_all = ["cases", "minutes", "seed"])]
     pub replay: bool,

@@ -21,8 +21,16 @@ use args::LevelArg;
 
 use cli::{Failure, Paths};
 use model::Exit;
+use provider::ProviderArg;
 
 pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
+    let mixed = options.only_controllers;
+    if mixed && options.level != LevelArg::Controllers {
+        return Err(Failure::usage(anyhow::anyhow!("--only-controllers belongs to --level controllers")));
+    }
+    if mixed && options.provider.provider.is_some_and(|provider| provider != ProviderArg::Process) {
+        return Err(Failure::usage(anyhow::anyhow!("--only-controllers runs processes: leave out --provider")));
+    }
     match options.level {
         LevelArg::Library => library::run(paths, options),
         LevelArg::Live => live::run(paths, options),

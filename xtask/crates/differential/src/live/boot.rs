@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use boot::{Booted, Topology};
+use boot::{Booted, CONTROLLER_MANAGER, SCHEDULER, Topology};
 use cli::{Failure, OrExit, Paths, built, host_target, request};
-use model::{Control, Exit, Profile, ProfileInfo, Target};
+use model::{Control, Exit, Native, Profile, ProfileInfo, Target};
 use provider::Setup;
 use sys::RunDir;
 use sys::run_dir::Together;
@@ -62,14 +62,19 @@ pub(crate) fn boot(
     let second = Profile { name: SECOND.into(), ..profile.clone() };
     let label = format!("{arch}-differential");
     let together = Together::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
-    let start = |target: &Target, name: &str, profiles: &[Profile]| {
+    let start = |target: &Target, others: Option<&Native>, name: &str, profiles: &[Profile]| {
         let run = together.run(name).or_exit(Exit::Infrastructure)?;
-        let booted = start(paths, catalogue, options, target, &run, profiles)?;
+        let booted = start(paths, catalogue, options, (target, others), &run, profiles)?;
         booted.wake_all().or_exit(Exit::Infrastructure)?;
         Ok::<(Booted, RunDir), Failure>((booted, run))
     };
-    let (references, reference_run) = start(against, "reference", &[profile.clone(), second])?;
-    let (tested, tested_run) = start(&tested, "tested", &[profile])?;
+    let (references, reference_run) = start(against, None, "reference", &[profile.clone(), second])?;
+    let (tested, tested_run) = if options.only_controllers {
+        let controllers = controllers(paths, catalogue, options, tested)?;
+        start(against, Some(&controllers), "tested", &[profile])?
+    } else {
+        start(&tested, None, "tested", &[profile])?
+    };
     let of = |booted: &Booted, name: &str| {
         let found = booted.cluster.info.profiles.get(name).cloned();
         found.with_context(|| format!("the cluster has no profile `{name}`")).or_exit(Exit::Infrastructure)
@@ -89,6 +94,19 @@ pub(crate) fn boot(
     })
 }
 
+/// The controllers of the architecture under test.
+fn controllers(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    options: &DifferentialOptions,
+    target: Target,
+) -> Result<Native, Failure> {
+    let only = [CONTROLLER_MANAGER, SCHEDULER].map(str::to_owned);
+    let request = build::Request { only: Some(&only), ..request(paths, catalogue, &target, Some(&options.sources)) };
+    let artifacts = built(paths, request).or_exit(Exit::Build)?;
+    Ok(Native { target, artifacts })
+}
+
 fn control(booted: &Booted) -> Option<Arc<dyn Control>> {
     booted.cluster.control.clone().filter(|_| booted.cluster.info.machine.is_none())
 }
@@ -97,7 +115,7 @@ fn start(
     paths: &Paths,
     catalogue: &Catalogue,
     options: &DifferentialOptions,
-    target: &Target,
+    (target, others): (&Target, Option<&Native>),
     run: &RunDir,
     profiles: &[Profile],
 ) -> Result<Booted, Failure> {
@@ -111,5 +129,9 @@ fn start(
         build::Request { only: Some(&components), ..request(paths, catalogue, target, Some(&options.sources)) };
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let topology = Topology { profiles: profiles.to_vec(), node: None };
-    prepared.boot(&artifacts, &topology, run).or_exit(Exit::Infrastructure)
+    let booted = match others {
+        Some(_) => boot::up_mixed(target, &artifacts, others, &topology, run, &sys::ports::free),
+        None => prepared.boot(&artifacts, &topology, run),
+    };
+    booted.or_exit(Exit::Infrastructure)
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
+use super::class::quantity;
 use super::draw;
 use super::metrics::Values;
 use super::scenario::Observed::{Autoscalers, Events, Targets};
@@ -19,6 +20,9 @@ pub(super) const GROUP: &str = "controllers.archproof.example";
 pub(super) const VERSION: &str = "v1";
 pub(super) const PLURAL: &str = "targets";
 const API: &str = "controllers.archproof.example/v1";
+
+/// The percentage of a policy if a scenario has none.
+const USUAL_PERCENT: i64 = 1000;
 
 const PODS: Field = Field { name: "pods", usual: "2", ordinary: draw::some, boundary: draw::some };
 const VALUES: Field = Field {
@@ -179,6 +183,37 @@ fn steps(chosen: &Chosen, metric: &Value) -> Vec<Step> {
     steps
 }
 
+/// Which number of the autoscaler leaves int32 by far more than a rounding.
+#[expect(clippy::cast_precision_loss, reason = "an estimate is enough")]
+pub(super) fn cause(family: &Family, chosen: &Chosen) -> Option<&'static str> {
+    let metric = family.name.strip_prefix("autoscaler.")?;
+    let pods = chosen.number("pods").max(1);
+    let replicas = chosen.number("replicas").max(pods) as f64;
+    let number = |text: &String| quantity(text).unwrap_or_default();
+    let field = |name: &str| chosen.get(name).as_str().and_then(quantity).unwrap_or_default();
+    let values = measured(chosen, pods);
+    let measured: f64 = match metric {
+        "object" => values.object.iter().map(number).sum(),
+        "external" => values.external.iter().map(number).sum(),
+        _ => values.pods.values().map(number).sum(),
+    };
+    let unit = match metric {
+        "utilization" => field("request") * chosen.number("utilization") as f64 / 100.0,
+        _ => field("target"),
+    };
+    // The ratio to the value of a whole object is a factor of the replicas.
+    let factor = if chosen.get("average") == json!(false) { replicas } else { 1.0 };
+    let most = ["upPercent", "downPercent"].map(|name| chosen.number(name)).into_iter().max().unwrap_or_default();
+    let percent = most.max(USUAL_PERCENT) as f64;
+    if measured / unit * factor > f64::from(i32::MAX) {
+        Some("proposal beyond int32")
+    } else if replicas * (1.0 + percent / 100.0) > f64::from(i32::MAX) {
+        Some("percentage policy beyond int32")
+    } else {
+        None
+    }
+}
+
 fn measured(chosen: &Chosen, pods: i64) -> Values {
     let values: Vec<String> =
         chosen.get("values").as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
@@ -215,7 +250,7 @@ fn autoscaler(chosen: &Chosen, metric: &Value) -> Value {
         let value = chosen.get(field);
         (!value.is_null()).then(|| json!({"type": kind, "value": value, "periodSeconds": PERIOD}))
     };
-    let usual = json!({"type": "Percent", "value": 1000, "periodSeconds": PERIOD});
+    let usual = json!({"type": "Percent", "value": USUAL_PERCENT, "periodSeconds": PERIOD});
     let or_usual = |policies: Vec<Value>| if policies.is_empty() { vec![usual.clone()] } else { policies };
     let up = or_usual([policy("Percent", "upPercent"), policy("Pods", "upPods")].into_iter().flatten().collect());
     let down = or_usual(policy("Percent", "downPercent").into_iter().collect());
@@ -232,4 +267,31 @@ fn autoscaler(chosen: &Chosen, metric: &Value) -> Value {
             "minReplicas": chosen.number("minReplicas").min(chosen.number("maxReplicas")),
             "maxReplicas": chosen.get("maxReplicas"), "metrics": [metric],
             "behavior": {"scaleUp": rules(&up), "scaleDown": rules(&down)}}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cause_is_the_number_beyond_int32() {
+        let of = |family: &str, fields: &[(&'static str, Value)]| {
+            let family = FAMILIES.iter().find(|known| known.name == family).unwrap();
+            let usual = family.fields.iter().map(|field| (field.name, field.usual()));
+            cause(family, &Chosen(usual.chain(fields.iter().cloned()).collect()))
+        };
+        let large = json!(["9E"]);
+        assert_eq!(of("autoscaler.pods", &[]), None);
+        assert_eq!(of("autoscaler.pods", &[("values", large.clone())]), Some("proposal beyond int32"));
+        assert_eq!(of("autoscaler.pods", &[("values", large), ("target", json!("1E"))]), None);
+        assert_eq!(
+            of("autoscaler.utilization", &[("utilization", json!(1)), ("request", json!("1n"))]),
+            Some("proposal beyond int32")
+        );
+        let percent = ("upPercent", json!(2_147_483_647));
+        assert_eq!(
+            of("autoscaler.object", &[percent, ("replicas", json!(100))]),
+            Some("percentage policy beyond int32")
+        );
+    }
 }

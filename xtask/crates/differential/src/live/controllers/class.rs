@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::autoscalers;
 use super::scenario::{Chosen, Family};
 use crate::group::Key;
 use crate::live::answer::Change;
@@ -17,13 +18,11 @@ pub(crate) fn subject(family: &Family) -> String {
 }
 
 pub(crate) fn key(family: &Family, chosen: &Chosen, changes: &[Change]) -> Key {
-    let class = chosen.unusual(family).map(|(field, value)| format!("{}: {}", field.name, word(value)));
+    let fields = chosen.unusual(family).map(|(field, value)| format!("{}: {}", field.name, word(value)));
+    // A scenario is not always small, and then has many fields without an effect.
+    let class = autoscalers::cause(family, chosen).map_or_else(|| fields.collect::<Vec<_>>().join(", "), str::to_owned);
     let place = |change: &Change| change.place.trim_start_matches(ROOT).trim_start_matches('.').to_owned();
-    Key {
-        subject: subject(family),
-        class: class.collect::<Vec<_>>().join(", "),
-        shape: changes.iter().map(place).collect(),
-    }
+    Key { subject: subject(family), class, shape: changes.iter().map(place).collect() }
 }
 
 /// `percentage beyond 32 bits`.
@@ -61,7 +60,7 @@ fn magnitude(value: &Value) -> f64 {
 }
 
 /// About the number of a quantity.
-fn quantity(text: &str) -> Option<f64> {
+pub(super) fn quantity(text: &str) -> Option<f64> {
     if let Ok(number) = text.parse() {
         return Some(number);
     }

@@ -1,10 +1,10 @@
 //! The level of controllers: kube-controller-manager and kube-scheduler of two architectures get the same objects.
 //!
-//! Each side has a control plane, a controller manager and a scheduler of its architecture. A *family* (`workloads`,
-//! `batch`, `autoscalers`, `scheduling`, `amounts`) draws the fields of objects from a seed and makes steps of them, a
-//! `scenario`. The `stage` plays a scenario on all sides: it sends requests, reports the state of Pods in place of
-//! kubelet, serves `metrics`, and waits until the store shows no more `activity`. `observe` reads what the controllers
-//! wrote. `search` compares, repeats and shrinks; `class` groups.
+//! Each side has a control plane, a controller manager and a scheduler of its architecture; with `--only-controllers`, all
+//! control planes are of the reference. A *family* (`workloads`, `batch`, `autoscalers`, `scheduling`, `amounts`) draws the
+//! fields of objects from a seed and makes steps of them, a `scenario`. The `stage` plays a scenario on all sides: it sends
+//! requests, reports the state of Pods in place of kubelet, serves `metrics`, and waits until the store shows no more
+//! `activity`. `observe` reads what the controllers wrote. `search` compares, repeats and shrinks; `class` groups.
 
 mod activity;
 mod amounts;
@@ -105,7 +105,10 @@ fn searched(
     let today: String = started.chars().take(10).collect();
     let sides = stage.sides;
     let (arch, against) = (planes.arch.as_str(), planes.against.as_str());
-    let only = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    let mut only: String = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    if options.only_controllers {
+        only.push_str(" --only-controllers");
+    }
     let context = report::Context { level: "controllers", seed, only, arch, against, sides, started };
     let phase = Phase::start("level of controllers");
     let search = Search::new(stage, families, seed, bounds(options), 0);
