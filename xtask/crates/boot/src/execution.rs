@@ -201,7 +201,35 @@ pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::hardware::tests::target;
+
+    #[test]
+    fn variant_without_an_effect_is_refused() {
+        let cpu = Some("v2".to_owned());
+        let variant = |go_env: &[&str], user_cpu: &Option<String>, kernel: Option<&str>| Variant {
+            name: "v".into(),
+            about: String::new(),
+            go_env: go_env.iter().map(|name| ((*name).to_owned(), "2".to_owned())).collect::<BTreeMap<_, _>>(),
+            user_cpu: user_cpu.clone(),
+            machine_cpu: user_cpu.clone(),
+            kernel: kernel.map(str::to_owned),
+        };
+        for (variant, native, user_mode) in [
+            (variant(&["GOMIX64"], &None, None), true, true),
+            (variant(&["GOMIX64"], &cpu, None), false, true),
+            (variant(&[], &cpu, None), false, true),
+            (variant(&[], &cpu, Some("linux-image-64k")), false, false),
+            (variant(&[], &None, Some("linux-image-64k")), false, false),
+        ] {
+            let target = Target { variants: vec![variant], ..target() }.with_variant("v").unwrap();
+            assert_eq!(check_variant(&target, true).is_ok(), native);
+            assert_eq!(check_variant(&target, false).is_ok(), user_mode);
+        }
+        assert!(check_variant(&target(), true).is_ok());
+    }
 
     #[test]
     fn versions_are_compared_by_number() {

@@ -136,4 +136,4 @@ fn count(list: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

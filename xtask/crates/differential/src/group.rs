@@ -22,12 +22,12 @@ pub struct Key {
 impl Key {
     /// The key of two different answers.
     pub fn of(subject: &str, class: &str, left: &Document, right: &Document) -> Key {
-        let shape = match (left.member("error"), right.member("error")) {
-            (None, Some(_)) => BTreeSet::from(["answer/error".to_owned()]),
-            (Some(_), None) => BTreeSet::from(["error/answer".to_owned()]),
+        let shape = match (is_error(left), is_error(right)) {
+            (false, true) => BTreeSet::from(["answer/error".to_owned()]),
+            (true, false) => BTreeSet::from(["error/answer".to_owned()]),
             // The class names the cause; the same cause shows at many places of a document.
-            (Some(_), Some(_)) if !class.is_empty() => BTreeSet::from(["error/error".to_owned()]),
-            (None, None) if !class.is_empty() => BTreeSet::from(["answer/answer".to_owned()]),
+            (true, true) if !class.is_empty() => BTreeSet::from(["error/error".to_owned()]),
+            (false, false) if !class.is_empty() => BTreeSet::from(["answer/answer".to_owned()]),
             _ => shapes(&changes(left, right)),
         };
         Key { subject: subject.to_owned(), class: class.to_owned(), shape }
@@ -48,6 +48,11 @@ impl Key {
     ) -> Option<&'a ExpectedDifference> {
         entries.iter().find(|entry| entry.covers(&self.subject, &self.class, arch, today))
     }
+}
+
+/// Whether the subject ended with an error. An answer with further members reports an error of one of its parts.
+fn is_error(answer: &Document) -> bool {
+    matches!(answer, Document::Object(members) if members.len() == 1 && answer.member("error").is_some())
 }
 
 impl std::fmt::Display for Key {
@@ -74,6 +79,8 @@ mod tests {
         assert_eq!(key(r#"{"a":1}"#, r#"{"error":"x"}"#).to_string(), "s: answer/error");
         assert_eq!(key(r#"{"error":"x"}"#, r#"{"error":"y"}"#).to_string(), "s: .error string");
         assert_eq!(key(r#"{"a":[1,2]}"#, r#"{"a":[3,4]}"#).to_string(), "s: .a[*] number");
+        let part = [r#"{"error":"<nil>","a":1}"#, r#"{"error":"<nil>","a":2}"#];
+        assert_eq!(key(part[0], part[1]).to_string(), "s: .a number");
     }
 
     #[test]

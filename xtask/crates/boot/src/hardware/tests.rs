@@ -18,7 +18,7 @@ const LOONG: &str = "system type\t\t: generic-loongson-machine\n\nprocessor\t\t:
     Model Name\t\t: Loongson-3A5000\nISA\t\t\t: loongarch32r loongarch32s loongarch64\n\
     Features\t\t: cpucfg lam fpu lsx lasx\n";
 
-fn target() -> Target {
+pub(crate) fn target() -> Target {
     Target {
         name: "mix64".into(),
         title: "Mix".into(),
