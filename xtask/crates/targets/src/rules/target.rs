@@ -94,6 +94,12 @@ fn check_variant(file: &mut Document<'_>, target: &Target, i: usize) {
     ] {
         file.require(!given || place, at!["variants", i, key], "the architecture has no emulator or machine for it");
     }
+    let in_both = user_cpu.is_none() || machine_cpu.is_some() || target.machine.is_none();
+    file.require(
+        in_both,
+        at!["variants", i, "user_cpu"],
+        "needs `machine_cpu`, too: a VM would run the usual processor under the variant's name",
+    );
     for name in go_env.keys() {
         let is_free = is_env_name(name) && !SET_BY_BUILD.contains(&name.as_str());
         file.require(
