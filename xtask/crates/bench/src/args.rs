@@ -24,7 +24,7 @@ pub struct BenchOptions {
     /// exists
     #[arg(long, group = "machines")]
     pub cluster: bool,
-    /// Measure differential runs instead: inputs per minute of each group of subjects
+    /// Measure differential runs instead: inputs per minute of each group of subjects, requests per second of the live level
     #[arg(long, group = "machines")]
     pub differential: bool,
     /// Architectures to measure, separated by commas, or `all` [default: this machine's]

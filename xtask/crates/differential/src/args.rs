@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, ValueEnum};
-use cli::{CpuOptions, SourceOptions};
+use clap::{Args as ClapArgs, Parser, ValueEnum};
+use cli::{CpuOptions, Failure, SourceOptions};
 use provider::ProviderOptions;
 
 /// What is compared.
@@ -90,4 +90,20 @@ pub struct DifferentialOptions {
     /// Print the result as JSON on stdout
     #[arg(long)]
     pub json: bool,
+}
+
+impl DifferentialOptions {
+    /// The options of a search on the live level, as `bench` measures it.
+    ///
+    /// # Errors
+    /// `words` are no options of `differential`.
+    pub fn live(words: &[&str]) -> Result<DifferentialOptions, Failure> {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: DifferentialOptions,
+        }
+        let words = ["differential", "--level", "live"].iter().chain(words);
+        Line::try_parse_from(words).map(|line| line.options).map_err(|error| Failure::usage(anyhow::Error::from(error)))
+    }
 }

@@ -16,9 +16,11 @@ pub mod shrink;
 pub use args::DifferentialOptions;
 
 pub use library::throughput;
+pub use live::throughput as live_throughput;
 
 use args::LevelArg;
 
+use anyhow::anyhow;
 use cli::{Failure, Paths};
 use model::Exit;
 use provider::ProviderArg;
@@ -26,10 +28,10 @@ use provider::ProviderArg;
 pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure> {
     let mixed = options.only_controllers;
     if mixed && options.level != LevelArg::Controllers {
-        return Err(Failure::usage(anyhow::anyhow!("--only-controllers belongs to --level controllers")));
+        return Err(Failure::usage(anyhow!("--only-controllers belongs to --level controllers")));
     }
     if mixed && options.provider.provider.is_some_and(|provider| provider != ProviderArg::Process) {
-        return Err(Failure::usage(anyhow::anyhow!("--only-controllers runs processes: leave out --provider")));
+        return Err(Failure::usage(anyhow!("--only-controllers runs processes: leave out --provider")));
     }
     match options.level {
         LevelArg::Library => library::run(paths, options),

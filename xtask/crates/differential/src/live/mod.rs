@@ -37,20 +37,20 @@ mod wire;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, StoredResource};
 use sys::interrupt;
 use sys::progress::{self, Phase};
 use targets::Catalogue;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::args::DifferentialOptions;
 use boot::{Planes, boot};
 use generate::Generator;
 use play::Sides;
 use request::{Family, Sequence};
-use search::{Bounds, Expected, Found, Search};
+use search::{Bounds, Expected, Found, Search, rate};
 use side::Side;
 
 /// Threads of the runtime: comparing takes less time than the servers' answers.
@@ -139,17 +139,8 @@ fn test(
     options: &DifferentialOptions,
     kept: Option<&[Sequence]>,
 ) -> anyhow::Result<Outcome> {
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(WORKERS)
-        .thread_stack_size(STACK)
-        .enable_all()
-        .build()
-        .context("failed to start the asynchronous runtime")?;
-    let sides = runtime.block_on(connect(planes))?;
-    let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
-    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-    let generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
-    progress::say(&format!("live level, seed {seed}: {} kinds", generator.kinds.len()));
+    let Stage { runtime, sides, generator } = stage(catalogue, planes, options)?;
+    let seed = generator.seed;
     if options.selftest {
         return selftest::run(&runtime, &sides, &generator, planes, options);
     }
@@ -177,6 +168,53 @@ fn test(
         junit: Some(report::junit(&found, &context)?),
         sequences: report::sequences(&found),
     })
+}
+
+/// What a search needs.
+struct Stage {
+    runtime: Runtime,
+    sides: Sides,
+    generator: Generator,
+}
+
+fn stage(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Stage> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_stack_size(STACK)
+        .enable_all()
+        .build()
+        .context("failed to start the asynchronous runtime")?;
+    let sides = runtime.block_on(connect(planes))?;
+    let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
+    let generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
+    progress::say(&format!("live level, seed {seed}: {} kinds", generator.kinds.len()));
+    Ok(Stage { runtime, sides, generator })
+}
+
+/// Cases per second of a search with these options, without the start of the control planes.
+///
+/// # Errors
+/// The components cannot be built or run, or the servers answer no requests.
+pub fn throughput(paths: &Paths, options: &DifferentialOptions) -> Result<f64, Failure> {
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let planes = boot(paths, &catalogue, options, |profile| profile)?;
+    let found = rehearse(&catalogue, &planes, options);
+    planes.end().or_exit(Exit::Infrastructure)?;
+    let Found { cases, seconds, errors, .. } = found.or_exit(Exit::Infrastructure)?;
+    if let Some(error) = errors.first() {
+        return Err(anyhow!("{} errors, the first: {error}", errors.len())).or_exit(Exit::Infrastructure);
+    }
+    Ok(rate(cases, seconds))
+}
+
+fn rehearse(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Found> {
+    let Stage { runtime, sides, generator } = stage(catalogue, planes, options)?;
+    let today: String = progress::timestamp().chars().take(10).collect();
+    // The smallest sequence of a group that is expected need not be found.
+    let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
+    let search = Search::new(&sides, &generator, bounds(options), expected, 0);
+    Ok(runtime.block_on(search.all(&Phase::start("live level"))))
 }
 
 fn exit(found: &Found) -> Exit {
