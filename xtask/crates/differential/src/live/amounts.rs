@@ -204,7 +204,7 @@ pub(crate) fn class(requests: &[Request]) -> String {
     let mut class = Vec::new();
     for (request, body) in bodies().filter(|(request, _)| request.verb == Verb::Create) {
         match request.path.rsplit('/').next() {
-            Some("limitranges") => class.push(format!("LimitRange {}", limited(body))),
+            Some("limitranges") => class.push(format!("LimitRange {}", limited(body)).trim_end().to_owned()),
             Some("resourcequotas") => class.push("ResourceQuota".to_owned()),
             Some("nodes") => class.push("Node".to_owned()),
             _ => {}
