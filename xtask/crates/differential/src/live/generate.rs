@@ -5,7 +5,7 @@ use suite::api::PROTOBUF;
 
 use super::allocation::Configuration;
 use super::edit::{duplicate, put, shuffle, sparse, step_into, twin};
-use super::request::{CBOR, CBOR_APPLY, Family, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
+use super::request::{CBOR, CBOR_APPLY, Family, LAST_PROTOBUF, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values::{self, Value};
 use super::{amounts, crd, seats};
@@ -162,10 +162,14 @@ impl<'a> Draft<'a> {
         }
         if self.kind.persistent {
             let mut read = Request::new(Verb::Get, self.object());
-            if self.chance(30) && self.kind.stored {
+            let protobuf = self.chance(30) && self.kind.stored;
+            if protobuf {
                 read.accept = PROTOBUF;
             }
             requests.push(read);
+            if protobuf && self.chance(50) {
+                requests.push(self.written_back());
+            }
             if self.copies {
                 requests.push(Request::new(Verb::Table, self.collection()));
             }
@@ -312,6 +316,14 @@ impl<'a> Draft<'a> {
             return operations([(operation, pointer.clone(), value), ("test", pointer, other)]);
         }
         operations([(operation, pointer, value)])
+    }
+
+    /// A PUT of the object as the server has just sent it: no client here encodes protobuf.
+    fn written_back(&self) -> Request {
+        let mut replace = Request::new(Verb::Replace, self.object()).body(Document::text(LAST_PROTOBUF));
+        replace.content_type = PROTOBUF;
+        replace.accept = PROTOBUF;
+        replace
     }
 
     fn scale(&mut self) -> Request {

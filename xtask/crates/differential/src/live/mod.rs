@@ -11,6 +11,7 @@ mod amounts;
 mod answer;
 mod boot;
 mod cbor;
+mod commands;
 pub(crate) mod controllers;
 mod crd;
 mod edit;

@@ -3,22 +3,17 @@
 use std::fmt::Write;
 
 use ::report::{SingleCase, single_suite};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use model::Outcome;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Change};
+use super::commands::{curl, kubectl, short, variables};
 use super::finding::Finding;
 use super::kept;
 use super::play::Sides;
-use super::request::{Names, Request};
+use super::request::Request;
 use super::search::{Found, rate};
-use super::side::Side;
 use crate::report::selection;
-
-/// Characters of a value in the text; the JSON has all of it.
-const SHOWN: usize = 600;
 
 /// Panics on every side that the text shows.
 const SHOWN_RESETS: usize = 5;
@@ -73,7 +68,9 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
         }
     }
     for (index, request) in found.resets.iter().take(SHOWN_RESETS) {
-        let _ = writeln!(text, "panic on every side: {}: {}", case(*index), curl(&context.sides.reference, request));
+        let profile = &context.sides.reference.profile;
+        let [variable, _] = variables(profile);
+        let _ = writeln!(text, "panic on every side: {}: {variable}; {}", case(*index), curl(profile, request));
     }
     for error in &found.errors {
         let _ = writeln!(text, "error: {}", short(error));
@@ -99,8 +96,10 @@ fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fm
     }
     for side in [&context.sides.reference, &context.sides.tested] {
         writeln!(text, "  on the side `{}`:", side.name)?;
-        for request in &sequence.requests {
-            writeln!(text, "    {}", curl(side, request))?;
+        let requests = sequence.requests.iter();
+        let commands = requests.flat_map(|request| [Some(curl(&side.profile, request)), kubectl(request)]);
+        for command in variables(&side.profile).into_iter().chain(commands.flatten()) {
+            writeln!(text, "    {command}")?;
         }
     }
     writeln!(text, "  repeat: {}", repeat(*index, context))
@@ -127,37 +126,6 @@ pub(crate) fn sequences(found: &Found) -> Vec<(String, String)> {
 
 fn answer(answer: &Answer) -> String {
     format!("{} {}", answer.status, short(&answer.body.text()))
-}
-
-fn short(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// A command that sends the request to the side, with the names of the first run.
-fn curl(side: &Side, request: &Request) -> String {
-    let raw = Side::request(request, &Names::of(0), "");
-    let profile = &side.profile;
-    let question = if raw.query.is_empty() { "" } else { "?" };
-    let mut command = format!(
-        "curl --cacert {} --cert {} --key {} -X {} -H 'Accept: {}'",
-        profile.tls.ca.display(),
-        profile.tls.cert.display(),
-        profile.tls.key.display(),
-        raw.method,
-        raw.accept
-    );
-    let mut before = String::new();
-    if raw.content_type.contains("cbor") && !raw.body.is_empty() {
-        before = format!("base64 -d <<< {} | ", STANDARD.encode(&raw.body));
-        command.push_str(&format!(" -H 'Content-Type: {}' --data-binary @-", raw.content_type));
-    } else if !raw.body.is_empty() {
-        let body = String::from_utf8_lossy(&raw.body).replace('\'', "'\\''");
-        command.push_str(&format!(" -H 'Content-Type: {}' --data-binary '{}'", raw.content_type, short(&body)));
-    }
-    format!("{before}{command} '{}{}{question}{}'", profile.apiserver, raw.path, raw.query)
 }
 
 /// JUnit with a case for each group, and one for the requests without a difference.

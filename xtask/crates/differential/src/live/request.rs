@@ -14,6 +14,9 @@ pub(crate) const FIRST_VERSION: &str = "@FIRST@";
 /// Stands for the token with which the side ended the last page.
 pub(crate) const NEXT_PAGE: &str = "@NEXT@";
 
+/// Stands for the object as the side last sent it in protobuf.
+pub(crate) const LAST_PROTOBUF: &str = "@PROTOBUF@";
+
 pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const CBOR: &str = "application/cbor";
 pub(crate) const CBOR_APPLY: &str = "application/apply-patch+cbor";

@@ -6,7 +6,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use model::ProfileInfo;
-use suite::api::{Api, Transport};
+use suite::api::{Api, PROTOBUF, Transport};
 use suite::decode::{Encoding, encoding};
 use suite::store::Store;
 
@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Controllers of a server react within this time.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// The status of a watch without a version to begin at.
+/// The status of a watch without a version to begin at, or of a write without an object in protobuf.
 const SKIPPED: u16 = 2;
 /// The status of an answer that the server broke off.
 pub(crate) const RESET: u16 = 0;
@@ -47,6 +47,8 @@ pub(crate) struct State {
     last_version: String,
     /// The token of the last page.
     next_page: String,
+    /// The last object in protobuf.
+    last_protobuf: Bytes,
     /// The text of all requests so far.
     sent: String,
 }
@@ -89,6 +91,7 @@ impl Side {
             first_version: String::new(),
             last_version: String::new(),
             next_page: String::new(),
+            last_protobuf: Bytes::new(),
             sent: String::new(),
         }
     }
@@ -111,6 +114,12 @@ impl Side {
         }
         let mut raw = Side::request(request, names, &state.last_version);
         raw.query = raw.query.replace(NEXT_PAGE, &state.next_page);
+        if raw.content_type == PROTOBUF {
+            if state.last_protobuf.is_empty() {
+                return Ok(Answer { status: SKIPPED, headers: Vec::new(), body: Content::Absent });
+            }
+            raw.body = state.last_protobuf.to_vec();
+        }
         if request.verb == Verb::Watch {
             if state.first_version.is_empty() {
                 return Ok(Answer { status: SKIPPED, headers: Vec::new(), body: Content::Absent });
@@ -140,6 +149,9 @@ impl Side {
                 attempt += 1;
                 suite::wait::pause(PAUSE).await;
                 continue;
+            }
+            if status == 200 && raw.accept == PROTOBUF {
+                state.last_protobuf = body.clone();
             }
             return Ok(state.answer(status, &all, &body));
         }
