@@ -1,12 +1,11 @@
 //! `cargo xtask differential`: the same generated inputs on two architectures, and what differs.
 //!
 //! `library` evaluates inputs with the packages of Kubernetes in a program that is built for both architectures; `live`
-//! sends API requests to control planes of both. The other modules are about documents and differences: `document`, `changes`, `shrink`, `group`, `corpus`, `report`.
+//! sends API requests to control planes of both. The other modules are about inputs and differences: `shrink`, `group`,
+//! `corpus`, `report`. `document` and `changes` are modules of `judge`.
 
 mod args;
-pub mod changes;
 mod corpus;
-pub mod document;
 pub mod group;
 mod library;
 mod live;
@@ -14,6 +13,7 @@ pub mod report;
 pub mod shrink;
 
 pub use args::DifferentialOptions;
+pub use judge::{changes, document};
 
 pub use library::throughput;
 pub use live::throughput as live_throughput;

@@ -16,12 +16,17 @@
 //! | `lists`, `gets` | reads |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `answer` | answers in the form in which two runs are compared |
+//! | `server_values` | values that servers choose by themselves, which comparisons leave out |
+//! | `document`, `changes` | JSON as it was written, and the places at which two documents differ |
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod answer;
+pub mod changes;
 pub mod decode;
 pub mod decrypt;
+pub mod document;
 pub mod generate;
+pub mod server_values;
 pub mod value_dump;
 
 mod agree;

@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use bytes::Bytes;
-use judge::answer::{Canonical, Document, Masks, digest};
+use judge::answer::{self, Canonical, Masks, digest};
 use model::RecordedAnswer;
 
 /// Bytes of a body that a record shows.
@@ -146,7 +146,7 @@ impl Writer {
         client.names.iter().for_each(|(name, replacement)| masks.replace(name, replacement));
         let Exchange { sent, received, .. } = exchange;
         if let Some(document) = std::str::from_utf8(received).ok().filter(|body| body.contains("generateName")) {
-            Document::parse(document).iter().for_each(|document| masks.learn(document));
+            answer::document(document).iter().for_each(|document| masks.learn(document));
         }
         let canonical = Canonical::of(received, masks, sent);
         let mut record = RecordedAnswer {

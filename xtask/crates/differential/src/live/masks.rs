@@ -1,47 +1,25 @@
-//! What servers choose by themselves and therefore must differ, with the reason; everything else is compared.
+//! The masks of one side during one sequence: `judge::server_values`, resource versions, uids and times. Everything else is
+//! compared.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use judge::server_values::{
+    Rule, generated_name, hide, hide_ages, rule, shape_of_time, sort_managers, without_numbers,
+};
 
-use super::order::{sort_errors, sort_managers};
+use super::order::sort_errors;
 use crate::document::Document;
 
-/// A rule: values at these members of an object are replaced before answers are compared.
-struct Mask {
-    /// The member around the value; empty for any.
-    owner: &'static str,
-    member: &'static str,
-    how: How,
-    #[expect(dead_code, reason = "the reason is for readers of the table")]
-    reason: &'static str,
-}
+const MASKS: &[Rule] = &[Rule {
+    owner: "metadata",
+    member: "resourceVersion",
+    unless_sent: false,
+    reason: "a revision of the store, which sequences at the same time also advance",
+}];
 
-#[derive(Clone, Copy)]
-enum How {
-    /// The same word for all values.
-    Hide,
-    /// The same word, and the value is also replaced in every later text of the side.
-    Follow,
-    /// Like `Follow`, unless the sequence sent the value.
-    FollowUnlessSent,
-}
-
-const MASKS: &[Mask] = &[
-    Mask { owner: "metadata", member: "uid", how: How::Follow, reason: "random" },
-    Mask {
-        owner: "metadata",
-        member: "resourceVersion",
-        how: How::Hide,
-        reason: "a revision of the store, which sequences at the same time also advance",
-    },
-    Mask { owner: "details", member: "uid", how: How::Follow, reason: "the uid of the object, in a Status" },
-    Mask { owner: "spec", member: "clusterIP", how: How::FollowUnlessSent, reason: "chosen at random from a range" },
-    Mask { owner: "spec", member: "clusterIPs", how: How::FollowUnlessSent, reason: "chosen at random from a range" },
-    Mask { owner: "spec", member: "healthCheckNodePort", how: How::FollowUnlessSent, reason: "chosen at random" },
-    Mask { owner: "ports", member: "nodePort", how: How::FollowUnlessSent, reason: "chosen at random from a range" },
-    Mask { owner: "status", member: "token", how: How::Hide, reason: "a signature with the key of the server" },
-];
+/// The members around a uid that the server chose at random: of an object, and of a Status with the object's uid.
+const UID_OWNERS: [&str; 2] = ["metadata", "details"];
 
 /// Seconds around the run in which a time counts as one that a server took from its clock.
 const AROUND: i64 = 7200;
@@ -80,7 +58,7 @@ impl Masks {
         // `metadata` is the first field of an object, and its sixth one is the resource version.
         let metadata = document.member_mut("2").and_then(|object| object.member_mut("1"));
         if let Some(version) = metadata.and_then(|metadata| metadata.member_mut("6")) {
-            hide("resourceVersion", version);
+            hide("resourceVersion", version, "");
         }
         self.inside_wire(document);
         let metadata = document.member_mut("2").and_then(|object| object.member_mut("1"));
@@ -94,7 +72,7 @@ impl Masks {
 
     fn inside_wire(&self, document: &mut Document) {
         match document {
-            Document::Text(_) => self.masked(document),
+            Document::Text(_) => document.map_text(|text| self.text(text)),
             Document::Number(literal) => self.wire_number(literal),
             Document::List(items) => items.iter_mut().for_each(|item| self.inside_wire(item)),
             Document::Object(members) => {
@@ -124,31 +102,19 @@ impl Masks {
         match document {
             Document::Object(members) => {
                 for (key, value) in members {
-                    let mask =
-                        MASKS.iter().find(|mask| mask.member == key && (mask.owner == owner || mask.owner.is_empty()));
-                    match mask.map(|mask| mask.how) {
-                        Some(How::Follow) => self.follow(key, value, ""),
-                        Some(How::FollowUnlessSent) => self.follow(key, value, sent),
-                        _ => {}
+                    // The value is also replaced in every later text of the side.
+                    if key == "uid" && UID_OWNERS.contains(&owner) {
+                        self.follow(key, value, "");
+                    } else if rule(MASKS, owner, key).is_some_and(|rule| rule.unless_sent) {
+                        self.follow(key, value, sent);
                     }
                     self.learn(key, value, sent);
                 }
-                self.learn_generated_name(document);
+                self.words.extend(generated_name(document));
             }
             // Items belong to the owner of the list.
             Document::List(items) => items.iter().for_each(|item| self.learn(owner, item, sent)),
             _ => {}
-        }
-    }
-
-    /// The suffix after `generateName` is random.
-    fn learn_generated_name(&mut self, metadata: &Document) {
-        let text = |key: &str| metadata.member(key).and_then(Document::decoded);
-        if let (Some(prefix), Some(name)) = (text("generateName"), text("name"))
-            && name.len() == prefix.len() + 5
-            && name.starts_with(&prefix)
-        {
-            self.words.insert(name, format!("{prefix}*****"));
         }
     }
 
@@ -172,32 +138,20 @@ impl Masks {
         match document {
             Document::Object(members) => {
                 for (key, value) in members {
-                    let hidden = MASKS
-                        .iter()
-                        .any(|mask| mask.member == key && mask.owner == owner && matches!(mask.how, How::Hide));
-                    if hidden {
-                        hide(key, value);
+                    if rule(MASKS, owner, key).is_some_and(|rule| !rule.unless_sent) {
+                        hide(key, value, "");
                     }
                     self.replace(key, value);
                 }
             }
             Document::List(items) => items.iter_mut().for_each(|item| self.replace(owner, item)),
-            Document::Text(_) => self.masked(document),
+            Document::Text(_) => document.map_text(|text| self.text(text)),
             Document::Number(literal) => {
                 if let Some(word) = self.words.get(literal.as_str()) {
                     *literal = format!("\"{word}\"");
                 }
             }
             Document::Null | Document::Bool(_) => {}
-        }
-    }
-
-    fn masked(&self, document: &mut Document) {
-        if let Some(text) = document.decoded() {
-            let other = self.text(&text);
-            if other != text {
-                *document = Document::text(other);
-            }
         }
     }
 
@@ -216,7 +170,7 @@ impl Masks {
                 text = text.replace(value.as_str(), word);
             }
         }
-        without_versions(&self.times_inside(&text))
+        without_numbers(&self.times_inside(&text), &[])
     }
 
     fn is_near(&self, seconds: i64) -> bool {
@@ -264,66 +218,6 @@ fn time_at(text: &str) -> &str {
     }
     let end = text[PATTERN.len()..].find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or_default() + PATTERN.len();
     if bytes.get(end) == Some(&b'Z') { &text[..=end] } else { "" }
-}
-
-/// Replaces resource versions in a message, and in an object that is quoted in a text.
-fn without_versions(text: &str) -> String {
-    let text = without_numbers_after(text, "resourceVersion");
-    // "too old resource version: 17 (19)"
-    without_numbers_after(&text, "resource version")
-}
-
-fn without_numbers_after(text: &str, word: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(word) {
-        let (before, after) = rest.split_at(at + word.len());
-        let value = after.trim_start_matches(['\\', '"', ':', ' ']);
-        let tail = value.trim_start_matches(|c: char| c.is_ascii_digit());
-        result.push_str(before);
-        result.push_str(&after[..after.len() - value.len()]);
-        if tail.len() < value.len() {
-            result.push('*');
-        }
-        rest = match tail.strip_prefix(" (") {
-            Some(other) if tail.len() < value.len() => other.trim_start_matches(|c: char| c.is_ascii_digit()),
-            _ => tail,
-        };
-    }
-    result.push_str(rest);
-    result
-}
-
-/// The rows of a Table contain ages, which grow while the request is on its way.
-fn hide_ages(table: &mut Document) {
-    let Some(Document::List(rows)) = table.member_mut("rows") else { return };
-    for row in rows {
-        let Some(Document::List(cells)) = row.member_mut("cells") else { continue };
-        for cell in cells {
-            if cell.decoded().is_some_and(|text| is_young(&text)) {
-                *cell = Document::text("<age>");
-            }
-        }
-    }
-}
-
-/// Whether the text is an age that an object can reach during a run: `0s`, `1m7s`.
-fn is_young(text: &str) -> bool {
-    let shaped = text.len() <= 7 && text.ends_with('s') || text.ends_with('m');
-    let digits = text.trim_end_matches(['s', 'm']);
-    shaped && digits.len() < text.len() && digits.chars().all(|c| c.is_ascii_digit() || c == 'm') && !digits.is_empty()
-}
-
-fn hide(key: &str, value: &mut Document) {
-    let empty = value.decoded().is_some_and(|text| text.is_empty() || text == "0");
-    if !empty && matches!(value, Document::Text(_) | Document::Number(_)) {
-        *value = Document::text(format!("<{key}>"));
-    }
-}
-
-/// `0000-00-00T00:00:00Z`: a lost fraction of a second still shows.
-fn shape_of_time(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
 }
 
 #[cfg(test)]

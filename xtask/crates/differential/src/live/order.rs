@@ -1,22 +1,6 @@
-//! Lists whose order servers leave to chance: entries of managed fields, and errors of several fields.
+//! Errors of several fields, whose order servers leave to chance.
 
 use crate::document::Document;
-
-/// Entries of `managedFields` are sorted by time, in whole seconds: their order depends on when a second ends.
-pub(super) fn sort_managers(document: &mut Document) {
-    match document {
-        Document::Object(members) => {
-            for (key, value) in members {
-                match value {
-                    Document::List(entries) if key == "managedFields" => entries.sort_by_cached_key(without_time),
-                    value => sort_managers(value),
-                }
-            }
-        }
-        Document::List(items) => items.iter_mut().for_each(sort_managers),
-        _ => {}
-    }
-}
 
 /// Errors of several fields come in the order of Go's maps.
 pub(super) fn sort_errors(status: &mut Document) {
@@ -47,37 +31,17 @@ fn sorted_parts(line: &str) -> String {
     }
 }
 
-fn without_time(entry: &Document) -> String {
-    match entry {
-        Document::Object(members) => {
-            Document::Object(members.iter().filter(|(key, _)| key != "time").cloned().collect()).to_string()
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn changed(text: &str, change: fn(&mut Document)) -> String {
-        let mut document = Document::parse(text).unwrap();
-        change(&mut document);
-        document.to_string()
-    }
-
-    #[test]
-    fn managers_have_no_order() {
-        let text = r#"{"metadata":{"managedFields":[{"manager":"b","time":"1"},{"manager":"a","time":"2"}]}}"#;
-        let sorted = r#"{"metadata":{"managedFields":[{"manager":"a","time":"2"},{"manager":"b","time":"1"}]}}"#;
-        assert_eq!(changed(text, sort_managers), sorted);
-    }
 
     #[test]
     fn errors_have_no_order() {
         let of = |first: &str, second: &str| {
             let message = format!(r#"{{"kind":"Status","message":"invalid: [{first}, {second}]"}}"#);
-            changed(&message, sort_errors)
+            let mut document = Document::parse(&message).unwrap();
+            sort_errors(&mut document);
+            document.to_string()
         };
         assert_eq!(of("b", "a"), of("a", "b"));
         assert_ne!(of("b", "a"), of("a", "c"));

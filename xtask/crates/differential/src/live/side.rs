@@ -218,14 +218,18 @@ fn encoded(content_type: &str, body: String) -> Vec<u8> {
 }
 
 /// A JSON or CBOR document, or the events of a watch as a list.
-fn parsed(body: &[u8]) -> anyhow::Result<Document> {
+fn parsed(body: &[u8]) -> Option<Document> {
     if body.starts_with(cbor::TAG) {
-        return cbor::decode(body).context("not CBOR");
+        return cbor::decode(body);
     }
-    let document = Document::parse_bytes(body);
+    let document = Document::parse_bytes(body).ok();
     let lines: Vec<&[u8]> = body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
-    if document.is_err() && lines.len() > 1 && body.starts_with(b"{\"type\"") {
-        return lines.into_iter().map(Document::parse_bytes).collect::<Result<_, _>>().map(Document::List);
+    if document.is_none() && lines.len() > 1 && body.starts_with(b"{\"type\"") {
+        return lines
+            .into_iter()
+            .map(|line| Document::parse_bytes(line).ok())
+            .collect::<Option<_>>()
+            .map(Document::List);
     }
     document
 }
@@ -233,7 +237,7 @@ fn parsed(body: &[u8]) -> anyhow::Result<Document> {
 impl State {
     fn answer(&mut self, status: u16, all: &http::HeaderMap, body: &[u8]) -> Answer {
         let body = match parsed(body) {
-            Ok(mut document) => {
+            Some(mut document) => {
                 let text = |member: &str| document.at(&["metadata", member]).and_then(Document::decoded);
                 let kind = document.member("kind").and_then(Document::decoded);
                 // A list has no uid; its version is no version of an object.
@@ -249,7 +253,7 @@ impl State {
                 self.masks.apply(&mut document, &self.sent);
                 Content::Document(document)
             }
-            Err(_) => self.wire(body),
+            None => self.wire(body),
         };
         Answer { status, headers: headers(all, |text| self.masks.text(text)), body }
     }
@@ -266,7 +270,7 @@ impl State {
 
     fn stored(&mut self, value: &[u8]) -> Content {
         match (encoding(value), parsed(value)) {
-            (Encoding::Json | Encoding::Cbor, Ok(mut document)) => {
+            (Encoding::Json | Encoding::Cbor, Some(mut document)) => {
                 self.masks.apply(&mut document, &self.sent);
                 Content::Document(document)
             }

@@ -1,45 +1,29 @@
-//! What a server or the run chooses by itself and therefore must differ between two runs, with the reason; everything
-//! else is compared.
+//! The masks of recorded answers: `server_values`, and what the run chooses by itself. Everything else is compared.
 
-use super::document::Document;
+use crate::document::Document;
+use crate::server_values::{
+    Rule, generated_name, hide, hide_ages, rule, shape_of_time, sort_managers, without_numbers,
+};
 
-/// A rule: the value of this member is not compared.
-struct Mask {
-    /// The member around the value; empty for any.
-    owner: &'static str,
-    member: &'static str,
-    /// A value that the request contains is compared.
-    unless_sent: bool,
-    #[expect(dead_code, reason = "the reason is for readers of the table")]
-    reason: &'static str,
-}
-
-const MASKS: &[Mask] = &[
-    Mask {
+const MASKS: &[Rule] = &[
+    Rule {
         owner: "",
         member: "resourceVersion",
         unless_sent: false,
         reason: "a revision of the store, which other cases also advance",
     },
-    Mask { owner: "metadata", member: "continue", unless_sent: false, reason: "contains a revision of the store" },
-    Mask { owner: "spec", member: "clusterIP", unless_sent: true, reason: "chosen at random from a range" },
-    Mask { owner: "spec", member: "clusterIPs", unless_sent: true, reason: "chosen at random from a range" },
-    Mask { owner: "spec", member: "healthCheckNodePort", unless_sent: true, reason: "chosen at random from a range" },
-    Mask { owner: "ports", member: "nodePort", unless_sent: true, reason: "chosen at random from a range" },
-    Mask { owner: "status", member: "token", unless_sent: false, reason: "a signature with the key of the server" },
-    Mask {
+    Rule { owner: "metadata", member: "continue", unless_sent: false, reason: "contains a revision of the store" },
+    Rule {
         owner: "data",
         member: "before",
         unless_sent: false,
         reason: "checks of watches store a revision in each object that they write",
     },
-    Mask { owner: "", member: "platform", unless_sent: false, reason: "/version names the architecture" },
+    Rule { owner: "", member: "platform", unless_sent: false, reason: "/version names the architecture" },
 ];
 
-/// Phrases before a number that is a revision of the store or a port of the run.
+/// More phrases before a number that is a revision of the store or a port of the run.
 const BEFORE_NUMBERS: &[&str] = &[
-    "resourceVersion",
-    "resource version",
     ", current",
     "127.0.0.1:",
     "localhost:",
@@ -50,8 +34,6 @@ const BEFORE_NUMBERS: &[&str] = &[
 ];
 
 const SECONDS_OF_A_DAY: i64 = 86_400;
-/// The server shortens a longer `generateName` (apiserver, pkg/storage/names/generate.go).
-const LONGEST_PREFIX: usize = 58;
 /// The beginning of each continue token: `{"v":"meta.k8s.io` in base64.
 const CONTINUE: &str = "eyJ2IjoibWV0YS5rOHMuaW8";
 /// A shorter text contains neither a time nor a number after a phrase.
@@ -87,50 +69,35 @@ impl Masks {
 
     /// Finds names that a server completed by a random suffix, so that later texts can be masked.
     pub fn learn(&mut self, document: &Document) {
-        match document {
-            Document::List(items) => items.iter().for_each(|item| self.learn(item)),
-            Document::Map(members) => {
-                let text = |name| document.member(name).and_then(Document::as_text);
-                if let (Some(prefix), Some(name)) = (text("generateName"), text("name"))
-                    && let Some(kept) = prefix.get(..prefix.len().min(LONGEST_PREFIX))
-                    && name.len() == kept.len() + 5
-                    && name.starts_with(kept)
-                {
-                    self.replace(name, &format!("{kept}*****"));
-                }
-                members.iter().for_each(|(_, value)| self.learn(value));
-            }
-            Document::Literal(_) | Document::Text(_) => {}
+        if let Some((name, replacement)) = generated_name(document) {
+            self.replace(&name, &replacement);
         }
+        document.inner().into_iter().for_each(|value| self.learn(value));
     }
 
     pub(super) fn apply(&self, document: &mut Document, sent: &str) {
         hide_ages(document);
         self.inside("", document, sent);
+        sort_managers(document);
     }
 
     fn inside(&self, owner: &str, document: &mut Document, sent: &str) {
         match document {
-            Document::Map(members) => {
+            Document::Object(members) => {
                 for (name, value) in members {
                     // managedFields name items of a list by their keys: `k:{"uid":"…"}`.
                     if name.starts_with("k:{") {
                         *name = self.text(name);
                     }
-                    let mask = MASKS.iter().find(|m| m.member == name && (m.owner.is_empty() || m.owner == owner));
-                    match mask {
-                        Some(mask) => hide(name, value, if mask.unless_sent { sent } else { "" }),
+                    match rule(MASKS, owner, name) {
+                        Some(rule) => hide(name, value, if rule.unless_sent { sent } else { "" }),
                         None => self.inside(name, value, sent),
-                    }
-                    if name == "managedFields" {
-                        sort_managers(value);
                     }
                 }
             }
             // Items belong to the owner of the list.
             Document::List(items) => items.iter_mut().for_each(|item| self.inside(owner, item, sent)),
-            Document::Text(text) => *text = self.text(text),
-            Document::Literal(_) => {}
+            document => document.map_text(|text| self.text(text)),
         }
     }
 
@@ -153,7 +120,7 @@ impl Masks {
                 text = without_times(&text, day);
             }
         }
-        without_numbers(&text)
+        without_numbers(&text, BEFORE_NUMBERS)
     }
 
     /// A field of a value in protobuf, by its path.
@@ -183,50 +150,6 @@ impl Masks {
 
 fn is_version(text: &str) -> bool {
     text != "0" && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn hide(member: &str, value: &mut Document, sent: &str) {
-    match value {
-        Document::List(items) => items.iter_mut().for_each(|item| hide(member, item, sent)),
-        Document::Text(text) if text.is_empty() || text == "0" || text == "None" => {}
-        Document::Text(text) | Document::Literal(text) if !sent.is_empty() && sent.contains(text.as_str()) => {}
-        value @ (Document::Text(_) | Document::Literal(_)) => *value = Document::Text(format!("<{member}>")),
-        Document::Map(_) => {}
-    }
-}
-
-/// Entries of `managedFields` are sorted by time, in whole seconds: their order depends on when a second ends.
-fn sort_managers(entries: &mut Document) {
-    if let Document::List(entries) = entries {
-        entries.sort_by_cached_key(Document::to_string);
-    }
-}
-
-/// The rows of a Table contain ages, which grow while the request is on its way.
-fn hide_ages(table: &mut Document) {
-    let Document::Map(members) = table else { return };
-    let rows = members.iter_mut().filter(|(name, _)| name == "rows").filter_map(|(_, value)| match value {
-        Document::List(rows) => Some(rows),
-        _ => None,
-    });
-    for row in rows.flatten() {
-        let Document::Map(members) = row else { continue };
-        for (_, cells) in members.iter_mut().filter(|(name, _)| name == "cells") {
-            let Document::List(cells) = cells else { continue };
-            cells.iter_mut().for_each(hide_age);
-        }
-    }
-}
-
-/// Hides an age that an object can reach during a run: `0s`, `1m7s`, `12m`.
-fn hide_age(cell: &mut Document) {
-    let Document::Text(text) = cell else { return };
-    let digits = text.trim_end_matches(['s', 'm']);
-    let is_age =
-        text.len() <= 7 && digits.len() < text.len() && digits.bytes().all(|b| b.is_ascii_digit() || b == b'm');
-    if is_age && !digits.is_empty() {
-        *text = "<age>".into();
-    }
 }
 
 fn without_uuids(text: &str) -> String {
@@ -261,39 +184,10 @@ fn without_times(text: &str, day: &str) -> String {
     while let Some(at) = rest.find(day) {
         result.push_str(&rest[..at]);
         let end = rest[at..].find(|c: char| !matches!(c, '0'..='9' | '-' | ':' | '.' | 'T')).unwrap_or(rest.len() - at);
-        result.extend(rest[at..at + end].chars().map(|c| if c.is_ascii_digit() { '0' } else { c }));
+        result.push_str(&shape_of_time(&rest[at..at + end]));
         rest = &rest[at + end..];
     }
     result + rest
-}
-
-/// Replaces the numbers after phrases that name a revision or a port.
-fn without_numbers(text: &str) -> String {
-    let mut text = text.to_owned();
-    for phrase in BEFORE_NUMBERS {
-        if !text.contains(phrase) {
-            continue;
-        }
-        let mut parts = text.split(phrase);
-        let mut result = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            result.push_str(phrase);
-            result.push_str(&without_first_number(part));
-        }
-        text = result;
-    }
-    text
-}
-
-/// `: 17 (12)` becomes `: * (*)`.
-fn without_first_number(text: &str) -> String {
-    let number = text.trim_start_matches(['\\', '"', ':', ' ', '(', '=']);
-    let rest = number.trim_start_matches(|c: char| c.is_ascii_digit());
-    if rest.len() == number.len() {
-        return text.to_owned();
-    }
-    let rest = if rest.starts_with(" (") { without_first_number(rest) } else { rest.to_owned() };
-    format!("{}*{rest}", &text[..text.len() - number.len()])
 }
 
 /// The date of a day since 1970 in the Gregorian calendar.

@@ -3,8 +3,6 @@
 //! Canonical JSON has sorted members and no spaces, and numbers keep their spelling, so `1e30` and `1000` are different
 //! from any other spelling. Protobuf is a line for each field, all other media types are text.
 
-mod changes;
-mod document;
 mod masks;
 
 use std::fmt::Write;
@@ -12,13 +10,18 @@ use std::fmt::Write;
 use sha2::{Digest, Sha256};
 
 use crate::decode::PROTOBUF_MAGIC;
+use crate::document::Document;
 use crate::value_dump::split;
-pub use changes::{Change, changes};
-pub use document::Document;
 pub use masks::Masks;
 
 /// Bytes of a digest, of which the record keeps hexadecimal digits.
 const DIGEST: usize = 12;
+/// Levels of a document; those of Kubernetes have about ten.
+const DEEPEST: usize = 100;
+/// A part of a shortened document that is not longer than this stays.
+const SMALL: usize = 80;
+/// Items of a list, or members of an object, in a shortened document.
+const MOST: usize = 64;
 
 /// A body in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +35,9 @@ impl Canonical {
     /// The canonical form of a body. `sent` is the body of the request.
     pub fn of(body: &[u8], masks: &Masks, sent: &[u8]) -> Canonical {
         let text = std::str::from_utf8(body);
-        if let Some(mut document) = text.ok().and_then(Document::parse) {
+        if let Some(mut document) = text.ok().and_then(document) {
             masks.apply(&mut document, std::str::from_utf8(sent).unwrap_or_default());
-            document.sort();
+            document.canonicalize();
             return Canonical { text: document.to_string(), document: Some(document) };
         }
         let text = match text {
@@ -57,12 +60,48 @@ impl Canonical {
     pub fn shortened(&self, limit: usize) -> String {
         match &self.document {
             _ if self.text.len() <= limit => self.text.clone(),
-            Some(document) => document.shortened(limit).to_string(),
+            Some(document) => shortened(document, limit).to_string(),
             None => {
                 let end = (0..=limit).rev().find(|end| self.text.is_char_boundary(*end)).unwrap_or(0);
                 format!("{}… ({} bytes)", &self.text[..end], self.text.len())
             }
         }
+    }
+}
+
+/// None if the text is not an object or a list in JSON, or has more than a hundred levels.
+pub fn document(text: &str) -> Option<Document> {
+    let is_container = text.trim_start().starts_with(['{', '[']);
+    if is_container { Document::parse_within(text, DEEPEST).ok() } else { None }
+}
+
+/// The document with digests instead of large parts, so that its text has about `limit` bytes.
+fn shortened(document: &Document, limit: usize) -> Document {
+    let text = document.to_string();
+    if text.len() <= limit.max(SMALL) {
+        return document.clone();
+    }
+    let of_all = || Document::text(format!("{} bytes, SHA-256 {}", text.len(), digest(text.as_bytes())));
+    match document {
+        _ if limit <= SMALL => of_all(),
+        Document::List(items) => {
+            let part = limit / items.len().max(1);
+            let mut short: Vec<Document> = items.iter().take(MOST).map(|item| shortened(item, part)).collect();
+            if items.len() > MOST {
+                short.push(of_all());
+            }
+            Document::List(short)
+        }
+        Document::Object(members) => {
+            let part = limit / members.len().max(1);
+            let short = members.iter().take(MOST).map(|(name, value)| (name.clone(), shortened(value, part)));
+            let mut short: Vec<(String, Document)> = short.collect();
+            if members.len() > MOST {
+                short.push(("…".into(), of_all()));
+            }
+            Document::Object(short)
+        }
+        _ => of_all(),
     }
 }
 
@@ -97,6 +136,15 @@ mod tests {
         assert_ne!(of(r#"{"a":9007199254740993}"#), of(r#"{"a":9007199254740992}"#));
         assert_ne!(of(r#"{"a":1e30}"#), of(r#"{"a":1000000000000000019884624838656}"#));
         assert_ne!(of(r#"{"a":[1,2]}"#), of(r#"{"a":[2,1]}"#));
+    }
+
+    #[test]
+    fn only_objects_and_lists_are_documents() {
+        for text in ["", "ok", "{", "[1", "7", "{\"a\":1}x"] {
+            assert_eq!(document(text), None, "{text}");
+        }
+        assert_eq!(document(&format!("{}{}", "[".repeat(DEEPEST + 2), "]".repeat(DEEPEST + 2))), None);
+        assert_eq!(document(" [1 ] ").unwrap().to_string(), "[1]");
     }
 
     #[test]

@@ -7,7 +7,8 @@ mod prepare;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use judge::answer::{Change, Document, changes};
+use judge::answer;
+use judge::changes::{Change, first_changes};
 use model::{ExpectedDifference, Outcome, RecordedAnswer};
 use report::SingleCase;
 use serde::Serialize;
@@ -250,9 +251,9 @@ fn places(first: &Shown, other: &Shown) -> Vec<String> {
     if first.headers != other.headers {
         places.push(format!("headers: {} / {}", first.headers.join("; "), other.headers.join("; ")));
     }
-    let document = |shown: &Shown| shown.content.as_deref().and_then(Document::parse);
+    let document = |shown: &Shown| shown.content.as_deref().and_then(answer::document);
     if let (Some(a), Some(b)) = (document(first), document(other)) {
-        let all = changes(&a, &b);
+        let all = first_changes(&a, &b, usize::MAX);
         places.extend(all.iter().take(PLACES).map(Change::to_string));
         if all.len() > PLACES {
             places.push(format!("and {} more places", all.len() - PLACES));

@@ -74,12 +74,18 @@ fn without_indexes(path: &str) -> String {
 
 /// All differences in the order of the left document; one for the whole document if there are more than 50.
 pub fn changes(left: &Document, right: &Document) -> Vec<Change> {
-    let mut found = Vec::new();
-    compare("", Some(left), Some(right), &mut found);
+    let found = first_changes(left, right, MOST + 1);
     if found.len() > MOST {
         let (left, right) = (Some(left.clone()), Some(right.clone()));
         return vec![Change { path: String::new(), left, right }];
     }
+    found
+}
+
+/// At most this number of differences, in the order of the left document.
+pub fn first_changes(left: &Document, right: &Document, most: usize) -> Vec<Change> {
+    let mut found = Vec::new();
+    compare("", Some(left), Some(right), most, &mut found);
     found
 }
 
@@ -88,15 +94,15 @@ pub fn shapes(changes: &[Change]) -> BTreeSet<String> {
     changes.iter().map(Change::shape).collect()
 }
 
-fn compare(path: &str, left: Option<&Document>, right: Option<&Document>, found: &mut Vec<Change>) {
-    if found.len() > MOST || left == right {
+fn compare(path: &str, left: Option<&Document>, right: Option<&Document>, most: usize, found: &mut Vec<Change>) {
+    if found.len() >= most || left == right {
         return;
     }
     match (left, right) {
         (Some(Document::Object(a)), Some(Document::Object(b))) if names(a) == names(b) => {
             // Also pairs duplicates: both sides have the same names in the same order.
             for ((name, left), (_, right)) in a.iter().zip(b) {
-                compare(&format!("{path}.{name}"), Some(left), Some(right), found);
+                compare(&format!("{path}.{name}"), Some(left), Some(right), most, found);
             }
         }
         (Some(Document::Object(a)), Some(Document::Object(b))) if unique(a) && unique(b) => {
@@ -111,12 +117,12 @@ fn compare(path: &str, left: Option<&Document>, right: Option<&Document>, found:
             };
             for name in all {
                 let (left, right) = (of(a, name), of(b, name));
-                compare(&format!("{path}.{name}"), left.as_ref(), right.as_ref(), found);
+                compare(&format!("{path}.{name}"), left.as_ref(), right.as_ref(), most, found);
             }
         }
         (Some(Document::List(a)), Some(Document::List(b))) => {
             for i in 0..a.len().max(b.len()) {
-                compare(&format!("{path}[{i}]"), a.get(i), b.get(i), found);
+                compare(&format!("{path}[{i}]"), a.get(i), b.get(i), most, found);
             }
         }
         _ => found.push(Change { path: path.to_owned(), left: left.cloned(), right: right.cloned() }),
@@ -147,6 +153,16 @@ mod tests {
         assert_eq!(seen(r#"{"a":1}"#, r#"{"b":1}"#), [".a: 1 / absent", ".b: absent / 1"]);
         assert_eq!(seen(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#), [r#"answer: {"a":1,"b":2} / {"b":2,"a":1}"#]);
         assert_eq!(seen(r#"{"a":1,"a":2}"#, r#"{"a":1,"a":3}"#), [".a: 2 / 3"]);
+        assert_eq!(seen(r#"{"a":1,"a":2}"#, r#"{"a":1}"#), [r#"answer: {"a":1,"a":2} / {"a":1}"#]);
+        assert_eq!(seen(r#"{"a":[1,2],"b":1}"#, r#"{"a":[1]}"#), [".a[1]: 2 / absent", ".b: 1 / absent"]);
+    }
+
+    #[test]
+    fn many_changes_are_one_of_the_whole_document() {
+        let documents = ["1", "2"].map(|item| Document::parse(&format!("[{}{item}]", format!("{item},").repeat(60))));
+        let [left, right] = documents.map(Result::unwrap);
+        assert_eq!(first_changes(&left, &right, usize::MAX).len(), 61);
+        assert_eq!(changes(&left, &right), [Change { path: String::new(), left: Some(left), right: Some(right) }]);
     }
 
     #[test]
