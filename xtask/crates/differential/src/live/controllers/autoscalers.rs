@@ -48,6 +48,13 @@ const UTILIZATION: Field =
     Field { name: "utilization", usual: "50", ordinary: draw::hundreds, boundary: draw::positive };
 const AVERAGE: Field = Field { name: "average", usual: "true", ordinary: draw::boolean, boundary: draw::boolean };
 
+/// A metric of each Pod.
+const OF_PODS: &[Field] =
+    &[PODS, STATUS, VALUES, TARGET, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE];
+/// A metric of something else, for all Pods together or as an average.
+const OF_ANY: &[Field] =
+    &[PODS, STATUS, VALUES, TARGET, AVERAGE, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE];
+
 const OBSERVED: &[super::scenario::Observed] = &[Autoscalers, Targets, Events];
 
 pub(super) const FAMILIES: &[Family] = &[
@@ -71,7 +78,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.resource",
-        fields: &[PODS, STATUS, VALUES, TARGET, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
+        fields: OF_PODS,
         build: |chosen| {
             let target = json!({"type": "AverageValue", "averageValue": chosen.get("target")});
             steps(chosen, &json!({"type": "Resource", "resource": {"name": "cpu", "target": target}}))
@@ -80,7 +87,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.pods",
-        fields: &[PODS, STATUS, VALUES, TARGET, MINIMUM, MAXIMUM, UP_PERCENT, UP_PODS, DOWN_PERCENT, TOLERANCE],
+        fields: OF_PODS,
         build: |chosen| {
             let target = json!({"type": "AverageValue", "averageValue": chosen.get("target")});
             steps(chosen, &json!({"type": "Pods", "pods": {"metric": {"name": "m"}, "target": target}}))
@@ -89,19 +96,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.object",
-        fields: &[
-            PODS,
-            STATUS,
-            VALUES,
-            TARGET,
-            AVERAGE,
-            MINIMUM,
-            MAXIMUM,
-            UP_PERCENT,
-            UP_PODS,
-            DOWN_PERCENT,
-            TOLERANCE,
-        ],
+        fields: OF_ANY,
         build: |chosen| {
             let object = json!({"apiVersion": "v1", "kind": "Service", "name": "s"});
             let of = json!({"describedObject": object, "metric": {"name": "m"}, "target": target(chosen)});
@@ -111,19 +106,7 @@ pub(super) const FAMILIES: &[Family] = &[
     },
     Family {
         name: "autoscaler.external",
-        fields: &[
-            PODS,
-            STATUS,
-            VALUES,
-            TARGET,
-            AVERAGE,
-            MINIMUM,
-            MAXIMUM,
-            UP_PERCENT,
-            UP_PODS,
-            DOWN_PERCENT,
-            TOLERANCE,
-        ],
+        fields: OF_ANY,
         build: |chosen| {
             let of = json!({"metric": {"name": "m"}, "target": target(chosen)});
             steps(chosen, &json!({"type": "External", "external": of}))

@@ -13,6 +13,11 @@ const MOST_PODS: i64 = 12;
 
 const APPS: &str = "apps/v1";
 
+const MIN_READY: Field = Field { name: "minReadySeconds", usual: "0", ordinary: draw::few, boundary: draw::int32 };
+const HISTORY: Field = Field { name: "revisionHistoryLimit", usual: "10", ordinary: draw::few, boundary: draw::int32 };
+const UNAVAILABLE: Field =
+    Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all };
+
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "deployment",
@@ -20,15 +25,15 @@ pub(super) const FAMILIES: &[Family] = &[
             Field { name: "replicas", usual: "3", ordinary: draw::some, boundary: draw::int32 },
             Field { name: "scaled", usual: "null", ordinary: draw::some, boundary: draw::int32 },
             Field { name: "maxSurge", usual: "\"25%\"", ordinary: draw::share, boundary: draw::boundary_share },
-            Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all },
-            Field { name: "revisionHistoryLimit", usual: "10", ordinary: draw::few, boundary: draw::int32 },
+            UNAVAILABLE,
+            HISTORY,
             Field {
                 name: "progressDeadlineSeconds",
                 usual: "600",
                 ordinary: draw::minutes,
                 boundary: draw::boundary_minutes,
             },
-            Field { name: "minReadySeconds", usual: "0", ordinary: draw::few, boundary: draw::int32 },
+            MIN_READY,
         ],
         build: deployment,
         observed: &[Deployments, ReplicaSets, Pods, Events],
@@ -40,10 +45,10 @@ pub(super) const FAMILIES: &[Family] = &[
             // take 16 GiB.
             Field { name: "replicas", usual: "3", ordinary: draw::some, boundary: draw::hundreds },
             Field { name: "partition", usual: "0", ordinary: draw::few, boundary: draw::int32 },
-            Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all },
+            UNAVAILABLE,
             Field { name: "start", usual: "0", ordinary: draw::few, boundary: draw::int32 },
-            Field { name: "minReadySeconds", usual: "0", ordinary: draw::few, boundary: draw::int32 },
-            Field { name: "revisionHistoryLimit", usual: "10", ordinary: draw::few, boundary: draw::int32 },
+            MIN_READY,
+            HISTORY,
         ],
         build: stateful_set,
         observed: &[StatefulSets, Pods, Revisions, Events],
@@ -52,10 +57,10 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "daemon-set",
         fields: &[
             Field { name: "nodes", usual: "3", ordinary: draw::some, boundary: draw::some },
-            Field { name: "maxUnavailable", usual: "1", ordinary: draw::share, boundary: draw::boundary_share_of_all },
+            UNAVAILABLE,
             Field { name: "maxSurge", usual: "0", ordinary: draw::share, boundary: draw::boundary_share_of_all },
-            Field { name: "minReadySeconds", usual: "0", ordinary: draw::few, boundary: draw::int32 },
-            Field { name: "revisionHistoryLimit", usual: "10", ordinary: draw::few, boundary: draw::int32 },
+            MIN_READY,
+            HISTORY,
         ],
         build: daemon_set,
         observed: &[DaemonSets, Pods, Revisions, Events],
