@@ -27,6 +27,9 @@ struct Kind {
     reason: &'static str,
 }
 
+const LONG_AS_ITS_VERSION: &str =
+    "an object is filled up to the limit of compression, and the digits of its resource version count";
+
 const KINDS: &[Kind] = &[
     Kind {
         check: "cc.delete-preconditions",
@@ -94,6 +97,18 @@ const KINDS: &[Kind] = &[
         check: "rv.future-watch",
         request: "",
         reason: "the number of writes depends on the time that the watches take to begin",
+    },
+    Kind { check: "list.gzip", request: "GET", reason: LONG_AS_ITS_VERSION },
+    Kind { check: "list.gzip", request: "DELETE", reason: LONG_AS_ITS_VERSION },
+    Kind {
+        check: "watch.cr-full",
+        request: "POST",
+        reason: "a new schema is served some time after the definition was changed",
+    },
+    Kind {
+        check: "storage.compaction-retention",
+        request: "",
+        reason: "random writes go on until a revision is compacted, so every state depends on time",
     },
     Kind { check: "storage.generate-name", request: "DELETE", reason: "the list is sorted by random names" },
 ];
