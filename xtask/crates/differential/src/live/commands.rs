@@ -1,4 +1,4 @@
-//! Commands that send a request of a sequence by hand, with the names of the first run: `$C` and `$K` are curl and kubectl
+//! Commands that send a request of a sequence manually, with the names of the first run: `$C` and `$K` are curl and kubectl
 //! with the address and the certificates of a side.
 
 use base64::Engine;
