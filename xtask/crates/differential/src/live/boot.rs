@@ -7,7 +7,7 @@ use anyhow::Context;
 use boot::{Booted, CONTROLLER_MANAGER, SCHEDULER, Topology};
 use cli::{Failure, OrExit, Paths, built, host_target, request};
 use model::{Control, Exit, Native, Profile, ProfileInfo, Target};
-use provider::Setup;
+use provider::{ProviderArg, Setup};
 use sys::RunDir;
 use sys::run_dir::Together;
 use targets::Catalogue;
@@ -120,7 +120,10 @@ fn start(
     profiles: &[Profile],
 ) -> Result<Booted, Failure> {
     let host = host_target(catalogue).ok();
-    let chosen = provider::choose(&options.provider, host, target);
+    let chosen = match others {
+        Some(_) => ProviderArg::Process,
+        None => provider::choose(&options.provider, host, target),
+    };
     let setup =
         Setup { chosen, options: &options.provider, paths, catalogue, host, target, offline: options.sources.offline };
     let prepared = setup.prepare().or_exit(Exit::Infrastructure)?;

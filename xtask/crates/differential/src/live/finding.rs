@@ -122,6 +122,7 @@ fn names(message: &str, keyword: &str) -> bool {
     let words = match keyword.split(' ').next() {
         Some("maximum") => "less than",
         Some("minimum") => "greater than",
+        // "factor MultipleOf", "a multiple of"
         Some("multipleOf") => "ultiple",
         Some("enum") => "Unsupported value",
         _ => return false,

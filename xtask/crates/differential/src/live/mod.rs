@@ -215,7 +215,10 @@ fn rehearse(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOption
     // The smallest sequence of a group that is expected need not be found.
     let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
     let search = Search::new(&sides, &generator, bounds(options), expected, 0);
-    Ok(runtime.block_on(search.all(&Phase::start("live level"))))
+    let found = runtime.block_on(search.all(&Phase::start("live level")));
+    // The rate of an interrupted search means nothing.
+    interrupt::check()?;
+    Ok(found)
 }
 
 fn exit(found: &Found) -> Exit {

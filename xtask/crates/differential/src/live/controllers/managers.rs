@@ -70,7 +70,9 @@ pub(crate) fn with_managers(profile: Profile) -> Profile {
 /// All sides with their controls.
 pub(crate) fn planes(planes: &Planes) -> anyhow::Result<[Plane<'_>; 3]> {
     let (Some(reference), Some(tested)) = (&planes.reference_control, &planes.tested_control) else {
-        anyhow::bail!("controllers cannot reach the metrics that the harness serves: choose `--provider process`");
+        anyhow::bail!(
+            "controllers cannot reach the metrics that the harness serves: choose `--only-controllers` or `--provider process`"
+        );
     };
     Ok([
         Plane { control: reference, profile: &planes.reference },
