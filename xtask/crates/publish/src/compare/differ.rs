@@ -177,14 +177,25 @@ fn answers(labels: &[String], runs: &[Recorded], known: Known<'_>) -> (Vec<Answe
     let Some((first, reference)) = sides.next() else { return (Vec::new(), Vec::new()) };
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for (label, run) in sides {
-        if run.row.seed != reference.row.seed || run.row.versions != reference.row.versions {
-            let why = "they have different seeds or versions; repeat one with --seed of the other";
-            notes.push(format!("the answers of {first} and {label} are not compared: {why}"));
-            continue;
+        match incomparable(&reference.row, &run.row) {
+            Some(why) => notes.push(format!("the answers of {first} and {label} are not compared: {why}")),
+            None => rows.extend(AnswerRow::of(&side(first, reference), &side(label, run), known)),
         }
-        rows.extend(AnswerRow::of(&side(first, reference), &side(label, run), known));
     }
     (rows, notes)
+}
+
+/// Why the same request need not have the same answer in both runs. A provider has programs of its own, such as the `init`
+/// of a VM: only the versions of programs in both runs count.
+fn incomparable(reference: &RunRow, run: &RunRow) -> Option<String> {
+    if reference.seed != run.seed {
+        return Some("they have different seeds; repeat one with --seed of the other".into());
+    }
+    let other = |(name, version): (&String, &String)| {
+        let found = run.versions.get(name).filter(|found| *found != version)?;
+        Some(format!("{name} is {version} in one and {found} in the other"))
+    };
+    reference.versions.iter().find_map(other)
 }
 
 fn side<'a>(label: &'a str, run: &'a Recorded) -> Side<'a> {
@@ -381,6 +392,19 @@ mod tests {
             let text = comparison.lines().join("\n");
             assert!(text.contains(part) && text.contains("22 61 22 3a 31"), "{part}: {text}");
         }
+    }
+
+    #[test]
+    fn programs_of_one_provider_do_not_prevent_a_comparison() {
+        let row = |seed, programs: &[(&str, &str)]| RunRow {
+            seed: Some(seed),
+            versions: programs.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect(),
+            ..RunRow::default()
+        };
+        let native = row(7, &[("etcd", "v3")]);
+        assert_eq!(incomparable(&native, &row(7, &[("etcd", "v3"), ("init", "x")])), None);
+        assert!(incomparable(&native, &row(8, &[("etcd", "v3")])).unwrap().contains("seeds"));
+        assert_eq!(incomparable(&native, &row(7, &[("etcd", "v4")])).unwrap(), "etcd is v3 in one and v4 in the other");
     }
 
     #[test]

@@ -57,6 +57,16 @@ const KINDS: &[Kind] = &[
         reason: "the order of rules follows from a map",
     },
     Kind { check: "storage.arch-derived-names", request: "DELETE", reason: "the names of events contain the time" },
+    Kind {
+        check: "storage.arch-derived-names",
+        request: "GET /apis/batch/v1/",
+        reason: "the name of a CronJob's Job contains the hour of the run",
+    },
+    Kind {
+        check: "storage.svm",
+        request: "GET /apis/storagemigration.k8s.io/",
+        reason: "one controller reports success, and another one ends the condition `Running` later",
+    },
     Kind { check: "storage.encryption-wrong-key", request: "GET", reason: VERSION_IN_LABEL },
     Kind { check: "storage.encryption-wrong-key", request: "DELETE", reason: VERSION_IN_LABEL },
     Kind { check: "watch.expired-410", request: "GET", reason: VERSION_IN_LABEL },
