@@ -309,6 +309,37 @@ fn kept_cluster_is_found_by_name_until_it_stops() {
     place.assert_nothing_is_left();
 }
 
+/// A search writes objects, definitions and many dry runs; then the store has the keys that it had before.
+#[test]
+fn differential_leaves_nothing_in_an_external_cluster() {
+    let place = Place::new();
+    let info = place.run(&with_sources(&["up", "--json"])).expect(0, &[]).json();
+    let kubeconfig = info["profiles"]["default"]["kubeconfig"].as_str().unwrap();
+    let keys = || {
+        let listed = place.run(&["inspect", "--json"]).expect(0, &[]).json();
+        let keys = listed.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned());
+        keys.collect::<BTreeSet<String>>()
+    };
+    // kube-apiserver writes its own Service after it is ready.
+    let before = wait("the Service `kubernetes`", || match keys() {
+        keys if keys.iter().any(|key| key.contains("/masterleases/")) => Probe::Ready(keys),
+        _ => Probe::NotYet("no key of a master lease".into()),
+    });
+    let differential =
+        with_sources(&["differential", "--level", "live", "--kubeconfig", kubeconfig, "--cases", "150", "--json"]);
+    let found = place.run(&differential).expect(0, &[]).json();
+    assert!(found["accepted"].as_u64().unwrap() > 20, "{found}");
+    assert_eq!(found["groups"], Value::Array(Vec::new()));
+    let after = keys();
+    let changed: Vec<&String> = after.symmetric_difference(&before).collect();
+    assert_eq!(changed, Vec::<&String>::new());
+    place
+        .run(&["differential", "--level", "live", "--kubeconfig", kubeconfig, "--arch", host_and_foreign().1])
+        .expect(2, &["the cluster reports the architecture"]);
+    place.run(&["down"]).expect(0, &["stopped"]);
+    place.assert_nothing_runs();
+}
+
 #[test]
 fn killed_keeper_takes_its_cluster_down_and_a_name_has_one_keeper() {
     let place = Place::new();

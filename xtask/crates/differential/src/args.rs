@@ -30,6 +30,7 @@ Examples:
   cargo xtask differential --arch ARCH --subject patch. --cases 100000
   cargo xtask differential --arch ARCH --level live             the same API requests to control planes of both
   cargo xtask differential --arch ARCH --level controllers      the same objects to controllers of both
+  cargo xtask differential --level live --kubeconfig FILE       an external cluster against control planes of this machine
   cargo xtask differential --arch ARCH --replay                 only the inputs in targets/differential
   cargo xtask differential --arch ARCH --input FILE             one input, for example of a report
   cargo xtask differential --list                               the subjects
@@ -69,6 +70,13 @@ pub struct DifferentialOptions {
     /// emulated
     #[arg(long)]
     pub only_controllers: bool,
+    /// Live level: the side under test is an external cluster. Only its namespace and definitions of the run change there;
+    /// all other writes are dry runs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["selftest", "only_controllers", "cpu"])]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub context: Option<String>,
     /// Only evaluate the kept inputs, or play the kept sequences, without a search
     #[arg(long, conflicts_with_all = ["cases", "minutes", "seed"])]
     pub replay: bool,

@@ -33,6 +33,9 @@ pub fn run(paths: &Paths, options: &DifferentialOptions) -> Result<Exit, Failure
     if mixed && options.provider.provider.is_some_and(|provider| provider != ProviderArg::Process) {
         return Err(Failure::usage(anyhow!("--only-controllers runs processes: leave out --provider")));
     }
+    if options.kubeconfig.is_some() && options.level != LevelArg::Live {
+        return Err(Failure::usage(anyhow!("--kubeconfig belongs to --level live")));
+    }
     match options.level {
         LevelArg::Library => library::run(paths, options),
         LevelArg::Live => live::run(paths, options),

@@ -18,9 +18,9 @@ use super::client::Client;
 const NAMESPACES: &str = "/api/v1/namespaces";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// What controllers, and the checks that run in such a cluster, create in a namespace. Custom resources are removed
-/// with their definitions.
-const CONTENT: &[&str] = &[
+/// The kinds that runs in such a cluster, and controllers, create in a namespace: no controller acts on objects of these
+/// kinds. Custom resources are removed with their definitions.
+pub const HARMLESS: &[&str] = &[
     "/api/v1/namespaces/{ns}/configmaps",
     "/api/v1/namespaces/{ns}/secrets",
     "/api/v1/namespaces/{ns}/serviceaccounts",
@@ -200,7 +200,7 @@ fn remove_namespace(client: &Client, namespace: &Value, has_controller: bool) ->
 /// Deletes the content of a namespace. Returns whether it was empty.
 fn empty(client: &Client, namespace: &str) -> anyhow::Result<bool> {
     let mut was_empty = true;
-    for collection in CONTENT {
+    for collection in HARMLESS {
         let path = collection.replace("{ns}", namespace);
         let objects = list(client, &path, "")?;
         was_empty &= objects.is_empty();

@@ -18,6 +18,13 @@ const PROTOBUF_FILE: &str = "object.pb";
 pub(crate) fn variables(profile: &ProfileInfo) -> [String; 2] {
     let [ca, cert, key] = [&profile.tls.ca, &profile.tls.cert, &profile.tls.key].map(|file| file.display());
     let server = &profile.apiserver;
+    if let Some(token) = &profile.token {
+        let token = token.display();
+        return [
+            format!("C=\"curl --cacert {ca} --oauth2-bearer $(cat {token})\""),
+            format!("K='kubectl --kubeconfig {}'", profile.kubeconfig.display()),
+        ];
+    }
     [
         format!("C='curl --cacert {ca} --cert {cert} --key {key}'"),
         format!(
@@ -26,8 +33,8 @@ pub(crate) fn variables(profile: &ProfileInfo) -> [String; 2] {
     ]
 }
 
-pub(crate) fn curl(profile: &ProfileInfo, request: &Request) -> String {
-    let raw = Side::request(request, &Names::of(0), "");
+pub(crate) fn curl(profile: &ProfileInfo, request: &Request, names: &Names) -> String {
+    let raw = Side::request(request, names, "");
     let question = if raw.query.is_empty() { "" } else { "?" };
     let mut command = format!("$C -X {} -H 'Accept: {}'", raw.method, raw.accept);
     let mut before = String::new();
@@ -46,8 +53,8 @@ pub(crate) fn curl(profile: &ProfileInfo, request: &Request) -> String {
 }
 
 /// The request by kubectl. None if kubectl cannot send it: it writes neither YAML nor binary bodies as they are.
-pub(crate) fn kubectl(request: &Request) -> Option<String> {
-    let raw = Side::request(request, &Names::of(0), "");
+pub(crate) fn kubectl(request: &Request, names: &Names) -> Option<String> {
+    let raw = Side::request(request, names, "");
     let question = if raw.query.is_empty() { "" } else { "?" };
     let url = format!("'{}{question}{}'", raw.path, raw.query);
     let body = shown(&String::from_utf8_lossy(&raw.body));

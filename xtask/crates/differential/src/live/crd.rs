@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use model::Resource;
+use model::{External, Resource};
 
 use super::generate::{Draft, namespace};
 use super::range::of_literal;
-use super::request::{Family, Request, Sequence, Trial, Verb};
+use super::request::{Family, RUN_LABEL, Request, Sequence, Trial, Verb};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values;
 use crate::document::Document;
 
 /// Fields of a generated schema.
 const FIELDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+/// The plural name of each generated resource.
+pub(crate) const PLURAL: &str = "generated";
 /// The path of definitions.
-const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// A generated field.
 struct Field {
@@ -28,6 +30,11 @@ struct Field {
 /// The group has the name of the sequence in it, so that sequences do not share a definition.
 fn group() -> String {
     format!("{LABEL}.archproof.example")
+}
+
+/// The name of the definition.
+fn name() -> String {
+    format!("{PLURAL}.{}", group())
 }
 
 fn texts(pairs: &[(&str, &str)]) -> Vec<(String, Document)> {
@@ -54,7 +61,7 @@ pub(crate) fn sequence(rng: &mut Rng, metadata: &[Place]) -> Sequence {
     // A definition costs more than many objects.
     let changes = rng.usize(8..18);
     Draft { changes, copies: true, ..Draft::new(rng, &kind) }.about_the_object(&mut requests);
-    requests.push(Request::new(Verb::Delete, format!("{DEFINITIONS}/generated.{}", group())));
+    requests.push(Request::new(Verb::Delete, format!("{DEFINITIONS}/{}", name())));
     Sequence { family: Family::Custom, resource: "generated custom resource".into(), requests, keys, settles: None }
 }
 
@@ -75,12 +82,13 @@ fn kind(shapes: &[(&str, Shape)]) -> Kind {
         resource: Resource {
             group: group(),
             version: "v1".into(),
-            plural: "generated".into(),
+            plural: PLURAL.into(),
             kind: "Generated".into(),
             namespaced: true,
-            stored_at: format!("{}/generated", group()),
+            stored_at: format!("{}/{PLURAL}", group()),
         },
         persistent: true,
+        dry: false,
         stored: true,
         name: LABEL.into(),
         base: Document::object([
@@ -231,7 +239,8 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
         ("additionalPrinterColumns", Document::List(columns)),
         ("subresources", Document::object([("scale", Document::Object(scale))])),
     ]);
-    let names = Document::Object(texts(&[("plural", "generated"), ("kind", "Generated")]));
+    let names = Document::Object(texts(&[("plural", PLURAL), ("kind", "Generated")]));
+    let labels = Document::Object(texts(&[(External::LABEL, RUN_LABEL)]));
     let spec = Document::object([
         ("group", Document::text(group())),
         ("scope", Document::text("Namespaced")),
@@ -241,7 +250,7 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
     Document::object([
         ("apiVersion", Document::text("apiextensions.k8s.io/v1")),
         ("kind", Document::text("CustomResourceDefinition")),
-        ("metadata", Document::object([("name", Document::text(format!("generated.{}", group())))])),
+        ("metadata", Document::object([("name", Document::text(name())), ("labels", labels)])),
         ("spec", spec),
     ])
 }

@@ -5,6 +5,7 @@ use suite::api::PROTOBUF;
 
 use super::allocation::Configuration;
 use super::edit::{duplicate, put, shuffle, sparse, step_into, twin};
+use super::external::{DRY_RUN, Shared};
 use super::request::{CBOR, CBOR_APPLY, Family, LAST_PROTOBUF, LAST_VERSION, Request, Sequence, Trial, Verb, YAML};
 use super::schema::{Class, Kind, LABEL, Part, Place, Shape, Step};
 use super::values::{self, Value};
@@ -25,6 +26,7 @@ const OWN_CONTROLLERS: &[&str] =
     &["APIService", "CustomResourceDefinition", "FlowSchema", "Namespace", "PriorityLevelConfiguration", "ServiceCIDR"];
 
 /// All that sequences are generated from.
+#[derive(Clone)]
 pub(crate) struct Generator {
     pub(crate) kinds: Vec<Kind>,
     /// The priority levels that the reference has from the start.
@@ -32,6 +34,8 @@ pub(crate) struct Generator {
     pub(crate) seed: u64,
     /// The families to choose from; empty for all.
     pub(crate) only: Vec<Family>,
+    /// The run's place in an external cluster.
+    pub(crate) shared: Option<Shared>,
 }
 
 impl Generator {
@@ -127,7 +131,7 @@ impl<'a> Draft<'a> {
             requests.push(namespace());
         }
         let keys = if self.kind.stored { vec![resource.key("", LABEL, &self.kind.name)] } else { Vec::new() };
-        let settles = OWN_CONTROLLERS.contains(&resource.kind.as_str()).then(|| self.object());
+        let settles = (!self.kind.dry && OWN_CONTROLLERS.contains(&resource.kind.as_str())).then(|| self.object());
         self.about_the_object(&mut requests);
         let group = if resource.group.is_empty() { String::new() } else { format!(".{}", resource.group) };
         let resource = format!("{}{group}", self.kind.resource.plural);
@@ -145,22 +149,27 @@ impl<'a> Draft<'a> {
         let mut create = self.finished(create, base);
         create.plain = Some(self.base.clone());
         requests.push(create);
-        if self.kind.persistent && self.kind.name == LABEL && self.chance(8) {
+        // A dry run leaves no object to change.
+        let exists = self.kind.persistent && !self.kind.dry;
+        if exists && self.kind.name == LABEL && self.chance(8) {
             self.pages(requests);
         }
         for number in 0..self.changes {
-            let request = if !self.kind.persistent {
+            let request = if self.kind.dry && self.kind.persistent && self.chance(60) {
+                self.change(Verb::Apply)
+            } else if !exists {
                 self.creation(None)
             } else if self.copies && self.chance(35) {
                 self.creation(Some(number))
             } else if self.chance(75) {
-                self.change()
+                let verb = self.changing_verb();
+                self.change(verb)
             } else {
                 self.read()
             };
             requests.push(request);
         }
-        if self.kind.persistent {
+        if exists {
             let mut read = Request::new(Verb::Get, self.object());
             let protobuf = self.chance(30) && self.kind.stored;
             if protobuf {
@@ -242,21 +251,24 @@ impl<'a> Draft<'a> {
         self.finished(create, base)
     }
 
-    /// A PUT or PATCH that tries a value at a place.
-    fn change(&mut self) -> Request {
-        if self.kind.subresources.iter().any(|name| name == "scale") && self.chance(8) {
-            return self.scale();
-        }
-        let base = self.base.clone();
-        let Some((place, mut value)) = self.trial() else { return self.read() };
-        let place = place.clone();
-        let verb = match self.rng.u8(..10) {
+    fn changing_verb(&mut self) -> Verb {
+        match self.rng.u8(..10) {
             0..=1 => Verb::Replace,
             2..=3 => Verb::JsonPatch,
             4..=5 => Verb::MergePatch,
             6..=7 => Verb::StrategicPatch,
             _ => Verb::Apply,
-        };
+        }
+    }
+
+    /// A PUT or PATCH that tries a value at a place.
+    fn change(&mut self, verb: Verb) -> Request {
+        if !self.kind.dry && self.kind.subresources.iter().any(|name| name == "scale") && self.chance(8) {
+            return self.scale();
+        }
+        let base = self.base.clone();
+        let Some((place, mut value)) = self.trial() else { return self.read() };
+        let place = place.clone();
         if place.shape.class.is_numeric() && verb == Verb::Apply && self.chance(15) {
             value = values::yaml_number(self.rng);
         }
@@ -353,7 +365,7 @@ impl<'a> Draft<'a> {
             _ => {}
         }
         if self.chance(8) {
-            request.parameter("dryRun=All");
+            request.parameter(DRY_RUN);
         }
         if self.chance(10) {
             duplicate(self.rng, &mut body);
@@ -398,6 +410,7 @@ mod tests {
             levels: Configuration::default(),
             seed,
             only: Vec::new(),
+            shared: None,
         };
         for index in 0..200 {
             assert_eq!(generator(7).sequence(index), generator(7).sequence(index));
@@ -409,7 +422,7 @@ mod tests {
     fn chosen_families_are_generated() {
         let only = vec![Family::Amounts, Family::Custom];
         let (kinds, levels) = (super::super::tests::kinds(), Configuration::default());
-        let generator = Generator { kinds, levels, seed: 7, only };
+        let generator = Generator { kinds, levels, seed: 7, only, shared: None };
         let families: Vec<Family> = (0..63).map(|index| generator.sequence(index).family).collect();
         assert!(families.contains(&Family::Amounts) && families.contains(&Family::Custom));
         assert!(!families.contains(&Family::Builtin));

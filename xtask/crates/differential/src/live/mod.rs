@@ -3,8 +3,8 @@
 //! `schema` reads the kinds of the reference from its OpenAPI documents; `generate`, `edit`, `pages` and `values` make
 //! sequences of them, `crd`, `amounts` and `seats` sequences about custom resources, admission and priority levels. `play`
 //! sends a sequence to all sides and compares the answers after the `masks`; `search` repeats that, `shrink` makes a
-//! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes. `controllers` is the level of
-//! controllers, on the same control planes.
+//! differing sequence small, and `kept` writes and reads it. `boot` starts the control planes; `external` says what is done
+//! in a cluster that others use. `controllers` is the level of controllers, on the same control planes.
 
 mod allocation;
 mod amounts;
@@ -15,6 +15,7 @@ mod commands;
 pub(crate) mod controllers;
 mod crd;
 mod edit;
+mod external;
 mod finding;
 mod generate;
 mod kept;
@@ -41,6 +42,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use cli::{Failure, OrExit, Paths, print, print_json};
 use model::{Exit, StoredResource};
+use suite::api::Transport;
 use sys::interrupt;
 use sys::progress::{self, Phase};
 use targets::Catalogue;
@@ -48,6 +50,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::args::DifferentialOptions;
 use boot::{Planes, boot};
+use external::Shared;
 use generate::Generator;
 use play::Sides;
 use request::{Family, Sequence};
@@ -140,16 +143,30 @@ fn test(
     options: &DifferentialOptions,
     kept: Option<&[Sequence]>,
 ) -> anyhow::Result<Outcome> {
-    let Stage { runtime, sides, generator } = stage(catalogue, planes, options)?;
+    let Stage { runtime, sides, generator, left_out } = stage(catalogue, planes, options)?;
     let seed = generator.seed;
     if options.selftest {
         return selftest::run(&runtime, &sides, &generator, planes, options);
     }
     let started = progress::timestamp();
     let today: String = started.chars().take(10).collect();
-    let only = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    let mut only: String = options.subjects.iter().map(|name| format!(" --subject {name}")).collect();
+    if let Some(file) = &options.kubeconfig {
+        let context = options.context.as_ref().map(|name| format!(" --context {name}")).unwrap_or_default();
+        only.push_str(&format!(" --kubeconfig {}{context}", file.display()));
+    }
     let (arch, against) = (planes.arch.as_str(), planes.against.as_str());
-    let context = report::Context { level: "live", seed, only, arch, against, sides: &sides, started };
+    let context = report::Context {
+        level: "live",
+        seed,
+        only,
+        arch,
+        against,
+        sides: &sides,
+        shared: generator.shared.as_ref(),
+        left_out,
+        started,
+    };
     let phase = Phase::start("live level");
     let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
     let search = Search::new(&sides, &generator, bounds(options), expected, 0);
@@ -160,6 +177,9 @@ fn test(
             (None, None) => search.all(&phase).await,
         }
     });
+    if !interrupt::requested() {
+        planes.still_answer()?;
+    }
     found.expect(expected);
     phase.done(&report::summary(&found, &context));
     Ok(Outcome {
@@ -176,6 +196,8 @@ struct Stage {
     runtime: Runtime,
     sides: Sides,
     generator: Generator,
+    /// Kinds that are not compared, with the reason.
+    left_out: Vec<String>,
 }
 
 fn stage(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Stage> {
@@ -188,9 +210,28 @@ fn stage(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) 
     let sides = runtime.block_on(connect(planes))?;
     let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
-    let generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
+    let mut generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
+    let left_out = match planes.shared() {
+        Some(shared) => runtime.block_on(restrict(&mut generator, &sides, shared))?,
+        None => Vec::new(),
+    };
     progress::say(&format!("live level, seed {seed}: {} kinds", generator.kinds.len()));
-    Ok(Stage { runtime, sides, generator })
+    Ok(Stage { runtime, sides, generator, left_out })
+}
+
+/// Leaves only what can be done in an external cluster. Returns the kinds that are left out, with the reason.
+async fn restrict(generator: &mut Generator, sides: &Sides, shared: Shared) -> anyhow::Result<Vec<String>> {
+    generator.only = external::families(&generator.only)?;
+    for side in sides.all() {
+        side.must(&shared.creation()).await?;
+    }
+    let phase = Phase::start("ordinary objects".to_owned());
+    let kinds = std::mem::take(&mut generator.kinds);
+    let (kinds, left_out) = external::comparable(sides, kinds, &shared, &phase).await?;
+    phase.done(&format!("{} kinds are comparable, {} are left out", kinds.len(), left_out.len()));
+    generator.kinds = kinds;
+    generator.shared = Some(shared);
+    Ok(left_out)
 }
 
 /// Cases per second of a search with these options, without the start of the control planes.
@@ -210,7 +251,7 @@ pub fn throughput(paths: &Paths, options: &DifferentialOptions) -> Result<f64, F
 }
 
 fn rehearse(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) -> anyhow::Result<Found> {
-    let Stage { runtime, sides, generator } = stage(catalogue, planes, options)?;
+    let Stage { runtime, sides, generator, .. } = stage(catalogue, planes, options)?;
     let today: String = progress::timestamp().chars().take(10).collect();
     // The smallest sequence of a group that is expected need not be found.
     let expected = Expected { entries: &catalogue.differences, arch: &planes.arch, today: &today };
@@ -246,10 +287,11 @@ fn bounds(options: &DifferentialOptions) -> Bounds {
 }
 
 async fn connect(planes: &Planes) -> anyhow::Result<Sides> {
+    let usual = Transport::Http2;
     Ok(Sides {
-        reference: Side::connect("reference", &planes.reference, planes.factor).await?,
-        second: Side::connect("second reference", &planes.second, planes.factor).await?,
-        tested: Side::connect("under test", &planes.tested, planes.factor).await?,
+        reference: Side::connect("reference", &planes.reference, usual, planes.factor).await?,
+        second: Side::connect("second reference", &planes.second, usual, planes.factor).await?,
+        tested: Side::connect("under test", &planes.tested, planes.transport(), planes.factor).await?,
     })
 }
 
@@ -275,7 +317,7 @@ async fn generator(sides: &Sides, rows: &[StoredResource], seed: u64, only: Vec<
     anyhow::ensure!(!kinds.is_empty(), "the OpenAPI documents of the reference have no kind that can be created");
     let levels = sides.reference.get(&format!("{}?limit=500", seats::COLLECTION)).await?;
     let levels = seats::configuration(&serde_json::from_slice(&levels)?, &sides.reference.profile.flags);
-    Ok(Generator { kinds, levels, seed, only })
+    Ok(Generator { kinds, levels, seed, only, shared: None })
 }
 
 #[cfg(test)]
@@ -297,6 +339,7 @@ mod tests {
                 stored_at: "g/ks".into(),
             },
             persistent: true,
+            dry: false,
             stored: true,
             name: "@@".into(),
             base: Document::object([("kind", Document::text("K"))]),

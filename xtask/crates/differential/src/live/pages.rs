@@ -46,12 +46,12 @@ const FIELDS: &[&str] = &[
 
 const LIMITS: &[&str] = &["1", "0", "-1", "500", "9223372036854775807", "9223372036854775808", "1.0", "1e3", "x"];
 
-/// A version of zero without a match is left out: the cache of the server may then answer with an older state.
+/// A version of zero without a match is left out: the cache of the server may then answer with an older state. So is the
+/// first version: whether a store still has it depends on its age.
 const VERSIONS: &[&str] = &[
     "resourceVersion=@RV@&resourceVersionMatch=NotOlderThan",
     "resourceVersion=@RV@&resourceVersionMatch=Exact",
     "resourceVersion=@FIRST@&resourceVersionMatch=Exact",
-    "resourceVersion=1&resourceVersionMatch=Exact",
     "resourceVersion=0&resourceVersionMatch=Exact",
     "resourceVersionMatch=Exact",
     "resourceVersion=@RV@&resourceVersionMatch=x",

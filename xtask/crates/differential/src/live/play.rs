@@ -58,8 +58,12 @@ struct Progress {
 }
 
 impl Sides {
-    fn all(&self) -> [&Side; 3] {
+    pub(crate) fn all(&self) -> [&Side; 3] {
         [&self.reference, &self.second, &self.tested]
+    }
+
+    fn show_their_stores(&self) -> bool {
+        self.all().into_iter().all(Side::shows_its_store)
     }
 
     pub(crate) async fn play(&self, sequence: &Sequence, names: &Names) -> anyhow::Result<Played> {
@@ -90,7 +94,7 @@ impl Sides {
         let Progress { states, looked, played } = progress;
         let Some(request) = sequence.requests.get(at) else { return Ok(None) };
         // What is stored is compared before the object is gone.
-        if request.verb == Verb::Delete && !std::mem::replace(looked, true) {
+        if request.verb == Verb::Delete && self.show_their_stores() && !std::mem::replace(looked, true) {
             let stored = self.stored(states, sequence, names).await?;
             if let Some(verdict) = verdict(at, &stored) {
                 return Ok(Some(verdict));
@@ -108,7 +112,7 @@ impl Sides {
             played.reset = Some(at);
         }
         let mut verdict = verdict(at, &answers);
-        if let Some(Verdict::Different(difference)) = &mut verdict {
+        if let Some(Verdict::Different(difference)) = verdict.as_mut().filter(|_| self.show_their_stores()) {
             let stored = self.stored(states, sequence, names).await?;
             if let [left, _, right] = &stored[..] {
                 difference.stored = Some((left.body.text(), right.body.text()));

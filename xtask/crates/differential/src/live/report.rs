@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, Change};
 use super::commands::{curl, kubectl, short, variables};
+use super::external::Shared;
 use super::finding::Finding;
 use super::kept;
 use super::play::Sides;
-use super::request::Request;
+use super::request::{Names, Request};
 use super::search::{Found, rate};
 use crate::report::selection;
 
@@ -23,13 +24,24 @@ pub(crate) struct Context<'a> {
     /// The value of `--level`.
     pub(crate) level: &'static str,
     pub(crate) seed: u64,
-    /// The options that choose the families, each after a space.
+    /// Further options of the command that repeats a finding, each after a space.
     pub(crate) only: String,
     pub(crate) arch: &'a str,
     pub(crate) against: &'a str,
     pub(crate) sides: &'a Sides,
+    /// The run's place in an external cluster.
+    pub(crate) shared: Option<&'a Shared>,
+    /// Kinds that are not compared, with the reason.
+    pub(crate) left_out: Vec<String>,
     /// When the run began, as text.
     pub(crate) started: String,
+}
+
+impl Context<'_> {
+    /// The names in the printed commands.
+    fn names(&self) -> Names {
+        Names::of(0, self.shared)
+    }
 }
 
 pub(crate) fn summary(found: &Found, context: &Context<'_>) -> String {
@@ -70,7 +82,15 @@ pub(crate) fn text(found: &Found, context: &Context<'_>) -> String {
     for (index, request) in found.resets.iter().take(SHOWN_RESETS) {
         let profile = &context.sides.reference.profile;
         let [variable, _] = variables(profile);
-        let _ = writeln!(text, "panic on every side: {}: {variable}; {}", case(*index), curl(profile, request));
+        let _ = writeln!(
+            text,
+            "panic on every side: {}: {variable}; {}",
+            case(*index),
+            curl(profile, request, &context.names())
+        );
+    }
+    for kind in &context.left_out {
+        let _ = writeln!(text, "left out, an ordinary object is answered differently: {}", short(kind));
     }
     for error in &found.errors {
         let _ = writeln!(text, "error: {}", short(error));
@@ -97,7 +117,9 @@ fn group(text: &mut String, finding: &Finding, context: &Context<'_>) -> std::fm
     for side in [&context.sides.reference, &context.sides.tested] {
         writeln!(text, "  on the side `{}`:", side.name)?;
         let requests = sequence.requests.iter();
-        let commands = requests.flat_map(|request| [Some(curl(&side.profile, request)), kubectl(request)]);
+        let names = context.names();
+        let commands =
+            requests.flat_map(|request| [Some(curl(&side.profile, request, &names)), kubectl(request, &names)]);
         for command in variables(&side.profile).into_iter().chain(commands.flatten()) {
             writeln!(text, "    {command}")?;
         }
@@ -176,6 +198,7 @@ pub(crate) fn json(found: &Found, context: &Context<'_>) -> Value {
         "seconds": found.seconds,
         "cases_by_resource": found.by_resource,
         "groups": groups,
+        "left_out": context.left_out,
         "nondeterministic": {"sequences": found.unstable_count, "unrepeated": found.unrepeated, "examples": unstable},
         "panics_on_every_side": found.resets.iter().map(|(index, request)| json!({"case": index, "request": request_json(request)})).collect::<Vec<_>>(),
         "errors": found.errors,

@@ -2,6 +2,7 @@
 
 use suite::api::{APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 
+use super::external::Shared;
 use super::schema::{ADDRESS, LABEL};
 use crate::document::Document;
 
@@ -13,6 +14,9 @@ pub(crate) const FIRST_VERSION: &str = "@FIRST@";
 
 /// Stands for the token with which the side ended the last page.
 pub(crate) const NEXT_PAGE: &str = "@NEXT@";
+
+/// Stands for the run in labels; only the runs in an external cluster have names.
+pub(crate) const RUN_LABEL: &str = "@RUN@";
 
 /// Stands for the object as the side last sent it in protobuf.
 pub(crate) const LAST_PROTOBUF: &str = "@PROTOBUF@";
@@ -170,22 +174,35 @@ pub(crate) const RUN: &str = "d";
 pub(crate) struct Names {
     pub(crate) label: String,
     address: String,
+    /// The run's place in an external cluster.
+    pub(crate) shared: Option<Shared>,
 }
 
 impl Names {
     /// The names of the run with this number; no two runs of a process share any.
-    pub(crate) fn of(run: u64) -> Names {
+    pub(crate) fn of(run: u64, shared: Option<&Shared>) -> Names {
         let [.., a, b, c, d] = run.to_be_bytes();
         // 198.18.0.0/15 and its neighbours are for benchmarks and documentation, outside the range of Services.
         let address = format!("{}.{b}.{c}.{d}", 198u8.wrapping_add(a % 4));
-        Names { label: format!("{RUN}{run:07}"), address }
+        let prefix = shared.map_or_else(|| RUN.to_owned(), Shared::prefix);
+        Names { label: format!("{prefix}{run:07}"), address, shared: shared.cloned() }
     }
 
     pub(crate) fn fill(&self, text: &str, last_version: &str) -> String {
         if !text.contains('@') {
             return text.to_owned();
         }
-        text.replace(LABEL, &self.label).replace(ADDRESS, &self.address).replace(LAST_VERSION, last_version)
+        let run_label = self.shared.as_ref().map_or("none", |shared| &shared.run_label);
+        text.replace(LABEL, &self.label)
+            .replace(ADDRESS, &self.address)
+            .replace(RUN_LABEL, run_label)
+            .replace(LAST_VERSION, last_version)
+    }
+
+    /// The path of a request.
+    pub(crate) fn path(&self, path: &str, last_version: &str) -> String {
+        let shared = self.shared.as_ref().map(|shared| shared.path(path));
+        self.fill(shared.as_deref().unwrap_or(path), last_version)
     }
 }
 
@@ -261,9 +278,9 @@ mod tests {
 
     #[test]
     fn placeholders_get_the_names_of_the_run() {
-        let names = Names::of(42);
+        let names = Names::of(42, None);
         assert_eq!(names.fill("/a/@@/@IP@?v=@RV@", "7"), "/a/d0000042/198.0.0.42?v=7");
-        assert_ne!(names, Names::of(43));
+        assert_ne!(names, Names::of(43, None));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Kind {
     pub(crate) resource: Resource,
     /// Whether one object can be read, replaced, patched and deleted.
     pub(crate) persistent: bool,
+    /// Whether all writes are dry runs.
+    pub(crate) dry: bool,
     /// Whether the path of the object's key in the store is known.
     pub(crate) stored: bool,
     pub(crate) name: String,
@@ -199,6 +201,7 @@ fn kind(document: &Value, path: &str, item: &Value, table: &[StoredResource]) ->
     });
     let (name, base) = base(&schemas, &content["schema"], &resource, row);
     Some(Kind {
+        dry: false,
         persistent: one.get("get").is_some() && one.get("patch").is_some(),
         stored: row.is_some(),
         subresources: subresources.collect(),

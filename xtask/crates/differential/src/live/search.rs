@@ -142,7 +142,7 @@ impl NewNames for Search<'_> {
     }
 
     fn new_names(&self) -> Names {
-        Names::of(self.runs.fetch_add(1, Ordering::Relaxed))
+        Names::of(self.runs.fetch_add(1, Ordering::Relaxed), self.generator.shared.as_ref())
     }
 }
 

@@ -91,12 +91,11 @@ pub(super) fn run(
         let mut behind = planes.tested.clone();
         behind.apiserver = proxy.url();
         behind.client_certificate_required = true;
-        let tested = runtime.block_on(Side::connect("under test", &behind, planes.factor))?;
+        let tested = runtime.block_on(Side::connect("under test", &behind, planes.transport(), planes.factor))?;
         let broken = Sides { reference: sides.reference.clone(), second: sides.second.clone(), tested };
         // No defect changes metrics, which the sequences about seats read.
         let only = vec![Family::Builtin, Family::Custom, Family::Amounts];
-        let generator =
-            Generator { kinds: generator.kinds.clone(), levels: generator.levels.clone(), seed: hunt.seed, only };
+        let generator = Generator { seed: hunt.seed, only, ..generator.clone() };
         let search = Search::new(&broken, &generator, hunt.bounds, Expected::default(), hunt.first_run);
         Ok(runtime.block_on(search.all(&hunt.phase)))
     })

@@ -35,7 +35,8 @@ pub(crate) struct Side {
     pub(crate) name: &'static str,
     pub(crate) profile: ProfileInfo,
     api: Api,
-    store: Store,
+    /// None for an external cluster.
+    store: Option<Store>,
     /// How long an object must stay unchanged to count as settled.
     quiet: Duration,
 }
@@ -55,11 +56,20 @@ pub(crate) struct State {
 
 impl Side {
     /// Deadlines are multiplied by `factor`.
-    pub(crate) async fn connect(name: &'static str, profile: &ProfileInfo, factor: f64) -> anyhow::Result<Side> {
+    pub(crate) async fn connect(
+        name: &'static str,
+        profile: &ProfileInfo,
+        transport: Transport,
+        factor: f64,
+    ) -> anyhow::Result<Side> {
         let limit = ANSWER.mul_f64(factor.max(1.0));
-        let api = Api::new(profile, Transport::Http2, limit)?;
-        let store = profile.stores.first().context("a profile has at least one store")?;
-        let store = Store::connect(store, limit).await.with_context(|| format!("the store of the side `{name}`"))?;
+        let api = Api::new(profile, transport, limit)?;
+        let store = match profile.stores.first().filter(|_| profile.shows_its_stores()) {
+            Some(store) => {
+                Some(Store::connect(store, limit).await.with_context(|| format!("the store of the side `{name}`"))?)
+            }
+            None => None,
+        };
         Ok(Side { name, profile: profile.clone(), api, store, quiet: QUIET.mul_f64(factor.max(1.0)) })
     }
 
@@ -79,9 +89,18 @@ impl Side {
         Ok(())
     }
 
+    /// Whether stored values can be read.
+    pub(crate) fn shows_its_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    fn store(&self) -> anyhow::Result<&Store> {
+        self.store.as_ref().with_context(|| format!("the side `{}` does not show its store", self.name))
+    }
+
     /// All keys of the store with the revision of their last change.
     pub(crate) async fn keys(&self) -> anyhow::Result<Vec<(String, i64)>> {
-        let (keys, _) = self.store.keys(&format!("{}/", self.profile.prefix), 0).await?;
+        let (keys, _) = self.store()?.keys(&format!("{}/", self.profile.prefix), 0).await?;
         Ok(keys.into_iter().map(|key| (key.key, key.mod_rev)).collect())
     }
 
@@ -98,11 +117,14 @@ impl Side {
 
     pub(crate) fn request(request: &Request, names: &Names, last_version: &str) -> suite::api::Request {
         let body = request.body.as_ref().map(|body| names.fill(&body.to_string(), last_version));
-        let mut raw = suite::api::Request::new(request.verb.method(), names.fill(&request.path, last_version))
+        let mut raw = suite::api::Request::new(request.verb.method(), names.path(&request.path, last_version))
             .query(names.fill(&request.query, last_version))
             .accept(request.accept);
         if let Some(body) = body {
             raw = raw.body(request.content_type, encoded(request.content_type, body));
+        }
+        if let Some(shared) = &names.shared {
+            shared.restrict(&mut raw);
         }
         raw
     }
@@ -185,7 +207,7 @@ impl Side {
 
     /// Waits until no controller of the server changes the object any more.
     pub(crate) async fn settle(&self, path: &str, names: &Names) -> anyhow::Result<()> {
-        let request = suite::api::Request::get(names.fill(path, ""));
+        let request = suite::api::Request::get(names.path(path, ""));
         let mut before = String::new();
         for _ in 0..ATTEMPTS {
             let response = self.api.send(&request).await?;
@@ -202,7 +224,7 @@ impl Side {
     /// A stored value after the masks.
     pub(crate) async fn stored(&self, state: &mut State, key: &str, names: &Names) -> anyhow::Result<Content> {
         let key = format!("{}{}", self.profile.prefix, names.fill(key, ""));
-        let found = self.store.get(&key, 0).await.with_context(|| format!("failed to read {key}"))?;
+        let found = self.store()?.get(&key, 0).await.with_context(|| format!("failed to read {key}"))?;
         Ok(found.map_or(Content::Absent, |found| state.stored(&found.value)))
     }
 }

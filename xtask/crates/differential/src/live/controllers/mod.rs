@@ -109,7 +109,17 @@ fn searched(
     if options.only_controllers {
         only.push_str(" --only-controllers");
     }
-    let context = report::Context { level: "controllers", seed, only, arch, against, sides, started };
+    let context = report::Context {
+        level: "controllers",
+        seed,
+        only,
+        arch,
+        against,
+        sides,
+        shared: None,
+        left_out: Vec::new(),
+        started,
+    };
     let phase = Phase::start("level of controllers");
     let search = Search::new(stage, families, seed, bounds(options), 0);
     let (mut found, unsettled, last) = runtime.block_on(async {

@@ -240,7 +240,7 @@ mod tests {
                 "status": {"startTime": format!("2026-11-26T12:00:0{second}Z"), "podIP": format!("10.2.0.{second}"),
                     "conditions": [{"message": format!("pods \"a-h-{suffix}\" is forbidden")}]}})
         };
-        let names = Names::of(3);
+        let names = Names::of(3, None);
         let of =
             |items: Vec<Value>| comparable(BTreeMap::from([("pods", (Observed::Pods, items))]), &names, NOW).unwrap();
         let left = of(vec![pod("bbbbb", "u1", 1), pod("ccccc", "u2", 2)]);

@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
     }
 
     async fn run(&self, family: &Family, chosen: &Chosen) -> anyhow::Result<(Observation, Compared)> {
-        let names = Names::of(self.runs.fetch_add(1, Ordering::Relaxed));
+        let names = Names::of(self.runs.fetch_add(1, Ordering::Relaxed), None);
         let seen = self.stage.play(family, chosen, &names).await?;
         self.unsettled.fetch_add(seen.unsettled, Ordering::Relaxed);
         let compared = compare(&seen.documents);
