@@ -320,10 +320,14 @@ fn differential_leaves_nothing_in_an_external_cluster() {
         let keys = listed.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned());
         keys.collect::<BTreeSet<String>>()
     };
-    // kube-apiserver writes its own Service after it is ready.
-    let before = wait("the Service `kubernetes`", || match keys() {
-        keys if keys.iter().any(|key| key.contains("/masterleases/")) => Probe::Ready(keys),
-        _ => Probe::NotYet("no key of a master lease".into()),
+    // kube-apiserver writes its own Service and leases after it is ready.
+    let own = ["/masterleases/", "/peerserverleases/", "/services/specs/default/kubernetes"];
+    let before = wait("what kube-apiserver writes for itself", || {
+        let keys = keys();
+        match own.iter().find(|own| !keys.iter().any(|key| key.contains(**own))) {
+            Some(own) => Probe::NotYet(format!("no key with {own}")),
+            None => Probe::Ready(keys),
+        }
     });
     let differential =
         with_sources(&["differential", "--level", "live", "--kubeconfig", kubeconfig, "--cases", "150", "--json"]);
