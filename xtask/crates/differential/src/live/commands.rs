@@ -18,7 +18,7 @@ const PROTOBUF_FILE: &str = "object.pb";
 pub(crate) fn variables(profile: &ProfileInfo) -> [String; 2] {
     let [ca, cert, key] = [&profile.tls.ca, &profile.tls.cert, &profile.tls.key].map(|file| file.display());
     let server = &profile.apiserver;
-    if let Some(token) = &profile.token {
+    if let Some(token) = profile.token.as_ref().filter(|_| profile.tls.cert.as_os_str().is_empty()) {
         let token = token.display();
         return [
             format!("C=\"curl --cacert {ca} --oauth2-bearer $(cat {token})\""),

@@ -16,6 +16,8 @@ use crate::document::Document;
 const FIELDS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 /// The plural name of each generated resource.
 pub(crate) const PLURAL: &str = "generated";
+/// The place that the subresource `scale` changes.
+const SCALED: &str = "spec.a";
 /// The path of definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -230,7 +232,7 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
     let spec = Document::object([("type", Document::text("object")), ("properties", properties)]);
     let schema =
         Document::object([("type", Document::text("object")), ("properties", Document::object([("spec", spec)]))]);
-    let scale = texts(&[("specReplicasPath", ".spec.a"), ("statusReplicasPath", ".status.a")]);
+    let scale = texts(&[("specReplicasPath", &format!(".{SCALED}")), ("statusReplicasPath", ".status.a")]);
     let version = Document::object([
         ("name", Document::text("v1")),
         ("served", Document::Bool(true)),
@@ -260,7 +262,8 @@ fn definition(properties: Document, columns: Vec<Document>) -> Document {
 pub(crate) fn class(requests: &[Request], trial: Option<&Trial>, blamed: impl Fn(&str) -> bool) -> String {
     let definition = requests.iter().find(|request| request.verb == Verb::Create && request.path == DEFINITIONS);
     let Some(body) = definition.and_then(|request| request.body.as_ref()) else { return String::new() };
-    let field = trial.and_then(|trial| trial.place.strip_prefix("spec.")).unwrap_or_default();
+    let place = trial.map(|trial| trial.place.strip_prefix("scale.").map_or(trial.place.as_str(), |_| SCALED));
+    let field = place.and_then(|place| place.strip_prefix("spec.")).unwrap_or_default();
     let field = field.split(['.', '[']).next().unwrap_or_default();
     if trial.is_some() && field.is_empty() {
         return String::new();
@@ -332,6 +335,7 @@ mod tests {
         let of = |place: &str| class(&requests, Some(&trial(place)), |_| true);
         assert_eq!(of("spec.a"), "maximum beyond int64");
         assert_eq!(of("spec.b"), "enum at the limit of int64, multipleOf with fraction");
+        assert_eq!(of("scale.spec.replicas"), of("spec.a"));
         assert_eq!(of("metadata.generation"), "");
         let all = "enum at the limit of int64, maximum beyond int64, multipleOf with fraction";
         assert_eq!(class(&requests, None, |_| true), all);
