@@ -236,6 +236,10 @@ pub(crate) struct CiOptions {
     /// Keep the private folder (keys, store data) until the next run; a VM stays up until Ctrl-C or `down`
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Let every check remove its objects, and report those that remain; a cluster with a node and external clusters always
+    /// do. Otherwise they end with the control planes
+    #[arg(long)]
+    pub(crate) clean_up: bool,
     /// Open a root shell in the VM before its teardown if a result is unexpected
     #[arg(long, conflicts_with = "json")]
     pub(crate) shell_on_fail: bool,

@@ -148,6 +148,8 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
             history: run.histories(),
             values: run.values(),
             answers: Some(run.answers()),
+            // On a node, what is left keeps running.
+            clean_up: options.clean_up || options.provider.has_node(),
             alone: true,
             repeat,
         },

@@ -333,6 +333,7 @@ impl Field<'_> {
             values: self.run.values().join(name),
             answers: None,
             // Mutants of a profile run in parallel, and some leave objects behind.
+            clean_up: true,
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };

@@ -172,6 +172,7 @@ fn tested(
             history: run.histories(),
             values: run.values(),
             answers: Some(run.answers()),
+            clean_up: true,
             alone: false,
             repeat: repeat(job),
         };

@@ -54,6 +54,8 @@ pub struct Options {
     pub values: PathBuf,
     /// The folder for recorded answers: each profile gets a file. None records none.
     pub answers: Option<PathBuf>,
+    /// Whether cases remove what they created. Control planes that end with the run do not need that.
+    pub clean_up: bool,
     /// Whether the suite is the only writer. Then a profile has ended when the server has removed what its cases
     /// deleted, and any remaining object was left behind by a case.
     pub alone: bool,
@@ -158,7 +160,7 @@ impl Engine<'_> {
         let _permit = run.max_active.acquire().await.context("the semaphore is never closed")?;
         self.check_health()?;
         self.control(profile, |control, profile| control.resume(profile)).await?;
-        let active = self.while_healthy(self.connect(run, profile)).await?;
+        let active = self.while_healthy(self.connect(plan, run, profile)).await?;
         let ended = self.scenarios(plan, &active).await;
         let histories = self.histories(active, ended.is_ok()).await;
         let trouble = ended?;
@@ -183,7 +185,7 @@ impl Engine<'_> {
         self.check_health().and(done.map_err(anyhow::Error::from))
     }
 
-    async fn connect(&self, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ActiveProfile> {
+    async fn connect(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ActiveProfile> {
         let limit = contention::limit(Duration::from_secs(30), self.cluster.info.factor);
         let mut stores = BTreeMap::new();
         let mut collectors = Vec::new();
@@ -206,7 +208,9 @@ impl Engine<'_> {
             references: Arc::clone(&run.references),
             answers: answers.as_ref().map(AnswerRecorder::log),
         });
-        Ok(ActiveProfile { env, collectors, answers, slots: run.slots.of_profile() })
+        let mut mine = plan.cases.iter().filter(|case| case.profile == profile.name);
+        let has_exclusive = mine.any(|case| case.check.is_exclusive(case.profile));
+        Ok(ActiveProfile { env, collectors, answers, slots: run.slots.of_profile(has_exclusive) })
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
@@ -239,12 +243,15 @@ impl Engine<'_> {
         let env = ProfileEnv { answers: None, ..ProfileEnv::clone(&active.env) };
         let ctx = Ctx::new(Arc::new(env), TRAFFIC, self.options.seed, 0);
         let factor = self.cluster.info.factor;
+        let cleans_up = self.options.clean_up;
         async move {
             let result =
                 with_time_limit(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx))
                     .await;
             // `report_residue` reports objects that the traffic leaves behind, like those of the cases.
-            let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.api.clean_up()).await;
+            if cleans_up {
+                let _ = tokio::time::timeout(contention::limit(CLEAN_UP_LIMIT, factor), ctx.api.clean_up()).await;
+            }
             TaskResult::Traffic(result.map(|()| ctx.counters()))
         }
     }
@@ -303,7 +310,11 @@ impl Engine<'_> {
                 let ctx = Ctx::new(Arc::clone(&env), case.check.id, options.seed, attempts.count);
                 let result = run_scenario(&case, &ctx).await;
                 let unserved = result.as_ref().err().and_then(CheckError::unserved);
-                let outcome = clean_up(&ctx, result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed)).await;
+                let mut outcome = result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed);
+                // A further attempt must not find objects of this one.
+                if options.clean_up || unserved.is_some() {
+                    outcome = clean_up(&ctx, outcome).await;
+                }
                 limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
                 if let Some(unserved) = unserved.filter(|_| attempts.again(begin.elapsed(), limit)) {
                     sink(Event::Note { at: now(), text: format!("{} begins again: {unserved}", case.name()) });
@@ -343,7 +354,7 @@ impl Engine<'_> {
 
     /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
     async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
-        if !self.options.alone {
+        if !self.leaves_nothing() {
             // The owner of the cluster removes the remaining objects.
             return Ok(());
         }
@@ -360,9 +371,14 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// Whether no object of the run may remain at its end.
+    fn leaves_nothing(&self) -> bool {
+        self.options.alone && self.options.clean_up
+    }
+
     /// Reports objects that remain, because every check must remove the objects that it creates.
     fn report_residue(&self, histories: &[History]) {
-        for history in histories.iter().filter(|_| self.options.alone) {
+        for history in histories.iter().filter(|_| self.leaves_nothing()) {
             let (profile, store) = (&history.meta.profile, &history.meta.store);
             let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
             if !left.is_empty() {

@@ -13,7 +13,9 @@ use crate::selection::Case;
 
 /// How profiles share the slots for cases that run at the same time.
 pub(crate) enum Slots {
-    All(Arc<Semaphore>),
+    /// One queue for all profiles, except for those with exclusive cases: these run after the other cases of the profile, one
+    /// by one, and the run ends with the longest such chain. Their profiles have this many slots each.
+    All(Arc<Semaphore>, usize),
     /// Each profile has this many slots. If only a few profiles are active at a time, each of them must make progress:
     /// in one common queue, profiles behind the one with the most cases would be active without running a case.
     Each(usize),
@@ -26,15 +28,15 @@ impl Slots {
         // enough.
         let all = if factor < ClusterInfo::SLOW { jobs } else { 2 * jobs };
         match max_active {
-            None => Slots::All(Arc::new(Semaphore::new(jobs.max(1)))),
+            None => Slots::All(Arc::new(Semaphore::new(jobs.max(1))), (jobs / 4).max(1)),
             Some(max_active) => Slots::Each((all / max_active.max(1)).clamp(1, jobs.max(1))),
         }
     }
 
-    pub(crate) fn of_profile(&self) -> Arc<Semaphore> {
+    pub(crate) fn of_profile(&self, has_exclusive: bool) -> Arc<Semaphore> {
         match self {
-            Slots::All(slots) => Arc::clone(slots),
-            Slots::Each(count) => Arc::new(Semaphore::new(*count)),
+            Slots::All(slots, _) if !has_exclusive => Arc::clone(slots),
+            Slots::All(_, count) | Slots::Each(count) => Arc::new(Semaphore::new(*count)),
         }
     }
 }
@@ -64,16 +66,17 @@ mod tests {
 
     #[test]
     fn few_active_profiles_have_separate_slots() {
-        let of = |jobs, max_active| Slots::new(jobs, max_active, SLOW).of_profile().available_permits();
-        assert_eq!(Slots::new(16, Some(4), 1.0).of_profile().available_permits(), 4);
+        let of = |jobs, max_active| Slots::new(jobs, max_active, SLOW).of_profile(false).available_permits();
+        assert_eq!(Slots::new(16, Some(4), 1.0).of_profile(false).available_permits(), 4);
         assert_eq!(of(16, None), 16);
         assert_eq!(of(16, Some(3)), 10);
         assert_eq!((of(1, Some(3)), of(0, Some(3)), of(16, Some(0))), (1, 1, 16));
         let shared = Slots::new(2, None, SLOW);
-        let taken = shared.of_profile().try_acquire_owned();
-        assert_eq!((taken.is_ok(), shared.of_profile().available_permits()), (true, 1));
+        let taken = shared.of_profile(false).try_acquire_owned();
+        assert_eq!((taken.is_ok(), shared.of_profile(false).available_permits()), (true, 1));
+        assert_eq!(shared.of_profile(true).available_permits(), 1);
         let own = Slots::new(2, Some(2), SLOW);
-        let taken = own.of_profile().try_acquire_owned();
-        assert_eq!((taken.is_ok(), own.of_profile().available_permits()), (true, 2));
+        let taken = own.of_profile(true).try_acquire_owned();
+        assert_eq!((taken.is_ok(), own.of_profile(true).available_permits()), (true, 2));
     }
 }
