@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use model::{Cluster, External, GoldenValue, NodeInfo, ProfileInfo, Resource, StorageTable};
 use tokio::sync::OnceCell;
@@ -75,12 +75,7 @@ pub struct CaseState {
     counters: Mutex<BTreeMap<String, u64>>,
     created: Mutex<BTreeSet<Created>>,
     started: Instant,
-    /// How long the server may work on a request, instead of its own limit.
-    patience: Option<Duration>,
 }
-
-/// Seconds in which a server answers a contending client, on the reference machine: an election takes three.
-const PATIENCE: f64 = 6.0;
 
 /// A collection in which the case created objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,20 +102,18 @@ impl Ctx {
     /// Another client in the same namespace, with separate connections and random choices. This client cleans up the
     /// namespace.
     pub async fn worker(&self, name: &str) -> anyhow::Result<Ctx> {
-        Ok(Ctx::of(self.worker_in(Arc::clone(&self.env), name).await?))
+        self.worker_in(Arc::clone(&self.env), name).await
     }
 
     /// A worker that sends its requests to another apiserver of the profile.
     pub async fn worker_at(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
-        Ok(Ctx::of(self.worker_in(Arc::new(self.env_at(apiserver)), name).await?))
+        self.worker_in(Arc::new(self.env_at(apiserver)), name).await
     }
 
     /// A worker of a workload whose clients contend: its answers are different in each run, and are not recorded for
-    /// comparison. The server gives up early: by itself it would wait 34 s for a store that is away.
+    /// comparison.
     pub async fn contending_worker(&self, name: &str, apiserver: &str) -> anyhow::Result<Ctx> {
-        let env = Arc::new(ProfileEnv { answers: None, ..self.env_at(apiserver) });
-        let patience = self.state.limit(PATIENCE);
-        Ok(Ctx::of(CaseState { patience: Some(patience), ..self.worker_in(env, name).await? }))
+        self.worker_in(Arc::new(ProfileEnv { answers: None, ..self.env_at(apiserver) }), name).await
     }
 
     fn env_at(&self, apiserver: &str) -> ProfileEnv {
@@ -128,10 +121,10 @@ impl Ctx {
         ProfileEnv { profile, ..ProfileEnv::clone(&self.env) }
     }
 
-    async fn worker_in(&self, env: Arc<ProfileEnv>, name: &str) -> anyhow::Result<CaseState> {
+    async fn worker_in(&self, env: Arc<ProfileEnv>, name: &str) -> anyhow::Result<Ctx> {
         let namespace = self.api.namespace().await?.to_owned();
         let worker = CaseState::new(env, &format!("{}/{name}", self.client), self.seed, self.attempt);
-        Ok(CaseState { namespace: OnceCell::new_with(Some(namespace)), started: self.started, ..worker })
+        Ok(Ctx::of(CaseState { namespace: OnceCell::new_with(Some(namespace)), started: self.started, ..worker }))
     }
 
     /// Creates a second namespace, whose name is this client's namespace with `suffix` appended, and returns a client
@@ -180,7 +173,6 @@ impl CaseState {
             counters: Mutex::new(BTreeMap::new()),
             created: Mutex::new(BTreeSet::new()),
             started: Instant::now(),
-            patience: None,
         }
     }
 

@@ -54,7 +54,7 @@ pub struct Options {
     pub values: PathBuf,
     /// The folder for recorded answers: each profile gets a file. None records none.
     pub answers: Option<PathBuf>,
-    /// Whether cases remove what they created. Control planes that end with the run do not need that.
+    /// Whether all cases remove what they created. Control planes that end with the run do not need that.
     pub clean_up: bool,
     /// Whether the suite is the only writer. Then a profile has ended when the server has removed what its cases
     /// deleted, and any remaining object was left behind by a case.
@@ -99,6 +99,8 @@ struct ActiveProfile {
     answers: Option<AnswerRecorder>,
     /// Limits the number of its cases that run at the same time.
     slots: Arc<Semaphore>,
+    /// Whether its cases remove what they created: exclusive ones look at the whole store, or encrypt all of it anew.
+    cleans_up: bool,
 }
 
 /// Data that all profiles of a run share.
@@ -210,7 +212,8 @@ impl Engine<'_> {
         });
         let mut mine = plan.cases.iter().filter(|case| case.profile == profile.name);
         let has_exclusive = mine.any(|case| case.check.is_exclusive(case.profile));
-        Ok(ActiveProfile { env, collectors, answers, slots: run.slots.of_profile(has_exclusive) })
+        let cleans_up = self.options.clean_up || has_exclusive;
+        Ok(ActiveProfile { cleans_up, env, collectors, answers, slots: run.slots.of_profile(has_exclusive) })
     }
 
     /// Runs the profile's scenarios and the traffic for the judges, and then, one by one, those scenarios that need
@@ -243,7 +246,7 @@ impl Engine<'_> {
         let env = ProfileEnv { answers: None, ..ProfileEnv::clone(&active.env) };
         let ctx = Ctx::new(Arc::new(env), TRAFFIC, self.options.seed, 0);
         let factor = self.cluster.info.factor;
-        let cleans_up = self.options.clean_up;
+        let cleans_up = active.cleans_up;
         async move {
             let result =
                 with_time_limit(|| contention::limit(CASE_LIMIT, factor), "the end of the traffic", traffic::run(&ctx))
@@ -300,6 +303,7 @@ impl Engine<'_> {
         let (env, slots) = (Arc::clone(&active.env), Arc::clone(&active.slots));
         let sink = Arc::clone(&self.sink);
         let options = self.options.clone();
+        let cleans_up = active.cleans_up;
         async move {
             let Ok(_slot) = slots.acquire().await else { return TaskResult::Case };
             sink(Event::CaseStarted { at: now(), case: case.name() });
@@ -312,7 +316,7 @@ impl Engine<'_> {
                 let unserved = result.as_ref().err().and_then(CheckError::unserved);
                 let mut outcome = result.map_or_else(CheckError::into_outcome, |()| Outcome::Passed);
                 // A further attempt must not find objects of this one.
-                if options.clean_up || unserved.is_some() {
+                if cleans_up || unserved.is_some() {
                     outcome = clean_up(&ctx, outcome).await;
                 }
                 limit = limit.max(contention::limit(CASE_LIMIT, ctx.factor()));
@@ -354,7 +358,7 @@ impl Engine<'_> {
 
     /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
     async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
-        if !self.leaves_nothing() {
+        if !self.options.alone || !active.cleans_up {
             // The owner of the cluster removes the remaining objects.
             return Ok(());
         }

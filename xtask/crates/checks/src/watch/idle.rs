@@ -20,7 +20,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
                next change of the custom resource.",
     by_hand: "kubectl get --raw '/apis/example.org/v1/fruits?watch=true&resourceVersion=R&allowWatchBookmarks=true\
               &timeoutSeconds=15' while ConfigMaps are written; etcdctl compact at the bookmark; watch again from it",
-    profiles: &["disruptive"],
+    profiles: &["split-events"],
     requires: Requires::OwnCluster(&[Requirement::Exclusive]),
     run: scenario!(bookmark_idle),
 }];

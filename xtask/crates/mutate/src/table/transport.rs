@@ -60,7 +60,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             let later = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}});
             if is_error { vec![event, later] } else { vec![event] }
         });
-    "stream.idle-bookmark-stuck": "Bookmarks of a resource stay at the resource version at which its watch began." => "watch.bookmark-idle" on "disruptive",
+    "stream.idle-bookmark-stuck": "Bookmarks of a resource stay at the resource version at which its watch began." => "watch.bookmark-idle" on "split-events",
         bookmark_stuck;
     "stream.field-selector-ignored": "A watch with a field selector sends all objects." => "watch.cr-full",
         || ignored(Call::is_watch, &["fieldSelector"]);

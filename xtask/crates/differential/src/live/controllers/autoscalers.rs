@@ -172,8 +172,10 @@ pub(super) fn cause(family: &Family, chosen: &Chosen) -> Option<&'static str> {
     let metric = family.name.strip_prefix("autoscaler.")?;
     let pods = chosen.number("pods").max(1);
     let replicas = chosen.number("replicas").max(pods) as f64;
-    let number = |text: &String| quantity(text).unwrap_or_default();
-    let field = |name: &str| chosen.get(name).as_str().and_then(quantity).unwrap_or_default();
+    // A quantity whose thousandths leave int64 counts as 0 (apimachinery amount.go, AsScaledInt64).
+    let held = |number: f64| if (number * 1000.0).abs() < i64::MAX as f64 { number } else { 0.0 };
+    let number = |text: &String| quantity(text).map(held).unwrap_or_default();
+    let field = |name: &str| chosen.get(name).as_str().and_then(quantity).map(held).unwrap_or_default();
     let values = measured(chosen, pods);
     let measured: f64 = match metric {
         "object" => values.object.iter().map(number).sum(),
@@ -188,7 +190,8 @@ pub(super) fn cause(family: &Family, chosen: &Chosen) -> Option<&'static str> {
     let factor = if chosen.get("average") == json!(false) { replicas } else { 1.0 };
     let most = ["upPercent", "downPercent"].map(|name| chosen.number(name)).into_iter().max().unwrap_or_default();
     let percent = most.max(USUAL_PERCENT) as f64;
-    if measured / unit * factor > f64::from(i32::MAX) {
+    let proposal = measured / unit * factor;
+    if proposal.is_nan() || proposal > f64::from(i32::MAX) {
         Some("proposal beyond int32")
     } else if replicas * (1.0 + percent / 100.0) > f64::from(i32::MAX) {
         Some("percentage policy beyond int32")
@@ -263,10 +266,11 @@ mod tests {
             let usual = family.fields.iter().map(|field| (field.name, field.usual()));
             cause(family, &Chosen(usual.chain(fields.iter().cloned()).collect()))
         };
-        let large = json!(["9E"]);
+        let large = json!(["9P"]);
         assert_eq!(of("autoscaler.pods", &[]), None);
         assert_eq!(of("autoscaler.pods", &[("values", large.clone())]), Some("proposal beyond int32"));
-        assert_eq!(of("autoscaler.pods", &[("values", large), ("target", json!("1E"))]), None);
+        assert_eq!(of("autoscaler.pods", &[("values", large), ("target", json!("1P"))]), None);
+        assert_eq!(of("autoscaler.object", &[("target", json!("1E"))]), Some("proposal beyond int32"));
         assert_eq!(
             of("autoscaler.utilization", &[("utilization", json!(1)), ("request", json!("1n"))]),
             Some("proposal beyond int32")

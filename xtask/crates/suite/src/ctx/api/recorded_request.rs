@@ -26,7 +26,6 @@ impl CaseApi {
         let client = self.client()?;
         let etcd_prefix = &self.0.profile().prefix;
         let recorder = self.0.recorder(resource);
-        let request = self.in_patience(request);
         let mut retry_budget = self.retry_budget();
         if self.0.external().is_some() && matches!(verb, Verb::Create | Verb::Update | Verb::Patch) {
             // Before the store reports the write: the recorder omits the values of objects that the run did not write.
@@ -62,14 +61,6 @@ impl CaseApi {
                 Err(_) => return result,
             }
         }
-    }
-
-    /// The request with the time in which the server must answer it.
-    fn in_patience(&self, request: Request) -> Request {
-        let Some(patience) = self.0.patience else { return request };
-        let separator = if request.query.is_empty() { "" } else { "&" };
-        let query = format!("{}{separator}timeout={}s", request.query, patience.as_secs().max(1));
-        request.query(query)
     }
 
     pub(super) fn retry_budget(&self) -> RetryBudget {
