@@ -32,7 +32,7 @@ pub(super) static CHECKS: &[Check] = &[
                    half an interval apart.",
         by_hand: "kube-apiserver --etcd-compaction-interval=10s …; watch etcdctl get compact_rev_key -w fields; etcdctl \
                   get --prefix /registry --keys-only --rev=<value - 1> (compacted)",
-        profiles: &["prefix"],
+        profiles: &["yaml"],
         requires: Requires::OwnCluster(&[Requirement::Exclusive, Requirement::Control, Requirement::Etcd]),
         run: scenario!(compaction_retention),
     },

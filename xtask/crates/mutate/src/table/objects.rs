@@ -14,7 +14,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || ignored(|_| true, &["fieldValidation"]);
     "objects.manager-ignored": "The server does not record the field manager of a request." => "storage.crd-strict",
         || ignored(|_| true, &["fieldManager"]);
-    "objects.history-kept": "A list at a compacted revision shows the current state." => "storage.compaction-retention" on "prefix",
+    "objects.history-kept": "A list at a compacted revision shows the current state." => "storage.compaction-retention" on "yaml",
         || ignored(is_exact, &["resourceVersionMatch", "resourceVersion"]);
     "objects.put-creates": "A PUT of an absent object succeeds for every type." => "cc.put-create",
         || status_changed(|call| call.method == Method::PUT, 404, 201);
