@@ -56,6 +56,10 @@ impl Shared {
     }
 
     fn owns(&self, request: &suite::api::Request) -> bool {
+        // Such a path may lead elsewhere.
+        if request.path.contains("..") || request.path.contains('%') {
+            return false;
+        }
         let below = |root: &str| request.path == root || request.path.starts_with(&format!("{root}/"));
         let harmless = HARMLESS.iter().any(|collection| below(&collection.replace("{ns}", &self.namespace())));
         let labelled = || String::from_utf8_lossy(&request.body).contains(&self.label());
@@ -85,12 +89,19 @@ impl Shared {
 
 /// The families that suit such a cluster: LimitRanges and quotas would decide over the other objects in the namespace, and
 /// priority levels over the requests of others.
+const FIT: [Family; 2] = [Family::Builtin, Family::Custom];
+
+/// Whether a kept sequence suits such a cluster.
+pub(crate) fn suits(sequence: &Sequence) -> bool {
+    FIT.contains(&sequence.family)
+}
+
+/// The families to generate.
 pub(crate) fn families(chosen: &[Family]) -> anyhow::Result<Vec<Family>> {
-    let fit = [Family::Builtin, Family::Custom];
-    if let Some(other) = chosen.iter().find(|family| !fit.contains(family)) {
+    if let Some(other) = chosen.iter().find(|family| !FIT.contains(family)) {
         anyhow::bail!("sequences live.{} would disturb others in an external cluster", other.name());
     }
-    Ok(if chosen.is_empty() { fit.to_vec() } else { chosen.to_vec() })
+    Ok(if chosen.is_empty() { FIT.to_vec() } else { chosen.to_vec() })
 }
 
 /// The kinds whose ordinary objects the cluster answers like the reference. The others differ by the configuration of the
@@ -189,6 +200,8 @@ mod tests {
             (Verb::Create, "/api/v1/namespaces/@@/pods", "{}"),
             (Verb::Create, "/api/v1/namespaces/default/configmaps", "{}"),
             (Verb::Create, "/api/v1/namespaces/@@/configmapsx", "{}"),
+            (Verb::Create, "/api/v1/namespaces/@@/configmaps/../pods", "{}"),
+            (Verb::Create, "/api/v1/namespaces/@@/configmaps/%2e%2e/pods", "{}"),
             (Verb::Apply, "/apis/apps/v1/namespaces/@@/deployments/@@", "{}"),
             (Verb::Delete, "/api/v1/namespaces/@@", ""),
             (Verb::Delete, "/api/v1/nodes/@@", ""),

@@ -10,6 +10,7 @@ use model::ExpectedDifference;
 use sys::interrupt;
 use sys::progress::Phase;
 
+use super::external;
 use super::finding::{Finding, cause, is_certain, key};
 use super::generate::{Generator, is_alone};
 use super::play::{Difference, Played, Sides, Verdict};
@@ -186,7 +187,8 @@ impl<'a> Search<'a> {
 
     /// Plays kept sequences.
     pub(crate) async fn kept(self, sequences: &[Sequence]) -> Found {
-        for sequence in sequences {
+        let fit = |sequence: &&Sequence| self.generator.shared.is_none() || external::suits(sequence);
+        for sequence in sequences.iter().filter(fit) {
             self.case(None, sequence).await;
         }
         self.finished().await
