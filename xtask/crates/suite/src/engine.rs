@@ -1,6 +1,7 @@
 //! Runs the selected cases: connects, records, schedules, cleans up, runs the judges, and emits events.
 
 mod external;
+mod residue;
 mod time_limit;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::schedule::{Slots, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
 use crate::{history_files, traffic, wait};
+use residue::{CLEAN_UP_LIMIT, clean_up};
 use time_limit::{panic_error, with_time_limit};
 
 /// Takes the events of the run, from any thread.
@@ -63,9 +65,6 @@ pub struct Options {
     pub repeat: String,
 }
 
-const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
-/// How long the server may take to finish the deletions that the clean-up of the cases began.
-const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
 const MOST_ATTEMPTS: u32 = 5;
 /// The time in which a server's load may pass, on the reference machine.
 const PAUSE_BETWEEN_ATTEMPTS: Duration = Duration::from_secs(2);
@@ -356,42 +355,6 @@ impl Engine<'_> {
         if whole { trouble.map(|()| histories) } else { Ok(histories) }
     }
 
-    /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
-    async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
-        if !self.options.alone || !active.cleans_up {
-            // The owner of the cluster removes the remaining objects.
-            return Ok(());
-        }
-        let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
-        for (store, _) in active.env.stores.values() {
-            while Instant::now() < deadline {
-                let (keys, _) = store.keys("", 0).await?;
-                if !keys.iter().any(|kv| is_residue(&kv.key)) {
-                    break;
-                }
-                wait::pause(POLL_INTERVAL).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether no object of the run may remain at its end.
-    fn leaves_nothing(&self) -> bool {
-        self.options.alone && self.options.clean_up
-    }
-
-    /// Reports objects that remain, because every check must remove the objects that it creates.
-    fn report_residue(&self, histories: &[History]) {
-        for history in histories.iter().filter(|_| self.leaves_nothing()) {
-            let (profile, store) = (&history.meta.profile, &history.meta.store);
-            let left: Vec<&str> = history.meta.last.iter().map(|kv| &*kv.key).filter(|key| is_residue(key)).collect();
-            if !left.is_empty() {
-                let text = format!("left behind in {profile}/{store}: {}", left.join(", "));
-                self.emit(Event::Note { at: now(), text });
-            }
-        }
-    }
-
     /// Runs the judges, each on the main store's history of its profiles.
     fn judge(&self, plan: &Plan, histories: &[History], trouble: &BTreeMap<String, String>) {
         let judges = RunJudge::new(histories);
@@ -451,26 +414,6 @@ impl Attempts {
         let fits = elapsed + self.longest <= limit / 4 * 3 && self.count + 1 < MOST_ATTEMPTS;
         self.count += u32::from(fits);
         fits
-    }
-}
-
-/// Every name that a case makes begins like its namespace, see `CaseState::name_prefix`.
-fn is_residue(key: &str) -> bool {
-    key.contains("/ap-")
-}
-
-/// A check that leaves objects behind disturbs others: that is an error, but not of the server.
-async fn clean_up(ctx: &Ctx, outcome: Outcome) -> Outcome {
-    let limit = contention::limit(CLEAN_UP_LIMIT, ctx.factor());
-    let cleaned = tokio::time::timeout(limit, ctx.api.clean_up()).await;
-    let trouble = match cleaned {
-        Ok(Ok(())) => return outcome,
-        Ok(Err(error)) => format!("{error:#}"),
-        Err(_) => format!("not complete within {:.0} s", limit.as_secs_f64()),
-    };
-    match outcome {
-        Outcome::Passed => Outcome::errored("clean-up", trouble),
-        other => other,
     }
 }
 
