@@ -13,6 +13,7 @@ const BINARY: &str = "the body is compressed, or in a binary format that is not 
 const VERSION_IN_LABEL: &str = "a label of the object contains a resource version";
 const METRICS: &str = "metrics count the requests of all clients";
 const RANDOM_WRITES: &str = "random writes go on until a watch has begun, so the last state depends on time";
+const SNAPSHOT: &str = "a cache serves a compacted revision until it looks, every 15 s, what was compacted";
 const OVERLOAD: &str = "the server's own time-out or overload answer";
 
 /// Answers with such a status depend on the load of the server. A check about them asserts them.
@@ -108,6 +109,8 @@ const KINDS: &[Kind] = &[
         request: "",
         reason: "the number of writes depends on the time that the watches take to begin",
     },
+    Kind { check: "list.exact-410", request: "GET", reason: SNAPSHOT },
+    Kind { check: "list.continue-expired", request: "GET", reason: SNAPSHOT },
     Kind { check: "list.gzip", request: "GET", reason: LONG_AS_ITS_VERSION },
     Kind { check: "list.gzip", request: "DELETE", reason: LONG_AS_ITS_VERSION },
     Kind {
