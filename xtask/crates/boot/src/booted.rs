@@ -113,14 +113,13 @@ impl ClusterOwner for Processes {
                 self.stop();
                 self.collect_stores(into)
             }
-            // Nobody reads the stores any more, and an orderly stop of ten control planes takes eight seconds. The
-            // components of a machine end when it is switched off.
-            None => {
-                if !self.is_machine {
-                    sys::lock(&self.components).values_mut().try_for_each(Component::kill)?;
-                }
-                Ok(())
+            // The stores are not needed, and an orderly stop of ten control planes takes eight seconds. The components of
+            // a machine end when it is switched off.
+            None if !self.is_machine => {
+                let killed: Vec<_> = sys::lock(&self.components).values_mut().map(Component::kill).collect();
+                killed.into_iter().collect()
             }
+            None => Ok(()),
         };
         self.host.end();
         collected

@@ -124,8 +124,7 @@ async fn compact(ctx: &Ctx, resource: &Resource) -> Verdict<u64> {
 
 /// Where the apiserver that compacts a store tells the others what it compacted (etcd3/compact.go).
 const COMPACTED: &str = "compact_rev_key";
-/// How long caches keep snapshots of compacted revisions: they look every 15 s (cacher/compactor.go), whatever the speed of
-/// the machine.
+/// How long caches keep snapshots of compacted revisions: they look every 15 s (cacher/compactor.go), also on slow machines.
 const KEPT_FOR: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 

@@ -17,7 +17,7 @@ impl Engine<'_> {
     /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
     pub(super) async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
         if !self.options.alone || !active.cleans_up {
-            // The owner of the cluster removes the remaining objects.
+            // What remains ends with the control planes, or its owner removes it.
             return Ok(());
         }
         let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
