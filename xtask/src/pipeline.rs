@@ -42,6 +42,8 @@ pub(crate) struct Job<'a> {
     /// Cases whose control plane the provider cannot create, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
     pub(crate) expectations: &'a [Expectation],
+    /// Profiles in the order in which their control planes start.
+    pub(crate) start_order: Vec<&'a str>,
     pub(crate) options: suite::Options,
     pub(crate) provider: Setup<'a>,
     /// Held while the components are built.
@@ -84,18 +86,31 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     for artifact in artifacts.by_component.values() {
         log.append(Event::Built { at: now(), artifact: artifact.clone() });
     }
-    let booted = phase(log, "boot", Exit::Infrastructure, || {
+    let (booted, starting) = phase(log, "boot", Exit::Infrastructure, || {
         let topology = provider.topology(&artifacts, &job.profiles)?;
-        provider.boot(&artifacts, &topology, run)
+        provider.boot_early(&artifacts, &topology, run)
     })?;
     tell_booted(log, &booted.cluster.info, &booted.versions);
     let expected =
         Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
     let sink = expected.sink(log);
-    let tested = tested(job, &booted, log, &sink);
+    let order = &job.start_order;
+    let tested = std::thread::scope(|scope| {
+        let rest = starting.as_ref().map(|starting| (starting, scope.spawn(|| starting.run(order))));
+        let tested = tested(job, &booted, log, &sink);
+        let Some((starting, rest)) = rest else { return tested };
+        // After an error of the suite, or because no case needs the others.
+        starting.stop();
+        let started = rest.join().unwrap_or_else(|_| Err(anyhow!("the start of the control planes panicked")));
+        match started {
+            Err(error) if tested.is_ok() => phase(log, "boot", Exit::Infrastructure, || Err(error)),
+            _ => tested,
+        }
+    });
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::current_exit(&log.events()) == Exit::Ok;
+    log.append(Event::ProcessorTime { at: now(), parts: booted.processor_time() });
     (job.before_teardown)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || {
         // Keeps the stores as evidence unless everything is as expected.

@@ -142,6 +142,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
         cases: plan.cases.clone(),
         unfit: plan.unfit.clone(),
         expectations: &catalogue.expectations,
+        start_order: suite::start_order(&plan.cases, &catalogue.durations),
         options: Options {
             seed: plan.seed,
             jobs: options.parallel_checks.get(),

@@ -176,6 +176,7 @@ mod tests {
             prefix: "/a/b".into(),
             stores: Vec::new(),
             flags: BTreeMap::new(),
+            variants: BTreeMap::new(),
             dir: PathBuf::new(),
         };
         for (given, expected) in [("", ""), ("/x/", "/x/"), ("configmaps/", "/a/b/configmaps/")] {

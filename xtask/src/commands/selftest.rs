@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{Failure, OrExit, Paths, print, print_json, target};
-use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, StorageTable, StoreInfo};
+use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, ProfileInfo, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use serde::Serialize;
 use suite::{Case, Options, Plan};
@@ -306,10 +306,14 @@ impl Field<'_> {
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
         let mut proxies = Vec::new();
         for profile in cluster.info.profiles.values_mut() {
-            let proxy = Proxy::start(profile, make())?;
-            profile.apiserver = proxy.url();
+            let real = profile.clone();
+            let own = std::iter::once(&mut profile.apiserver);
+            for apiserver in own.chain(profile.variants.values_mut().map(|variant| &mut variant.apiserver)) {
+                let proxy = Proxy::start(&ProfileInfo { apiserver: apiserver.clone(), ..real.clone() }, make())?;
+                *apiserver = proxy.url();
+                proxies.push(proxy);
+            }
             profile.client_certificate_required = true;
-            proxies.push(proxy);
         }
         let rows: Arc<Mutex<Vec<Row>>> = Arc::default();
         let sink = {

@@ -32,6 +32,7 @@ pub(crate) fn profile(tls: &TlsFiles) -> ProfileInfo {
         prefix: "/registry".into(),
         stores: Vec::new(),
         flags: Default::default(),
+        variants: Default::default(),
         dir: PathBuf::new(),
     }
 }

@@ -66,6 +66,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "judge",
             "model",
             "provider",
+            "report",
             "suite",
             "sys",
             "targets",

@@ -302,6 +302,17 @@ impl Running for Process {
         self.signal(Signal::KILL)?;
         if self.gone(AFTER_KILL)? { Ok(()) } else { bail!("{} still runs after SIGKILL", self.name) }
     }
+
+    fn processor_time(&self) -> Option<Duration> {
+        let program = Program {
+            name: "processor-time".into(),
+            path: "/bin/busybox".into(),
+            args: vec!["cat".into(), format!("/proc/{}/stat", self.pid)],
+            env: BTreeMap::new(),
+            log: PathBuf::new(),
+        };
+        sys::process::processor_time_in(&self.agent.measure(&program).ok()?.0)
+    }
 }
 
 impl Process {

@@ -21,6 +21,8 @@ use crate::plan::Plan;
 pub(crate) struct Auxiliary {
     /// Client URLs of the stores as seen by the components, and their peer URLs (`NAME-peer`).
     pub(crate) servers: BTreeMap<String, String>,
+    /// URLs of the variants of the apiserver, by variant, as seen by the components.
+    pub(crate) apiservers: BTreeMap<String, String>,
     pub(crate) spare: Option<StoreInfo>,
     /// Tools by component name.
     pub(crate) tools: BTreeMap<String, Program>,
@@ -49,11 +51,12 @@ impl Plan<'_> {
         };
         let spare = Some(self.empty(name, dir, &mut servers, on_demand)?);
         let native = self.native(profile, dir, &mut servers, on_demand)?;
-        Ok(Auxiliary { servers, spare, tools, native })
+        Ok(Auxiliary { servers, spare, tools, native, ..Auxiliary::default() })
     }
 
     fn tools(&self, profile: &Profile) -> anyhow::Result<BTreeMap<String, Program>> {
-        let program = |tool: &String| Ok((tool.clone(), self.program(format!("{}/{tool}", profile.name), tool)?));
+        // Another name than the component's: the program may also be a component that runs.
+        let program = |tool: &String| Ok((tool.clone(), self.program(format!("{}/tool-{tool}", profile.name), tool)?));
         profile.tools.iter().map(program).collect()
     }
 

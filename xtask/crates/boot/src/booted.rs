@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use anyhow::Context;
-use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, StoreInfo};
+use anyhow::{Context, anyhow};
+use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo};
 use rustix::process::Signal;
 use sys::deadline::{OnInterrupt, Probe, until};
 use sys::interrupt;
@@ -66,6 +66,10 @@ impl HostForward {
 pub(crate) trait ClusterOwner: Send + Sync {
     /// See [`Booted::wake_all`].
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()>;
+    /// See [`Booted::processor_time`].
+    fn processor_time(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
     /// See [`Booted::end`].
     fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()>;
 }
@@ -80,6 +84,11 @@ impl Booted {
         snapshot: Option<Snapshots>,
     ) -> Booted {
         let processes = Arc::new(Processes::new(&mut info, host, planes, snapshot));
+        Booted::with(info, artifacts, processes)
+    }
+
+    /// `processes` has the control planes of all profiles in `info`, or expects them.
+    pub(crate) fn with(info: ClusterInfo, artifacts: &Artifacts, processes: Arc<Processes>) -> Booted {
         let control: Arc<dyn Control> = processes.clone();
         Booted::of(Cluster { info, control: Some(control) }, artifacts, processes)
     }
@@ -94,6 +103,15 @@ impl Booted {
         self.owner.wake_all(&self.cluster.info.profiles.keys().collect::<Vec<_>>())
     }
 
+    /// The processor time so far, by part, in seconds: the starts of kube-apiserver until it was ready, its other work, that
+    /// of the other components, measured where they run, and that of the harness.
+    pub fn processor_time(&self) -> BTreeMap<String, f64> {
+        let harness = sys::process::processor_time(rustix::process::getpid().as_raw_nonzero().get());
+        let mut parts = self.owner.processor_time();
+        parts.extend(harness.map(|time| ("harness".to_owned(), time.as_secs_f64())));
+        parts
+    }
+
     /// Ends everything. With `evidence`, it first stops the components in order, and copies every store's database file
     /// into that folder while no process writes to it.
     pub fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
@@ -105,6 +123,22 @@ impl ClusterOwner for Processes {
     fn wake_all(&self, profiles: &[&String]) -> anyhow::Result<()> {
         sys::side_by_side(profiles, control_plane::MAX_ACTIVE, |name| Ok(self.resume(name)?))?;
         Ok(())
+    }
+
+    fn processor_time(&self) -> BTreeMap<String, f64> {
+        let mut parts: BTreeMap<String, f64> = BTreeMap::new();
+        let mut add = |part: &str, time: Duration| *parts.entry(part.to_owned()).or_default() += time.as_secs_f64();
+        for component in sys::lock(&self.components).values() {
+            let time = component.processor_time();
+            if component.is_apiserver() {
+                add("starts of kube-apiserver", time.starting);
+                add("kube-apiserver", time.all.saturating_sub(time.starting));
+            } else {
+                add(if component.is_store() { "stores" } else { "other components" }, time.all);
+            }
+        }
+        // Not every place tells.
+        if parts.values().all(|time| *time == 0.0) { BTreeMap::new() } else { parts }
     }
 
     fn end(&self, evidence: Option<&Path>) -> anyhow::Result<()> {
@@ -129,7 +163,9 @@ impl ClusterOwner for Processes {
 impl Processes {
     fn collect_stores(&self, into: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(into).with_context(|| format!("failed to create {}", into.display()))?;
-        for Place { host, data, .. } in self.places.values() {
+        let places: Vec<Arc<Place>> = sys::lock(&self.places).values().cloned().collect();
+        for place in places {
+            let Place { host, data, .. } = &*place;
             data.iter().try_for_each(|(name, file)| host.fetch(file, &into.join(format!("{name}.db"))))?;
         }
         Ok(())
@@ -172,7 +208,11 @@ pub(crate) struct Processes {
     /// The memory snapshot from which everything was restored.
     snapshot: Option<Snapshots>,
     /// By profile.
-    places: BTreeMap<String, Place>,
+    places: Mutex<BTreeMap<String, Arc<Place>>>,
+    /// The profiles that are still starting, or will not start, with the reason.
+    starting: Mutex<BTreeMap<String, Option<String>>>,
+    /// Where the profiles are: if another process had taken a port, not where they were planned.
+    moved: Mutex<BTreeMap<String, ProfileInfo>>,
     /// Whether the host is a VM.
     is_machine: bool,
     components: Mutex<BTreeMap<String, Component>>,
@@ -202,23 +242,48 @@ impl Processes {
         planes: Vec<ControlPlane>,
         snapshot: Option<Snapshots>,
     ) -> Processes {
-        let mut components = BTreeMap::new();
-        let mut places = BTreeMap::new();
-        for ControlPlane { info: profile, guest_path, components: these, auxiliary, data, host } in planes {
-            let folder = Root { host_path: profile.dir.clone(), guest_path };
-            places.insert(profile.name.clone(), Place { host, folder, auxiliary, data });
-            components.extend(these.into_iter().map(|component| (component.name.clone(), component)));
-            info.profiles.insert(profile.name.clone(), profile);
-        }
-        Processes {
+        info.profiles.extend(planes.iter().map(|plane| (plane.info.name.clone(), plane.info.clone())));
+        let processes = Processes {
             host,
             resting: info.max_active.is_some(),
             snapshot,
-            places,
+            places: Mutex::default(),
+            starting: Mutex::default(),
+            moved: Mutex::default(),
             is_machine: info.machine.is_some(),
-            components: Mutex::new(components),
+            components: Mutex::default(),
             start: Mutex::default(),
+        };
+        planes.into_iter().for_each(|plane| processes.add(plane));
+        processes
+    }
+
+    /// Notes that these profiles will be added.
+    pub(crate) fn expect(&self, profiles: impl Iterator<Item = String>) {
+        sys::lock(&self.starting).extend(profiles.map(|profile| (profile, None)));
+    }
+
+    /// Adds a profile that has started.
+    pub(crate) fn add(&self, plane: ControlPlane) {
+        let ControlPlane { info, guest_path, components, auxiliary, data, host } = plane;
+        let name = info.name.clone();
+        let folder = Root { host_path: info.dir.clone(), guest_path };
+        sys::lock(&self.places).insert(name.clone(), Arc::new(Place { host, folder, auxiliary, data }));
+        sys::lock(&self.components).extend(components.into_iter().map(|component| (component.name.clone(), component)));
+        sys::lock(&self.moved).insert(name.clone(), info);
+        // The last step: from now on the profile is used.
+        sys::lock(&self.starting).remove(&name);
+    }
+
+    /// Notes why profiles that are still starting will not be added.
+    pub(crate) fn give_up(&self, why: &str) {
+        for state in sys::lock(&self.starting).values_mut() {
+            state.get_or_insert_with(|| why.to_owned());
         }
+    }
+
+    fn place(&self, profile: &str) -> Option<Arc<Place>> {
+        sys::lock(&self.places).get(profile).cloned()
     }
 
     /// Makes the apiservers of a slow machine start one after the other. This takes no longer than starting them in
@@ -237,6 +302,16 @@ impl Processes {
             Err(TryLockError::WouldBlock) => Probe::NotYet(String::new()),
         });
         turn.ok()
+    }
+
+    /// Takes a component out of the map. A case that was cut off releases a component that may still be starting.
+    fn take(&self, component: &str, action: &Action) -> Option<Component> {
+        let take = || sys::lock(&self.components).remove(component);
+        if *action != Action::Release {
+            return take();
+        }
+        let probe = || take().map_or_else(|| Probe::NotYet(String::new()), Probe::Ready);
+        until(&format!("the start of {component}"), PATIENCE, LOOK_EVERY, OnInterrupt::Stop, probe).ok()
     }
 
     /// Runs `work` on the components of a profile. A no-op if profiles are never suspended here.
@@ -283,14 +358,19 @@ impl Processes {
 
     /// Fills placeholders with paths of this machine (`on_host`) or of the place where the components run.
     fn fill(&self, profile: &str, text: &str, on_host: bool) -> anyhow::Result<String> {
-        let Some(Place { folder, auxiliary, .. }) = self.places.get(profile) else { return Ok(text.to_owned()) };
+        let Some(place) = self.place(profile) else { return Ok(text.to_owned()) };
+        let Place { folder, auxiliary, .. } = &*place;
         let folder = if on_host { &folder.host_path } else { &folder.guest_path };
-        flags::fill(text, folder, &auxiliary.servers)
+        let text = auxiliary
+            .apiservers
+            .iter()
+            .fold(text.to_owned(), |text, (name, url)| text.replace(&format!("{{apiserver.{name}}}"), url));
+        flags::fill(&text, folder, &auxiliary.servers)
     }
 
     /// The tool, the place where it runs, and whether that is this machine.
-    fn tool(&self, profile: &str, tool: &str) -> Option<(&Program, &dyn Host, bool)> {
-        let Place { host, auxiliary, .. } = self.places.get(profile)?;
+    fn tool<'a>(place: &'a Place, tool: &str) -> Option<(&'a Program, &'a dyn Host, bool)> {
+        let Place { host, auxiliary, .. } = place;
         match tool.strip_prefix(NATIVE_TOOL) {
             None => Some((auxiliary.tools.get(tool)?, &**host, false)),
             Some(tool) => auxiliary.native.as_ref().and_then(|n| Some((n.tools.get(tool)?, &*n.host, true))),
@@ -311,6 +391,11 @@ impl Processes {
                 let _turn = self.turn(component);
                 component.start_without(variable)
             }
+            Action::Use => {
+                let _turn = self.turn(component);
+                component.start_or_resume()
+            }
+            Action::Release => component.signal(Signal::STOP),
             Action::Restart { flags } => {
                 component.stop()?;
                 flags::change(&mut component.flags, flags);
@@ -332,10 +417,22 @@ impl Control for Processes {
         sys::lock(&self.components).keys().cloned().collect()
     }
 
+    fn started(&self, profile: &str) -> Result<Option<ProfileInfo>, ControlError> {
+        let what = format!("the start of the profile `{profile}`");
+        // Each step of a start has a deadline of its own.
+        until(&what, Duration::MAX, LOOK_EVERY, OnInterrupt::Stop, || match sys::lock(&self.starting).get(profile) {
+            None => Probe::Ready(()),
+            Some(None) => Probe::NotYet(String::new()),
+            Some(Some(why)) => Probe::Hopeless(anyhow!("{why}")),
+        })
+        .map_err(|error| ControlError(format!("{error:#}")))?;
+        Ok(sys::lock(&self.moved).get(profile).cloned())
+    }
+
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
         // Taken out of the map while the action runs, so that one slow restart does not block the others.
-        let mut taken = sys::lock(&self.components)
-            .remove(component)
+        let mut taken = self
+            .take(component, action)
             .ok_or_else(|| ControlError(format!("component `{component}` does not exist or is being changed")))?;
         let result = self.filled(component, action).and_then(|action| self.change(&mut taken, &action));
         sys::lock(&self.components).insert(component.to_owned(), taken);
@@ -343,7 +440,7 @@ impl Control for Processes {
     }
 
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError> {
-        let place = self.places.get(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
+        let place = self.place(profile).ok_or_else(|| ControlError(format!("no profile `{profile}`")))?;
         let (host_path, guest_path) = (place.folder.host_path.join(file), place.folder.guest_path.join(file));
         let written = place.host.write(&guest_path, content).and_then(|()| match host_path == guest_path {
             true => Ok(()),
@@ -355,7 +452,8 @@ impl Control for Processes {
     }
 
     fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
-        let found = self.tool(profile, tool);
+        let place = self.place(profile);
+        let found = place.as_deref().and_then(|place| Processes::tool(place, tool));
         let (program, host, on_host) =
             found.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
         let filled = args.iter().map(|arg| self.fill(profile, arg, on_host)).collect::<anyhow::Result<Vec<String>>>();
@@ -364,11 +462,11 @@ impl Control for Processes {
     }
 
     fn spare(&self, profile: &str) -> Option<StoreInfo> {
-        self.places.get(profile)?.auxiliary.spare.clone()
+        self.place(profile)?.auxiliary.spare.clone()
     }
 
     fn native(&self, profile: &str) -> Option<StoreInfo> {
-        Some(self.places.get(profile)?.auxiliary.native.as_ref()?.store.clone())
+        Some(self.place(profile)?.auxiliary.native.as_ref()?.store.clone())
     }
 
     fn log(&self, component: &str) -> Result<String, ControlError> {
@@ -391,8 +489,10 @@ impl Control for Processes {
     }
 
     fn first_failure(&self) -> Option<String> {
+        let not_started = || sys::lock(&self.starting).values().find_map(Clone::clone);
         self.host
             .first_failure()
+            .or_else(not_started)
             .or_else(|| sys::lock(&self.components).values_mut().find_map(Component::first_failure))
     }
 }

@@ -51,8 +51,21 @@ pub(crate) struct Component {
     pub(crate) on_demand: bool,
     /// Whether it is a client of the apiserver and useless without it.
     pub(crate) needs_apiserver: bool,
+    used: ProcessorTime,
+    /// The processor time of its process before this run, in a restored guest.
+    before: Duration,
+    /// Whether its process has started, and was not ready yet.
+    starts: bool,
     host: Arc<dyn Host>,
     running: Option<Box<dyn Running>>,
+}
+
+/// The processor time of a component's processes that have ended, and of their starts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ProcessorTime {
+    /// Until the processes were ready.
+    pub(crate) starting: Duration,
+    pub(crate) all: Duration,
 }
 
 /// A URL, and the status with which it answers when the component is ready.
@@ -85,7 +98,20 @@ impl Component {
         let name = program.name.clone();
         let needs_apiserver = name.ends_with(CONTROLLER_MANAGER) || name.ends_with(SCHEDULER);
         let on_demand = false;
-        Component { name, program, flags, ready, times, on_demand, needs_apiserver, host, running: None }
+        Component {
+            name,
+            program,
+            flags,
+            ready,
+            times,
+            on_demand,
+            needs_apiserver,
+            used: ProcessorTime::default(),
+            before: Duration::ZERO,
+            starts: false,
+            host,
+            running: None,
+        }
     }
 
     /// Lets another host run the component from now on.
@@ -111,17 +137,43 @@ impl Component {
         }
         let flags = self.flags.iter().map(|(name, value)| format!("--{name}={value}"));
         self.running = Some(self.host.start(&self.program, flags.collect())?);
+        self.starts = true;
         Ok(())
     }
 
     /// Takes over a process that already runs in a restored guest.
     pub(crate) fn adopt(&mut self) -> anyhow::Result<()> {
         self.running = Some(self.host.adopt(&self.program)?);
+        self.before = self.present_time();
         Ok(())
     }
 
     /// Waits until the component is ready. If it dies or the deadline passes, the error contains the end of its log.
     pub(crate) fn wait_ready(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
+        self.wait(on_interrupt)?;
+        if std::mem::take(&mut self.starts) {
+            self.used.starting += self.present_time();
+        }
+        Ok(())
+    }
+
+    /// The processor time of the process that runs now.
+    fn present_time(&self) -> Duration {
+        self.running.as_ref().and_then(|running| running.processor_time()).unwrap_or_default()
+    }
+
+    /// The processor time so far.
+    pub(crate) fn processor_time(&self) -> ProcessorTime {
+        ProcessorTime { all: self.used.all + self.present_time().saturating_sub(self.before), ..self.used }
+    }
+
+    /// Adds the process that ends to the time so far.
+    fn count_time(&mut self) {
+        self.used = self.processor_time();
+        self.before = Duration::ZERO;
+    }
+
+    fn wait(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
         let Component { name, program, ready, times, running, .. } = self;
         let Some(running) = running else { bail!("{name} is not running") };
         let what = format!("{name} to answer {} at {}", ready.status, ready.url);
@@ -157,6 +209,15 @@ impl Component {
         ready
     }
 
+    /// Starts the component, or resumes it if it is suspended.
+    pub(crate) fn start_or_resume(&mut self) -> anyhow::Result<()> {
+        if self.running.is_none() {
+            return self.start();
+        }
+        self.signal(Signal::CONT)?;
+        self.wait_ready(OnInterrupt::Stop)
+    }
+
     /// [`Component::start`], once without a variable of its environment.
     pub(crate) fn start_without(&mut self, variable: &str) -> anyhow::Result<()> {
         let kept = self.program.env.remove(variable);
@@ -167,6 +228,7 @@ impl Component {
 
     /// Sends SIGTERM, then SIGKILL. A no-op if the component does not run.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        self.count_time();
         match self.running.take() {
             Some(mut running) => running.stop(self.times.grace),
             None => Ok(()),
@@ -181,6 +243,7 @@ impl Component {
     }
 
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.count_time();
         match self.running.take() {
             Some(mut running) => running.kill(),
             None => Ok(()),

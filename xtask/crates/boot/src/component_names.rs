@@ -27,6 +27,16 @@ pub(crate) fn apiservers(profile: &Profile) -> Vec<String> {
     std::iter::once(name.clone()).chain(more).collect()
 }
 
+/// `PROFILE/kube-apiserver-NAME`.
+pub(crate) fn variant(profile: &Profile, name: &str) -> String {
+    format!("{}/kube-apiserver-{name}", profile.name)
+}
+
+/// The name of a variant: the part after `kube-apiserver-` in its component's name.
+pub(crate) fn variant_name(component: &str) -> &str {
+    component.rsplit_once("/kube-apiserver-").map_or(component, |(_, name)| name)
+}
+
 /// The name of a profile's kube-controller-manager, if it has one.
 pub(crate) fn controllers(profile: &Profile) -> Option<String> {
     (!profile.controllers.is_empty()).then(|| format!("{}/{CONTROLLER_MANAGER}", profile.name))
@@ -59,6 +69,7 @@ pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
         let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
         names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
         names.extend(apiservers(profile));
+        names.extend(profile.variants.keys().map(|name| variant(profile, name)));
         names.extend(controllers(profile));
         names.extend(scheduler(profile));
         names.extend(spare(profile).into_iter().flat_map(|name| [name.clone(), format!("{name}/peer")]));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use model::{Profile, ProfileInfo, StoreInfo};
+use model::{Profile, ProfileInfo, StoreInfo, VariantInfo};
 use rustix::process::Signal;
 use sys::deadline::OnInterrupt;
 use sys::run_dir::write_private_file;
@@ -28,6 +28,8 @@ pub(crate) struct PlannedControlPlane {
     pub(crate) apiserver: Component,
     /// More apiservers on the same stores.
     pub(crate) more_apiservers: Vec<Component>,
+    /// Apiservers that run only while a check uses them.
+    pub(crate) variants: Vec<Component>,
     pub(crate) node: Option<NodeDraft>,
     /// The rest. Its components are those that checks start when they need them.
     pub(crate) plane: ControlPlane,
@@ -85,9 +87,15 @@ pub(crate) fn resume<'a>(components: impl Iterator<Item = &'a mut Component>) ->
 
 impl PlannedControlPlane {
     /// Starts the components, and suspends them when they are ready if `resting`. Adds each launched component to
-    /// `started`, also when a later one fails.
-    pub(crate) fn start(self, resting: bool, started: &mut Vec<Component>) -> anyhow::Result<ControlPlane> {
-        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, mut plane } = self;
+    /// `started`, also when a later one fails. `for_snapshot`: starts and suspends the variants as well, so that a memory
+    /// snapshot contains them.
+    pub(crate) fn start(
+        self,
+        resting: bool,
+        for_snapshot: bool,
+        started: &mut Vec<Component>,
+    ) -> anyhow::Result<ControlPlane> {
+        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, variants, node, mut plane } = self;
         let NodeDraft { early, late, once } = node.unwrap_or_default();
         once.iter().try_for_each(Once::prepare)?;
         for mut first in stores.into_iter().chain(plugins).chain(early) {
@@ -117,6 +125,13 @@ impl PlannedControlPlane {
         }
         started[first..].iter_mut().try_for_each(|late| late.wait_ready(OnInterrupt::Stop))?;
         once.iter().try_for_each(|once| once.complete(started))?;
+        for variant in variants {
+            started.push(variant);
+            if let Some(variant) = started.last_mut().filter(|_| for_snapshot) {
+                variant.start()?;
+                variant.signal(Signal::STOP)?;
+            }
+        }
         if resting {
             suspend(started.iter_mut())?;
         }
@@ -124,12 +139,13 @@ impl PlannedControlPlane {
         Ok(ControlPlane { components: std::mem::take(started), ..plane })
     }
 
-    /// Takes over components that already run.
+    /// Takes over components that already run, variants included.
     pub(crate) fn adopt(self) -> anyhow::Result<ControlPlane> {
-        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, mut plane } = self;
+        let PlannedControlPlane { stores, plugins, apiserver, more_apiservers, variants, node, mut plane } = self;
         let NodeDraft { early, late, .. } = node.unwrap_or_default();
         let mut components = stores;
         components.extend(plugins.into_iter().chain([apiserver]).chain(more_apiservers).chain(early).chain(late));
+        components.extend(variants);
         components.iter_mut().try_for_each(Component::adopt)?;
         components.append(&mut plane.components);
         Ok(ControlPlane { components, ..plane })
@@ -144,10 +160,15 @@ impl Plan<'_> {
         let pki = self.pki.seen_from(&place.root);
         let Stores { components: stores, mut servers, endpoints, data } = self.stores(profile, attempt, &pki)?;
         let guest_path = place.root.in_guest(&dir);
-        for (name, text) in &profile.files {
+        let filled = |text: &String| flags::fill(text, &guest_path, &servers);
+        let files: Vec<(&String, String)> =
+            profile.files.iter().map(|(name, text)| Ok((name, filled(text)?))).collect::<anyhow::Result<_>>()?;
+        for (name, text) in &files {
             let file = dir.join(name);
             if !file.exists() {
-                write_private_file(&file, flags::fill(text, &guest_path, &servers)?.as_bytes())?;
+                let copied =
+                    |text: String, (other, copy): &(&String, String)| text.replace(&format!("{{file.{other}}}"), copy);
+                write_private_file(&file, files.iter().fold(text.clone(), copied).as_bytes())?;
             }
         }
         let mut plugins = Vec::new();
@@ -168,18 +189,35 @@ impl Plan<'_> {
         }
         servers.extend(relays);
         let mut on_demand = Vec::new();
-        let auxiliary = self.auxiliary(profile, &dir, servers.clone(), &mut on_demand)?;
+        let mut auxiliary = self.auxiliary(profile, &dir, servers.clone(), &mut on_demand)?;
         let mut port_mappings = Vec::new();
         let mut apiservers = Vec::new();
-        for name in component_names::apiservers(profile) {
+        let apiserver = |name: String, more: &Flags| {
             let door = (place.port_mappings)(&name)?;
-            let flags =
+            let mut flags =
                 flags::apiserver(profile, &guest_path, (door.inside, place.listen), place.factor, &servers, &pki)?;
+            for (flag, value) in more {
+                flags.insert(flag.clone(), flags::fill(value, &guest_path, &servers)?);
+            }
             let ready = format!("{}/readyz", url(door.outside));
             let mut apiserver = self.component(name, "kube-apiserver", flags, ready)?;
             apiserver.program.env.extend(profile.environment.clone());
+            anyhow::Ok((apiserver, door))
+        };
+        for name in component_names::apiservers(profile) {
+            let (apiserver, door) = apiserver(name, &Flags::new())?;
             apiservers.push(apiserver);
             port_mappings.push(door);
+        }
+        let mut variants = Vec::new();
+        let mut variant_infos = BTreeMap::new();
+        for (name, more) in &profile.variants {
+            let (mut variant, door) = apiserver(component_names::variant(profile, name), more)?;
+            variant.on_demand = true;
+            auxiliary.apiservers.insert(name.clone(), url(door.inside));
+            let info = VariantInfo { apiserver: url(door.outside), flags: variant.flags.clone() };
+            variant_infos.insert(name.clone(), info);
+            variants.push(variant);
         }
         if let (Some(name), Some(apiserver)) = (component_names::controllers(profile), port_mappings.first()) {
             on_demand.push(self.controllers(name, profile, &dir, apiserver.inside, &pki)?);
@@ -197,11 +235,12 @@ impl Plan<'_> {
         let port_mappings: Vec<u16> = port_mappings.into_iter().map(|door| door.outside).collect();
         let more_apiservers = apiservers.split_off(1);
         let apiserver = apiservers.pop().context("a profile has at least one apiserver")?;
-        let info = self.info(profile, &dir, &port_mappings, &endpoints, &apiserver.flags)?;
+        let mut info = self.info(profile, &dir, &port_mappings, &endpoints, &apiserver.flags)?;
+        info.variants = variant_infos;
         on_demand.iter_mut().for_each(|component| component.on_demand = true);
         let (components, host) = (on_demand, place.host.clone());
         let plane = ControlPlane { info, guest_path, components, auxiliary, data, host };
-        Ok(PlannedControlPlane { stores, plugins, apiserver, more_apiservers, node, plane })
+        Ok(PlannedControlPlane { stores, plugins, apiserver, more_apiservers, variants, node, plane })
     }
 
     /// A kube-controller-manager for the apiserver on this port in that place.
@@ -300,6 +339,7 @@ impl Plan<'_> {
             prefix: profile.prefix.clone(),
             stores: stores.collect(),
             flags: flags.clone(),
+            variants: BTreeMap::new(),
             dir: dir.to_owned(),
         })
     }

@@ -51,6 +51,10 @@ pub(crate) trait Running: Send {
     fn stop(&mut self, grace: Duration) -> anyhow::Result<()>;
     /// Sends SIGKILL. Returns when the process is gone.
     fn kill(&mut self) -> anyhow::Result<()>;
+    /// Its processor time so far, in the place where it runs; None if that is not known.
+    fn processor_time(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// This machine.
@@ -119,6 +123,10 @@ impl Running for Daemon {
 
     fn kill(&mut self) -> anyhow::Result<()> {
         gone(self.name().to_owned(), Daemon::kill(self).is_some())
+    }
+
+    fn processor_time(&self) -> Option<Duration> {
+        sys::process::processor_time(self.pid())
     }
 }
 

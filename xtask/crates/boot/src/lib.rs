@@ -31,7 +31,7 @@ pub use booted::{Booted, HostForward, Saved};
 pub use component_names::{CONTROLLER_MANAGER, SCHEDULER};
 pub use execution::{command, user_emulator};
 pub use place::NodeRequest;
-pub use process::{Ports, script, up, up_mixed, up_on};
+pub use process::{Ports, Starting, script, up, up_early, up_mixed, up_on};
 
 /// Which control planes to start.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// Folder below the cache.
 pub const FOLDER: &str = "snapshots";
 /// Must change when older snapshots can no longer be used.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 /// Its certificates are valid for a week.
 const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
 /// Limit for all snapshots together, on disk. The least recently used ones are removed first.

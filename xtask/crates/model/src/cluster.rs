@@ -112,8 +112,20 @@ pub struct ProfileInfo {
     pub stores: Vec<StoreInfo>,
     /// The flags the apiserver was started with, without dashes.
     pub flags: BTreeMap<String, String>,
+    /// Apiservers with other flags on the same stores, by name. Empty in files of older versions.
+    #[serde(default)]
+    pub variants: BTreeMap<String, VariantInfo>,
     /// The profile's own folder (keys, configuration files).
     pub dir: PathBuf,
+}
+
+/// An apiserver that runs only while a check uses it, with other flags than the profile's own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VariantInfo {
+    /// `https://127.0.0.1:PORT`.
+    pub apiserver: String,
+    /// All of its flags, without dashes.
+    pub flags: BTreeMap<String, String>,
 }
 
 /// One store: etcd, or kine in its place.
@@ -149,6 +161,11 @@ pub struct TlsFiles {
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
     fn components(&self) -> Vec<String>;
+    /// Waits until a control plane that is still starting has started. Returns where it is, if that is not what the
+    /// cluster's information says: another process may have taken a port.
+    fn started(&self, _profile: &str) -> Result<Option<ProfileInfo>, ControlError> {
+        Ok(None)
+    }
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError>;
     /// Writes a file into a profile's folder, both where its components run and on the host. Concurrent readers see the
     /// old content or the new one.
@@ -191,8 +208,12 @@ pub enum Action {
     Resume,
     /// Stop, and start with these flags changed; an empty value removes the flag, an empty map keeps all flags. `{run}`
     /// and `{store.NAME}` are filled in as in `profiles.yaml`; `{store.spare}` is the etcd that is not recorded, and
-    /// `{store.spare-peer}` its peer URL; likewise for `native`.
+    /// `{store.spare-peer}` its peer URL; likewise for `native`. `{apiserver.NAME}` is the URL of a variant.
     Restart { flags: BTreeMap<String, String> },
+    /// Start the component, or resume it if it is suspended; it is ready afterwards.
+    Use,
+    /// Suspend the component until its next use.
+    Release,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
@@ -242,6 +263,7 @@ mod tests {
             prefix: "/registry".into(),
             stores,
             flags: BTreeMap::new(),
+            variants: BTreeMap::new(),
             dir: PathBuf::new(),
         };
         for (group, plural, expected) in [

@@ -76,6 +76,11 @@ pub enum Event {
         at: Timestamp,
         text: String,
     },
+    /// The processor time of the run by part, in seconds. That of components is measured where they run.
+    ProcessorTime {
+        at: Timestamp,
+        parts: BTreeMap<String, f64>,
+    },
     /// Always the last, unless the harness was killed.
     RunFinished {
         at: Timestamp,

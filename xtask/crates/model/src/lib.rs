@@ -34,6 +34,7 @@ pub use artifact::{Artifact, Artifacts, BuildStep, Native, Source};
 pub use capabilities::Capabilities;
 pub use cluster::{
     Action, Cluster, ClusterInfo, Control, ControlError, External, NodeInfo, ProfileInfo, StoreInfo, TlsFiles,
+    VariantInfo,
 };
 pub use durations::Durations;
 pub use event::{CiJob, Event, RunInfo, Timestamp};

@@ -304,7 +304,8 @@ pub struct Profile {
     /// Environment variables of the apiservers and stores.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64.
+    /// Files written below `{run}` before the start, by relative name; `{key32}` is a fresh random 32-byte key, base64,
+    /// and `{file.NAME}` the content of another one of these files.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Programs that run next to the apiserver and start before it.
@@ -331,6 +332,10 @@ pub struct Profile {
     /// Apiservers on the same stores; the second one is the component `kube-apiserver-2`.
     #[serde(default = "one")]
     pub apiservers: u8,
+    /// Further apiservers on the same stores, by name: the component `kube-apiserver-NAME`. Each has the flags of the
+    /// profile's own apiserver, and these in addition or instead. It runs only while a check uses it.
+    #[serde(default)]
+    pub variants: BTreeMap<String, BTreeMap<String, String>>,
     /// Storage prefix, `--etcd-prefix`.
     #[serde(default = "default_prefix")]
     pub prefix: String,

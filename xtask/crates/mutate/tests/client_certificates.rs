@@ -67,6 +67,7 @@ impl Rig {
             prefix: "/registry".into(),
             stores: Vec::new(),
             flags: Default::default(),
+            variants: Default::default(),
             dir: PathBuf::new(),
         }
     }

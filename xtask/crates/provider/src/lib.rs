@@ -11,7 +11,7 @@ mod process;
 pub mod qemu;
 
 use anyhow::anyhow;
-use boot::{Booted, Topology};
+use boot::{Booted, Starting, Topology};
 use cli::{Failure, Paths, SourceOptions};
 use model::{Artifacts, Capabilities, Profile, StoreKind, Target};
 use suite::{Case, Requirement, missing};
@@ -51,6 +51,17 @@ pub trait Prepared {
     }
 
     fn boot(&self, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted>;
+
+    /// Like [`Prepared::boot`], but may return before all control planes run: the caller then has [`Starting::run`] start
+    /// the rest while it uses the first ones.
+    fn boot_early<'a>(
+        &'a self,
+        artifacts: &Artifacts,
+        topology: &Topology,
+        run: &'a RunDir,
+    ) -> anyhow::Result<(Booted, Option<Starting<'a>>)> {
+        Ok((self.boot(artifacts, topology, run)?, None))
+    }
 }
 
 /// Everything that decides how a target runs.

@@ -1,6 +1,6 @@
 //! Components as processes of this machine; those of another architecture run through qemu-user.
 
-use boot::{Booted, Topology};
+use boot::{Booted, Starting, Topology};
 use model::{Artifacts, Capabilities, Profile};
 use sys::RunDir;
 use targets::Catalogue;
@@ -36,5 +36,15 @@ impl Provider for Process {
 impl Prepared for Setup<'_> {
     fn boot(&self, artifacts: &Artifacts, topology: &Topology, run: &RunDir) -> anyhow::Result<Booted> {
         boot::up(self.target, artifacts, topology, run)
+    }
+
+    fn boot_early<'a>(
+        &'a self,
+        artifacts: &Artifacts,
+        topology: &Topology,
+        run: &'a RunDir,
+    ) -> anyhow::Result<(Booted, Option<Starting<'a>>)> {
+        let (booted, starting) = boot::up_early(self.target, artifacts, topology, run)?;
+        Ok((booted, Some(starting)))
     }
 }

@@ -168,7 +168,7 @@ impl Console {
             Event::CaseFinished { .. } => self.case(event),
             Event::Note { text, .. } => format!("note: {}\n", plain_line(text, 4 * LINE_BYTES)),
             Event::RunFinished { exit, seconds, .. } => self.summary(*exit, *seconds),
-            Event::Built { .. } => String::new(),
+            Event::Built { .. } | Event::ProcessorTime { .. } => String::new(),
         }
     }
 

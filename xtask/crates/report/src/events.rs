@@ -130,7 +130,8 @@ fn repair_numbers(event: &mut Event) {
         | Event::PhaseStarted { .. }
         | Event::SuitePlanned { .. }
         | Event::CaseStarted { .. }
-        | Event::Note { .. } => return,
+        | Event::Note { .. }
+        | Event::ProcessorTime { .. } => return,
     };
     if !number.is_finite() {
         *number = 0.0;

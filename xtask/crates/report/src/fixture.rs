@@ -276,6 +276,7 @@ pub fn hostile(text: &str) -> Vec<Event> {
     let hardware = Some(Box::new(hardware));
     events.push(Event::Booted { at: text(), execution: text(), factor: 1.0, versions: map(), machine, hardware });
     events.push(Event::Note { at: text(), text: text() });
+    events.push(Event::ProcessorTime { at: text(), parts: BTreeMap::from([(text(), 1.0)]) });
     events.push(Event::CaseStarted { at: text(), case: text() });
     events.push(Event::PhaseStarted { at: text(), phase: text() });
     for outcome in outcomes() {

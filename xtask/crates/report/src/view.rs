@@ -121,6 +121,7 @@ impl<'a> View<'a> {
                 });
             }
             Event::Note { text, .. } => self.notes.push(text),
+            Event::ProcessorTime { .. } => {}
             Event::RunFinished { exit, seconds, .. } => self.finished = Some((*exit, *seconds)),
         }
     }
@@ -236,6 +237,7 @@ pub fn at(event: &Event) -> &str {
         | Event::CaseStarted { at, .. }
         | Event::CaseFinished { at, .. }
         | Event::Note { at, .. }
+        | Event::ProcessorTime { at, .. }
         | Event::RunFinished { at, .. } => at,
     }
 }

@@ -61,6 +61,19 @@ impl Check {
         })
     }
 
+    /// Whether this exclusive check comes before all other cases of its profile.
+    pub(crate) fn comes_first(&self) -> bool {
+        self.requires.list().contains(&Requirement::First)
+    }
+
+    /// The exclusive check that comes before this one, if both are selected.
+    pub(crate) fn after(&self) -> Option<&'static str> {
+        self.requires.list().iter().find_map(|need| match need {
+            Requirement::After(check) => Some(*check),
+            _ => None,
+        })
+    }
+
     /// The case's name on `profile`: only the id on the check's first profile.
     pub fn case(&self, profile: &str) -> String {
         if self.profiles.first() == Some(&profile) { self.id.to_owned() } else { format!("{}[{profile}]", self.id) }

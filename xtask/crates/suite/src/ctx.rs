@@ -16,7 +16,7 @@ use model::{Cluster, External, GoldenValue, NodeInfo, ProfileInfo, Resource, Sto
 use tokio::sync::OnceCell;
 
 pub use api::{CaseApi, crd_version, object_path};
-pub use control::{CaseControl, Paused, Started};
+pub use control::{CaseControl, Paused, Started, Variant};
 pub use store::CaseStore;
 pub use time::CASE_LIMIT;
 
@@ -72,8 +72,9 @@ pub struct CaseState {
     /// Unique in the run and stable for a seed: the name of every object that this case creates contains it.
     name_prefix: String,
     random: Mutex<fastrand::Rng>,
-    counters: Mutex<BTreeMap<String, u64>>,
-    created: Mutex<BTreeSet<Created>>,
+    /// Shared with its contexts at variants of the apiserver; the same for `created`.
+    counters: Arc<Mutex<BTreeMap<String, u64>>>,
+    created: Arc<Mutex<BTreeSet<Created>>>,
     started: Instant,
 }
 
@@ -170,8 +171,8 @@ impl CaseState {
                 _ => format!("ap-{short}-{nonce}{attempt}"),
             },
             random: Mutex::new(random),
-            counters: Mutex::new(BTreeMap::new()),
-            created: Mutex::new(BTreeSet::new()),
+            counters: Arc::default(),
+            created: Arc::default(),
             started: Instant::now(),
         }
     }

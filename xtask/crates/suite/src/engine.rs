@@ -25,7 +25,7 @@ use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
 use crate::error::{CheckError, Verdict};
 use crate::judge::{Judgement, RunJudge};
 use crate::record::{Clock, Recorder};
-use crate::schedule::{Slots, profile_order};
+use crate::schedule::{Slots, in_sequence, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
 use crate::{history_files, traffic, wait};
@@ -160,6 +160,7 @@ impl Engine<'_> {
     async fn run_profile(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ProfileResult> {
         let _permit = run.max_active.acquire().await.context("the semaphore is never closed")?;
         self.check_health()?;
+        let profile = &self.started(profile).await?;
         self.control(profile, |control, profile| control.resume(profile)).await?;
         let active = self.while_healthy(self.connect(plan, run, profile)).await?;
         let ended = self.scenarios(plan, &active).await;
@@ -170,20 +171,25 @@ impl Engine<'_> {
         Ok(ProfileResult { profile: profile.name.clone(), histories, trouble })
     }
 
-    /// Suspends or resumes the profile in a blocking task, so that the other profiles continue. Does nothing in a
-    /// cluster that never suspends profiles.
-    async fn control(
+    /// Waits until the profile has started; returns where it is.
+    async fn started(&self, profile: &ProfileInfo) -> anyhow::Result<ProfileInfo> {
+        let moved = self.control(profile, |control, profile| control.started(profile)).await?;
+        Ok(moved.flatten().unwrap_or_else(|| profile.clone()))
+    }
+
+    /// Acts on the profile in a blocking task, so that the other profiles continue. None if there is no control.
+    async fn control<T: Send + 'static>(
         &self,
         profile: &ProfileInfo,
-        action: impl FnOnce(&dyn Control, &str) -> Result<(), ControlError> + Send + 'static,
-    ) -> anyhow::Result<()> {
-        let suspends = self.cluster.info.max_active.is_some();
-        let Some(control) = self.cluster.control.clone().filter(|_| suspends) else { return Ok(()) };
+        action: impl FnOnce(&dyn Control, &str) -> Result<T, ControlError> + Send + 'static,
+    ) -> anyhow::Result<Option<T>> {
+        let Some(control) = self.cluster.control.clone() else { return Ok(None) };
         let name = profile.name.clone();
         let done = tokio::task::spawn_blocking(move || action(&*control, &name)).await;
-        let done = done.context("suspending or resuming a profile panicked: a bug in the harness")?;
+        let done = done.context("an action on a profile panicked: a bug in the harness")?;
         // The error may only be a consequence of an interrupt or a dead component.
-        self.check_health().and(done.map_err(anyhow::Error::from))
+        self.check_health()?;
+        Ok(Some(done?))
     }
 
     async fn connect(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ActiveProfile> {
@@ -223,6 +229,8 @@ impl Engine<'_> {
         let scenarios = mine().filter(|case| matches!(case.check.run, check::Run::Scenario(_)));
         let (alone, together): (Vec<&Case>, Vec<&Case>) =
             scenarios.partition(|case| case.check.is_exclusive(case.profile));
+        let (first, last): (Vec<&Case>, Vec<&Case>) = alone.into_iter().partition(|case| case.check.comes_first());
+        self.one_by_one(first, active).await?;
         let mut tasks: JoinSet<TaskResult> = JoinSet::new();
         if mine().any(|case| matches!(case.check.run, check::Run::Judge)) {
             tasks.spawn(self.traffic(active));
@@ -231,13 +239,18 @@ impl Engine<'_> {
             tasks.spawn(self.scenario(*case, active));
         }
         let trouble = self.wait_for_all(tasks).await?;
-        for case in alone {
+        self.one_by_one(in_sequence(last), active).await?;
+        self.while_healthy(self.wait_until_clean(active)).await?;
+        Ok(trouble)
+    }
+
+    async fn one_by_one(&self, cases: Vec<&Case>, active: &ActiveProfile) -> anyhow::Result<()> {
+        for case in cases {
             let mut tasks = JoinSet::new();
             tasks.spawn(self.scenario(*case, active));
             self.wait_for_all(tasks).await?;
         }
-        self.while_healthy(self.wait_until_clean(active)).await?;
-        Ok(trouble)
+        Ok(())
     }
 
     fn traffic(&self, active: &ActiveProfile) -> impl Future<Output = TaskResult> + Send + use<> {
@@ -281,7 +294,7 @@ impl Engine<'_> {
     fn check_health(&self) -> anyhow::Result<()> {
         interrupt::check()?;
         match self.cluster.control.as_ref().and_then(|control| control.first_failure()) {
-            Some(first_failure) => Err(anyhow!("a component died while the suite ran: {first_failure}")),
+            Some(first_failure) => Err(anyhow!("the control planes broke while the suite ran: {first_failure}")),
             None => Ok(()),
         }
     }

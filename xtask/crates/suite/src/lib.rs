@@ -37,5 +37,6 @@ pub use ctx::Ctx;
 pub use engine::{Options, Plan, Sink, run};
 pub use keyring::Keyring;
 pub use requirement::{Requirement, Requires};
+pub use schedule::start_order;
 pub use selection::{Case, Selection, Unknown};
 pub use shard::{NotAShard, Shard};

@@ -97,6 +97,7 @@ impl Recorder {
         self.lock().history.meta.compactions.push((now, revision));
     }
 
+    /// Notes that the apiserver is about to be started again.
     pub fn restart(&self) {
         let now = self.now();
         self.lock().history.meta.restarts.push(now);
@@ -110,6 +111,14 @@ impl Recorder {
 
     pub(crate) fn meta(&self, change: impl FnOnce(&mut Meta)) {
         change(&mut self.lock().history.meta);
+    }
+
+    /// The last revision that is known to precede the last start of the apiserver; None if it was not started again.
+    pub fn revision_before_restart(&self) -> Option<i64> {
+        let history = &self.lock().history;
+        let restart = *history.meta.restarts.last()?;
+        let before = history.revisions.iter().take_while(|revision| revision.at < restart).last();
+        Some(before.map_or(history.meta.first_rev, |revision| revision.rev))
     }
 
     /// The number of revisions so far.

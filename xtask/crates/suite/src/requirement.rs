@@ -27,6 +27,12 @@ pub enum Requirement {
     Exclusive,
     /// Both, on this profile only: on the others the check leaves that part out.
     ExclusiveOn(&'static str),
+    /// `Control` on this profile only: on the others the check leaves that part out.
+    ControlOn(&'static str),
+    /// To come before all other cases of its profile, because others wait long and exclusive ones would wait for them.
+    First,
+    /// If this exclusive check of the profile is selected, too, it comes first.
+    After(&'static str),
     /// Reading the raw store.
     RawStore,
     /// A namespace into which no other client writes. A controller manager creates objects in each new one.
@@ -68,6 +74,9 @@ impl Requirement {
             Requirement::ExclusiveOn(profile) => {
                 format!("on `{profile}`: {}, {}", Requirement::Control.text(), Requirement::Exclusive.text())
             }
+            Requirement::ControlOn(profile) => format!("on `{profile}`: {}", Requirement::Control.text()),
+            Requirement::First => "to come before the other cases of its profile".into(),
+            Requirement::After(check) => format!("to come after {check}, if that is selected"),
             Requirement::RawStore => "the raw store (--store-endpoint)".into(),
             Requirement::QuietNamespace => "a namespace into which no controller writes".into(),
             Requirement::Http2 => {
@@ -91,9 +100,9 @@ impl Requirement {
     pub(crate) fn is_met(self, on: &str, by: &Capabilities) -> bool {
         match self {
             Requirement::Control => by.control,
-            Requirement::ExclusiveOn(profile) => profile != on || by.control,
+            Requirement::ExclusiveOn(profile) | Requirement::ControlOn(profile) => profile != on || by.control,
             // An external cluster is never exclusive, see `check::missing`.
-            Requirement::Exclusive => true,
+            Requirement::Exclusive | Requirement::First | Requirement::After(_) => true,
             Requirement::RawStore => by.raw_store,
             Requirement::QuietNamespace => by.quiet_namespaces,
             Requirement::Http2 => by.http2,

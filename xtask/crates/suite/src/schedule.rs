@@ -6,10 +6,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use model::{ClusterInfo, ProfileInfo};
+use model::{ClusterInfo, Durations, ProfileInfo};
 use tokio::sync::Semaphore;
 
 use crate::selection::Case;
+use crate::shard::median;
 
 /// How profiles share the slots for cases that run at the same time.
 pub(crate) enum Slots {
@@ -58,9 +59,68 @@ pub(crate) fn profile_order<'a>(
     order
 }
 
+/// The names of the profiles with cases, in the order in which their control planes should start: the one whose cases
+/// take longest even if nothing else runs comes first. That is the longest of those that run together, followed by the
+/// exclusive ones.
+pub fn start_order(cases: &[Case], durations: &Durations) -> Vec<&'static str> {
+    let usual = median(durations);
+    let mut paths: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+    for case in cases {
+        let time = durations.cases.get(&case.name()).copied().unwrap_or(usual);
+        let (together, alone) = paths.entry(case.profile).or_default();
+        if case.check.is_exclusive(case.profile) {
+            *alone += time;
+        } else {
+            *together = time.max(*together);
+        }
+    }
+    let mut order: Vec<&'static str> = paths.keys().copied().collect();
+    order.sort_by_key(|profile| Reverse(paths[profile].0 + paths[profile].1));
+    order
+}
+
+/// The exclusive cases of a profile in their order: see [`Requirement::After`](crate::Requirement::After).
+pub(crate) fn in_sequence(cases: Vec<&Case>) -> Vec<&Case> {
+    let ids: Vec<&str> = cases.iter().map(|case| case.check.id).collect();
+    let comes_later = |case: &&Case| case.check.after().is_some_and(|first| ids.contains(&first));
+    let (later, mut order): (Vec<&Case>, Vec<&Case>) = cases.into_iter().partition(comes_later);
+    for case in later {
+        let first = order.iter().position(|other| Some(other.check.id) == case.check.after());
+        order.insert(first.map_or(order.len(), |at| at + 1), case);
+    }
+    order
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::selection::Selection;
+    use crate::test_checks::CHECKS;
+
+    fn cases() -> Vec<Case> {
+        Selection::default().cases(CHECKS.iter()).unwrap()
+    }
+
+    #[test]
+    fn longest_path_starts_first() {
+        let times = [("list.expired", 50), ("fault.restart", 40), ("watch.expired", 60), ("storage.all", 70)];
+        let cases_of = times.iter().map(|(case, time)| ((*case).to_owned(), *time)).collect();
+        let durations = Durations { control_plane: 1, traffic: 1, cases: cases_of };
+        // On `disruptive` 60 and then 40; on `default` 70; on the others the median, 60.
+        let order = start_order(&cases(), &durations);
+        assert_eq!(order[..2], ["disruptive", "default"]);
+        assert_eq!(order.len(), 7);
+    }
+
+    #[test]
+    fn later_case_comes_after_the_one_that_it_names() {
+        let all = cases();
+        let named = |id: &str| all.iter().find(|case| case.check.id == id).unwrap();
+        let names = |cases: Vec<&Case>| cases.iter().map(|case| case.check.id).collect::<Vec<_>>();
+        let (late, first, other) = (named("watch.cache"), named("fault.restart"), named("list.expired"));
+        assert_eq!(names(in_sequence(vec![late, first, other])), ["fault.restart", "watch.cache", "list.expired"]);
+        assert_eq!(names(in_sequence(vec![late, other])), ["watch.cache", "list.expired"]);
+    }
 
     const SLOW: f64 = ClusterInfo::SLOW;
 

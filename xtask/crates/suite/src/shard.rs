@@ -124,7 +124,7 @@ fn units(cases: &[Case], durations: &Durations) -> Vec<Unit> {
 }
 
 /// The assumed duration of cases that were never measured.
-fn median(durations: &Durations) -> u64 {
+pub(crate) fn median(durations: &Durations) -> u64 {
     let mut times: Vec<u64> = durations.cases.values().copied().collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(1)

@@ -34,6 +34,13 @@ pub(crate) static CHECKS: &[Check] = &[
         Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
         SCENARIO,
     ),
+    check(
+        "watch.cache",
+        Level::Must,
+        &["disruptive"],
+        Requires::OwnCluster(&[Requirement::Exclusive, Requirement::After("fault.restart")]),
+        SCENARIO,
+    ),
     check("fault.members", Level::Should, &["ha"], Requires::OwnCluster(&[Requirement::Members(3)]), SCENARIO),
     check("watch.ordered", Level::Must, &["default", "no-cache"], Requires::AnyCluster(&[]), Run::Judge),
     check("watch.unique", Level::Must, &["default", "no-cache"], Requires::AnyCluster(&[]), Run::Judge),

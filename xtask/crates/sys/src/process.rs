@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
 
@@ -116,11 +117,29 @@ struct Stat {
     parent: i32,
     group: i32,
     started: u64,
+    /// Clock ticks on processors, in and outside the kernel.
+    ticks: u64,
 }
+
+/// The processor time of a process so far, without that of its children.
+pub fn processor_time(pid: i32) -> Option<Duration> {
+    processor_time_in(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The processor time in the text of a /proc/PID/stat, of this machine or of a guest.
+pub fn processor_time_in(stat: &str) -> Option<Duration> {
+    Some(Duration::from_secs(Stat::parse(stat)?.ticks) / TICKS)
+}
+
+/// Clock ticks in a second, in all of /proc: USER_HZ is 100 on every architecture that has Kubernetes.
+const TICKS: u32 = 100;
 
 impl Stat {
     fn read(file: &str) -> Option<Stat> {
-        let text = std::fs::read_to_string(file).ok()?;
+        Stat::parse(&std::fs::read_to_string(file).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
         // The command name, in parentheses, may contain spaces and parentheses.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         Some(Stat {
@@ -128,6 +147,7 @@ impl Stat {
             parent: fields.get(1)?.parse().ok()?,
             group: fields.get(2)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
+            ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
         })
     }
 }

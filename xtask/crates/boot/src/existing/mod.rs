@@ -254,6 +254,7 @@ fn profile(request: &Request<'_>, access: &Access, tls: TlsFiles, token: Option<
         }],
         // The flags of an external cluster are unknown.
         flags: BTreeMap::new(),
+        variants: BTreeMap::new(),
         dir: run.to_owned(),
     }
 }

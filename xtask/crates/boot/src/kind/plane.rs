@@ -83,6 +83,7 @@ pub(super) struct ClusterSpec<'a> {
     stores: Vec<Component>,
     plugins: Vec<Component>,
     more_apiservers: Vec<Component>,
+    variants: Vec<Component>,
     /// The rest. Its components are those that checks start when they need them.
     plane: ControlPlane,
     /// The configuration file for `kind create`.
@@ -132,7 +133,7 @@ impl<'a> ClusterSpec<'a> {
             node: None,
         };
         let planned = plan.control_plane(profile, 1)?;
-        let PlannedControlPlane { mut stores, plugins, apiserver, more_apiservers, mut plane, .. } = planned;
+        let PlannedControlPlane { mut stores, plugins, apiserver, more_apiservers, variants, mut plane, .. } = planned;
         let port = port_mappings[&apiserver.name].outside;
         let pod = |manifest, component: Component| {
             let host = Arc::new(socket(&component.name));
@@ -165,6 +166,7 @@ impl<'a> ClusterSpec<'a> {
             stores,
             plugins,
             more_apiservers,
+            variants,
             plane,
             file: dir.join("kind.yaml"),
             kubeconfig: dir.join("kubeconfig"),
@@ -328,15 +330,21 @@ impl<'a> ClusterSpec<'a> {
 
     /// Takes over the running components, and starts the missing ones.
     pub(super) fn take_over(self, resting: bool) -> anyhow::Result<ControlPlane> {
-        let ClusterSpec { profile, whole, node, pods, stores, plugins, mut more_apiservers, mut plane, .. } = self;
+        let ClusterSpec {
+            profile, whole, node, pods, stores, plugins, mut more_apiservers, variants, mut plane, ..
+        } = self;
         let container = node.container();
         let mut components = Vec::new();
         let mut wanted = std::mem::take(&mut plane.components);
+        let mut pod_of_apiserver = None;
         for Pod { manifest, mut component, host } in pods {
             let text = engine::shell(&container, &format!("cat {MANIFESTS}/{manifest}.yaml"), SHORT)?;
             component.flags =
                 pods::flags(&text).with_context(|| format!("failed to read the manifest of {manifest}"))?;
             component.adopt()?;
+            if component.is_apiserver() {
+                pod_of_apiserver = Some(host.clone());
+            }
             if !whole {
                 host.quieten()?;
             }
@@ -354,6 +362,20 @@ impl<'a> ClusterSpec<'a> {
         let apiserver = components.iter().find(|component| component.is_apiserver());
         plane.info.flags = apiserver.context("kubeadm created no apiserver")?.flags.clone();
         plane.info.token = None;
+        for mut variant in variants {
+            let name = component_names::variant_name(&variant.name).to_owned();
+            let own = profile.variants[&name].keys().map(String::as_str).chain([PORT]);
+            let own: Flags = own.map(|flag| (flag.to_owned(), variant.flags[flag].clone())).collect();
+            variant.flags =
+                plane.info.flags.iter().map(|(flag, value)| (flag.clone(), value.clone())).chain(own).collect();
+            // A published image has no other kube-apiserver than that of the Pod.
+            if let Some(pod) = &pod_of_apiserver {
+                variant.move_to(pod.clone());
+                variant.program.path = APISERVER.into();
+            }
+            plane.info.variants.entry(name).and_modify(|info| info.flags = variant.flags.clone());
+            wanted.push(variant);
+        }
         for another in &mut more_apiservers {
             let port = another.flags.get(PORT).cloned().unwrap_or_default();
             another.flags = plane.info.flags.clone();

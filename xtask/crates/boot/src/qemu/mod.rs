@@ -245,7 +245,7 @@ impl<'a> Job<'a> {
                 let draft = draft.ok_or_else(|| anyhow!("a profile was started twice"))?;
                 let name = draft.plane.info.name.clone();
                 draft
-                    .start(max_active(factor).is_some(), &mut Vec::new())
+                    .start(max_active(factor).is_some(), save, &mut Vec::new())
                     .with_context(|| format!("failed to start the profile `{name}`"))
             })
         });
@@ -469,10 +469,13 @@ pub fn memory(machine: &Machine, topology: &Topology) -> u32 {
     let of = |profile: &Profile| {
         u32::from(profile.apiservers) + u32::from(!profile.controllers.is_empty()) + u32::from(profile.scheduler)
     };
-    let apiservers = topology.profiles.iter().map(of).sum();
+    let apiservers: u32 = topology.profiles.iter().map(of).sum();
+    // Variants have no store of their own, and few of them run at a time.
+    let variants: usize = topology.profiles.iter().map(|profile| profile.variants.len()).sum();
+    let variants = u32::try_from(variants).unwrap_or(u32::MAX).saturating_mul(machine.memory.profile / 2);
     let node = topology.node.as_ref().map_or(0, |node| node.node.memory);
     let planes = machine.memory.profile.saturating_mul(apiservers).saturating_add(machine.memory.base);
-    planes.saturating_add(node).next_multiple_of(MEMORY_UNIT)
+    planes.saturating_add(variants).saturating_add(node).next_multiple_of(MEMORY_UNIT)
 }
 
 /// Waits until every component is ready, which also shows that the store behind an apiserver answers. If profiles are

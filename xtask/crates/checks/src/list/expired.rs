@@ -51,7 +51,7 @@ pub(super) static CHECKS: &[Check] = &[
         by_hand: "t=$(kubectl get --raw '/api/v1/namespaces/default/configmaps?limit=1' | jq -r .metadata.continue); \
                   etcdctl compact ...; etcdctl put compact_rev_key ...; sleep 16; kubectl get --raw \
                   \"/api/v1/namespaces/default/configmaps?limit=1&continue=$t\" (410, with a new token)",
-        profiles: &["disruptive"],
+        profiles: &["prefix"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive]),
         run: scenario!(continue_expired),
     },

@@ -59,18 +59,13 @@ pub(super) static CHECKS: &[Check] = &[
 
 const COMPACTION: &str = "compact_rev_key";
 
-const LONGEST_INTERVAL: Duration = Duration::from_secs(12);
-
 async fn compaction_retention(ctx: &Ctx) -> Verdict {
-    // Long enough for a slow or busy machine to do something in between, short enough to wait for three.
-    let interval = ctx.limit(4.0).min(LONGEST_INTERVAL);
     let before = ctx.store.recorder(&CONFIG_MAPS).changes_of(COMPACTION).len();
-    let flag = "etcd-compaction-interval";
-    ctx.control.restart_with(&[(flag, &format!("{}s", interval.as_secs()))]).await?;
-    let verdict = compactions(ctx, interval, before).await;
-    // Also after a failure: other checks use the profile.
-    let restored = ctx.control.restart_with(&[(flag, "")]).await;
-    verdict.and(restored)
+    let compacting = ctx.variant("compacting").await?;
+    let interval = compacting.flag("etcd-compaction-interval")?;
+    let seconds = interval.strip_suffix('s').and_then(|seconds| seconds.parse().ok());
+    let seconds = seconds.ok_or_else(|| anyhow!("--etcd-compaction-interval={interval} is not a number of seconds"))?;
+    compactions(&compacting, Duration::from_secs(seconds), before).await
 }
 
 async fn compactions(ctx: &Ctx, interval: Duration, before: usize) -> Verdict {

@@ -1,10 +1,9 @@
-//! Values of several media types in one store: how a restarted server reads them, and when it encodes a value again.
+//! Values of several media types in one store: how servers read them, and when it encodes a value again.
 
 use model::history::FrameKind;
 
 use crate::support::stored_bytes::difference;
 use judge::decode::{Encoding, encoding};
-use suite::api::JSON;
 use suite::prelude::*;
 use suite::watch::WatchOptions;
 
@@ -12,15 +11,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.mixed-media",
     place: here!(),
     level: Should,
-    requirement: "A server that was restarted with another --storage-media-type reads the values that were written \
-                  before; LIST and WATCH mix both types; the server encodes each value again at its next write, even a \
-                  PUT that changes nothing, and not before.",
+    requirement: "A server with another --storage-media-type reads the values that were written before; LIST and WATCH \
+                  mix both types; the server encodes each value again at its next write, even a PUT that changes \
+                  nothing, and not before.",
     source: "apiserver pkg/server/storage/storage_codec.go (a recogniser over all decoders), \
              pkg/storage/etcd3/store.go (GuaranteedUpdate: only the same bytes are not written)",
-    observed: "The check writes two ConfigMaps as protobuf, restarts the server with JSON, writes a third one, and \
-               restarts the server with its own flags. Under both flags it reads each object by GET, LIST and a watch \
-               from the start; each must be the one that was created, and its bytes must not change. A PUT of an \
-               unchanged object must then make one revision, in the present media type, and a second PUT none.",
+    observed: "The check writes two ConfigMaps to a server that stores protobuf, and a third one to a server on the same \
+               store that stores JSON. From both servers it reads each object by GET, LIST and a watch from the start; \
+               each must be the one that was created, and its bytes must not change. A PUT of an unchanged object must \
+               then make one revision, in the media type of its server, and a second PUT none.",
     by_hand: "kubectl create cm a; (restart with --storage-media-type=application/json); kubectl get cm a; kubectl get cm \
               a -o json | kubectl replace -f -; etcdctl get --print-value-only /registry/configmaps/default/a | head -c 4",
     profiles: &["reflagged"],
@@ -28,18 +27,12 @@ pub(super) static CHECKS: &[Check] = &[Check {
     run: scenario!(mixed_media),
 }];
 
-const FLAG: &str = "storage-media-type";
-
 async fn mixed_media(ctx: &Ctx) -> Verdict {
-    let usual = ctx.profile().flags.get(FLAG).cloned().unwrap_or_default();
     let mut objects = Vec::new();
     for name in ["put-as-json", "left-as-protobuf"] {
         objects.push((ctx.api.create(&CONFIG_MAPS, &config_map(name)).await?, Encoding::Protobuf));
     }
-    let verdict = as_json(ctx, &mut objects).await;
-    // Also after a failure: other checks use the profile.
-    let restored = ctx.control.restart_with(&[(FLAG, &usual)]).await;
-    verdict.and(restored)?;
+    as_json(&*ctx.variant("json").await?, &mut objects).await?;
     all_are_read(ctx, &objects).await?;
     for (object, before) in &objects {
         put_twice(ctx, object, *before, Encoding::Protobuf).await?;
@@ -47,9 +40,8 @@ async fn mixed_media(ctx: &Ctx) -> Verdict {
     Ok(())
 }
 
-/// Uses JSON as the server's media type.
+/// The part at the server that stores JSON.
 async fn as_json(ctx: &Ctx, objects: &mut Vec<(Object, Encoding)>) -> Verdict {
-    ctx.control.restart_with(&[(FLAG, JSON)]).await?;
     objects.push((ctx.api.create(&CONFIG_MAPS, &config_map("created-as-json")).await?, Encoding::Json));
     all_are_read(ctx, objects).await?;
     let put = put_twice(ctx, &objects[0].0, Encoding::Protobuf, Encoding::Json).await?;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::encryption_fixture::{fresh_key, provider};
 use crate::support::metrics::Metrics;
 use crate::support::stored_bytes::head;
 use judge::decrypt::Provider;
@@ -23,9 +22,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
                   encryption, each once and without another change, and then has the condition Succeeded.",
     source: "KEP-4192; kubernetes pkg/controller/storageversionmigrator, test/integration/storageversionmigrator",
     observed: "The check stores PodTemplates of two namespaces in the clear and custom resources as v1. Then it makes \
-               the apiserver encrypt PodTemplates, and v2 the storage version of the custom resources. No value may be \
-               rewritten before the migrations, for which the check starts kube-controller-manager. After they \
-               succeed, each key must have one more version; each PodTemplate must decrypt to its old bytes, each \
+               v2 the storage version of the custom resources, and goes on at an apiserver on the same store that \
+               encrypts PodTemplates. No value may be rewritten before the migrations, for which the check starts \
+               kube-controller-manager. After they succeed, each key must have one more version; each PodTemplate must decrypt to its old bytes, each \
                custom resource must be v2, and no value may be the old one. The definition must name v2 alone in \
                status.storedVersions.",
     by_hand: "kube-apiserver --feature-gates=StorageVersionMigrator=true \
@@ -39,8 +38,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const GATE: &str = "StorageVersionMigrator";
-const FLAG: &str = "encryption-provider-config";
-const FILE: &str = "migration.json";
+/// The server that encrypts PodTemplates, and the name of its key (`targets/profiles.yaml`).
+const VARIANT: &str = "encrypting";
 const KEY_NAME: &str = "migration";
 
 /// The stored values of a resource before its migration.
@@ -57,6 +56,8 @@ async fn migration(ctx: &Ctx) -> Verdict {
     if served.status == 404 {
         return Err(CheckError::Skipped { need: format!("an apiserver that serves {}", MIGRATIONS.api_version()) });
     }
+    // Before the custom resource is defined: see `Ctx::variant`.
+    let encrypting = ctx.variant(VARIANT).await?;
     let custom = custom_resources(ctx).await?;
     let other = format!("{}-2", ctx.name_prefix());
     ctx.api.create(&NAMESPACES, &Object::new(&NAMESPACES, &other)).await?;
@@ -67,23 +68,9 @@ async fn migration(ctx: &Ctx) -> Verdict {
     let templates = stored(ctx, &POD_TEMPLATES).await?;
     expect_eq!(templates.values.len(), 4, "PodTemplates in the store");
 
-    let key = provider("aesgcm", KEY_NAME, &fresh_key()?);
-    let configuration = json!({
-        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
-        "resources": [{"resources": ["podtemplates"], "providers": [key, {"identity": {}}]}],
-    });
-    ctx.control.put_file(FILE, configuration.to_string().into_bytes()).await?;
-    ctx.control.restart_with(&[(FLAG, &format!("{{run}}/{FILE}"))]).await?;
-    let verdict = migrated(ctx, &templates, &custom, &Keyring::new(configuration)).await;
-    // Without the configuration the apiserver cannot read the encrypted objects.
-    for (namespace, names) in [(ctx.api.namespace().await?, &["a", "b", "c", LATER][..]), (&other, &["d"][..])] {
-        for name in names {
-            let path = format!("{}/{name}", POD_TEMPLATES.path(Some(namespace)));
-            ctx.api.send(&Request::new(http::Method::DELETE, path)).await?;
-        }
-    }
-    let restored = ctx.control.restart_with(&[(FLAG, "")]).await;
-    verdict.and(restored)
+    encrypting.api.wait_until_served(&custom.resource).await?;
+    let ring = Keyring::of(encrypting.profile()).map_err(|fault| anyhow::anyhow!(fault))?;
+    migrated(&encrypting, &templates, &custom, &ring).await
 }
 
 async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring) -> Verdict {
@@ -91,7 +78,8 @@ async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring
         let now = stored(ctx, &before.resource).await?;
         expect!(now.values == before.values, "{} were rewritten before any migration", before.resource.plural);
     }
-    let controllers = ctx.control.start("kube-controller-manager", &[]).await?;
+    let controllers =
+        ctx.control.start("kube-controller-manager", &[("master", &format!("{{apiserver.{VARIANT}}}"))]).await?;
     let verdict = async {
         succeed(ctx, &templates.resource, &template(LATER)).await?;
         rewritten(ctx, templates, |old, new| is_encrypted(old, new, ring)).await?;

@@ -30,7 +30,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || ignored(is_exact, &["resourceVersionMatch", "resourceVersion"]);
     "list.expired-answered": "A list at a compacted revision gets 200 instead of 410." => "list.exact-410" on "disruptive",
         || status_changed(|call| call.is_list() && call.parameter("continue").is_none(), 410, 200);
-    "list.token-expired-answered": "A page whose continue token has expired gets 200 instead of 410." => "list.continue-expired" on "disruptive",
+    "list.token-expired-answered": "A page whose continue token has expired gets 200 instead of 410." => "list.continue-expired" on "prefix",
         || status_changed(|call| call.parameter("continue").is_some(), 410, 200);
     "list.zero-invented": "A list at resource version 0 shows a state that never existed." => "list.rv-zero",
         || answered(|call| call.is_list() && call.parameter("resourceVersion") == Some("0"), lose_last);

@@ -2,6 +2,7 @@
 
 mod on_demand;
 mod paused;
+mod variant;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use model::{Action, Control, ControlError, StoreInfo};
 
 pub use on_demand::Started;
 pub use paused::Paused;
+pub use variant::Variant;
 
 use super::CaseState;
 use crate::error::CheckError;
@@ -22,12 +24,10 @@ impl CaseControl {
     /// Applies an action to a component of this profile: `kube-apiserver`, `etcd-main`.
     pub async fn apply(&self, component: &str, action: Action) -> Result<(), CheckError> {
         let name = format!("{}/{component}", self.0.profile().name);
-        let starts = component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. });
-        self.call(move |control| control.apply(&name, &action)).await?;
-        if starts {
+        if component == "kube-apiserver" && matches!(action, Action::Start | Action::Restart { .. }) {
             self.0.env.stores.values().for_each(|(_, recorder)| recorder.restart());
         }
-        Ok(())
+        self.call(move |control| control.apply(&name, &action)).await
     }
 
     /// The log of a component of this profile, over all its restarts.

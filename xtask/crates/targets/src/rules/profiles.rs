@@ -51,6 +51,7 @@ pub(crate) fn profiles<'a>(
             tools,
             stores,
             apiservers,
+            variants,
             prefix,
         } = profile;
         words::name(file, at!["profiles", i, "name"], name);
@@ -69,6 +70,16 @@ pub(crate) fn profiles<'a>(
         flags(file, at!["profiles", i, "apiserver"], apiserver, &known);
         for (flag, field) in MADE_FROM_FIELDS.iter().filter(|(flag, _)| apiserver.contains_key(*flag)) {
             file.refuse(at!["profiles", i, "apiserver", *flag], format!("is made from `{field}`; delete it"));
+        }
+        for (name, own) in variants {
+            let path = at!["profiles", i, "variants", name.as_str()];
+            words::name(file, path, name);
+            file.require(
+                name.parse::<u8>().is_err(),
+                path,
+                "must not be a number: `kube-apiserver-2` is a second apiserver",
+            );
+            flags(file, path, own, &known);
         }
         for name in environment.keys() {
             let rule = "must be the name of an environment variable: capitals, digits and _";
@@ -154,17 +165,20 @@ fn check_placeholders(file: &mut Document<'_>, path: &[Step], text: &str, known:
 
 /// A file that no flag mentions indicates a misspelt flag: the server would start without the file.
 fn check_files(file: &mut Document<'_>, i: usize, profile: &Profile, known: &[String]) {
-    let in_files = [known, &["key32".into()]].concat();
     for (name, text) in &profile.files {
+        let others = profile.files.keys().filter(|other| *other != name).map(|other| format!("file.{other}"));
+        let in_files: Vec<String> = known.iter().cloned().chain(["key32".into()]).chain(others).collect();
         let path = at!["profiles", i, "files", name];
         file.require(is_relative_path(name), path, "must be a name below the profile's folder");
         check_placeholders(file, path, text, &in_files);
         let mention = format!("{{run}}/{name}");
+        let is_part = profile.files.values().any(|text| text.contains(&format!("{{file.{name}}}")));
         let others = profile.files.iter().filter(|(other, _)| *other != name).map(|(_, text)| text);
-        let flags = profile.apiserver.values().chain(profile.plugins.iter().flat_map(|plugin| plugin.flags.values()));
+        let flags = profile.apiserver.values().chain(profile.variants.values().flat_map(|flags| flags.values()));
+        let flags = flags.chain(profile.plugins.iter().flat_map(|plugin| plugin.flags.values()));
         let wrappers = profile.stores.iter().filter_map(|store| store.wrapper.as_ref());
         let arguments = wrappers.flat_map(|wrapper| &wrapper.arguments);
-        if !flags.chain(others).chain(arguments).any(|text| text.contains(&mention)) {
+        if !is_part && !flags.chain(others).chain(arguments).any(|text| text.contains(&mention)) {
             file.refuse(path, format!("no flag of this profile mentions {mention}"));
         }
     }
