@@ -86,26 +86,27 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     for artifact in artifacts.by_component.values() {
         log.append(Event::Built { at: now(), artifact: artifact.clone() });
     }
-    let (booted, starting) = phase(log, "boot", Exit::Infrastructure, || {
+    let boot = OpenPhase::start(log, "boot", Exit::Infrastructure);
+    let (booted, starting) = boot.step(|| {
         let topology = provider.topology(&artifacts, &job.profiles)?;
         provider.boot_early(&artifacts, &topology, run)
     })?;
+    if starting.is_none() {
+        boot.passed();
+    }
     tell_booted(log, &booted.cluster.info, &booted.versions);
     let expected =
         Expectations::new(job.expectations, &job.target.name, job.provider.chosen.name(), job.store, &booted.versions);
     let sink = expected.sink(log);
     let order = &job.start_order;
     let tested = std::thread::scope(|scope| {
-        let rest = starting.as_ref().map(|starting| (starting, scope.spawn(|| starting.run(order))));
+        let Some(starting) = &starting else { return tested(job, &booted, log, &sink) };
+        let boot = &boot;
+        let rest = scope.spawn(|| boot.step(|| starting.run(order)).map(|()| boot.passed()));
         let tested = tested(job, &booted, log, &sink);
-        let Some((starting, rest)) = rest else { return tested };
-        // After an error of the suite, or because no case needs the others.
+        // After an error of the suite, no case needs the others.
         starting.stop();
-        let started = rest.join().unwrap_or_else(|_| Err(anyhow!("the start of the control planes panicked")));
-        match started {
-            Err(error) if tested.is_ok() => phase(log, "boot", Exit::Infrastructure, || Err(error)),
-            _ => tested,
-        }
+        tested.and(rest.join().unwrap_or(Err(Exit::Internal)))
     });
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
@@ -183,17 +184,46 @@ pub(crate) fn phase<T>(
     exit: Exit,
     stage: impl FnOnce() -> anyhow::Result<T>,
 ) -> Result<T, Exit> {
-    log.append(Event::PhaseStarted { at: now(), phase: name.into() });
-    let begin = Instant::now();
-    let caught = catch_unwind(AssertUnwindSafe(stage));
-    let exit = if caught.is_ok() { exit } else { Exit::Internal };
-    let result = caught.unwrap_or_else(|_| Err(anyhow!("it panicked, which is a bug in the harness; see stderr")));
-    let outcome = match &result {
-        Ok(_) => Outcome::Passed,
-        Err(error) => Outcome::errored(name, format!("{error:#}")),
-    };
-    log.append(Event::PhaseFinished { at: now(), phase: name.into(), outcome, seconds: begin.elapsed().as_secs_f64() });
-    result.map_err(|error| or_interrupted(&error, exit))
+    let phase = OpenPhase::start(log, name, exit);
+    let value = phase.step(stage)?;
+    phase.passed();
+    Ok(value)
+}
+
+/// A phase that has not ended; another one may begin meanwhile.
+struct OpenPhase<'a> {
+    log: &'a EventLog,
+    name: &'a str,
+    /// The exit code of an error.
+    exit: Exit,
+    begin: Instant,
+}
+
+impl<'a> OpenPhase<'a> {
+    fn start(log: &'a EventLog, name: &'a str, exit: Exit) -> OpenPhase<'a> {
+        log.append(Event::PhaseStarted { at: now(), phase: name.into() });
+        OpenPhase { log, name, exit, begin: Instant::now() }
+    }
+
+    /// Runs a part of the phase; an error ends the phase.
+    fn step<T>(&self, stage: impl FnOnce() -> anyhow::Result<T>) -> Result<T, Exit> {
+        let caught = catch_unwind(AssertUnwindSafe(stage));
+        let exit = if caught.is_ok() { self.exit } else { Exit::Internal };
+        let result = caught.unwrap_or_else(|_| Err(anyhow!("it panicked, which is a bug in the harness; see stderr")));
+        result.map_err(|error| {
+            self.end(Outcome::errored(self.name, format!("{error:#}")));
+            or_interrupted(&error, exit)
+        })
+    }
+
+    fn passed(&self) {
+        self.end(Outcome::Passed);
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let (phase, seconds) = (self.name.into(), self.begin.elapsed().as_secs_f64());
+        self.log.append(Event::PhaseFinished { at: now(), phase, outcome, seconds });
+    }
 }
 
 pub(crate) fn tell_booted(log: &EventLog, info: &ClusterInfo, versions: &BTreeMap<String, String>) {

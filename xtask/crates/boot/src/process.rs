@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use model::{Artifact, Artifacts, ClusterInfo, Native, Profile, Target};
-use sys::progress::{Phase, elapsed};
+use sys::progress::Phase;
 use sys::{RunDir, interrupt};
 
 use crate::Topology;
@@ -107,7 +106,6 @@ impl Starting<'_> {
     /// # Errors
     /// A control plane does not start. Users of the cluster get the same error.
     pub fn run(&self, first: &[&str]) -> anyhow::Result<()> {
-        let begin = Instant::now();
         let mut order: Vec<String> = sys::lock(&self.planned).keys().cloned().collect();
         order.sort_by_key(|name| first.iter().position(|early| early == name).unwrap_or(first.len()));
         sys::side_by_side(&order, self.machine.width(), |name| {
@@ -120,13 +118,6 @@ impl Starting<'_> {
                 .map(|plane| self.processes.add(plane))
                 .inspect_err(|error| self.processes.give_up(&format!("{error:#}")))
         })?;
-        if !self.stopped.load(Ordering::SeqCst) {
-            let (count, time) = (order.len(), elapsed(begin.elapsed()));
-            sys::progress::say(&format!(
-                "boot {}: {count} control planes ready after {time}",
-                self.machine.target.name
-            ));
-        }
         Ok(())
     }
 

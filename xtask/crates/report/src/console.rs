@@ -100,12 +100,15 @@ impl Console {
         if let Event::PhaseStarted { phase, .. } = event {
             self.screen.phase(Some(&plain_line(phase, 40)));
         }
+        // A phase may end while a later one is open.
+        let ends_last = matches!((event, self.phases.last()), (Event::PhaseFinished { phase, .. }, Some((last, _)))
+            if plain_line(phase, 40) == *last);
         let text = self.render(event);
         let lines = self.stamped(view::at(event), &text);
         let live = self.live_line(view::at(event));
         self.screen.show(&lines, &live);
         self.live = !live.is_empty();
-        if let Event::PhaseFinished { .. } = event {
+        if ends_last {
             self.screen.phase(None);
         }
     }

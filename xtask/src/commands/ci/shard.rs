@@ -80,9 +80,6 @@ fn of_runs(folders: &[PathBuf], usual: &Durations) -> anyhow::Result<Durations> 
     Ok(Durations { control_plane, traffic: usual.traffic, cases: times })
 }
 
-/// No control plane starts in less than this, in seconds.
-const SHORTEST_START: f64 = 0.5;
-
 /// Adds the cases of one run. Returns the cost of a control plane if it is known: its share of the boot, times the
 /// average number of overlapping cases.
 fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Result<Option<u64>> {
@@ -104,9 +101,8 @@ fn add_run(folder: &Path, cases: &mut BTreeMap<String, Vec<u64>>) -> anyhow::Res
     }
     let (Some(boot), Some(suite)) = (phases.get("boot"), phases.get("suite")) else { return Ok(None) };
     #[expect(clippy::cast_precision_loss, reason = "a handful of profiles")]
-    let share = boot / profiles.len() as f64;
-    // Processes start while the suite runs, so their boot says nothing.
-    Ok((share > SHORTEST_START).then(|| millis(share * (sum / suite))))
+    let control_plane = boot / profiles.len() as f64 * (sum / suite);
+    Ok(Some(millis(control_plane)))
 }
 
 /// At least one, because the file requires it.

@@ -365,9 +365,9 @@ impl<'a> ClusterSpec<'a> {
         for mut variant in variants {
             let name = component_names::variant_name(&variant.name).to_owned();
             let own = profile.variants[&name].keys().map(String::as_str).chain([PORT]);
-            let own: Flags = own.map(|flag| (flag.to_owned(), variant.flags[flag].clone())).collect();
-            variant.flags =
-                plane.info.flags.iter().map(|(flag, value)| (flag.clone(), value.clone())).chain(own).collect();
+            let own: Flags = own.filter_map(|flag| Some((flag.to_owned(), variant.flags.get(flag)?.clone()))).collect();
+            variant.flags = plane.info.flags.clone();
+            variant.flags.extend(own);
             // A published image has no other kube-apiserver than that of the Pod.
             if let Some(pod) = &pod_of_apiserver {
                 variant.move_to(pod.clone());
