@@ -211,7 +211,7 @@ pub(crate) struct Processes {
     places: Mutex<BTreeMap<String, Arc<Place>>>,
     /// The profiles that are still starting, or will not start, with the reason.
     starting: Mutex<BTreeMap<String, Option<String>>>,
-    /// Where the profiles are: if another process had taken a port, not where they were planned.
+    /// Where profiles are that are not where they were planned, because another process had taken a port.
     moved: Mutex<BTreeMap<String, ProfileInfo>>,
     /// Whether the host is a VM.
     is_machine: bool,
@@ -270,9 +270,13 @@ impl Processes {
         let folder = Root { host_path: info.dir.clone(), guest_path };
         sys::lock(&self.places).insert(name.clone(), Arc::new(Place { host, folder, auxiliary, data }));
         sys::lock(&self.components).extend(components.into_iter().map(|component| (component.name.clone(), component)));
-        sys::lock(&self.moved).insert(name.clone(), info);
         // The last step: from now on the profile is used.
         sys::lock(&self.starting).remove(&name);
+    }
+
+    /// Notes where a profile is that is not where it was planned.
+    pub(crate) fn note_move(&self, info: ProfileInfo) {
+        sys::lock(&self.moved).insert(info.name.clone(), info);
     }
 
     /// Notes why profiles that are still starting will not be added.

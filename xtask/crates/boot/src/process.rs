@@ -113,10 +113,14 @@ impl Starting<'_> {
             let Some((profile, planned)) = planned.filter(|_| !self.stopped.load(Ordering::SeqCst)) else {
                 return Ok(());
             };
-            self.machine
-                .with_plan(|plan| control_plane(plan, &profile, Some(planned)))
-                .map(|plane| self.processes.add(plane))
-                .inspect_err(|error| self.processes.give_up(&format!("{error:#}")))
+            let place = planned.plane.info.clone();
+            let started = self.machine.with_plan(|plan| control_plane(plan, &profile, Some(planned)));
+            let plane = started.inspect_err(|error| self.processes.give_up(&format!("{error:#}")))?;
+            if plane.info != place {
+                self.processes.note_move(plane.info.clone());
+            }
+            self.processes.add(plane);
+            Ok(())
         })?;
         Ok(())
     }

@@ -161,8 +161,8 @@ pub struct TlsFiles {
 /// Calls block until the action is complete: a start or restart returns when the component is ready again.
 pub trait Control: Send + Sync {
     fn components(&self) -> Vec<String>;
-    /// Waits until a control plane that is still starting has started. Returns where it is, if that is not what the
-    /// cluster's information says: another process may have taken a port.
+    /// Waits until a control plane that is still starting has started. Returns where it is only if it was planned
+    /// elsewhere, because another process had taken a port: a caller may have changed the addresses, to those of proxies.
     fn started(&self, _profile: &str) -> Result<Option<ProfileInfo>, ControlError> {
         Ok(None)
     }

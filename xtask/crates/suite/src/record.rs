@@ -132,6 +132,11 @@ impl Recorder {
         history.revisions.last().map_or(history.meta.first_rev, |revision| revision.rev)
     }
 
+    /// The version of a key when the recording began; 0 if it did not exist.
+    pub fn initial_version(&self, key: &str) -> i64 {
+        self.lock().history.meta.initial.iter().find(|kv| &*kv.key == key).map_or(0, |kv| kv.version)
+    }
+
     /// The recorded changes of one key so far, in order.
     pub fn changes_of(&self, key: &str) -> Vec<Revision> {
         self.lock().history.revisions.iter().filter(|r| &*r.key == key).cloned().collect()
