@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use model::{Action, Artifacts, Cluster, ClusterInfo, Control, ControlError, ProfileInfo, StoreInfo};
 use rustix::process::Signal;
 use sys::deadline::{OnInterrupt, Probe, until};
@@ -18,6 +18,7 @@ use crate::control_plane::ControlPlane;
 use crate::host::{Host, Program, replace};
 use crate::place::Root;
 use crate::snapshot::Snapshots;
+use crate::starts::Starts;
 use crate::{component_names, control_plane, flags};
 
 /// A memory snapshot that was saved: its size on disk, and how long the guest was stopped for it.
@@ -209,10 +210,7 @@ pub(crate) struct Processes {
     snapshot: Option<Snapshots>,
     /// By profile.
     places: Mutex<BTreeMap<String, Arc<Place>>>,
-    /// The profiles that are still starting, or will not start, with the reason.
-    starting: Mutex<BTreeMap<String, Option<String>>>,
-    /// Where profiles are that are not where they were planned, because another process had taken a port.
-    moved: Mutex<BTreeMap<String, ProfileInfo>>,
+    pub(crate) starts: Starts,
     /// Whether the host is a VM.
     is_machine: bool,
     components: Mutex<BTreeMap<String, Component>>,
@@ -248,8 +246,7 @@ impl Processes {
             resting: info.max_active.is_some(),
             snapshot,
             places: Mutex::default(),
-            starting: Mutex::default(),
-            moved: Mutex::default(),
+            starts: Starts::default(),
             is_machine: info.machine.is_some(),
             components: Mutex::default(),
             start: Mutex::default(),
@@ -258,32 +255,15 @@ impl Processes {
         processes
     }
 
-    /// Notes that these profiles will be added.
-    pub(crate) fn expect(&self, profiles: impl Iterator<Item = String>) {
-        sys::lock(&self.starting).extend(profiles.map(|profile| (profile, None)));
-    }
-
     /// Adds a profile that has started.
     pub(crate) fn add(&self, plane: ControlPlane) {
         let ControlPlane { info, guest_path, components, auxiliary, data, host } = plane;
         let name = info.name.clone();
-        let folder = Root { host_path: info.dir.clone(), guest_path };
+        let folder = Root { host_path: info.dir, guest_path };
         sys::lock(&self.places).insert(name.clone(), Arc::new(Place { host, folder, auxiliary, data }));
         sys::lock(&self.components).extend(components.into_iter().map(|component| (component.name.clone(), component)));
         // The last step: from now on the profile is used.
-        sys::lock(&self.starting).remove(&name);
-    }
-
-    /// Notes where a profile is that is not where it was planned.
-    pub(crate) fn note_move(&self, info: ProfileInfo) {
-        sys::lock(&self.moved).insert(info.name.clone(), info);
-    }
-
-    /// Notes why profiles that are still starting will not be added.
-    pub(crate) fn give_up(&self, why: &str) {
-        for state in sys::lock(&self.starting).values_mut() {
-            state.get_or_insert_with(|| why.to_owned());
-        }
+        self.starts.end(&name);
     }
 
     fn place(&self, profile: &str) -> Option<Arc<Place>> {
@@ -422,15 +402,7 @@ impl Control for Processes {
     }
 
     fn started(&self, profile: &str) -> Result<Option<ProfileInfo>, ControlError> {
-        let what = format!("the start of the profile `{profile}`");
-        // Each step of a start has a deadline of its own.
-        until(&what, Duration::MAX, LOOK_EVERY, OnInterrupt::Stop, || match sys::lock(&self.starting).get(profile) {
-            None => Probe::Ready(()),
-            Some(None) => Probe::NotYet(String::new()),
-            Some(Some(why)) => Probe::Hopeless(anyhow!("{why}")),
-        })
-        .map_err(|error| ControlError(format!("{error:#}")))?;
-        Ok(sys::lock(&self.moved).get(profile).cloned())
+        self.starts.wait(profile)
     }
 
     fn apply(&self, component: &str, action: &Action) -> Result<(), ControlError> {
@@ -493,10 +465,9 @@ impl Control for Processes {
     }
 
     fn first_failure(&self) -> Option<String> {
-        let not_started = || sys::lock(&self.starting).values().find_map(Clone::clone);
         self.host
             .first_failure()
-            .or_else(not_started)
+            .or_else(|| self.starts.failure())
             .or_else(|| sys::lock(&self.components).values_mut().find_map(Component::first_failure))
     }
 }

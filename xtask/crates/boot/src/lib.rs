@@ -25,6 +25,7 @@ mod plan;
 mod process;
 pub mod qemu;
 mod snapshot;
+mod starts;
 
 pub use agent::INIT;
 pub use booted::{Booted, HostForward, Saved};

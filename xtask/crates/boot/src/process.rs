@@ -91,7 +91,7 @@ pub fn up_early<'a>(
         info.profiles.insert(profile.name.clone(), planned.plane.info.clone());
         all.insert(profile.name.clone(), (profile.clone(), planned));
     }
-    processes.expect(topology.profiles.iter().map(|profile| profile.name.clone()));
+    processes.starts.expect(topology.profiles.iter().map(|profile| profile.name.clone()));
     let Execution { name, factor, .. } = &machine.execution;
     phase.done(&format!("{} control planes planned, {name}, factor {factor:.1}", all.len()));
     let mut booted = Booted::with(info, artifacts, processes.clone());
@@ -100,8 +100,8 @@ pub fn up_early<'a>(
 }
 
 impl Starting<'_> {
-    /// Starts the control planes, those of the profiles `first` before the others, until all run, one fails, or nobody
-    /// wants them; see [`Starting::stop`].
+    /// Starts the control planes, those of the profiles `first` before the others, until all run, one fails, or
+    /// [`Starting::stop`] is called.
     ///
     /// # Errors
     /// A control plane does not start. Users of the cluster get the same error.
@@ -115,9 +115,9 @@ impl Starting<'_> {
             };
             let place = planned.plane.info.clone();
             let started = self.machine.with_plan(|plan| control_plane(plan, &profile, Some(planned)));
-            let plane = started.inspect_err(|error| self.processes.give_up(&format!("{error:#}")))?;
+            let plane = started.inspect_err(|error| self.processes.starts.give_up(&format!("{error:#}")))?;
             if plane.info != place {
-                self.processes.note_move(plane.info.clone());
+                self.processes.starts.note_move(plane.info.clone());
             }
             self.processes.add(plane);
             Ok(())

@@ -24,8 +24,9 @@ pub const FOLDER: &str = "snapshots";
 const FORMAT: u32 = 4;
 /// Its certificates are valid for a week.
 const LONGEST_AGE: Duration = Duration::from_secs(5 * 24 * 3600);
-/// Limit for all snapshots together, on disk. The least recently used ones are removed first.
-const BUDGET: u64 = 24 << 30;
+/// Limit for all snapshots together, on disk. The least recently used ones are removed first. All profiles with their
+/// variants take 5 GiB, for each of five architectures.
+const BUDGET: u64 = 32 << 30;
 /// The file is searched for zeroes in pieces of this size.
 const BLOCK: usize = 64 << 10;
 const META: &str = "snapshot.json";
