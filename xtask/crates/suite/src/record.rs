@@ -113,12 +113,13 @@ impl Recorder {
         change(&mut self.lock().history.meta);
     }
 
-    /// The last revision that is known to precede the last start of the apiserver; None if it was not started again.
-    pub fn revision_before_restart(&self) -> Option<i64> {
+    /// The last recorded revision before the last restart of the apiserver; None if it was not restarted, or nothing was
+    /// recorded before.
+    pub fn revision_before_restart(&self) -> Option<u64> {
         let history = &self.lock().history;
         let restart = *history.meta.restarts.last()?;
-        let before = history.revisions.iter().take_while(|revision| revision.at < restart).last();
-        Some(before.map_or(history.meta.first_rev, |revision| revision.rev))
+        let before = history.revisions.iter().take_while(|revision| revision.at < restart).last()?;
+        u64::try_from(before.rev).ok()
     }
 
     /// The number of revisions so far.

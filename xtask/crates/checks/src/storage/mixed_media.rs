@@ -1,4 +1,4 @@
-//! Values of several media types in one store: how servers read them, and when it encodes a value again.
+//! Values of several media types in one store: how servers read them, and when they encode a value again.
 
 use model::history::FrameKind;
 
