@@ -102,7 +102,11 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let tested = std::thread::scope(|scope| {
         let Some(starting) = &starting else { return tested(job, &booted, log, &sink) };
         let boot = &boot;
-        let rest = scope.spawn(|| boot.step(|| starting.run(order)).map(|()| boot.passed()));
+        let rest = scope.spawn(|| {
+            let started = boot.step(|| starting.run(order));
+            starting.stop();
+            started.map(|()| boot.passed())
+        });
         let tested = tested(job, &booted, log, &sink);
         // After an error of the suite, no case needs the others.
         starting.stop();
@@ -111,7 +115,10 @@ fn stages(job: &Job<'_>, run: &RunDir, log: &Arc<EventLog>) -> Result<(), Exit> 
     let tested = tested.and_then(|()| second_opinion(job, client.as_ref(), &booted, run, log, &sink));
     publish::draw(&log.events(), run).into_iter().for_each(|note| log.append(note));
     let green = tested.is_ok() && report::verdict::current_exit(&log.events()) == Exit::Ok;
-    log.append(Event::ProcessorTime { at: now(), parts: booted.processor_time() });
+    // A guest that no longer answers would be asked for each component.
+    if tested.is_ok() {
+        log.append(Event::ProcessorTime { at: now(), parts: booted.processor_time() });
+    }
     (job.before_teardown)(&booted, green);
     phase(log, "teardown", Exit::Infrastructure, || {
         // Keeps the stores as evidence unless everything is as expected.

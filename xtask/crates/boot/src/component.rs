@@ -167,9 +167,10 @@ impl Component {
         ProcessorTime { all: self.used.all + self.present_time().saturating_sub(self.before), ..self.used }
     }
 
-    /// Adds the process that ends to the time so far.
+    /// Adds the process that ends to the time so far, if its time is known at once: a guest would answer only after the
+    /// moment at which a check wants the process to end.
     fn count_time(&mut self) {
-        self.used = self.processor_time();
+        self.used.all += self.running.as_ref().and_then(|running| running.last_processor_time()).unwrap_or_default();
         self.before = Duration::ZERO;
     }
 

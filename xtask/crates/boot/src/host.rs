@@ -55,6 +55,10 @@ pub(crate) trait Running: Send {
     fn processor_time(&self) -> Option<Duration> {
         None
     }
+    /// The same right before a kill, which must not wait for an answer; None if that takes longer than a system call.
+    fn last_processor_time(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// This machine.
@@ -127,6 +131,10 @@ impl Running for Daemon {
 
     fn processor_time(&self) -> Option<Duration> {
         sys::process::processor_time(self.pid())
+    }
+
+    fn last_processor_time(&self) -> Option<Duration> {
+        self.processor_time()
     }
 }
 

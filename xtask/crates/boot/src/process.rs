@@ -125,9 +125,11 @@ impl Starting<'_> {
         Ok(())
     }
 
-    /// Starts no further control plane.
+    /// Starts no further control plane. Whoever waits for one learns that; otherwise a panic here would leave it waiting
+    /// forever.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+        self.processes.starts.give_up("the start of the control planes has ended without this one");
     }
 }
 
