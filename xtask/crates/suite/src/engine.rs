@@ -156,18 +156,23 @@ impl Engine<'_> {
     }
 
     /// Runs everything on one profile, from the first connection to the end of its recording. The profile is resumed
-    /// during that time.
+    /// during that time. Without a limit of active profiles, the caller has resumed it and keeps it so.
     async fn run_profile(&self, plan: &Plan, run: &RunContext, profile: &ProfileInfo) -> anyhow::Result<ProfileResult> {
         let _permit = run.max_active.acquire().await.context("the semaphore is never closed")?;
         self.check_health()?;
         let profile = &self.started(profile).await?;
-        self.control(profile, |control, profile| control.resume(profile)).await?;
+        let suspends = self.cluster.info.max_active.is_some();
+        if suspends {
+            self.control(profile, |control, profile| control.resume(profile)).await?;
+        }
         let active = self.while_healthy(self.connect(plan, run, profile)).await?;
         let ended = self.scenarios(plan, &active).await;
         let histories = self.histories(active, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
-        self.control(profile, |control, profile| control.suspend(profile)).await?;
+        if suspends {
+            self.control(profile, |control, profile| control.suspend(profile)).await?;
+        }
         Ok(ProfileResult { profile: profile.name.clone(), histories, trouble })
     }
 

@@ -200,7 +200,7 @@ mod tests {
         let docker = scratch.write("docker", "#!/bin/sh\nfor word; do echo \"$word\" >>said; done\n");
         fs::set_permissions(&docker, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
         let sysctls = vec![("kernel/panic".to_owned(), "1".to_owned())];
-        let engine = Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls };
+        let engine = Engine { name: "Docker".into(), cgroup_v1: false, may_adjust_oom: false, sysctls, free: 0 };
         let script = exit_hook(&cache, &["archproof-1-2-json".to_owned()], &engine, "an image's $(touch made)");
         let sh = Shell::new().unwrap();
         sh.change_dir(root);

@@ -146,7 +146,8 @@ mod tests {
     use super::*;
 
     fn made(version: &str, old: bool) -> Value {
-        let engine = Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new() };
+        let engine =
+            Engine { name: "Docker".into(), cgroup_v1: old, may_adjust_oom: !old, sysctls: Vec::new(), free: 0 };
         let flags = [("v", "2"), ("etcd-prefix", "/a/b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let inputs = ConfigInputs {
             engine: &engine,

@@ -23,6 +23,8 @@ pub(super) struct Engine {
     pub(super) may_adjust_oom: bool,
     /// The values that kubelet changes on the whole machine, before the change: name below /proc/sys to value.
     pub(super) sysctls: Sysctls,
+    /// Free space for its containers, in KiB.
+    pub(super) free: u64,
 }
 
 pub(super) type Sysctls = Vec<(String, String)>;
@@ -35,6 +37,8 @@ const SYSCTLS: [&str; 4] = ["vm/overcommit_memory", "kernel/panic", "kernel/pani
 const INSTANCES: &str = "fs/inotify/max_user_instances";
 /// Per cluster. Eight clusters at once were too many for 128, the kernel's default.
 const INSTANCES_OF_ONE: u64 = 48;
+/// The space that a cluster takes, in KiB: 770 MiB with a node image of 800 MiB, most of it its unpacked images.
+const SPACE_OF_ONE: u64 = 800 << 10;
 /// The bit of CAP_SYS_RESOURCE.
 const SYS_RESOURCE: u64 = 1 << 24;
 
@@ -125,7 +129,8 @@ pub(super) fn examine(name: String, image: &str) -> anyhow::Result<Engine> {
     let sh = Shell::new()?;
     let script = format!(
         "set -e; grep CapEff /proc/self/status; [ -e /sys/fs/cgroup/cgroup.controllers ] && echo cgroup: 2 || echo cgroup: \
-         1; for name in {}; do echo \"$name: $(cat /proc/sys/$name)\"; done",
+         1; for name in {}; do echo \"$name: $(cat /proc/sys/$name)\"; done; echo free: $(df -k --output=avail / | tail \
+         -n 1)",
         SYSCTLS.join(" ")
     );
     let run = cmd!(
@@ -150,7 +155,26 @@ fn read(name: String, answer: &str) -> anyhow::Result<Engine> {
         cgroup_v1: value("cgroup")? == "1",
         may_adjust_oom: capabilities & SYS_RESOURCE != 0,
         sysctls: sysctls.collect::<anyhow::Result<_>>()?,
+        free: value("free")?.parse()?,
     })
+}
+
+impl Engine {
+    /// Refuses more clusters than the engine's disk has space for. Without it, kubeadm waits eight minutes for an apiserver
+    /// that cannot write, and its error does not name the disk.
+    pub(super) fn check_space(&self, clusters: usize) -> anyhow::Result<()> {
+        let needed = SPACE_OF_ONE * clusters as u64;
+        if self.free < needed {
+            bail!(
+                "{clusters} Kind clusters need {} MiB of disk, and {} has {} MiB: free some (`docker system df` shows what \
+                 it uses), or select fewer profiles with --profile",
+                needed >> 10,
+                self.name,
+                self.free >> 10
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Raises the kernel limit for this many clusters. [`Engine::sysctls`] has the value from before.
@@ -266,7 +290,7 @@ mod tests {
         assert!(podman.contains("podman version 4.3.1") && podman.contains("docker.io"), "{podman}");
     }
 
-    const ANSWER: &str = "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\nfs/inotify/max_user_instances: 128\n";
+    const ANSWER: &str = "CapEff:\t000001fffeffffff\ncgroup: 1\nvm/overcommit_memory: 0\nkernel/panic: 1\nkernel/panic_on_oops: 0\nfs/inotify/max_user_instances: 128\nfree: 3871744\n";
 
     #[test]
     fn container_capabilities_are_parsed() {
@@ -276,7 +300,11 @@ mod tests {
         let engine =
             read("Docker".into(), &ANSWER.replace("fffeff", "ffffff").replace("cgroup: 1", "cgroup: 2")).unwrap();
         assert!(!engine.cgroup_v1 && engine.may_adjust_oom);
-        for part in ["CapEff", "cgroup", "kernel/panic_on_oops"] {
+        // 3,781 MiB.
+        assert!(engine.check_space(4).is_ok());
+        let error = engine.check_space(5).unwrap_err().to_string();
+        assert!(error.contains("4000 MiB") && error.contains("3781 MiB"), "{error}");
+        for part in ["CapEff", "cgroup", "kernel/panic_on_oops", "free"] {
             let error = format!("{:#}", read("Docker".into(), &ANSWER.replace(part, "x")).unwrap_err());
             assert!(error.contains(part), "{error}");
         }

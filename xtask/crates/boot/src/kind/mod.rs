@@ -186,7 +186,9 @@ fn prepare(request: &Request<'_>, run: &RunDir, phase: &Phase) -> anyhow::Result
     phase.status("removing what dead runs left behind");
     cluster_registry::sweep(request.cache, request.kind, image)?;
     let clusters = Clusters::of(request, run, &engine)?;
-    engine::make_room(&engine, image, request.topology.profiles.len())?;
+    let count = request.topology.profiles.len();
+    engine.check_space(count)?;
+    engine::make_room(&engine, image, count)?;
     Ok(Preparation { engine, clusters, release })
 }
 
