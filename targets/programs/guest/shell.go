@@ -75,7 +75,8 @@ func shell(all *components) {
 		case err != nil: // the harness is not connected
 			current.end()
 			from.Reset(connection{port})
-			time.Sleep(50 * time.Millisecond)
+			// Every 50 ms it was 3 % of an emulated processor.
+			time.Sleep(500 * time.Millisecond)
 		case kind == frameNew:
 			current.end()
 			var w wish

@@ -69,10 +69,11 @@ impl Plan<'_> {
         on_demand: &mut Vec<Component>,
     ) -> anyhow::Result<StoreInfo> {
         let place = &self.place;
-        let (client, peer) =
-            ((place.port_mappings)(&component)?, (place.port_mappings)(&format!("{component}/peer"))?.inside);
+        let door = |name: &str| (place.port_mappings)(name);
+        let (client, http) = (door(&component)?, door(&component_names::http(&component))?);
+        let peer = door(&format!("{component}/peer"))?.inside;
         let name = component_names::short(&component).to_owned();
-        let ports = StorePorts { client: client.inside, peer };
+        let ports = StorePorts { client: client.inside, peer, http: http.inside };
         let member = Member::new(&name, &[(name.clone(), ports.clone())], place.factor);
         let store = ProfileStore {
             name: name.clone(),
@@ -85,7 +86,7 @@ impl Plan<'_> {
         let guest_path = place.root.in_guest(dir);
         let pki = self.pki.seen_from(&place.root);
         let flags = flags::store(&store, &member, &guest_path.join(&name), &ports, place.listen, &pki);
-        on_demand.push(self.store(component, &store, flags, client.outside, &guest_path)?);
+        on_demand.push(self.store(component, &store, flags, http.outside, &guest_path)?);
         servers.extend([(name.clone(), url(client.inside)), (format!("{name}-peer"), url(peer))]);
         Ok(StoreInfo {
             name,

@@ -68,13 +68,13 @@ pub(crate) struct ProcessorTime {
     pub(crate) all: Duration,
 }
 
-/// A URL, and the status with which it answers when the component is ready.
+/// A URL, and how it answers when the component is ready.
 #[derive(Clone)]
 pub(crate) struct Ready {
     pub(crate) client: Client,
     pub(crate) url: String,
-    /// Expected HTTP status.
-    pub(crate) status: u16,
+    /// HTTP statuses.
+    pub(crate) expected: &'static [u16],
     /// How much slower its machine is than the reference machine.
     pub(crate) factor: f64,
 }
@@ -177,7 +177,7 @@ impl Component {
     fn wait(&mut self, on_interrupt: OnInterrupt) -> anyhow::Result<()> {
         let Component { name, program, ready, times, running, .. } = self;
         let Some(running) = running else { bail!("{name} is not running") };
-        let what = format!("{name} to answer {} at {}", ready.status, ready.url);
+        let what = format!("{name} to answer {:?} at {}", ready.expected, ready.url);
         let answers = ready.clone().asked_again_and_again();
         let mut last = "no answer yet".to_owned();
         let ready = until(&what, times.start, LOOK_EVERY, on_interrupt, || {
@@ -321,7 +321,7 @@ impl Ready {
     fn ask(&self) -> Result<(), String> {
         let answer = self.client.get(&self.url).send().map_err(|error| root_cause(&error))?;
         let status = answer.status();
-        if status.as_u16() == self.status {
+        if self.expected.contains(&status.as_u16()) {
             return Ok(());
         }
         let body = answer.text().unwrap_or_default();

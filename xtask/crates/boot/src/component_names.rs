@@ -62,17 +62,23 @@ pub(crate) fn short(component: &str) -> &str {
     component.rsplit_once("/etcd-").map_or(component, |(_, name)| name)
 }
 
+/// The name of the listener for HTTP of a store's member.
+pub(crate) fn http(store: &str) -> String {
+    format!("{store}/http")
+}
+
 /// The names of all listeners, in the order of the profiles.
 pub(crate) fn listeners(profiles: &[Profile]) -> Vec<String> {
     let of = |profile: &Profile| {
         let stores = profile.stores.iter().flat_map(|store| stores(profile, store));
-        let mut names: Vec<String> = stores.flat_map(|name| [name.clone(), format!("{name}/peer")]).collect();
+        let of_store = |name: String| [format!("{name}/peer"), http(&name), name];
+        let mut names: Vec<String> = stores.flat_map(of_store).collect();
         names.extend(profile.plugins.iter().map(|plugin| format!("{}/{}", profile.name, plugin.name)));
         names.extend(apiservers(profile));
         names.extend(profile.variants.keys().map(|name| variant(profile, name)));
         names.extend(controllers(profile));
         names.extend(scheduler(profile));
-        names.extend(spare(profile).into_iter().flat_map(|name| [name.clone(), format!("{name}/peer")]));
+        names.extend(spare(profile).into_iter().flat_map(of_store));
         names
     };
     profiles.iter().flat_map(of).collect()

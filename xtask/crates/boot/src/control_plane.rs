@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use model::{Profile, ProfileInfo, StoreInfo, VariantInfo};
+use model::{Profile, ProfileInfo, StoreInfo, StoreKind, VariantInfo};
 use rustix::process::Signal;
 use sys::deadline::OnInterrupt;
 use sys::run_dir::write_private_file;
@@ -182,7 +182,7 @@ impl Plan<'_> {
             plugins.push(match relayed {
                 Some(store) => {
                     relays.insert(store.name.clone(), url(door.inside));
-                    self.as_ready_as(component, store.kind)?
+                    self.with_grpc_probe(component)?
                 }
                 None => component,
             });
@@ -282,16 +282,19 @@ impl Plan<'_> {
         for store in &profile.stores {
             let guest_path = place.root.in_guest(&self.run.private_dir(&format!("{}/{attempt}", profile.name))?);
             let mut all = Vec::new();
-            let (mut inside, mut outside) = (Vec::new(), Vec::new());
+            let (mut inside, mut outside, mut ready) = (Vec::new(), Vec::new(), Vec::new());
             for name in component_names::stores(profile, store) {
-                let client = (place.port_mappings)(&name)?;
-                let peer = (place.port_mappings)(&format!("{name}/peer"))?.inside;
-                all.push((component_names::short(&name).to_owned(), StorePorts { client: client.inside, peer }));
+                let door = |name: &str| (place.port_mappings)(name);
+                let (client, http) = (door(&name)?, door(&component_names::http(&name))?);
+                let peer = door(&format!("{name}/peer"))?.inside;
+                let ports = StorePorts { client: client.inside, peer, http: http.inside };
+                all.push((component_names::short(&name).to_owned(), ports));
                 inside.push(url(client.inside));
                 outside.push(client.outside);
+                ready.push(if store.kind == StoreKind::Etcd { http.outside } else { client.outside });
             }
             for ((name, (short, ports)), port) in
-                component_names::stores(profile, store).into_iter().zip(&all).zip(&outside)
+                component_names::stores(profile, store).into_iter().zip(&all).zip(&ready)
             {
                 let folder = self.run.private_dir(&format!("{}/{attempt}/{short}", profile.name))?;
                 let folder = place.root.in_guest(&folder);

@@ -22,6 +22,8 @@ const REQUEST_TIMEOUT: f64 = 60.0;
 pub(crate) struct StorePorts {
     pub(crate) client: u16,
     pub(crate) peer: u16,
+    /// Where etcd answers everything that is not gRPC.
+    pub(crate) http: u16,
 }
 
 /// A member of a store.
@@ -95,7 +97,8 @@ fn kine(endpoint: &str, ports: &StorePorts, listen: &str, pki: &Pki) -> Flags {
     ])
 }
 
-/// One member of a store.
+/// One member of a store. It has a port of its own for HTTP: on a shared one, Go's HTTP server carries gRPC, which takes
+/// a fifth of all of etcd's work (and delays watches: <https://github.com/etcd-io/etcd/issues/15402>).
 ///
 /// A single member keeps etcd's default heartbeat and election times, also on slow machines: no other member could
 /// depose it for being silent. Longer times would cost up to two election timeouts at every start (18 s at a factor of
@@ -108,6 +111,7 @@ fn etcd(store: &ProfileStore, member: &Member, data: &Path, ports: &StorePorts, 
         ("name", member.name.clone()),
         ("data-dir", data.display().to_string()),
         ("listen-client-urls", format!("https://{listen}:{}", ports.client)),
+        ("listen-client-http-urls", format!("https://{listen}:{}", ports.http)),
         ("advertise-client-urls", client),
         ("listen-peer-urls", peer.clone()),
         ("initial-advertise-peer-urls", peer),

@@ -50,7 +50,8 @@ impl Plan<'_> {
         if let Some(wrapper) = &store.wrapper {
             self.wrap(&mut component.program, wrapper, guest_path)?;
         }
-        self.as_ready_as(component, store.kind)
+        // kine has no health endpoint.
+        if store.kind == StoreKind::Etcd { Ok(component) } else { self.with_grpc_probe(component) }
     }
 
     /// Makes `wrapper` the program; it executes the original program.
@@ -67,15 +68,12 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// A component with the readiness probe of a store.
-    ///
-    /// kine has no health endpoint, but like every gRPC server it refuses a GET.
-    pub(crate) fn as_ready_as(&self, mut store: Component, kind: StoreKind) -> anyhow::Result<Component> {
-        if kind != StoreKind::Etcd {
-            store.ready.client = self.client(Alpn::Http2)?;
-            store.ready.status = 415;
-        }
-        Ok(store)
+    /// The component with a readiness probe at a store's port for gRPC. A gRPC server refuses a GET; kubeadm's etcd also
+    /// answers HTTP there.
+    pub(crate) fn with_grpc_probe(&self, mut component: Component) -> anyhow::Result<Component> {
+        component.ready.client = self.client(Alpn::Http2)?;
+        component.ready.expected = &[200, 415];
+        Ok(component)
     }
 
     pub(crate) fn component(
@@ -86,7 +84,8 @@ impl Plan<'_> {
         ready: String,
     ) -> anyhow::Result<Component> {
         let times = Times { start: self.scaled(START), grace: GRACE.mul_f64(self.place.factor.sqrt().max(1.0)) };
-        let ready = Ready { client: self.client(Alpn::Unset)?, url: ready, status: 200, factor: self.place.factor };
+        let ready =
+            Ready { client: self.client(Alpn::Unset)?, url: ready, expected: &[200], factor: self.place.factor };
         let flags = flags::as_known(flags, artifact(self.artifacts, program)?);
         Ok(Component::new(self.program(name, program)?, flags, ready, times, self.place.host.clone()))
     }

@@ -414,7 +414,9 @@ fn port_mappings(profile: &Profile, whole: bool) -> anyhow::Result<BTreeMap<Stri
     }
     let etcd = profile.stores.first().and_then(|store| component_names::stores(profile, store).into_iter().next());
     let etcd = etcd.context("a profile has at least one store")?;
-    let mut kubeadms = BTreeMap::from([(format!("{etcd}/peer"), 2380), (etcd, 2379), (of(APISERVER), 6443)]);
+    let http = component_names::http(&etcd);
+    let kubeadms = [(format!("{etcd}/peer"), 2380), (http, 2379), (etcd, 2379), (of(APISERVER), 6443)];
+    let mut kubeadms = BTreeMap::from(kubeadms);
     kubeadms.extend(managers);
     let mut port_mappings = BTreeMap::new();
     for (name, port) in names.into_iter().zip(FIRST_PORT..) {

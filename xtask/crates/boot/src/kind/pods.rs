@@ -112,7 +112,7 @@ mod tests {
             env: BTreeMap::new(),
             log: "/dev/null".into(),
         };
-        let ready = Ready { client: Client::new(), url: String::new(), status: 200, factor: 1.0 };
+        let ready = Ready { client: Client::new(), url: String::new(), expected: &[200], factor: 1.0 };
         let times = Times { start: Duration::ZERO, grace: Duration::ZERO };
         let node = Arc::new(NodeHost::new("json", "json-control-plane".into()));
         let host = Arc::new(SocketHost::new(node, Path::new("/"), socket("json/etcd-main")));

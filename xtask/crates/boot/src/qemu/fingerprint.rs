@@ -22,7 +22,7 @@ pub(super) fn of(profile: &Profile) -> anyhow::Result<String> {
     let mut all = vec![of_apiserver(1.0)?, of_apiserver(SLOW * 2.0)?];
     let programs = profile.stores.iter().map(|store| store.kind.component()).chain(["kube-apiserver"]);
     all.extend(programs.map(|program| flags::environment(program, SLOW)));
-    let ports = StorePorts { client: 1, peer: 2 };
+    let ports = StorePorts { client: 1, peer: 2, http: 3 };
     for store in &profile.stores {
         let names = component_names::stores(profile, store);
         let peers: Vec<_> = names.iter().map(|name| (component_names::short(name).to_owned(), ports.clone())).collect();

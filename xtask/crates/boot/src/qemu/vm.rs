@@ -126,11 +126,12 @@ impl Hardware<'_> {
     /// The arguments that determine what the guest sees. A snapshot is valid only for the same arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let Machine { qemu, cpus, console, .. } = self.machine;
-        // Mitigations protect processes from each other at a cost that emulation multiplies; all processes here are
-        // trusted.
+        // Mitigations and hardening protect processes from each other, and the kernel from them, at a cost that emulation
+        // multiplies; all processes here are trusted.
         let disk = if self.disk.is_some() { ROOT } else { "" };
         let kernel = format!(
             "console={console} rdinit=/init panic=-1 oops=panic loglevel=5 mitigations=off \
+             init_on_alloc=0 hardened_usercopy=off randomize_kstack_offset=off audit=0 nowatchdog \
              random.trust_cpu=1 random.trust_bootloader=1{disk}"
         );
         let mut arguments: Vec<String> = Vec::new();
