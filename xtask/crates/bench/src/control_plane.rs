@@ -1,7 +1,7 @@
 //! The processor time of a control plane on this machine: of its start, of each second without requests, and of each kind
 //! of request. It shows which work of a run is worth removing; the benchmark `ci` has the sums of a run.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::boot::{Booted, Topology};
 use anyhow::Context;
@@ -69,43 +69,48 @@ impl Plane<'_> {
     }
 
     fn measure(&self) -> anyhow::Result<Vec<Measured>> {
-        let start = self.part("starts of kube-apiserver");
+        let start = self.part("starts of kube-apiserver")?;
         pause(SETTLING);
-        let before = self.spent();
+        let before = self.spent()?;
         pause(IDLE);
-        let idle = (self.spent() - before) / IDLE.as_secs_f64() * 1000.0;
+        let idle = (self.spent()? - before) / IDLE.as_secs_f64() * 1000.0;
         let named = |n: u32| format!("{CONFIG_MAPS}/bench-{n}");
         let object = |n: u32, text: &str| json!({"metadata": {"name": format!("bench-{n}")}, "data": {"text": text}});
         let none = Value::Null;
         let get = |path: String| self.request(Method::GET, &path, &none);
         let mut all = vec![("start", start, "s"), ("idle", idle, "ms/s")];
         let mut add = |name, cost: anyhow::Result<f64>| cost.map(|cost| all.push((name, cost, "ms")));
-        add(BASELINE, self.cost(REQUESTS, |_| get("/version".into())))?;
-        add("WATCH of nothing", self.cost(REQUESTS, |_| get(format!("{CONFIG_MAPS}?watch=true&resourceVersion=0"))))?;
-        add("POST", self.cost(REQUESTS, |n| self.request(Method::POST, CONFIG_MAPS, &object(n, "a"))))?;
-        add("GET", self.cost(REQUESTS, |n| get(named(n))))?;
-        add("GET from the cache", self.cost(REQUESTS, |n| get(format!("{}?resourceVersion=0", named(n)))))?;
-        add("LIST of one", self.cost(REQUESTS, |_| get(format!("{CONFIG_MAPS}?limit=1"))))?;
-        add("PUT", self.cost(REQUESTS, |n| self.request(Method::PUT, &named(n), &object(n, "b"))))?;
-        add("DELETE", self.cost(REQUESTS, |n| self.request(Method::DELETE, &named(n), &none)))?;
-        add("definition of a custom resource", self.cost(DEFINITIONS, |n| self.define(n)))?;
+        add(BASELINE, self.cost(idle, REQUESTS, |_| get("/version".into())))?;
+        add(
+            "WATCH of nothing",
+            self.cost(idle, REQUESTS, |_| get(format!("{CONFIG_MAPS}?watch=true&resourceVersion=0"))),
+        )?;
+        add("POST", self.cost(idle, REQUESTS, |n| self.request(Method::POST, CONFIG_MAPS, &object(n, "a"))))?;
+        add("GET", self.cost(idle, REQUESTS, |n| get(named(n))))?;
+        add("GET from the cache", self.cost(idle, REQUESTS, |n| get(format!("{}?resourceVersion=0", named(n)))))?;
+        add("LIST of one", self.cost(idle, REQUESTS, |_| get(format!("{CONFIG_MAPS}?limit=1"))))?;
+        add("PUT", self.cost(idle, REQUESTS, |n| self.request(Method::PUT, &named(n), &object(n, "b"))))?;
+        add("DELETE", self.cost(idle, REQUESTS, |n| self.request(Method::DELETE, &named(n), &none)))?;
+        add("definition of a custom resource", self.cost(idle, DEFINITIONS, |n| self.define(n)))?;
         Ok(all)
     }
 
-    fn part(&self, name: &str) -> f64 {
-        self.booted.processor_time().get(name).copied().unwrap_or_default()
+    fn part(&self, name: &str) -> anyhow::Result<f64> {
+        let parts = self.booted.processor_time();
+        parts.get(name).copied().with_context(|| format!("the processor time of `{name}` is not known on this machine"))
     }
 
     /// Seconds so far, without the start.
-    fn spent(&self) -> f64 {
-        self.part("kube-apiserver") + self.part("stores")
+    fn spent(&self) -> anyhow::Result<f64> {
+        Ok(self.part("kube-apiserver")? + self.part("stores")?)
     }
 
-    /// Milliseconds for each of several requests, one after the other.
-    fn cost(&self, count: u32, request: impl Fn(u32) -> anyhow::Result<()>) -> anyhow::Result<f64> {
-        let before = self.spent();
+    /// Milliseconds for each of several requests, one after the other, without `idle` milliseconds of each second.
+    fn cost(&self, idle: f64, count: u32, request: impl Fn(u32) -> anyhow::Result<()>) -> anyhow::Result<f64> {
+        let (before, begin) = (self.spent()?, Instant::now());
         (0..count).try_for_each(request)?;
-        Ok((self.spent() - before) * 1000.0 / f64::from(count))
+        let time = begin.elapsed().as_secs_f64();
+        Ok(((self.spent()? - before) * 1000.0 - idle * time) / f64::from(count))
     }
 
     /// Sends a request; reads its answer, except a watch, which ends here.
