@@ -16,6 +16,7 @@ use bench::BenchOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use cli::{CpuOptions, JsonOptions, Places, SourceOptions, size};
 use differential::DifferentialOptions;
+use dist::DistOptions;
 use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
@@ -59,7 +60,7 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run the checks", &["ci", "test", "doctor", "build", "audit", "images", "fetch", "cache"]),
+    ("Run the checks", &["ci", "test", "doctor", "build", "audit", "images", "dist", "fetch", "cache"]),
     (
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
@@ -103,6 +104,8 @@ pub(crate) enum Command {
     Audit(AuditOptions),
     /// Build OCI images of the components, or audit an image for programs of the wrong architecture
     Images(ImagesOptions),
+    /// Build archives of the harness for machines of any architecture
+    Dist(DistOptions),
     /// Download, verify and unpack the packages for system VMs
     Fetch(FetchOptions),
     /// Check whether this machine is ready for a run, and print fixes for the problems

@@ -9,6 +9,7 @@ mod expectations;
 mod pipeline;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::Write;
 use std::panic::{PanicHookInfo, catch_unwind};
 use std::process::ExitCode;
 
@@ -60,6 +61,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Audit(options) => commands::audit::run(&paths()?, &options),
         Command::Build(options) => commands::build::run(&paths()?, &options),
         Command::Images(options) => images::run(&paths()?, &options, boot::kind::load),
+        Command::Dist(options) => dist::run(&paths()?, &options),
         Command::Fetch(options) => commands::fetch::run(&paths()?, &options),
         Command::Doctor(options) => doctor::run(&paths()?, &options),
         Command::Cache(options) => commands::cache::run(&paths()?, &options),
@@ -73,13 +75,16 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Bench(options) => bench::run(&paths()?, &options),
         Command::Fuzz(options) => fuzzer::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),
-        Command::Matrix(options) => {
-            workflows::commands::matrix::run(&paths::targets(&args.places), &paths::root(), step.as_ref(), &options)
-        }
+        Command::Matrix(options) => workflows::commands::matrix::run(
+            &paths::targets(&args.places),
+            &paths::root(&args.places),
+            step.as_ref(),
+            &options,
+        ),
         Command::Workflows(options) => {
             return workflows::commands::run(
                 &paths::targets(&args.places),
-                &paths::root(),
+                &paths::root(&args.places),
                 step.as_ref(),
                 &options,
                 args::accepts,
@@ -99,8 +104,13 @@ fn start(args: Args) -> Result<u8, Failure> {
 
 /// `--help` goes to stdout and is a success; everything else is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
-    // A closed stdout cannot be reported anywhere.
-    let _ = error.print();
+    let text = sys::origin::typed(&error.render().to_string()).into_owned();
+    if error.use_stderr() {
+        // A closed stderr cannot be reported anywhere.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        cli::print(&text);
+    }
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     ExitCode::from(exit.code())
 }

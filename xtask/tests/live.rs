@@ -399,6 +399,7 @@ fn port_conflict_costs_one_attempt() {
         sources: sources.into(),
         only: None,
         offline: true,
+        exported: None,
         go: None,
     })
     .unwrap();

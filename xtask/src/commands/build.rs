@@ -24,6 +24,9 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     let mut built: BTreeMap<String, Artifacts> = BTreeMap::new();
     for target in targets {
         built.insert(target.name.clone(), cli::built(paths, request(target)).or_exit(Exit::Build)?);
+        if let Some(folder) = &options.export {
+            build::export(&cli::with_go(paths, request(target)).or_exit(Exit::Build)?, folder).or_exit(Exit::Build)?;
+        }
     }
     if options.json {
         print_json(&built)?;
@@ -35,9 +38,12 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// The components that are named directly, or through their set or group.
+/// The components that are named directly, or through their set or group; for an export, those of a run.
 fn components(catalogue: &Catalogue, options: &BuildOptions) -> Result<Vec<String>, Failure> {
     let mut components = options.components.clone();
+    if options.export.is_some() && components.is_empty() && options.sets.is_empty() {
+        components = provider::of_processes(catalogue, options.sources.store());
+    }
     for name in &options.components {
         catalogue.component(name)?;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ::fetch::cache::{self, Entry, Keep};
-use cli::{Failure, OrExit, Paths, paths, print, print_json};
+use cli::{Failure, OrExit, Paths, print, print_json};
 use model::Exit;
 use sys::progress;
 
@@ -34,7 +34,12 @@ pub(crate) fn run(paths: &Paths, options: &CacheOptions) -> Result<Exit, Failure
             progress::say(&format!("{} {done}; {there} {left} in {}", size(&gone), paths.cache.display()));
         }
         CacheCommand::Keys(options) => {
-            return workflows::commands::keys::run(&paths.targets, &paths::root(), paths.github.as_ref(), options);
+            return workflows::commands::keys::run(
+                &paths.targets,
+                cli::paths::checkout()?,
+                paths.github.as_ref(),
+                options,
+            );
         }
         CacheCommand::Verify => {
             let phase = progress::Phase::start("verify the cache");

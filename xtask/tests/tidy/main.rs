@@ -43,6 +43,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("fetch", &["model", "openpgp", "sys", "tls"]),
     ("fuzzer", &["cli", "model", "sys"]),
     ("images", &["build", "cli", "fetch", "model", "sys", "targets"]),
+    ("dist", &["build", "cli", "images", "model", "sys", "targets"]),
     // `sys` only in tests.
     ("openpgp", &["sys"]),
     ("boot", &["model", "sys", "tls"]),
@@ -93,6 +94,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "bench",
             "differential",
+            "dist",
             "doctor",
             "judge",
             "model",

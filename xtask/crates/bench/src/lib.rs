@@ -5,6 +5,7 @@
 //! `boot`, of whole clusters (`--cluster`) in `cluster`, of differential runs in `differential`, of recorded runs in
 //! `rejudge`.
 
+mod archive;
 mod args;
 mod boot;
 mod cluster;
@@ -76,7 +77,7 @@ impl Row {
 
 type Measure = fn(&Bench<'_>) -> anyhow::Result<Vec<Row>>;
 
-/// In the order of the table. `cold-build` compiles the harness from scratch, so it runs only on request.
+/// In the order of the table. Those that compile the harness from scratch run only on request.
 const MEASURES: &[(&str, Measure)] = &[
     ("ready", |bench| ready(bench).map(one)),
     ("no-op-build", |bench| no_op_build(bench).map(one)),
@@ -89,8 +90,9 @@ const MEASURES: &[(&str, Measure)] = &[
     ("control-plane", control_plane::measure),
     ("ci", whole_ci),
     ("cold-build", |bench| cold_build(bench).map(one)),
+    ("archive", archive::measure),
 ];
-const ON_REQUEST: &[&str] = &["cold-build"];
+const ON_REQUEST: &[&str] = &["cold-build", "archive"];
 
 pub fn run(paths: &Paths, options: &BenchOptions) -> Result<Exit, Failure> {
     if options.boot {
@@ -283,7 +285,7 @@ fn parts(reports: &Path) -> anyhow::Result<BTreeMap<String, f64>> {
 fn cold_build(bench: &Bench<'_>) -> anyhow::Result<Row> {
     let shell = Shell::new()?;
     let folder = bench.paths.cache.join("bench").join("target");
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let manifest = sys::origin::sources()?.join("Cargo.toml");
     let build =
         cmd!(shell, "cargo build --locked --quiet --package xtask --manifest-path {manifest} --target-dir {folder}");
     let value = timed(|| Ok(exec::run(build, LIMIT)?))?;

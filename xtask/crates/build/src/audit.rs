@@ -7,12 +7,14 @@ use std::path::Path;
 
 use anyhow::bail;
 use model::{ByteOrder, ComponentSet, Target};
+use serde::{Deserialize, Serialize};
 
 use crate::buildinfo::{self, BuildInfo};
 use crate::elf::{self, Elf, Kind, machine_name};
 
 /// The origin of the file. It decides what the build information must contain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Origin {
     /// This crate built it, from this version of the module that contains the package.
     Module { version: String },

@@ -210,7 +210,7 @@ fn entry(folder: &Path, component: &str) -> anyhow::Result<Entry> {
 }
 
 /// "go: go1.26.7 -> go1.26.8" for each input that differs. Version and Go come first: they tend to cause the others.
-fn differences(old: &Inputs, new: &Inputs) -> Vec<String> {
+pub(crate) fn differences(old: &Inputs, new: &Inputs) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let mut names: Vec<&String> = names.into_iter().collect();
     names.sort_by_key(|name| !matches!(name.as_str(), "version" | "go"));

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ring::digest::{Context, SHA256, digest};
 
 /// Lower-case hexadecimal SHA-256.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     hex(digest(&SHA256, bytes).as_ref())
 }
 

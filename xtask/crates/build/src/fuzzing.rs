@@ -1,11 +1,11 @@
 //! Entry points for the fuzz crate; production code does not call them. Each takes any bytes and panics on a defect.
 
-use crate::{buildinfo, elf};
+use crate::{buildinfo, elf, exported};
 
 /// The name of a corpus, and a function that panics on a defect.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: &[Target] = &[("build-elf", elf), ("build-info", build_info)];
+pub const TARGETS: &[Target] = &[("build-elf", elf), ("build-export", export), ("build-info", build_info)];
 
 /// The headers of a program, and the build information that they point to.
 fn elf(data: &[u8]) {
@@ -13,6 +13,15 @@ fn elf(data: &[u8]) {
     assert_eq!(elf.facts.class, if data[4] == 1 { 32 } else { 64 }, "the class is the fifth byte");
     if let Some(go_data) = elf.go_data {
         let _ = buildinfo::parse(go_data);
+    }
+}
+
+/// The list of exported components, from a server.
+fn export(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for file in exported::files(text, "riscv64").unwrap_or_default() {
+        assert!(!file.name.contains(['/', '.', '\\', '\0']), "{:?} may be in another folder", file.name);
+        assert_eq!(file.sha256.len(), 64);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::Request;
 use crate::audit::{Expected, Origin};
 use crate::cache::{self, Inputs};
 use crate::checkout::{self, Checkout};
+use crate::exported::{self, Import, Manifest};
 use crate::go::{self, Env, Toolchain};
 use crate::module::{self, Module};
 use crate::stamp::{self, Stamp};
@@ -27,6 +28,8 @@ pub(crate) enum Work {
     Build(Box<GoBuild>),
     /// Uses an existing file.
     Take(PathBuf),
+    /// Uses a file that another machine has built and exported.
+    Import(Box<Import>),
     /// The release must be resolved first, which a plan does not do. The text says so.
     Resolve(String),
 }
@@ -70,7 +73,7 @@ pub(crate) fn jobs<'a>(request: &Request<'a>, resolve: Resolve) -> anyhow::Resul
             .with_context(|| format!("cannot build the {} components from {source}", set.name))?;
         for component in chosen {
             let work = prepared
-                .work(request, set, component)
+                .work(request, set, component, &source)
                 .with_context(|| format!("cannot build {} from {source}", component.name))?;
             jobs.push(Job { set, component, source: source.clone(), work });
         }
@@ -85,6 +88,8 @@ pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
         let chosen = set.components.iter().filter(|c| wanted(request, c));
         for component in chosen {
             match request.sources.get(&set.name).unwrap_or(&Source::Module(None)) {
+                Source::Prebuilt(_) => {}
+                _ if request.exported.is_some() => {}
                 Source::Module(version) => {
                     let folder = module::folder(set, version.as_deref()).unwrap_or_else(|_| set.folder(&set.name));
                     files.push(request.targets_dir.join(folder).join("go.mod"));
@@ -92,7 +97,6 @@ pub(crate) fn go_mods(request: &Request<'_>) -> Vec<PathBuf> {
                 Source::Checkout(path) => {
                     files.push(path.join(component.checkout_dir.as_deref().unwrap_or_default()).join("go.mod"));
                 }
-                Source::Prebuilt(_) => {}
             }
         }
     }
@@ -171,11 +175,18 @@ enum Prepared {
     Module { go: Rc<Toolchain>, module: Rc<Module>, env: Env, settings: Env },
     Checkout { checkout: Rc<Checkout>, env: Env },
     Prebuilt(PathBuf),
+    Exported(Manifest),
     Unresolved(String),
 }
 
 fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: Resolve) -> anyhow::Result<Prepared> {
-    let arch = &request.target.name;
+    let given = request.exported.as_ref().filter(|_| !matches!(source, Source::Prebuilt(_)));
+    if let Some(given) = given {
+        if let Some(url) = given.url.as_ref().filter(|_| resolve == Resolve::Never) {
+            return Ok(Prepared::Unresolved(format!("it is downloaded from {url}")));
+        }
+        return Ok(Prepared::Exported(Manifest::read(&given.folder, &exported::label(request.target))?));
+    }
     match source {
         Source::Prebuilt(dir) => Ok(Prepared::Prebuilt(dir.clone())),
         Source::Checkout(path) => {
@@ -201,16 +212,25 @@ fn prepare(request: &Request<'_>, set: &ComponentSet, source: &Source, resolve: 
                 }
                 module = module.at(&go, set, version, request.cache_dir, &env)?;
             }
-            let settings = go.code_settings(arch, &env)?;
+            let settings = go.code_settings(&request.target.name, &env)?;
             Ok(Prepared::Module { go, module: Rc::new(module), env, settings })
         }
     }
 }
 
 impl Prepared {
-    fn work(&self, request: &Request<'_>, set: &ComponentSet, component: &Component) -> anyhow::Result<Work> {
+    fn work(
+        &self,
+        request: &Request<'_>,
+        set: &ComponentSet,
+        component: &Component,
+        source: &Source,
+    ) -> anyhow::Result<Work> {
         match self {
             Prepared::Prebuilt(dir) => Ok(Work::Take(find_prebuilt(dir, &request.target.name, &component.name)?)),
+            Prepared::Exported(manifest) => {
+                Ok(Work::Import(Box::new(manifest.import(request, set, component, source)?)))
+            }
             Prepared::Unresolved(why) => Ok(Work::Resolve(why.clone())),
             Prepared::Module { go, module, env, settings } => {
                 let stamp = module_stamp(set, module);
@@ -260,21 +280,25 @@ fn inputs(
     env: &Env,
     settings: &Env,
 ) -> Inputs {
-    let mut inputs: Inputs = [
-        ("arch", request.target.name.clone()),
-        ("component", component.name.clone()),
-        ("package", component.package.clone()),
-        ("go", go.version.clone()),
-        ("ldflags", set.ldflags.join(" ")),
-        ("tags", set.tags.join(",")),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect();
+    let mut inputs = table_inputs(request, set, component);
+    inputs.insert("go".to_owned(), go.version.clone());
     // GOPROXY does not shape the binary: go.sum fixes the modules, whatever their source.
     let shaping = env.iter().filter(|(name, _)| *name != "GOPROXY");
     inputs.extend(settings.iter().chain(shaping).map(|(name, value)| (name.clone(), value.clone())));
     inputs
+}
+
+/// The inputs that follow from the component table alone.
+pub(crate) fn table_inputs(request: &Request<'_>, set: &ComponentSet, component: &Component) -> Inputs {
+    [
+        ("arch", request.target.name.clone()),
+        ("component", component.name.clone()),
+        ("package", component.package.clone()),
+        ("ldflags", set.ldflags.join(" ")),
+        ("tags", set.tags.join(",")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }
 
 fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {

@@ -9,6 +9,7 @@ mod cache;
 mod checkout;
 mod digest;
 mod elf;
+mod exported;
 #[doc(hidden)]
 pub mod fuzzing;
 mod go;
@@ -21,17 +22,19 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use model::{Artifact, Artifacts, BuildStep, Components, Source, Target};
 use serde::{Deserialize, Serialize};
 use sys::{interrupt, progress};
 
-pub use digest::Fields;
+pub use digest::{Fields, sha256};
 pub use elf::machine_name;
+pub use exported::{ExportedFile, files as exported_files, label as exported_label, manifest_name};
 pub use go_release::{GoProgram, GoScan, go_program};
 
 use audit::Origin;
 use cache::{Cache, Entry, Record};
+use exported::Import;
 use job::{GoBuild, Job, Resolve, Tree, Work};
 
 /// Digits of a key or digest that messages show.
@@ -52,8 +55,19 @@ pub struct Request<'a> {
     pub only: Option<&'a [String]>,
     /// Fail instead of downloading a Go module.
     pub offline: bool,
+    /// Components that were built on another machine: nothing is built, except that `prebuilt:` sources stay.
+    pub exported: Option<Exported>,
     /// A `go` program to use if the one on PATH is missing or too old; see [`go_missing`].
     pub go: Option<PathBuf>,
+}
+
+/// Where exported components are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// With `components-ARCH.json`.
+    pub folder: PathBuf,
+    /// From where the caller downloads into the folder before it builds.
+    pub url: Option<String>,
 }
 
 /// A Go toolchain that is needed and not on PATH.
@@ -122,6 +136,7 @@ pub fn build(request: &Request<'_>) -> anyhow::Result<Artifacts> {
         let artifact = match &job.work {
             Work::Build(build) => build_or_find(request, &cache, &job, build)?,
             Work::Take(file) => take(request, &job, file)?,
+            Work::Import(import) => import_of(request, &job, import)?,
             Work::Resolve(why) => bail!("{} cannot be built: {why}", job.source),
         };
         artifacts.by_component.insert(artifact.component.clone(), artifact);
@@ -179,7 +194,14 @@ struct Downloaded {
 
 impl Request<'_> {
     fn at<'b>(&'b self, targets_dir: &'b Path, cache_dir: &'b Path) -> Request<'b> {
-        Request { targets_dir, cache_dir, sources: self.sources.clone(), go: self.go.clone(), ..*self }
+        Request {
+            targets_dir,
+            cache_dir,
+            sources: self.sources.clone(),
+            exported: self.exported.clone(),
+            go: self.go.clone(),
+            ..*self
+        }
     }
 }
 
@@ -192,6 +214,7 @@ fn step(request: &Request<'_>, cache: &Cache, job: &Job<'_>) -> anyhow::Result<S
     let (version, plan) = match &job.work {
         Work::Resolve(why) => (String::new(), Plan::Resolve { why: why.clone() }),
         Work::Take(file) => (String::new(), Plan::Take { path: file.clone() }),
+        Work::Import(import) => (import.record.version.clone(), Plan::Take { path: import.file.clone() }),
         Work::Build(build) => {
             let plan = match lookup(request, cache, job, build) {
                 Ok(entry) => Plan::Hit { key: build.key(), path: entry.path },
@@ -292,9 +315,7 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
     let others = request.components.sets.iter().flat_map(|s| &s.components).filter(|c| c.name != *name);
     let origin = Origin::Prebuilt { other_packages: others.map(|c| c.package.clone()).collect() };
     let info = audit::audit(file, &bytes, &job.expected(request, "", &origin))?;
-    if std::fs::metadata(file)?.permissions().mode() & 0o111 == 0 {
-        bail!("{} is not executable: run `chmod +x` on it", file.display());
-    }
+    must_be_executable(file)?;
     let version = info.as_ref().and_then(|info| audit::recorded_version(info, job.set));
     let version = version.unwrap_or_else(|| "unknown".to_owned());
     let note = match &info {
@@ -318,6 +339,41 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
     })
 }
 
+/// Verifies and audits a file that another machine has built.
+fn import_of(request: &Request<'_>, job: &Job<'_>, import: &Import) -> anyhow::Result<Artifact> {
+    let Import { file, record, origin } = import;
+    let bytes = exported::verified(file, record)?;
+    let tags = job.set.tags.join(",");
+    audit::audit(file, &bytes, &job.expected(request, &tags, origin))?;
+    must_be_executable(file)?;
+    let key = cache::key(&record.inputs);
+    let what = format!("build {} {} {}", record.component, record.version, record.arch);
+    progress::say(&format!("{what}: built elsewhere under {}, taken from {}", &key[..SHORT], file.display()));
+    Ok(artifact(job, file.clone(), record.clone(), BuildStep::Exported { key }))
+}
+
+/// Writes the components of a request, which [`build`] has built, for `Request::exported` of another machine: the files
+/// `COMPONENT-ARCH`, with their records in `components-ARCH.json`.
+///
+/// # Errors
+/// A component is not in the cache, is `prebuilt:`, or `folder` cannot be written.
+pub fn export(request: &Request<'_>, folder: &Path) -> anyhow::Result<PathBuf> {
+    let (targets_dir, cache_dir) = absolute(request)?;
+    let request = &request.at(&targets_dir, &cache_dir);
+    let cache = Cache::at(cache_dir.join("components"));
+    let mut export = exported::Export::into(folder, &exported::label(request.target))?;
+    for job in job::jobs(request, Resolve::Now)? {
+        interrupt::check()?;
+        let name = &job.component.name;
+        let Work::Build(build) = &job.work else {
+            bail!("{name} comes from {} and cannot be exported: copy that folder instead", job.source)
+        };
+        let entry = lookup(request, &cache, &job, build).map_err(|why| anyhow!("{name} was not built: {why}"))?;
+        export.add(&job, &build.origin, entry)?;
+    }
+    export.finish()
+}
+
 fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {
     let Record { component, version, go, sha256, size, .. } = record;
     let (experimental_flags, unknown_values) = dialect(job, &version);
@@ -329,6 +385,13 @@ fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Ar
 fn dialect(job: &Job<'_>, version: &str) -> (Vec<String>, Vec<String>) {
     let release = job.set.release(version);
     release.map(|release| (release.experimental_flags.clone(), release.unknown_values.clone())).unwrap_or_default()
+}
+
+fn must_be_executable(file: &Path) -> anyhow::Result<()> {
+    if std::fs::metadata(file)?.permissions().mode() & 0o111 == 0 {
+        bail!("{} is not executable: run `chmod +x` on it", file.display());
+    }
+    Ok(())
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {

@@ -61,6 +61,33 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
     let version = required.or(own.then(|| UNRELEASED.to_owned())).ok_or_else(|| {
         anyhow!("{} does not require {}, the main module of `{}`", go_mod.display(), set.main_module, set.name)
     })?;
+    let replaced = parsed.replace.unwrap_or_default();
+    let replaced = replaced.iter().filter(|replace| replace.new.is_folder()).map(|replace| &*replace.new.path);
+    let files = digests(dir, replaced)?;
+    let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
+    let default = dir.file_name().is_some_and(|name| *name == *set.name);
+    let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
+    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, path: parsed.module.path })
+}
+
+/// The inputs of a build that follow from the module folder of a set, read without Go.
+pub(crate) fn pins(set: &ComponentSet, dir: &Path) -> anyhow::Result<Inputs> {
+    let go_mod = dir.join("go.mod");
+    let text = fs::read_to_string(&go_mod).with_context(|| format!("failed to read {}", go_mod.display()))?;
+    let replaced = text.lines().filter_map(|line| line.split_once("=> ")?.1.split_whitespace().next());
+    let mut pins = digests(dir, replaced.filter(|path| path.starts_with(['.', '/'])))?;
+    let required = |line: &str| {
+        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+        (words.next()? == set.main_module).then(|| words.next().map(str::to_owned)).flatten()
+    };
+    let version = text.lines().find_map(required).unwrap_or_else(|| UNRELEASED.to_owned());
+    pins.insert("version".to_owned(), version);
+    Ok(pins)
+}
+
+/// Digests of the files of a module folder that determine what is built, and of the `replaced` folders, which go.mod
+/// names.
+fn digests<'a>(dir: &Path, replaced: impl Iterator<Item = &'a str>) -> anyhow::Result<Inputs> {
     let mut files = Inputs::new();
     for entry in fs::read_dir(dir).with_context(|| format!("failed to list {}", dir.display()))? {
         let entry = entry?;
@@ -71,15 +98,12 @@ pub(crate) fn read(go: &Toolchain, set: &ComponentSet, dir: &Path) -> anyhow::Re
             files.insert(name, sha256(&content));
         }
     }
-    for replace in parsed.replace.unwrap_or_default().iter().filter(|r| r.new.is_folder()) {
+    for path in replaced {
         let mut digest = Fields::default();
-        digest.add_folder(&dir.join(&replace.new.path))?;
-        files.insert(format!("folder {}", replace.new.path), digest.finish());
+        digest.add_folder(&dir.join(path))?;
+        files.insert(format!("folder {path}"), digest.finish());
     }
-    let sums = fs::read_to_string(dir.join("go.sum")).unwrap_or_default();
-    let default = dir.file_name().is_some_and(|name| *name == *set.name);
-    let sum = sum_of(&sums, &set.main_module, &version).map(str::to_owned);
-    Ok(Module { dir: dir.to_path_buf(), version, sum, files, default, direct, path: parsed.module.path })
+    Ok(files)
 }
 
 impl Module {

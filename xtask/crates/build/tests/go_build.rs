@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use build::{Plan, Request, build, plan};
+use build::{Exported, Plan, Request, build, export, plan};
 use model::{Artifact, BuildStep, Component, ComponentSet, Components, Release, Source, Target};
 use xshell::{Shell, cmd};
 
@@ -17,6 +17,7 @@ struct Fixture {
     dir: PathBuf,
     components: Components,
     offline: bool,
+    exported: Option<Exported>,
 }
 
 impl Fixture {
@@ -40,7 +41,8 @@ impl Fixture {
             releases: Vec::new(),
             components: vec![component("hello"), component("extra")],
         };
-        let fixture = Fixture { dir, components: Components { sets: vec![set], groups: Vec::new() }, offline: true };
+        let components = Components { sets: vec![set], groups: Vec::new() };
+        let fixture = Fixture { dir, components, offline: true, exported: None };
         fixture.write(
             "components/hello/go.mod",
             "module components/hello\n\ngo 1.21\n\nrequire example.org/hello v1.2.3\n\n\
@@ -77,6 +79,7 @@ impl Fixture {
             sources: BTreeMap::from([("hello".into(), source)]),
             only,
             offline: self.offline,
+            exported: self.exported.clone(),
             go: None,
         })
     }
@@ -293,6 +296,88 @@ fn prebuilt_files_are_audited_and_used_in_place() {
     fs::copy(&native.path, dir.join("hello")).unwrap();
     fs::set_permissions(dir.join("hello"), fs::Permissions::from_mode(0o644)).unwrap();
     assert!(fixture.build(&arch, prebuilt()).unwrap_err().contains("chmod +x"));
+}
+
+/// Exports `hello` for an architecture, and lets the fixture take it from there, with a cache of its own.
+fn exported(fixture: &mut Fixture, arch: &str) -> (PathBuf, Artifact) {
+    let built = fixture.module(arch).unwrap();
+    let folder = fixture.dir.join("export");
+    fixture.with(&target(arch), Source::Module(None), None, |request| export(request, &folder)).unwrap();
+    fs::remove_dir_all(fixture.dir.join("cache")).unwrap();
+    fixture.exported = Some(Exported { folder: folder.clone(), url: None });
+    (folder, built)
+}
+
+#[test]
+fn exported_component_is_taken_without_a_build() {
+    let mut fixture = Fixture::new("export");
+    let (folder, built) = exported(&mut fixture, foreign());
+    let taken = fixture.module(foreign()).unwrap();
+    assert!(matches!(taken.step, BuildStep::Exported { .. }), "{:?}", taken.step);
+    assert_eq!(taken.path, folder.join(format!("hello-{}", foreign())));
+    assert_eq!((taken.sha256, taken.version, taken.go), (built.sha256, built.version, built.go));
+    assert!(!fixture.dir.join("cache").exists(), "something was built");
+}
+
+#[test]
+fn altered_export_is_refused() {
+    let mut fixture = Fixture::new("export-altered");
+    let (folder, _) = exported(&mut fixture, foreign());
+    let file = folder.join(format!("hello-{}", foreign()));
+    let list = folder.join(format!("components-{}.json", foreign()));
+    let (program, text) = (fs::read(&file).unwrap(), fs::read_to_string(&list).unwrap());
+    let refused = |part: &str| {
+        let error = fixture.module(foreign()).unwrap_err();
+        assert!(error.contains(part), "expected {part:?} in: {error}");
+    };
+    let mut altered = program.clone();
+    altered[100] ^= 1;
+    fs::write(&file, altered).unwrap();
+    refused("has SHA-256");
+    fs::write(&file, &program[1..]).unwrap();
+    refused("bytes, expected");
+    fs::write(&file, &program).unwrap();
+    for (old, new, part) in [
+        ("\"conformance\"", "\"other\"", "exported by another version of the project"),
+        ("\"hello\"", "\"../hello\"", "is no name of a component"),
+        ("{", "", "is damaged"),
+        (foreign(), "other", "it is for other"),
+    ] {
+        fs::write(&list, text.replace(old, new)).unwrap();
+        refused(part);
+    }
+}
+
+#[test]
+fn export_of_other_sources_is_refused() {
+    let mut fixture = Fixture::new("export-other");
+    let (folder, _) = exported(&mut fixture, foreign());
+    let error = fixture.build(foreign(), Source::Module(Some("v1.2.4".into()))).unwrap_err();
+    assert!(error.contains("it was exported from module: give that as --hello"), "{error}");
+    let error = fixture.module(&host()).unwrap_err();
+    assert!(error.contains("does not exist") && error.contains("--export DIR"), "{error}");
+    let only = ["extra".to_owned()];
+    let error = fixture.with(&target(foreign()), Source::Module(None), Some(&only), build).unwrap_err();
+    assert!(format!("{error:#}").contains("not among the exported components"), "{error:#}");
+    // A pinned module that has changed since.
+    fixture.append("components/hello/source/cmd/hello/main.go", "\nfunc other() {}\n");
+    let error = fixture.module(foreign()).unwrap_err();
+    assert!(error.contains("exported by another version of the project") && error.contains("./source"), "{error}");
+    assert!(folder.is_dir());
+}
+
+#[test]
+fn export_keeps_other_components() {
+    let mut fixture = Fixture::new("export-more");
+    let (folder, _) = exported(&mut fixture, foreign());
+    fixture.exported = None;
+    let only = ["extra".to_owned()];
+    fixture.with(&target(foreign()), Source::Module(None), Some(&only), |request| {
+        build(request).unwrap();
+        export(request, &folder).unwrap();
+    });
+    fixture.exported = Some(Exported { folder, url: None });
+    fixture.module(foreign()).unwrap();
 }
 
 #[test]

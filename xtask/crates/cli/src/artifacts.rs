@@ -1,9 +1,10 @@
 //! Requests to build and to fetch what the options of a command name.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::Context;
-use build::Request;
+use build::{Exported, Request};
 use model::{Artifacts, Source, Target, Toolchains};
 use sys::progress;
 use targets::Catalogue;
@@ -30,6 +31,7 @@ pub fn request<'a>(
         sources: sources.map(SourceOptions::by_set).unwrap_or_default(),
         only: None,
         offline: sources.is_some_and(|sources| sources.offline),
+        exported: sources.and_then(|sources| sources.exported.as_deref()).map(|given| exported(paths, given)),
         go: None,
     }
 }
@@ -48,12 +50,44 @@ pub fn known_releases(catalogue: &Catalogue, sources: &SourceOptions) -> Result<
 ///
 /// Warns about programs whose Go release has a known defect on their architecture.
 pub fn built(paths: &Paths, request: Request<'_>) -> anyhow::Result<Artifacts> {
+    download_exported(paths, &request)?;
     let artifacts = build::build(&with_go(paths, request)?)?;
     let toolchains = Catalogue::load(&paths.targets)?.toolchains;
     for (warning, components) in warnings(&toolchains, &artifacts) {
         progress::say(&format!("warning: {}: {warning}", components.join(", ")));
     }
     Ok(artifacts)
+}
+
+/// `--components` as a folder: for a URL, the one in the cache.
+fn exported(paths: &Paths, given: &str) -> Exported {
+    if !given.starts_with("https://") && !given.starts_with("http://") {
+        return Exported { folder: given.into(), url: None };
+    }
+    let mut digest = build::Fields::default();
+    digest.add(given);
+    Exported { folder: paths.cache.join("exported").join(digest.finish()), url: Some(given.to_owned()) }
+}
+
+/// The list of exported components for a target in the folder of `--components`; None for a URL.
+pub fn exported_list(paths: &Paths, given: &str, target: &Target) -> Option<PathBuf> {
+    let Exported { folder, url } = exported(paths, given);
+    url.is_none().then(|| folder.join(build::manifest_name(&build::exported_label(target))))
+}
+
+/// Downloads the exported components of a URL. Files that are in the cache and intact stay.
+fn download_exported(paths: &Paths, request: &Request<'_>) -> anyhow::Result<()> {
+    let Some(Exported { folder, url: Some(url) }) = &request.exported else { return Ok(()) };
+    let (base, sha256) = url.split_once("#sha256=").map_or((url.as_str(), None), |(base, digest)| (base, Some(digest)));
+    let label = build::exported_label(request.target);
+    let order = fetch::Order { base, name: &build::manifest_name(&label), sha256, folder };
+    fetch::listed(&order, &fetch_options_for_go(paths, request.offline), |text| {
+        let wanted = |name: &str| {
+            request.only.is_none_or(|only| only.iter().any(|component| name == format!("{component}-{label}")))
+        };
+        let files = build::exported_files(text, &label)?.into_iter().filter(|file| wanted(&file.name));
+        Ok(files.map(|file| fetch::Listed { name: file.name, sha256: file.sha256, size: file.size }).collect())
+    })
 }
 
 /// Each warning with the components that it is about.

@@ -13,7 +13,7 @@ pub mod paths;
 mod places;
 
 pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
-pub use artifacts::{built, fetch_options, fetch_options_for_go, known_releases, request, with_go};
+pub use artifacts::{built, exported_list, fetch_options, fetch_options_for_go, known_releases, request, with_go};
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;
 pub use options::{CpuOptions, JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};

@@ -17,6 +17,10 @@ pub struct SourceOptions {
     /// Source of kine, in the same form; only for the kine stores
     #[arg(long, value_name = "SPEC", default_value = "module")]
     pub kine: Source,
+    /// Components that `build --export` has written on another machine: a folder, or its URL, which may end with
+    /// #sha256=DIGEST of `components-ARCH.json`. Nothing is built
+    #[arg(long = "components", value_name = "DIR|URL")]
+    pub exported: Option<String>,
     /// Store under the apiservers
     #[arg(long, value_enum, value_name = "STORE", default_value = "etcd")]
     pub store: StoreArg,
@@ -29,7 +33,7 @@ impl SourceOptions {
     /// Whether only pinned sources and etcd are selected.
     pub fn are_usual(&self) -> bool {
         let pinned = [&self.kubernetes, &self.etcd, &self.kine].iter().all(|source| **source == Source::Module(None));
-        pinned && self.store == StoreArg::Etcd
+        pinned && self.exported.is_none() && self.store == StoreArg::Etcd
     }
 }
 

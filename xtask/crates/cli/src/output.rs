@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use anyhow::anyhow;
 use model::Exit;
 use serde::Serialize;
+use sys::origin;
 
 use crate::{Failure, OrExit};
 
@@ -15,6 +16,7 @@ static LOST: OnceLock<std::io::Error> = OnceLock::new();
 /// Prints to stdout for scripts. A closed pipe (`| head`) is not an error; any other failure is, see [`printed`].
 pub fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
+    let text = origin::typed(text);
     if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
         && error.kind() != ErrorKind::BrokenPipe
     {

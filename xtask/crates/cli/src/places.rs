@@ -12,10 +12,13 @@ pub struct Places {
     /// Cache for binaries and running clusters [default: archproof in the user's cache folder]
     #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_CACHE", hide_env_values = true)]
     pub cache: Option<PathBuf>,
-    /// Where run folders go [default: reports/ of the checkout]
+    /// Where run folders go [default: reports/ of the checkout or, from a release archive, of the current folder]
     #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_REPORTS", hide_env_values = true)]
     pub reports: Option<PathBuf>,
-    /// Target data [default: targets/ of the checkout]
+    /// Folder with `targets/` [default: the folder of the program in a release archive, else the checkout]
+    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_ROOT", hide = true)]
+    pub root: Option<PathBuf>,
+    /// Target data [default: targets/ of the root]
     #[arg(long, global = true, value_name = "DIR", hide = true)]
     pub targets: Option<PathBuf>,
     // An empty variable counts as unset.

@@ -8,6 +8,7 @@ use cli::MachineOptions;
 Examples:
   cargo xtask doctor
   cargo xtask doctor --arch all
+  cargo xtask doctor --components DIR
   cargo xtask doctor --arch ARCH --json | jq -r '.findings[] | select(.status == \"problem\") | .fix'
 
 Every finding has a status:
@@ -25,6 +26,9 @@ pub struct DoctorOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
     #[arg(long, value_name = "ARCH", value_delimiter = ',')]
     pub arch: Vec<String>,
+    /// Components that `build --export` has written, as for `ci`: then nothing is built, and Go is not needed
+    #[arg(long, value_name = "DIR|URL")]
+    pub components: Option<String>,
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Do not contact a mirror

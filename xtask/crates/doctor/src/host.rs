@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use cli::Paths;
 use cli::finding::{Finding, Status};
 use model::Target;
 use provider::ProviderArg;
@@ -35,6 +36,10 @@ const EPOCH: i64 = 1_767_225_600;
 
 /// Checks that Go is installed, and new enough for the modules to build.
 pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
+    if let Some(given) = &environment.components {
+        let targets = environment.targets.iter().map(|(target, _)| target);
+        return targets.map(|target| judge_components(given, target, &environment.paths)).collect();
+    }
     let needed = environment.catalogue.components.sets.iter().filter_map(|set| {
         let text =
             std::fs::read_to_string(environment.paths.targets.join(set.folder(&set.name)).join("go.mod")).ok()?;
@@ -45,6 +50,19 @@ pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> 
     let host = environment.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
     let pinned = fetch::go_pinned(host, &needed, &environment.fetch).map_err(|error| format!("{error:#}"));
     vec![judge_go(&needed, found, pinned, environment.fetch.offline)]
+}
+
+/// Checks that a folder has the components of an architecture. The run downloads those of a URL.
+fn judge_components(given: &str, target: &Target, paths: &Paths) -> Finding {
+    let finding = |status, text: String| Finding::new("components", status, text).of(Some(target));
+    match cli::exported_list(paths, given, target) {
+        Some(list) if !list.exists() => {
+            let cure = format!("`cargo xtask build --arch {} --export DIR` on a machine with Go", target.name);
+            finding(Status::Problem, format!("{} does not exist", list.display())).cure(cure)
+        }
+        Some(list) => finding(Status::Ok, format!("{}; Go is not needed", list.display())),
+        None => finding(Status::Ok, format!("from {given}; Go is not needed")),
+    }
 }
 
 /// Returns a value of `go env`; with `GOTOOLCHAIN=local`, so that `go` never downloads another toolchain.
@@ -69,7 +87,10 @@ fn judge_go(
     offline: bool,
 ) -> Finding {
     let finding = |status, text: String| Finding::new("go", status, text);
-    let cure = format!("install Go {needed} or newer from https://go.dev/dl/ and put its `bin` folder first on PATH");
+    let cure = format!(
+        "install Go {needed} or newer from https://go.dev/dl/ and put its `bin` folder first on PATH, or give components \
+         that another machine has built (--components)"
+    );
     let lacks = match found {
         Some(Ok(version)) if numbers(version.trim_start_matches("go")) >= numbers(needed) => {
             return finding(Status::Ok, format!("{version} is on PATH, {needed} or newer is needed"));

@@ -36,6 +36,8 @@ pub(crate) struct Environment {
     /// The requested architectures, with the provider that `ci` would use.
     targets: Vec<(Target, ProviderArg)>,
     fetch: fetch::Options,
+    /// `--components`.
+    components: Option<String>,
 }
 
 type Work = fn(&Environment, Option<&Target>) -> Vec<Finding>;
@@ -79,7 +81,7 @@ pub fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
 /// The findings for this machine without contacting a mirror; `runner doctor` derives from them which jobs it can run.
 pub fn diagnose_offline(paths: &Paths, arch: &str, catalogue: Catalogue) -> Result<Vec<Finding>, Failure> {
     let machine = MachineOptions { qemu: QemuArg::Debian, locked: false, debian_mirror: None };
-    let options = DoctorOptions { arch: vec![arch.to_owned()], machine, offline: true, json: false };
+    let options = DoctorOptions { arch: vec![arch.to_owned()], components: None, machine, offline: true, json: false };
     Ok(diagnose(paths, &options, catalogue)?.findings)
 }
 
@@ -92,6 +94,7 @@ fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Res
         targets: targets.map(|(provider, target)| (target, provider)).collect(),
         host,
         fetch: fetch_options(paths, &options.machine, options.offline),
+        components: options.components.clone(),
         paths: paths.clone(),
         catalogue,
     };
@@ -223,7 +226,7 @@ mod tests {
         let fetch = cli::fetch_options_for_go(&paths, true);
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();
-        Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue })
+        Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue, components: None })
     }
 
     #[test]

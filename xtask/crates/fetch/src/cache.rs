@@ -16,8 +16,9 @@ use crate::tree::{self, Look};
 use sys::store;
 
 /// Kinds of entries: a folder below the cache whose items are the entries, and the word for an entry.
-const KINDS: [(&str, &str); 12] = [
+const KINDS: [(&str, &str); 13] = [
     ("components", "built component"),
+    ("exported", "components built elsewhere"),
     ("modules", "resolved release"),
     ("go", "Go toolchain"),
     ("debian/pool", "package"),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use sys::Scratch;
 use sys::exec::{self, ExecError, Shell, cmd};
+use sys::origin;
 use sys::progress::Phase;
 
 use crate::Options;
@@ -27,7 +28,8 @@ pub type Verify = fn(&Options, &str) -> anyhow::Result<String>;
 /// # Errors
 /// No trusted key has signed it, or the program cannot be built or started.
 pub fn signed_text(options: &Options, message: &str) -> anyhow::Result<String> {
-    let program = Program::choose(std::env::var_os("CARGO"), std::env::current_exe().ok().as_deref());
+    let cargo = origin::checkout().and(std::env::var_os("CARGO"));
+    let program = Program::choose(cargo, std::env::current_exe().ok().as_deref());
     let scratch = Scratch::create(&options.cache, "signature")?;
     let file = scratch.path().join("signed");
     std::fs::write(&file, message).with_context(|| format!("failed to write {}", file.display()))?;
@@ -44,7 +46,7 @@ enum Program {
 }
 
 impl Program {
-    /// `cargo` is set if cargo started the harness: only that cargo is certain to build the matching program.
+    /// `cargo` is set if cargo built and started the harness: only that cargo is certain to build the matching program.
     fn choose(cargo: Option<OsString>, harness: Option<&Path>) -> Program {
         let neighbour = harness.map(|harness| harness.with_file_name(PROGRAM)).filter(|file| file.is_file());
         match (cargo, neighbour) {
@@ -59,7 +61,7 @@ impl Program {
         let Program::Cargo(cargo) = self else { return Ok(()) };
         let shell = Shell::new()?;
         let phase = Phase::start("build the signature verifier");
-        let manifest = manifest();
+        let manifest = manifest()?;
         let build = cmd!(shell, "{cargo} build --locked --manifest-path {manifest} --package {PROGRAM}");
         let built = exec::run_with(build, BUILD_LIMIT, |line| {
             line.into_iter().for_each(|line| phase.status(line.trim()));
@@ -79,7 +81,7 @@ impl Program {
         let command = match self {
             Program::Built(program) => cmd!(shell, "{program} {keys} {file}"),
             Program::Cargo(cargo) => {
-                let manifest = manifest();
+                let manifest = manifest()?;
                 let run = cmd!(shell, "{cargo} run --quiet --locked --manifest-path {manifest} --package {PROGRAM}");
                 run.args([Path::new("--"), keys, file])
             }
@@ -93,8 +95,8 @@ impl Program {
     }
 }
 
-fn manifest() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(PROGRAM).join("Cargo.toml")
+fn manifest() -> anyhow::Result<PathBuf> {
+    Ok(origin::sources()?.join("xtask/crates").join(PROGRAM).join("Cargo.toml"))
 }
 
 #[cfg(test)]
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn manifest_is_that_of_the_verifier() {
-        let text = std::fs::read_to_string(manifest()).unwrap();
+        let text = std::fs::read_to_string(manifest().unwrap()).unwrap();
         assert!(text.contains(&format!("name = \"{PROGRAM}\"")), "{text}");
     }
 }

@@ -44,9 +44,10 @@ struct Folders {
 }
 
 pub fn run(paths: &Paths, options: &FuzzOptions) -> Result<Exit, Failure> {
+    let checkout = paths::checkout()?;
     let folders = Folders {
         cache: paths.cache.join(FOLDER),
-        committed: paths::root().join(CORPORA),
+        committed: checkout.join(CORPORA),
         findings: paths.reports.join(FOLDER),
     };
     let known = names(&folders.committed)?;

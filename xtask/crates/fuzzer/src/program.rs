@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sys::exec::{self, Cmd, ExecError, Shell, cmd};
+use sys::origin;
 use sys::progress::Phase;
 
 /// Name of the package, of its program and of the profile of its instrumented build.
@@ -40,7 +41,7 @@ pub(super) fn instrumented(target_dir: &Path, cxx: Option<&OsStr>) -> anyhow::Re
     let version = exec::run(cmd!(shell, "rustc --version --verbose"), Duration::from_secs(60))?.stdout;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("`rustc --version --verbose` names no host")?;
-    let manifest = manifest();
+    let manifest = manifest()?;
     let build = cmd!(
         shell,
         "cargo build --locked --manifest-path {manifest} --package {NAME} --profile {NAME} --target {host}
@@ -54,7 +55,7 @@ pub(super) fn instrumented(target_dir: &Path, cxx: Option<&OsStr>) -> anyhow::Re
 /// Builds the program without libFuzzer, which only replays, like every other program of the project.
 pub(super) fn plain() -> anyhow::Result<PathBuf> {
     let shell = Shell::new()?;
-    let manifest = manifest();
+    let manifest = manifest()?;
     built(cmd!(shell, "cargo build --locked --manifest-path {manifest} --package {NAME}"), "build the program")?;
     let metadata = cmd!(shell, "cargo metadata --no-deps --format-version 1 --manifest-path {manifest}");
     let metadata: serde_json::Value = serde_json::from_str(&exec::run(metadata, Duration::from_secs(60))?.stdout)?;
@@ -80,6 +81,6 @@ fn built(build: Cmd<'_>, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn manifest() -> PathBuf {
-    cli::paths::root().join("xtask").join(NAME).join("Cargo.toml")
+fn manifest() -> anyhow::Result<PathBuf> {
+    Ok(origin::sources()?.join("xtask").join(NAME).join("Cargo.toml"))
 }

@@ -18,7 +18,7 @@ const FOLDER: u32 = 0o755;
 
 /// The content at a path of a layer.
 #[derive(Clone, Debug)]
-pub(crate) enum Entry {
+pub enum Entry {
     Folder {
         mode: u32,
     },
@@ -38,11 +38,11 @@ pub(crate) enum Entry {
 }
 
 /// Paths without a leading slash, and their content. Parent folders are added.
-pub(crate) type Entries = BTreeMap<String, Entry>;
+pub type Entries = BTreeMap<String, Entry>;
 
 /// A layer whose digest and size are known before it is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Layer {
+pub struct Layer {
     entries: Entries,
     digest: String,
     size: u64,
@@ -50,8 +50,10 @@ pub(crate) struct Layer {
 
 impl Layer {
     /// Reads all files once.
-    /// Errors: a file cannot be read, or is not the audited one.
-    pub(crate) fn new(mut entries: Entries) -> anyhow::Result<Layer> {
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not the audited one.
+    pub fn new(mut entries: Entries) -> anyhow::Result<Layer> {
         let parents =
             |path: &String| -> Vec<String> { path.match_indices('/').map(|(at, _)| path[..at].to_owned()).collect() };
         for folder in entries.keys().flat_map(parents).collect::<Vec<_>>() {
@@ -74,7 +76,11 @@ impl Layer {
         self.size
     }
 
-    pub(crate) fn write(&self, out: impl Write) -> anyhow::Result<()> {
+    /// Writes the tar file.
+    ///
+    /// # Errors
+    /// As for [`Layer::new`], or `out` cannot be written.
+    pub fn write(&self, out: impl Write) -> anyhow::Result<()> {
         let mut tar = Builder::new(out);
         // Folders first, so that the parent of each file exists.
         let (folders, others): (Vec<_>, Vec<_>) =

@@ -25,7 +25,6 @@ mod testing;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use layer::Entries;
 use model::{ImageOrder, Images};
 use serde::Serialize;
 use spec::RunConfig;
@@ -34,6 +33,7 @@ use sys::interrupt;
 pub use args::ImagesOptions;
 pub use audit::{Audit, AuditedImage, Finding, Kind, LayerName, NoImage, Rules, audit};
 pub use commands::{Load, run};
+pub use layer::{Entries, Entry, Layer};
 pub use layout::FOLDER as LAYOUT;
 pub use recipes::{image_order, recipes};
 

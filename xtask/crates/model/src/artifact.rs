@@ -71,6 +71,8 @@ pub enum BuildStep {
     Built { key: String, why: String, seconds: f64 },
     /// Used without building.
     Prebuilt,
+    /// Built elsewhere under this key, and exported with its record.
+    Exported { key: String },
 }
 
 impl Source {

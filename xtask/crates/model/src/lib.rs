@@ -56,8 +56,8 @@ pub use runners::{Agent, Cloud, Download, MachineSpec, Provider, RunnerData, Ser
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Processors, Profile,
-    ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of, names_arch,
+    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, Processors,
+    Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of, names_arch,
 };
 pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

@@ -32,6 +32,8 @@ pub struct Target {
     pub emulator: Option<Emulator>,
     /// The system VM of this architecture. None: `--provider qemu` cannot run it.
     pub machine: Option<Machine>,
+    /// How the harness is built for machines of this architecture. None: `dist` has no archive for it.
+    pub harness: Option<Harness>,
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,
@@ -43,6 +45,15 @@ pub struct Target {
     pub variant: Option<String>,
     /// The jobs of this architecture in CI. None: the matrix has none.
     pub ci: Option<Ci>,
+}
+
+/// `harness:` of a target file: the program of a release archive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Harness {
+    /// Rust's name of the target: "riscv64gc-unknown-linux-gnu".
+    pub rust: String,
+    /// The oldest glibc that the program runs with, major and minor version: "2.31".
+    pub glibc: String,
 }
 
 /// A processor or kernel of an architecture, as the fields that it replaces. One that is left out stays as it is.

@@ -136,6 +136,11 @@ pub fn on_store(kind: StoreKind, mut profiles: Vec<Profile>) -> Vec<Profile> {
     profiles
 }
 
+/// The components of a run of all profiles as processes.
+pub fn of_processes(catalogue: &Catalogue, store: StoreKind) -> Vec<String> {
+    components::of_profiles(&catalogue.components, &on_store(store, catalogue.profiles.clone()), false)
+}
+
 /// Drops the cases that need a node if the run has none, and refuses a run for which no case remains.
 pub fn without_node(options: &ProviderOptions, cases: Vec<Case>) -> Result<Vec<Case>, Failure> {
     let needs_node = |case: &Case| case.check.requires.list().contains(&Requirement::Node);

@@ -144,6 +144,7 @@ impl Console {
                 let step = match &artifact.step {
                     BuildStep::Hit { .. } => "cache hit".to_owned(),
                     BuildStep::Built { why, seconds, .. } => format!("built in {}: {why}", duration(*seconds)),
+                    BuildStep::Exported { .. } => "built elsewhere".to_owned(),
                     BuildStep::Prebuilt => format!("taken from {}", artifact.source),
                 };
                 let what = format!("{} {} ({}), {step}", artifact.component, artifact.version, artifact.go);

@@ -124,7 +124,7 @@ fn repair_numbers(event: &mut Event) {
         Event::RunFinished { seconds, .. } | Event::Booted { factor: seconds, .. } => seconds,
         Event::Built { artifact, .. } => match &mut artifact.step {
             BuildStep::Built { seconds, .. } => seconds,
-            BuildStep::Hit { .. } | BuildStep::Prebuilt => return,
+            BuildStep::Hit { .. } | BuildStep::Prebuilt | BuildStep::Exported { .. } => return,
         },
         Event::RunStarted { .. }
         | Event::PhaseStarted { .. }

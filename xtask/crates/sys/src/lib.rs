@@ -15,6 +15,7 @@ pub mod foreign;
 pub mod host;
 pub mod interrupt;
 pub mod memory;
+pub mod origin;
 pub mod owner;
 pub mod parallel;
 pub mod ports;

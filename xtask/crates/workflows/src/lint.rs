@@ -8,7 +8,7 @@ use crate::lock::{Lock, is_commit};
 use crate::needs::names;
 
 /// Commands that a `run` step may start with.
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 11] = [
     "cargo ",
     "sudo apt-get ",
     "python3 -m venv ",
@@ -16,7 +16,10 @@ const COMMANDS: [&str; 8] = [
     "target/tools/bin/cargo-deny ",
     "go install ",
     ".ci/advisories/run",
+    ".ci/native/run ",
     ".ci/rust-version",
+    "gh release ",
+    "rustup target add ",
 ];
 /// Subcommands of cargo that choose or use versions of dependencies.
 const SUBCOMMANDS: [&str; 18] = [

@@ -28,6 +28,7 @@ pub(crate) fn target() -> Target {
         go_env: BTreeMap::new(),
         emulator: None,
         machine: None,
+        harness: None,
         component_env: BTreeMap::new(),
         variants: Vec::new(),
         variant: None,

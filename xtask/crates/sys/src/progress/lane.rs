@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::board::{self, Row};
+use crate::origin;
 
 thread_local! {
     static CURRENT: RefCell<Lane> = RefCell::default();
@@ -43,7 +44,7 @@ impl Lane {
 
     /// Prints a line above the live lines, with the name in front of each line of a longer text.
     pub fn say(&self, line: &str) {
-        board::change(&self.named(line), |_| {});
+        board::change(&self.named(&origin::typed(line)), |_| {});
     }
 
     fn named(&self, text: &str) -> Vec<String> {

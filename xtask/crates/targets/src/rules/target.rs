@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Emulator, Extension, Machine, Processors, Target, Variant};
+use model::{Components, Emulator, Extension, Harness, Machine, Processors, Target, Variant};
 
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
@@ -32,6 +32,7 @@ pub(crate) fn target(
         emulator,
         component_env,
         machine,
+        harness,
         variants,
         variant: _,
         ci: _,
@@ -64,6 +65,12 @@ pub(crate) fn target(
     }
     if let Some(machine) = machine {
         check_machine(file, machine);
+    }
+    if let Some(Harness { rust, glibc }) = harness {
+        let is_linux = rust.split('-').count() == 4 && rust.ends_with("-linux-gnu");
+        file.require(is_linux, at!["harness", "rust"], "must be a target of rustc that ends with -linux-gnu");
+        let path = at!["harness", "glibc"];
+        file.require(is_major_minor(glibc), path, "must be the major and minor version of glibc, for example \"2.31\"");
     }
     for i in 0..variants.len() {
         check_variant(file, target, i);

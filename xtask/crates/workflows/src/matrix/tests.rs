@@ -22,6 +22,7 @@ fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target 
         go_env: BTreeMap::new(),
         emulator: None,
         machine: None,
+        harness: None,
         component_env: BTreeMap::new(),
         variants: Vec::new(),
         variant: None,

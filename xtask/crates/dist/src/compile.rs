@@ -1,0 +1,173 @@
+//! Cross-builds the programs of an archive with `cargo zigbuild`.
+//!
+//! zig has the C compiler for ring and liblzma, the linker, and the symbols of old releases of glibc, for all
+//! architectures. The programs contain no path of the building machine.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use model::{Harness, Target};
+use serde::Deserialize;
+use sys::exec::{self, Shell, cmd};
+use sys::progress::Phase;
+
+/// The profile in `Cargo.toml`.
+const PROFILE: &str = "dist";
+/// The package of the harness; its program has another name in the archive.
+const HARNESS: &str = "xtask";
+/// Verifies signatures of Debian's indexes. The harness starts it from its own folder.
+const VERIFIER: &str = "openpgp";
+/// The program that cargo starts for `cargo zigbuild`.
+const ZIGBUILD: &str = "cargo-zigbuild";
+/// Two processors need some ten minutes.
+const LIMIT: Duration = Duration::from_secs(4 * 3600);
+const QUESTION: Duration = Duration::from_secs(120);
+
+/// The harness for one architecture.
+pub(crate) struct Order<'a> {
+    pub(crate) checkout: &'a Path,
+    pub(crate) target: &'a Target,
+    pub(crate) harness: &'a Harness,
+    pub(crate) build_std: bool,
+    /// A folder in front of PATH.
+    pub(crate) tools: Option<&'a Path>,
+}
+
+/// A compiled program.
+pub(crate) struct Program {
+    /// The name in the archive.
+    pub(crate) name: &'static str,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Order<'_> {
+    /// The command, for people.
+    pub(crate) fn shown(&self) -> String {
+        let words = self.words().join(" ");
+        format!("cd {} && {}=1 cargo {words}", self.checkout.display(), sys::origin::ARCHIVE_VARIABLE)
+    }
+
+    /// Fails if a tool is missing, and names all that are.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let rust = &self.harness.rust;
+        let mut missing = Vec::new();
+        let is_in = |folder: &Path| folder.join(ZIGBUILD).is_file();
+        if exec::find(ZIGBUILD).is_none() && !self.tools.is_some_and(is_in) {
+            missing.push("cargo-zigbuild and zig: `pip install --requirement workflows/zig.txt`".to_owned());
+        }
+        let library = sysroot()?.join("lib/rustlib").join(if self.build_std { "src/rust/library" } else { rust });
+        if !library.is_dir() {
+            missing.push(match self.build_std {
+                true => "the sources of Rust's standard library: `rustup component add rust-src`".to_owned(),
+                false => format!(
+                    "Rust's standard library for {rust}: `rustup target add {rust}`, or --build-std to compile it"
+                ),
+            });
+        }
+        if !missing.is_empty() {
+            bail!("the harness cannot be built for {}; install {}", self.target.name, missing.join("; "));
+        }
+        Ok(())
+    }
+
+    fn words(&self) -> Vec<String> {
+        let Harness { rust, glibc } = self.harness;
+        let own = ["zigbuild", "--locked", "--profile", PROFILE, "--package", HARNESS, "--package", VERIFIER, "--bins"];
+        let mut words: Vec<String> = own.map(str::to_owned).into();
+        words.extend(["--target".to_owned(), format!("{rust}.{glibc}")]);
+        if self.build_std {
+            words.extend(["-Z".to_owned(), "build-std=std,panic_unwind".to_owned()]);
+        }
+        words
+    }
+}
+
+/// Compiles both programs, or finds them up to date.
+pub(crate) fn compile(order: &Order<'_>) -> anyhow::Result<Vec<Program>> {
+    let shell = shell(order.checkout)?;
+    let mut build = cmd!(shell, "cargo").args(order.words()).env(sys::origin::ARCHIVE_VARIABLE, "1");
+    for (variable, flags) in without_paths(order)? {
+        build = build.env(variable, flags);
+    }
+    if order.build_std {
+        build = build.env("RUSTC_BOOTSTRAP", "1");
+    }
+    if let Some(tools) = order.tools {
+        build = build.env("PATH", path_after(tools)?);
+    }
+    let phase = Phase::start(format!("dist {}", order.target.name));
+    exec::run_with(build, LIMIT, |line| line.into_iter().for_each(|line| phase.status(line.trim())))
+        .with_context(|| format!("the harness was not built for {}", order.target.name))?;
+    phase.done("built");
+    let folder = metadata(order.checkout)?.target_directory.join(&order.harness.rust).join(PROFILE);
+    let program = |(file, name)| {
+        let file = folder.join(file);
+        let bytes = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
+        Ok(Program { name, bytes })
+    };
+    [(HARNESS, sys::origin::IN_ARCHIVE), (VERIFIER, VERIFIER)].into_iter().map(program).collect()
+}
+
+/// PATH with a folder in front.
+fn path_after(tools: &Path) -> anyhow::Result<OsString> {
+    let tools = std::path::absolute(tools)?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Ok(std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)))?)
+}
+
+/// Compiler flags that replace the folders of this machine, so that two machines make the same programs.
+fn without_paths(order: &Order<'_>) -> anyhow::Result<[(&'static str, String); 2]> {
+    let metadata = metadata(order.checkout)?;
+    let registry = metadata.registry().context("`cargo metadata` names no package of a registry")?;
+    // The last prefix that fits wins.
+    let folders = [
+        (registry, "crates"),
+        (&*sysroot()?, "rust"),
+        (order.checkout, "archproof"),
+        (&*metadata.target_directory, "target"),
+    ];
+    let flags = |option: &str| folders.map(|(folder, name)| format!("{option}={}=/{name}", folder.display()));
+    let rust = flags("--remap-path-prefix").join("\x1f");
+    Ok([("CARGO_ENCODED_RUSTFLAGS", rust), ("CFLAGS", flags("-ffile-prefix-map").join(" "))])
+}
+
+/// The folder of the toolchain that `cargo` in the checkout uses.
+fn sysroot() -> anyhow::Result<PathBuf> {
+    let shell = Shell::new()?;
+    Ok(exec::run(cmd!(shell, "rustc --print sysroot"), QUESTION)?.stdout.trim().into())
+}
+
+/// The output of `cargo metadata`.
+#[derive(Deserialize)]
+struct Metadata {
+    target_directory: PathBuf,
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    manifest_path: PathBuf,
+    /// None for the packages of the checkout.
+    source: Option<String>,
+}
+
+impl Metadata {
+    /// The folder with the sources of all packages from a registry.
+    fn registry(&self) -> Option<&Path> {
+        self.packages.iter().find(|package| package.source.is_some())?.manifest_path.ancestors().nth(2)
+    }
+}
+
+fn metadata(checkout: &Path) -> anyhow::Result<Metadata> {
+    let shell = shell(checkout)?;
+    let answer = exec::run(cmd!(shell, "cargo metadata --locked --format-version 1"), QUESTION)?.stdout;
+    serde_json::from_str(&answer).context("`cargo metadata` printed unexpected output")
+}
+
+fn shell(checkout: &Path) -> anyhow::Result<Shell> {
+    let shell = Shell::new()?;
+    shell.change_dir(checkout);
+    Ok(shell)
+}
