@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
+use model::{Component, ComponentSet};
 use serde::{Deserialize, Serialize};
 use sys::cache_lock;
 use sys::process::unique_name;
@@ -35,6 +36,19 @@ pub(crate) fn key(inputs: &Inputs) -> String {
         digest.add(value);
     }
     digest.finish()
+}
+
+/// The inputs that follow from the component table alone.
+pub(crate) fn table_inputs(arch: &str, set: &ComponentSet, component: &Component) -> Inputs {
+    [
+        ("arch", arch.to_owned()),
+        ("component", component.name.clone()),
+        ("package", component.package.clone()),
+        ("ldflags", set.ldflags.join(" ")),
+        ("tags", set.tags.join(",")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }
 
 /// The content of `key.json`.

@@ -3,8 +3,8 @@
 //! A folder has `components-ARCH.json` and a file `COMPONENT-ARCH` for each component: names without a slash, so that a
 //! release page can serve them. Programs for a variant of a processor have its [label] instead of ARCH. The digests
 //! connect the files with the record. The record is compared with the component table and the pins of this machine, so
-//! that a run never tests another release than it reports. Whoever gives the folder is trusted to have built the files
-//! from what the record names.
+//! that a run never tests another release than it reports. The maker of the folder is trusted to have built the files from
+//! what the record names.
 
 use std::fs;
 use std::io::Write;
@@ -19,9 +19,8 @@ use sys::store::{self, Kind};
 
 use crate::Request;
 use crate::audit::Origin;
-use crate::cache::{Entry, Inputs, Record, differences};
+use crate::cache::{Entry, Inputs, Record, differences, table_inputs};
 use crate::digest::sha256;
-use crate::job::{Job, table_inputs};
 use crate::module;
 
 /// Bytes of a manifest. A record has some twenty inputs.
@@ -165,7 +164,7 @@ impl Manifest {
             (Source::Module(_), Origin::Module { .. }) | (Source::Checkout(_), Origin::Checkout)
         );
         ensure!(fits, "{} is damaged: {name} is from {built}, but its origin is {origin:?}", manifest_name(arch));
-        let mut wanted = table_inputs(request, set, component);
+        let mut wanted = table_inputs(&request.target.name, set, component);
         wanted.extend(pins(request, set, source)?);
         let shared: Inputs = record.inputs.clone().into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();
         let differences = differences(&shared, &wanted);
@@ -208,11 +207,11 @@ impl Export {
         Ok(Export { folder: folder.to_owned(), manifest })
     }
 
-    pub(crate) fn add(&mut self, job: &Job<'_>, origin: &Origin, entry: Entry) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, source: &Source, origin: &Origin, entry: Entry) -> anyhow::Result<()> {
         let Entry { record, bytes, .. } = entry;
         write(&self.folder.join(file_name(&record.component, &self.manifest.arch)), &bytes)?;
         self.manifest.components.retain(|item| item.record.component != record.component);
-        self.manifest.components.push(Item { source: job.source.clone(), origin: origin.clone(), record });
+        self.manifest.components.push(Item { source: source.clone(), origin: origin.clone(), record });
         Ok(())
     }
 
@@ -223,7 +222,8 @@ impl Export {
         let text = serde_json::to_string_pretty(&self.manifest).context("a manifest is plain data")? + "\n";
         write(&file, text.as_bytes())?;
         let (count, digest) = (self.manifest.components.len(), sha256(text.as_bytes()));
-        progress::say(&format!("export: {count} components in {}, SHA-256 {digest}", file.display()));
+        let what = if count == 1 { "component" } else { "components" };
+        progress::say(&format!("export: {count} {what} in {}, SHA-256 {digest}", file.display()));
         Ok(file)
     }
 }

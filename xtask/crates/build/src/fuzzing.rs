@@ -19,7 +19,7 @@ fn elf(data: &[u8]) {
 /// The list of exported components, from a server.
 fn export(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    for file in exported::files(text, "riscv64").unwrap_or_default() {
+    for file in exported::files(text, "board").unwrap_or_default() {
         assert!(!file.name.contains(['/', '.', '\\', '\0']), "{:?} may be in another folder", file.name);
         assert_eq!(file.sha256.len(), 64);
     }

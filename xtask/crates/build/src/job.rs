@@ -280,25 +280,12 @@ fn inputs(
     env: &Env,
     settings: &Env,
 ) -> Inputs {
-    let mut inputs = table_inputs(request, set, component);
+    let mut inputs = cache::table_inputs(&request.target.name, set, component);
     inputs.insert("go".to_owned(), go.version.clone());
     // GOPROXY does not shape the binary: go.sum fixes the modules, whatever their source.
     let shaping = env.iter().filter(|(name, _)| *name != "GOPROXY");
     inputs.extend(settings.iter().chain(shaping).map(|(name, value)| (name.clone(), value.clone())));
     inputs
-}
-
-/// The inputs that follow from the component table alone.
-pub(crate) fn table_inputs(request: &Request<'_>, set: &ComponentSet, component: &Component) -> Inputs {
-    [
-        ("arch", request.target.name.clone()),
-        ("component", component.name.clone()),
-        ("package", component.package.clone()),
-        ("ldflags", set.ldflags.join(" ")),
-        ("tags", set.tags.join(",")),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into()
 }
 
 fn stamp_inputs(stamp: &Stamp) -> [(String, String); 3] {

@@ -369,7 +369,7 @@ pub fn export(request: &Request<'_>, folder: &Path) -> anyhow::Result<PathBuf> {
             bail!("{name} comes from {} and cannot be exported: copy that folder instead", job.source)
         };
         let entry = lookup(request, &cache, &job, build).map_err(|why| anyhow!("{name} was not built: {why}"))?;
-        export.add(&job, &build.origin, entry)?;
+        export.add(&job.source, &build.origin, entry)?;
     }
     export.finish()
 }

@@ -16,7 +16,14 @@ pub struct Places {
     #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_REPORTS", hide_env_values = true)]
     pub reports: Option<PathBuf>,
     /// Folder with `targets/` [default: the folder of the program in a release archive, else the checkout]
-    #[arg(long, global = true, value_name = "DIR", env = "ARCHPROOF_ROOT", hide = true)]
+    #[arg(
+        id = "archproof_root",
+        long = "archproof-root",
+        global = true,
+        value_name = "DIR",
+        env = "ARCHPROOF_ROOT",
+        hide = true
+    )]
     pub root: Option<PathBuf>,
     /// Target data [default: targets/ of the root]
     #[arg(long, global = true, value_name = "DIR", hide = true)]

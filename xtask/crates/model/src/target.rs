@@ -50,7 +50,7 @@ pub struct Target {
 /// `harness:` of a target file: the program of a release archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Harness {
-    /// Rust's name of the target: "riscv64gc-unknown-linux-gnu".
+    /// Rust's name of the target: `MACHINE-unknown-linux-gnu`.
     pub rust: String,
     /// The oldest glibc that the program runs with, major and minor version: "2.31".
     pub glibc: String,

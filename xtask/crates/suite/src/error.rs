@@ -59,12 +59,11 @@ impl CheckError {
         CheckError::Failed { message: message.into(), evidence: Vec::new() }
     }
 
-    /// The time-out or overload that a server reported itself, if the check ended because of it.
+    /// The time-out or overload that a server or the store reported itself, if the check ended because of it.
     pub(crate) fn unserved(&self) -> Option<String> {
-        match self {
-            CheckError::Errored(error) => overload::answer_in(error).map(|_| format!("{error:#}")),
-            _ => None,
-        }
+        let CheckError::Errored(error) = self else { return None };
+        let late_store = error.downcast_ref::<StoreError>().is_some_and(StoreError::is_late);
+        (late_store || overload::answer_in(error).is_some()).then(|| format!("{error:#}"))
     }
 
     pub fn into_outcome(self) -> Outcome {
@@ -113,6 +112,11 @@ impl StoreError {
     /// The error is an answer of etcd itself, and another member would answer the same.
     pub(crate) fn is_answer(&self) -> bool {
         self.is_compacted() || self.is_future()
+    }
+
+    /// etcd reports that it is late, or between two leaders: a later request may be served.
+    fn is_late(&self) -> bool {
+        self.code == tonic::Code::Unavailable && overload::STORE_LATE.iter().any(|text| self.message.starts_with(text))
     }
 
     /// The requested revision does not exist yet.

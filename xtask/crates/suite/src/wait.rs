@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use crate::api::overload;
 use crate::error::CheckError;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -27,10 +26,7 @@ where
             Ok(Err(seen)) => seen,
             // An overloaded server may answer the next call. At the end the overload answer is the result, so that no
             // caller mistakes it for the silence of a server that could have answered.
-            Err(CheckError::Errored(error)) if overload::answer_in(&error).is_some() && begin.elapsed() < limit => {
-                format!("{error:#}")
-            }
-            Err(error) => return Err(error),
+            Err(error) => error.unserved().filter(|_| begin.elapsed() < limit).ok_or(error)?,
         };
         if begin.elapsed() >= limit {
             return Err(CheckError::TimedOut {

@@ -31,7 +31,7 @@ const TOO_LARGE: [&str; 2] = ["Too large resource version", "ResourceVersionTooL
 ///
 /// Excluded, because they report the state of the data and not the load: `database space exceeded`, `compacted`,
 /// `future revision`, `corrupt cluster`, and failures of the transformers.
-const STORE_LATE: [&str; 8] = [
+pub(crate) const STORE_LATE: [&str; 8] = [
     // Four errors begin like this: for a slow disk, a lost leader, a lost connection, and a late applied index.
     "etcdserver: request timed out",
     "etcdserver: leader changed",
@@ -181,9 +181,10 @@ impl AcceptOverload for anyhow::Result<Response> {
 mod tests {
     use anyhow::Context;
     use serde_json::json;
+    use tonic::Code;
 
     use super::*;
-    use crate::error::CheckError;
+    use crate::error::{CheckError, StoreError};
 
     fn status(code: u16, reason: &str, message: &str) -> Response {
         let body = json!({"kind": "Status", "code": code, "reason": reason, "message": message}).to_string();
@@ -303,6 +304,16 @@ mod tests {
             CheckError::Errored(anyhow::anyhow!("the connection was cut")),
         ] {
             assert!(other.unserved().is_none(), "{other:?}");
+        }
+        let late = "etcdserver: request timed out, possibly due to connection lost";
+        for (code, message, is_late) in [
+            (Code::Unavailable, late, true),
+            (Code::Unknown, late, false),
+            (Code::Unavailable, "tcp connect error: connection refused", false),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", false),
+        ] {
+            let error = StoreError { what: "etcd KV/Range".into(), code, message: message.into() };
+            assert_eq!(CheckError::from(error).unserved().is_some(), is_late, "{code:?}: {message}");
         }
     }
 
