@@ -1,4 +1,4 @@
-//! The archive: the programs, the target data, the licence and the digests of all files, the same bytes each time.
+//! The archive: the programs, the target data, the licence and the digests of all files; the same bytes for the same files.
 
 use std::fs;
 use std::io::Write;
@@ -89,4 +89,34 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 fn lines(mut sums: Vec<(String, impl AsRef<str>)>) -> String {
     sums.sort_by(|a, b| a.1.as_ref().cmp(b.1.as_ref()));
     sums.iter().map(|(sum, file)| format!("{sum}  {}\n", file.as_ref())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sys::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn archive_depends_on_its_files_only_and_verifies_them() {
+        let dir = Scratch::temporary("dist").unwrap();
+        let content = Content(vec![("targets/one.yaml".into(), b"one".to_vec()), ("LICENSE".into(), Vec::new())]);
+        let programs = [Program { name: "archproof", bytes: b"program".to_vec() }];
+        let [first, second] = ["first", "second"].map(|out| {
+            let archive = content.write(&programs, "archproof-1-x", &dir.path().join(out)).unwrap();
+            write_sums(&dir.path().join(out)).unwrap();
+            archive
+        });
+        assert_eq!((first.sha256, first.size), (second.sha256, second.size));
+        let shell = Shell::new().unwrap();
+        shell.change_dir(dir.path().join("first"));
+        exec::run(cmd!(shell, "sha256sum --check --strict SHA256SUMS"), QUESTION).unwrap();
+        exec::run(cmd!(shell, "tar -xf archproof-1-x.tar.gz"), QUESTION).unwrap();
+        shell.change_dir("archproof-1-x");
+        exec::run(cmd!(shell, "test -x archproof -a ! -x LICENSE"), QUESTION).unwrap();
+        let verified = exec::run(cmd!(shell, "sha256sum --check --strict SHA256SUMS"), QUESTION).unwrap().stdout;
+        assert_eq!(verified, "LICENSE: OK\narchproof: OK\ntargets/one.yaml: OK\n");
+        fs::write(dir.path().join("first/archproof-1-x/archproof"), "altered").unwrap();
+        assert!(exec::run(cmd!(shell, "sha256sum --check --strict SHA256SUMS"), QUESTION).is_err());
+    }
 }

@@ -117,7 +117,7 @@ fn path_after(tools: &Path) -> anyhow::Result<OsString> {
     Ok(std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)))?)
 }
 
-/// Compiler flags that replace the folders of this machine, so that two machines make the same programs.
+/// Compiler flags that replace the folders of this machine in the programs.
 fn without_paths(order: &Order<'_>) -> anyhow::Result<[(&'static str, String); 2]> {
     let metadata = metadata(order.checkout)?;
     let registry = metadata.registry().context("`cargo metadata` names no package of a registry")?;
