@@ -285,8 +285,9 @@ mod tests {
         assert!(refuse_late_error("a watch", "resourceVersion=2061", 2060, 504, refused).is_ok());
         assert!(refuse_late_error("a watch", "resourceVersion=2061", 2060, 504, b"{}").is_err());
         // An ERROR event as the suite keeps it, with sorted keys: seen on an emulated s390x guest.
+        let cause = json!({"message": "Too large resource version", "reason": "ResourceVersionTooLarge"});
         let sorted = json!({
-            "code": 504, "details": {"causes": [{"message": "Too large resource version", "reason": "ResourceVersionTooLarge"}]},
+            "code": 504, "details": {"causes": [cause]},
             "message": "Timeout: Too large resource version: 734, current: 726",
         });
         let sorted = sorted.to_string();
