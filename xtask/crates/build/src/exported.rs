@@ -7,15 +7,13 @@
 //! what the record names.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use model::{Component, ComponentSet, Source, Target, is_minor};
 use serde::{Deserialize, Serialize};
 use sys::progress;
-use sys::store::{self, Kind};
+use sys::store;
 
 use crate::Request;
 use crate::audit::Origin;
@@ -27,7 +25,8 @@ use crate::module;
 const LIMIT: u64 = 8 << 20;
 /// Bytes of a component; the largest one has 110 MB.
 const LARGEST: u64 = 1 << 30;
-const MODE: u32 = 0o755;
+const MODE: u32 = 0o644;
+const PROGRAM: u32 = 0o755;
 
 /// The content of `components-ARCH.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -209,7 +208,7 @@ impl Export {
 
     pub(crate) fn add(&mut self, source: &Source, origin: &Origin, entry: Entry) -> anyhow::Result<()> {
         let Entry { record, bytes, .. } = entry;
-        write(&self.folder.join(file_name(&record.component, &self.manifest.arch)), &bytes)?;
+        store::write(&self.folder.join(file_name(&record.component, &self.manifest.arch)), &bytes, PROGRAM)?;
         self.manifest.components.retain(|item| item.record.component != record.component);
         self.manifest.components.push(Item { source: source.clone(), origin: origin.clone(), record });
         Ok(())
@@ -220,20 +219,10 @@ impl Export {
         self.manifest.components.sort_by(|a, b| a.record.component.cmp(&b.record.component));
         let file = self.folder.join(manifest_name(&self.manifest.arch));
         let text = serde_json::to_string_pretty(&self.manifest).context("a manifest is plain data")? + "\n";
-        write(&file, text.as_bytes())?;
+        store::write(&file, text.as_bytes(), MODE)?;
         let (count, digest) = (self.manifest.components.len(), sha256(text.as_bytes()));
         let what = if count == 1 { "component" } else { "components" };
         progress::say(&format!("export: {count} {what} in {}, SHA-256 {digest}", file.display()));
         Ok(file)
     }
-}
-
-/// Replaces the file, so that an interrupted export leaves no half of it.
-fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let claim = store::claim(path, Kind::File)?;
-    let claim = claim.with_context(|| format!("another process is writing {}", path.display()))?;
-    let mut file = claim.file();
-    file.write_all(bytes).with_context(|| format!("failed to write {}", path.display()))?;
-    file.set_permissions(fs::Permissions::from_mode(MODE))?;
-    claim.publish()
 }

@@ -1,7 +1,6 @@
 //! The archive: the programs, the target data, the licence and the digests of all files; the same bytes for the same files.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use anyhow::{Context, ensure};
 use flate2::{Compression, GzBuilder};
 use images::{Entries, Entry, Layer};
 use sys::exec::{self, Shell, cmd};
-use sys::store::{self, Kind};
+use sys::store;
 
 use crate::Archive;
 use crate::compile::Program;
@@ -58,7 +57,7 @@ impl Content {
         let bytes = gzip.finish()?;
         fs::create_dir_all(out).with_context(|| format!("failed to create {}", out.display()))?;
         let path = out.join(format!("{name}{SUFFIX}"));
-        write(&path, &bytes)?;
+        store::write(&path, &bytes, MODE)?;
         let (sha256, size) = (build::sha256(&bytes), bytes.len() as u64);
         Ok(Archive { path, sha256, size, arch: String::new(), program_size: 0, glibc: String::new() })
     }
@@ -74,15 +73,7 @@ pub(crate) fn write_sums(out: &Path) -> anyhow::Result<()> {
             sums.push((build::sha256(&fs::read(&file)?), name));
         }
     }
-    write(&out.join(SUMS), lines(sums).as_bytes())
-}
-
-/// Replaces the file, so that an interrupted write leaves no half of it.
-fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let claim = store::claim(path, Kind::File)?;
-    let claim = claim.with_context(|| format!("another process is writing {}", path.display()))?;
-    claim.file().write_all(bytes).with_context(|| format!("failed to write {}", path.display()))?;
-    claim.publish()
+    store::write(&out.join(SUMS), lines(sums).as_bytes(), MODE)
 }
 
 /// The format of `sha256sum --check`, sorted by file.

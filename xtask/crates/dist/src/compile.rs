@@ -87,8 +87,9 @@ impl Order<'_> {
 /// Compiles both programs, or finds them up to date.
 pub(crate) fn compile(order: &Order<'_>) -> anyhow::Result<Vec<Program>> {
     let shell = shell(order.checkout)?;
+    let metadata = metadata(order.checkout)?;
     let mut build = cmd!(shell, "cargo").args(order.words()).env(sys::origin::ARCHIVE_VARIABLE, "1");
-    for (variable, flags) in without_paths(order)? {
+    for (variable, flags) in without_paths(order, &metadata)? {
         build = build.env(variable, flags);
     }
     if order.build_std {
@@ -101,7 +102,7 @@ pub(crate) fn compile(order: &Order<'_>) -> anyhow::Result<Vec<Program>> {
     exec::run_with(build, LIMIT, |line| line.into_iter().for_each(|line| phase.status(line.trim())))
         .with_context(|| format!("the harness was not built for {}", order.target.name))?;
     phase.done("built");
-    let folder = metadata(order.checkout)?.target_directory.join(&order.harness.rust).join(PROFILE);
+    let folder = metadata.target_directory.join(&order.harness.rust).join(PROFILE);
     let program = |(file, name)| {
         let file = folder.join(file);
         let bytes = std::fs::read(&file).with_context(|| format!("failed to read {}", file.display()))?;
@@ -118,8 +119,7 @@ fn path_after(tools: &Path) -> anyhow::Result<OsString> {
 }
 
 /// Compiler flags that replace the folders of this machine in the programs.
-fn without_paths(order: &Order<'_>) -> anyhow::Result<[(&'static str, String); 2]> {
-    let metadata = metadata(order.checkout)?;
+fn without_paths(order: &Order<'_>, metadata: &Metadata) -> anyhow::Result<[(&'static str, String); 2]> {
     let registry = metadata.registry().context("`cargo metadata` names no package of a registry")?;
     // The last prefix that fits wins.
     let folders = [

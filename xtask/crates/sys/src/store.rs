@@ -4,8 +4,8 @@
 //! create the same entry wait for each other, and a free lock shows that the process which left a `NAME.part` is dead.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,6 +38,16 @@ pub enum Kind {
 pub fn claim(to: &Path, kind: Kind) -> anyhow::Result<Option<AtomicDir>> {
     let part = part_of(to);
     try_claim(&part, to, kind).with_context(|| format!("failed to write {}: {}", part.display(), hint()))
+}
+
+/// Replaces a file by these bytes with this mode, so that an interrupted write leaves no half of it.
+pub fn write(to: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
+    let claimed = claim(to, Kind::File)?.with_context(|| format!("another process is writing {}", to.display()))?;
+    let failed = || format!("failed to write {}: {}", claimed.part.display(), hint());
+    let mut file = claimed.file();
+    file.write_all(bytes).with_context(failed)?;
+    file.set_permissions(fs::Permissions::from_mode(mode)).with_context(failed)?;
+    claimed.publish()
 }
 
 /// [`claim`] for a folder, as soon as no other process creates it. By then the finished folder may exist.
