@@ -93,7 +93,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => publish::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),
-        Command::Report(options) => publish::run(&paths()?, &options),
+        Command::Report(options) => return publish::run(&paths()?, &options),
         Command::Test(options) => commands::test::run(&paths()?, &options),
         Command::HostForward(options) => commands::host_forward::run(&options),
         Command::Supervise(options) => return commands::supervise::run(&options),

@@ -13,7 +13,7 @@ Examples:
   cargo xtask build --arch ARCH,ARCH --component etcd
   cargo xtask build --arch ARCH --set node
   cargo xtask build --kubernetes 1.35
-  cargo xtask build --kubernetes 1.36.2 --etcd 3.5
+  cargo xtask build --kubernetes v1.36.2 --etcd 3.5
   cargo xtask build --etcd prebuilt:/opt/etcd/bin --json
   cargo xtask build --arch ARCH --export DIR && cargo xtask ci --components DIR     the second one on a machine of ARCH")]
 pub(crate) struct BuildOptions {

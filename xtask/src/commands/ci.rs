@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use cli::{Failure, OrExit, Paths, chosen, github, host_target, print, request};
+use cli::{Failure, OrExit, Paths, chosen, github, host_target, known_releases, print, request};
 use model::{Event, Exit, Profile, RunInfo, Source, Target};
 use provider::budget::Way;
 use provider::{ProviderArg, Setup};
@@ -73,7 +73,7 @@ pub(crate) fn run(paths: &Paths, options: &CiOptions) -> Result<Exit, Failure> {
     }
     expectations::check(&catalogue.expectations)?;
     let targets = chosen(catalogue, &options.arch)?;
-    super::has_tables(catalogue, &options.sources)?;
+    known_releases(catalogue, &options.sources)?;
     let plan = RunPlan::new(paths, catalogue, options)?;
     let context = RunContext { paths, catalogue, options, plan, builds: BuildLock::default() };
     before_teardown::check(&context, &targets)?;

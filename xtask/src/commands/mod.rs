@@ -24,34 +24,20 @@ use std::path::{Path, PathBuf};
 use ::targets::Catalogue;
 use anyhow::Context;
 use boot::Topology;
-use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, known_releases, request};
-use model::{Artifacts, Exit, Profile, Source, StorageTable, Target};
+use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, request};
+use model::{Artifacts, Exit, Profile, StorageTable, Target};
 use provider::{Prepared, ProviderArg, ProviderOptions, Setup};
 
 use crate::pipeline::Tables;
 
-/// Refuses a release of Kubernetes for which the checks have no storage table.
-pub(crate) fn has_tables(catalogue: &Catalogue, sources: &SourceOptions) -> Result<(), Failure> {
-    known_releases(catalogue, sources)?;
-    if let Source::Module(Some(version)) = &sources.kubernetes {
-        catalogue.resources(version)?;
-    }
-    Ok(())
-}
-
 /// The storage table and the golden values for the apiserver among these versions. If its release has no table, the
-/// rows are those of the default release: a checkout, a published image and an external cluster may have any release.
+/// rows are those of the nearest one: a checkout, a published image and an external cluster may have any release.
 pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> Tables {
     let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
-    let default = || catalogue.set("kubernetes").ok()?.default_release().map(|release| release.minor.as_str());
-    let (rows, lacks) = match catalogue.resources(runs) {
-        Ok(rows) => (rows, None),
-        Err(unknown) => {
-            let valid = unknown.valid.join(", ");
-            let lacks = format!("the storage table of Kubernetes {runs}; targets/resources/ has those of {valid}");
-            (catalogue.resources(default().unwrap_or_default()).unwrap_or_default(), Some(lacks))
-        }
-    };
+    let (minor, rows) = catalogue.nearest_resources(runs);
+    let lacks = catalogue.resources(runs).is_err().then(|| {
+        format!("the storage table of Kubernetes {runs}; the nearest in targets/resources/ is that of {minor}")
+    });
     (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
 }
 
@@ -103,17 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn release_without_tables_falls_back_to_the_default_release() {
+    fn release_without_tables_borrows_the_nearest() {
         let (known, golden) = tables_of("v1.36.3");
         assert_eq!(known.lacks, None);
         assert!(!golden.is_empty());
 
         let (borrowed, golden) = tables_of("v1.99.0-alpha.1");
         let lacks = borrowed.lacks.unwrap();
-        assert!(
-            lacks.starts_with("the storage table of Kubernetes v1.99.0-alpha.1; targets/resources/ has"),
-            "{lacks}"
-        );
+        assert!(lacks.starts_with("the storage table of Kubernetes v1.99.0-alpha.1; the nearest"), "{lacks}");
         assert!(!borrowed.rows.is_empty());
         assert_eq!(golden, []);
     }

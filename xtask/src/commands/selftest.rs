@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, anyhow};
 use boot::Booted;
-use cli::{Failure, OrExit, Paths, print, print_json, target};
+use cli::{Failure, OrExit, Paths, known_releases, print, print_json, target};
 use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, ProfileInfo, StorageTable, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use serde::Serialize;
@@ -80,7 +80,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     for name in mutants.iter().map(|mutant| mutant.profile).collect::<BTreeSet<_>>() {
         profiles.push(catalogue.profile(name)?.clone());
     }
-    super::has_tables(&catalogue, &options.sources)?;
+    known_releases(&catalogue, &options.sources)?;
     let ready = ready(paths, &catalogue, target, &options.provider, &options.sources, profiles)?;
     let Ready { chosen, provider, artifacts, topology } = ready;
     let label = format!("{}-{}-selftest", target.name, chosen.name());

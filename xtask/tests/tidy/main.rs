@@ -74,7 +74,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
-    ("publish", &["checks", "cli", "judge", "model", "report", "suite", "sys", "targets", "workflows"]),
+    ("publish", &["checks", "cli", "judge", "model", "report", "runner", "suite", "sys", "targets", "workflows"]),
     (
         "differential",
         &["boot", "build", "cli", "judge", "model", "mutate", "provider", "report", "suite", "sys", "targets"],

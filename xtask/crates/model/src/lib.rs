@@ -13,7 +13,8 @@ mod exit;
 mod expectation;
 mod golden;
 mod hardware;
-pub mod history;
+mod heads;
+mod history;
 mod image;
 mod kind;
 mod machine;
@@ -42,6 +43,7 @@ pub use exit::Exit;
 pub use expectation::{Circumstances, Expectation, ExpectedDifference};
 pub use golden::GoldenValue;
 pub use hardware::{EmulatorThreads, Hardware, InstructionEmulator};
+pub use heads::{Head, Upstreams};
 pub use image::{ForeignPlatform, ImageFile, ImageOrder, ImageRecipe, Images, NoProcessor};
 pub use kind::NodeImage;
 pub use machine::{

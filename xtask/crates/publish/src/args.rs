@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::Secret;
+use runner::Access;
 
 pub(crate) use prow::{JobOptions, ProwOptions};
 
@@ -20,6 +21,8 @@ pub struct ReportOptions {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ReportCommand {
+    /// Open a GitHub issue for each architecture that is red, and close it when a night is green
+    Alerts(AlertOptions),
     /// Write a badge for each architecture, as JSON for shields.io and as a picture
     Badge(BadgeOptions),
     /// List the cases that are newly failing, fixed, newly skipped or slower
@@ -44,6 +47,25 @@ pub(crate) enum ReportCommand {
     Validate(ValidateOptions),
     /// Write the files of recorded runs again
     Write(WriteOptions),
+}
+
+#[derive(Clone, Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  GITHUB_RUNNER_TOKEN=… cargo xtask report alerts --repo OWNER/NAME --history results-data
+  cargo xtask report alerts --repo OWNER/NAME --history results-data --dry-run
+
+Red: two red nights in a row, or no native result for three days on an architecture that had one. Issues have the label
+`archproof-alert`; the token needs permission to write issues. Exit codes: those of `runner`.")]
+pub(crate) struct AlertOptions {
+    #[command(flatten)]
+    pub(crate) access: Access,
+    /// The folder of `report history append`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) history: PathBuf,
+    /// What is tested, before the architecture in titles: for the history of a branch of upstream
+    #[arg(long, value_name = "NAME")]
+    pub(crate) subject: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

@@ -1,5 +1,6 @@
 //! `cargo xtask report`: creates files and decisions from recorded runs, one subcommand each. It runs no checks.
 
+mod alerts;
 mod badge;
 mod diff;
 mod gate;
@@ -20,8 +21,10 @@ use report::Results;
 
 use crate::args::{ReportCommand, ReportOptions};
 
-pub fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
-    match &options.command {
+/// Returns the exit code: `alerts` has those of `runner`.
+pub fn run(paths: &Paths, options: &ReportOptions) -> Result<u8, Failure> {
+    let exit = match &options.command {
+        ReportCommand::Alerts(options) => return alerts::run(options),
         ReportCommand::Badge(options) => badge::run(paths, options),
         ReportCommand::Diff(options) => diff::run(paths, options),
         ReportCommand::Gate(options) => gate::run(paths, options),
@@ -37,5 +40,6 @@ pub fn run(paths: &Paths, options: &ReportOptions) -> Result<Exit, Failure> {
         ReportCommand::Support(options) => support::run(paths, options),
         ReportCommand::Validate(options) => validate::run(options),
         ReportCommand::Write(options) => write::run(paths, options),
-    }
+    }?;
+    Ok(exit.code())
 }

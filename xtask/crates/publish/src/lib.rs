@@ -5,6 +5,7 @@
 //! `commands` and `compare`, the modules are functions without I/O.
 
 mod about;
+mod alerts;
 mod args;
 mod badge;
 mod commands;

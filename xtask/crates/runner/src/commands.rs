@@ -40,16 +40,16 @@ use crate::policy::ArchNames;
 use crate::setup::{self, Needs, Setting};
 use crate::{Config, Credentials, Error, Planned, plain};
 
-use stop::Stop;
+pub(crate) use stop::Stop;
 
 /// Pause before a failed call is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The result of a subcommand.
-struct Shown {
-    code: u8,
-    text: String,
-    json: Value,
+pub(crate) struct Shown {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+    pub(crate) json: Value,
 }
 
 /// The findings of `cargo xtask doctor` for this machine, whose architecture is given.
@@ -80,12 +80,20 @@ pub fn run(places: &Places, options: &RunnerOptions, diagnose: Diagnose) -> Resu
 
 /// Prints the settings that the workflows need, with the status of each on GitHub. Returns the exit code.
 pub fn check_setup(access: &Access, needs: &Needs) -> Result<u8, Failure> {
-    ended(with_github(access, |github| {
+    with_repository(access, |github| {
         let facts = setup::ask(github)?;
         let settings = setup::check(&facts, needs);
         let json = json!({ "repository": facts.repository.full_name, "settings": value(&settings)? });
         Ok(Shown { code: setup::code(&settings), text: settings.iter().map(setting_line).collect(), json })
-    }))
+    })
+}
+
+/// Calls GitHub for a command of another crate and prints the result. Returns the exit code.
+pub(crate) fn with_repository(
+    access: &Access,
+    work: impl FnOnce(&Github) -> Result<Shown, Stop>,
+) -> Result<u8, Failure> {
+    ended(with_github(access, work))
 }
 
 fn setting_line(setting: &Setting) -> String {

@@ -3,6 +3,7 @@
 //! <https://docs.github.com/en/rest/actions/self-hosted-runners>
 
 pub(crate) mod data;
+mod issues;
 mod look;
 pub(crate) mod settings;
 
@@ -25,6 +26,7 @@ pub use data::{
     Run, Runner,
 };
 use data::{Labels, RunnerPage};
+pub use issues::{Issue, NewIssue};
 pub use settings::{Pages, WorkflowToken};
 
 /// Number of names that are tried if a name is already used.

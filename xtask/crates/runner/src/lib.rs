@@ -3,6 +3,7 @@
 //! The command line `cargo xtask runner` is in `args` and `commands`. Decisions (`audit`, `gc`, `policy`, `scale`) are separate from requests (`github`, `gitlab`): a decision is a pure
 //! function of the answers. The providers of machines are data: `targets/runners.yaml`. The crate `cloud` creates machines.
 
+pub mod alerts;
 mod api;
 mod app;
 mod args;

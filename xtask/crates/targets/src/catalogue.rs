@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
     MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream,
+    Upstreams,
     is_minor, minor_of,
 };
 use serde::Serialize;
 
 use crate::nearest::nearest;
 use crate::problem::Unknown;
+use crate::rules;
 
 /// The content of `targets/`, without problems.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,6 +44,8 @@ pub struct Catalogue {
     pub toolchains: Toolchains,
     /// Upstream's end-to-end suite.
     pub upstream: Upstream,
+    /// Branches of upstream that are tested every night.
+    pub upstreams: Upstreams,
 }
 
 impl Catalogue {
@@ -101,6 +105,17 @@ impl Catalogue {
             nearest: None,
             valid: self.resources.keys().cloned().collect(),
         })
+    }
+
+    /// The storage table of the newest minor that is not newer than a Kubernetes version, else of the oldest, with that
+    /// minor.
+    pub fn nearest_resources(&self, version: &str) -> (&str, &[StoredResource]) {
+        let number = |minor: &str| rules::major_minor(minor).unwrap_or_default();
+        let wanted = rules::major_minor(&minor_of(version)).unwrap_or((u32::MAX, 0));
+        let minors = || self.resources.iter().filter(|(minor, _)| number(minor) <= wanted);
+        let found = minors().max_by_key(|(minor, _)| number(minor));
+        let found = found.or_else(|| self.resources.iter().min_by_key(|(minor, _)| number(minor)));
+        found.map_or(("none", &[]), |(minor, rows)| (minor.as_str(), rows.as_slice()))
     }
 
     /// The golden values for a Kubernetes version, given as for [`Catalogue::resources`]; empty if there are none.

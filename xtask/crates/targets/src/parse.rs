@@ -32,9 +32,10 @@ const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
 const TOOLCHAINS: &str = "toolchains.yaml";
 const UPSTREAM: &str = "upstream.yaml";
+const UPSTREAMS: &str = "upstreams.yaml";
 
 /// The files that are read by name.
-const TOP: [&str; 12] = [
+const TOP: [&str; 13] = [
     COMPONENTS,
     DURATIONS,
     EXPECTATIONS,
@@ -47,6 +48,7 @@ const TOP: [&str; 12] = [
     RUNNERS,
     TOOLCHAINS,
     UPSTREAM,
+    UPSTREAMS,
 ];
 
 /// `targets/profiles.yaml`.
@@ -154,6 +156,8 @@ impl<'a> Parser<'a> {
         let node = self.file(NODE, |file, content| rules::node(file, content, others));
         let kind = self.file(KIND, |file, content| rules::kind(file, content, others));
         let upstream = self.file(UPSTREAM, |file, content| rules::upstream(file, content, others));
+        let upstreams =
+            self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, components.as_ref()));
         Some(Catalogue {
             targets,
             resources,
@@ -171,6 +175,7 @@ impl<'a> Parser<'a> {
             requests: requests?,
             toolchains: toolchains?,
             upstream: upstream?,
+            upstreams: upstreams?,
         })
     }
 

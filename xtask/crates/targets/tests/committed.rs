@@ -27,12 +27,21 @@ fn the_committed_files_load() {
     let catalogue = Catalogue::load(&folder()).unwrap_or_else(|invalid| panic!("{invalid}"));
     let names: Vec<_> = catalogue.targets.iter().map(|target| format!("architectures/{}.yaml", target.name)).collect();
     assert_eq!(names, target_files());
+    assert_eq!(catalogue.resources("v1.37.2").unwrap().len(), 64);
     assert_eq!(catalogue.resources("v1.36.3").unwrap().len(), 60);
     assert_eq!(catalogue.resources("v1.35.4").unwrap().len(), 58);
     assert_eq!(catalogue.resources("1.34").unwrap().len(), 58);
     // Names that controllers derive (`text`) are of one release.
     let stored = |minor| catalogue.golden(minor).iter().filter(|row| row.encoding != "text").collect::<Vec<_>>();
-    assert_eq!([stored("1.34"), stored("1.35")], [stored("1.36"), stored("1.36")]);
+    assert_eq!([stored("1.34"), stored("1.35"), stored("1.37")], ["1.36"; 3].map(stored));
+}
+
+#[test]
+fn releases_without_a_table_are_nearest_to_an_older_one() {
+    let catalogue = Catalogue::load(&folder()).unwrap();
+    let nearest = |version| catalogue.nearest_resources(version).0;
+    let versions = ["v1.36.9", "v1.33.2", "v1.99.0-alpha.1", "1.100", "unknown"];
+    assert_eq!(versions.map(nearest), ["1.36", "1.34", "1.37", "1.37", "1.37"]);
 }
 
 #[test]
@@ -42,12 +51,13 @@ fn tables_of_releases_contain_the_rows_of_their_base() {
         let row = catalogue.resources(minor).unwrap().iter().find(|row| row.resource.plural == plural);
         row.map(|row| row.stored_as.as_str())
     };
-    let of = |plural| ["1.34", "1.35", "1.36"].map(|minor| stored_as(minor, plural).unwrap_or("none"));
-    assert_eq!(of("configmaps"), ["v1/ConfigMap"; 3]);
+    let of = |plural| ["1.34", "1.35", "1.36", "1.37"].map(|minor| stored_as(minor, plural).unwrap_or("none"));
+    assert_eq!(of("configmaps"), ["v1/ConfigMap"; 4]);
     let (old, new) = ("resource.k8s.io/v1beta2/DeviceClass", "resource.k8s.io/v1/DeviceClass");
-    assert_eq!(of("deviceclasses"), [old, new, new]);
-    let new = "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy";
-    assert_eq!(of("mutatingadmissionpolicies"), ["none", "none", new]);
+    assert_eq!(of("deviceclasses"), [old, new, new, new]);
+    let policy = |version| format!("admissionregistration.k8s.io/{version}/MutatingAdmissionPolicy");
+    let (old, new) = (policy("v1beta1"), policy("v1"));
+    assert_eq!(of("mutatingadmissionpolicies"), ["none", "none", &old, &new]);
 }
 
 #[test]
@@ -116,11 +126,11 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.resources("v1.33.0").unwrap_err().to_string(),
-            "unknown Kubernetes release `v1.33.0`; valid: 1.34, 1.35, 1.36".into(),
+            "unknown Kubernetes release `v1.33.0`; valid: 1.34, 1.35, 1.36, 1.37".into(),
         ),
         (
             catalogue.pinned("kubernetes", "v1.33").unwrap_err().to_string(),
-            "unknown release `kubernetes 1.33`; valid: 1.36, 1.35, 1.34".into(),
+            "unknown release `kubernetes 1.33`; valid: 1.37, 1.36, 1.35, 1.34".into(),
         ),
         (
             catalogue.pinned("etcd", "v2.3").unwrap_err().to_string(),

@@ -34,6 +34,9 @@ pub struct MatrixOptions {
     /// Print a job for each kind of machine instead, to inspect the machines
     #[arg(long, conflicts_with_all = ["changed", "only"])]
     pub(crate) machines: bool,
+    /// Print a job for each branch of upstream in targets/upstreams.yaml instead
+    #[arg(long, conflicts_with_all = ["changed", "machines", "only"])]
+    pub(crate) heads: bool,
     /// Only GitHub-hosted machines
     #[arg(long)]
     pub(crate) no_self_hosted: bool,

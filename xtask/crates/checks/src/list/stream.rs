@@ -8,7 +8,7 @@ use suite::prelude::*;
 pub(super) static CHECKS: &[Check] = &[Check {
     id: "list.range-stream",
     place: here!(),
-    level: Extra,
+    level: Should,
     requirement: "If the server reads lists from etcd by RangeStream, they equal those read by Range; if etcd has no \
                   RangeStream, the server reads them by Range.",
     source: "KEP-5966; kubernetes#139692; apiserver pkg/features/kube_features.go (EtcdRangeStream, from 1.37 on)",
@@ -23,7 +23,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 const ETCD_CALLS: &str = "etcd_request_duration_seconds_count";
 
-/// The server streams only lists without limit and token, in chunks whose size starts at ten keys.
+/// The server streams lists without a selector, and lists with one that have no limit, in chunks whose size starts at ten
+/// keys.
 async fn range_stream(ctx: &Ctx) -> Verdict {
     const OBJECTS: usize = 60;
     let before = Metrics::read(ctx).await?;

@@ -3,6 +3,13 @@
 use suite::api::Request;
 use suite::prelude::*;
 
+/// Feature gates that a Kubernetes minor (1.N) removed because the feature is always on from there on.
+const GRADUATED: [(&str, u32); 3] = [
+    ("ConsistentListFromCache", 37),
+    ("StreamingCollectionEncodingToJSON", 37),
+    ("StreamingCollectionEncodingToProtobuf", 37),
+];
+
 /// All samples of one reading.
 pub(crate) struct Metrics(pub(crate) String);
 
@@ -39,9 +46,18 @@ impl Metrics {
         self.count(name, labels).saturating_sub(before.count(name, labels))
     }
 
-    /// Whether a feature gate is on; None if the server does not know it.
+    /// Whether a feature gate is on; None if the server does not know it and its feature is not always on.
     pub(crate) fn gate(&self, name: &str) -> Option<bool> {
-        self.sum("kubernetes_feature_enabled", &[("name", name)]).map(|value| value > 0.0)
+        let set = self.sum("kubernetes_feature_enabled", &[("name", name)]).map(|value| value > 0.0);
+        let graduated = || GRADUATED.iter().any(|(gate, since)| *gate == name && self.minor() >= Some(*since));
+        set.or_else(|| graduated().then_some(true))
+    }
+
+    /// N of the server's version 1.N.
+    fn minor(&self) -> Option<u32> {
+        let info = self.0.lines().find(|line| line.starts_with("kubernetes_build_info{"))?;
+        let (_, rest) = info.split_once(",minor=\"")?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     }
 
     /// Skips the check unless the feature gate is on.
@@ -84,5 +100,15 @@ mod tests {
         assert!(matches!(metrics.require_gate("Off"), Err(CheckError::Skipped { .. })));
         assert!(matches!(metrics.require_gate("Unknown"), Err(CheckError::Skipped { .. })));
         assert!(metrics.has_any("a_") && !metrics.has_any("b_"));
+    }
+
+    #[test]
+    fn removed_gate_counts_as_on_only_where_its_feature_is_always_on() {
+        let gate = |minor: &str| {
+            let info = format!("kubernetes_build_info{{go_version=\"go1.26\",major=\"1\",minor=\"{minor}\"}} 1\n");
+            let metrics = Metrics(info);
+            [metrics.gate("ConsistentListFromCache"), metrics.gate("EtcdRangeStream")]
+        };
+        assert_eq!([gate("36"), gate("37"), gate("38+")], [[None, None], [Some(true), None], [Some(true), None]]);
     }
 }

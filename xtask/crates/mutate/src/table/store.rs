@@ -64,6 +64,14 @@ pub(super) static MUTANTS: &[Mutant] = mutants! { Means::Store;
                 stored_as(put, b"batch/v1beta1");
             }
         });
+    "store.stream-incomplete": "A list that the store sends as a stream lacks some keys." => "list.range-stream",
+        || StoreChange::of_replies(|method, message| {
+            if method == "RangeStream" {
+                message.edit(STREAMED_RANGE, |chunk| {
+                    chunk.retain(KVS, |kv| !is_ours(kv) || !kv.bytes(KEY).ends_with(b"7"));
+                });
+            }
+        });
 };
 
 // WatchResponse, and Event.
@@ -88,8 +96,9 @@ const RESPONSE_RANGE: u64 = 1;
 // RangeRequest and WatchCreateRequest; WatchRequest.
 const RANGE_END: u64 = 2;
 const CREATE: u64 = 1;
-// RangeRequest and RangeResponse.
+// RangeResponse; RangeStreamResponse.
 const KVS: u64 = 2;
+const STREAMED_RANGE: u64 = 1;
 // LeaseGrantRequest.
 const TTL: u64 = 1;
 
@@ -113,7 +122,7 @@ fn moved(here: &'static str, there: &'static str) -> StoreChange {
     let request: OnMessage = Box::new(move |method, message| {
         let rename = |holder: &mut Message, number: u64| renamed(holder, number, here, there);
         match method {
-            "Range" => [KEY, RANGE_END].into_iter().for_each(|number| rename(message, number)),
+            "Range" | "RangeStream" => [KEY, RANGE_END].into_iter().for_each(|number| rename(message, number)),
             "Watch" => message.edit(CREATE, |create| [KEY, RANGE_END].into_iter().for_each(|n| rename(create, n))),
             "Txn" => {
                 message.edit(COMPARE, |compare| rename(compare, COMPARE_KEY));
@@ -132,6 +141,7 @@ fn moved(here: &'static str, there: &'static str) -> StoreChange {
         let rename = |holder: &mut Message| renamed(holder, KEY, there, here);
         match method {
             "Range" => message.edit(KVS, rename),
+            "RangeStream" => message.edit(STREAMED_RANGE, |chunk| chunk.edit(KVS, rename)),
             "Watch" => message.edit(EVENTS, |event| [KV, PREV_KV].into_iter().for_each(|n| event.edit(n, rename))),
             "Txn" => message.edit(RESPONSES, |answer| answer.edit(RESPONSE_RANGE, |range| range.edit(KVS, rename))),
             _ => {}

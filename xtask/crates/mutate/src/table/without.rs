@@ -27,7 +27,6 @@ pub static WITHOUT: &[(&str, &str)] = &[
         "fault.etcd-unsupported-arch",
         "The check reads the exit code and the log of a program that it starts itself; a proxy is not involved.",
     ),
-    ("list.range-stream", "The default releases of etcd have no RangeStream: a mutant needs a store with it."),
     (
         "storage.arch-data-dir",
         "The check starts an etcd that only it uses; a proxy sees none of it. Unit tests refuse lost and changed keys.",

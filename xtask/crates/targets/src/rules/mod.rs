@@ -19,6 +19,7 @@ mod runners;
 mod target;
 mod toolchains;
 mod upstream;
+mod upstreams;
 mod words;
 
 pub(crate) use components::components;
@@ -37,4 +38,5 @@ pub(crate) use runners::runners;
 pub(crate) use target::target;
 pub(crate) use toolchains::toolchains;
 pub(crate) use upstream::upstream;
+pub(crate) use upstreams::upstreams;
 pub(crate) use words::major_minor;

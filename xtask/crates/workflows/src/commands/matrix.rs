@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use cli::github::{self, Github};
 use cli::{Failure, OrExit, print};
 use model::Exit;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sys::exec::{Shell, cmd, run as exec};
 use sys::progress;
 use targets::Catalogue;
@@ -26,6 +26,14 @@ const GIT: Duration = Duration::from_secs(60);
 
 pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
+    if options.heads {
+        let text = json!({ "include": catalogue.upstreams.heads }).to_string();
+        print(&format!("{text}\n"));
+        if options.github_output {
+            github::set(github, &[("heads", text)])?;
+        }
+        return Ok(Exit::Ok);
+    }
     let only: Vec<String> = given(&options.only)
         .iter()
         .map(|name| Ok(catalogue.target(name)?.name.clone()))

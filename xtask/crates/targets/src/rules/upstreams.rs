@@ -1,0 +1,26 @@
+//! Rules for `targets/upstreams.yaml`.
+
+use model::{Components, Head, Upstreams};
+
+use crate::document::{Document, at};
+
+/// Checks that each head is unique and names a set that can be built from a checkout. `components` is None if its file
+/// has problems.
+pub(crate) fn upstreams(file: &mut Document<'_>, upstreams: &Upstreams, components: Option<&Components>) {
+    let Upstreams { heads } = upstreams;
+    let plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !text.starts_with('-')
+    };
+    for (i, Head { id, set, repository, branch }) in heads.iter().enumerate() {
+        let path = |field| at!["heads", i, field];
+        file.require(plain(id), path("id"), "must be letters, digits, -, . and _");
+        if heads[..i].iter().any(|earlier| earlier.id == *id) {
+            file.refuse(path("id"), format!("{id} has an entry already"));
+        }
+        let known = components.is_none_or(|components| components.sets.iter().any(|known| known.name == *set));
+        file.require(known, path("set"), "must be a set of components.yaml");
+        let owned = repository.split_once('/').is_some_and(|(owner, name)| plain(owner) && plain(name));
+        file.require(owned, path("repository"), "must be OWNER/NAME");
+        file.require(plain(branch), path("branch"), "must be the name of a branch");
+    }
+}
