@@ -119,6 +119,8 @@ fn parts(catalogue: &Catalogue, root: &Path) -> anyhow::Result<Parts> {
         ("gitlab", examples::gitlab(targets, data)),
         ("prow-presubmits", examples::presubmits(targets, data)),
         ("prow-periodics", examples::periodics(targets, data)),
+        ("testgrid-groups", examples::testgrid_groups(targets, data)),
+        ("testgrid-tabs", examples::testgrid_tabs(targets, data)),
     ];
     Ok(Parts { steps, jobs: jobs.into(), lock: lock(root)? })
 }

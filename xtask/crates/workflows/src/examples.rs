@@ -1,4 +1,4 @@
-//! The same jobs for other CI systems, as examples: GitLab and Prow.
+//! The same jobs for other CI systems, as examples: GitLab and Prow, and TestGrid, which shows results.
 //!
 //! Both show the nightly jobs and the jobs of a proposed change. GitLab runs the change of a fork in the fork's
 //! project, on the runners of that project; Prow waits for `/ok-to-test`.
@@ -84,6 +84,30 @@ pub fn periodics(targets: &[Target], data: &MatrixData) -> String {
         )
     };
     shown(targets, data, Event::Schedule).iter().map(job).collect()
+}
+
+/// Test groups of a TestGrid configuration: where the results of each job are, and when they are an alert.
+pub fn testgrid_groups(targets: &[Target], data: &MatrixData) -> String {
+    let group = |shown: &Shown<'_>| {
+        format!(
+            "- name: ci-archproof-{id}\n  gcs_prefix: BUCKET/logs/ci-archproof-{id}\n  days_of_results: 30\n  \
+             num_failures_to_alert: 2\n  num_passes_to_disable_alert: 1\n  alert_stale_results_hours: 72\n",
+            id = shown.job.id(),
+        )
+    };
+    shown(targets, data, Event::Schedule).iter().map(group).collect()
+}
+
+/// Dashboard tabs of a TestGrid configuration.
+pub fn testgrid_tabs(targets: &[Target], data: &MatrixData) -> String {
+    let tab = |shown: &Shown<'_>| {
+        let id = shown.job.id();
+        format!(
+            "- name: {id}\n  test_group_name: ci-archproof-{id}\n  alert_options:\n    \
+             alert_mail_to_addresses: ADDRESS\n"
+        )
+    };
+    shown(targets, data, Event::Schedule).iter().map(tab).collect()
 }
 
 fn pod(shown: &Shown<'_>) -> String {

@@ -206,6 +206,11 @@ forms:
 
 const TOOLCHAINS: &str = include_str!("toolchains.yaml");
 
+const UPSTREAMS: &str = "\
+heads:
+  - {id: store-main, set: store, repository: o/store, branch: main}
+";
+
 const UPSTREAM: &str = "\
 component: store
 focus: all
@@ -384,7 +389,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
         ),
         (
             renamed("durations.yaml", "duration.yaml"),
-            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, toolchains.yaml, upstream.yaml; an architecture belongs in architectures/
+            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, toolchains.yaml, upstream.yaml, upstreams.yaml; an architecture belongs in architectures/
 targets/durations.yaml: missing; restore it from version control",
         ),
         (
@@ -459,6 +464,7 @@ fn files() -> Files {
         ("runners.yaml", RUNNERS),
         ("toolchains.yaml", TOOLCHAINS),
         ("upstream.yaml", UPSTREAM),
+        ("upstreams.yaml", UPSTREAMS),
         ("components/store/go.mod", "module x\n\nrequire (\n\texample.org/store/v3 v3.6.16\n)\n"),
         ("components/store/go.sum", ""),
         ("components/store/tools.go", ""),
