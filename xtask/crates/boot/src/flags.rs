@@ -160,7 +160,9 @@ pub(crate) fn apiserver(
         ("etcd-certfile", pki.admin.cert.display().to_string()),
         ("etcd-keyfile", pki.admin.key.display().to_string()),
         ("bind-address", listen.into()),
-        ("advertise-address", "127.0.0.1".into()),
+        // Only a name in the store; kube-apiserver 1.37 refuses an address of the loopback interface. 192.0.2.0/24 is for
+        // documentation (RFC 5737).
+        ("advertise-address", "192.0.2.1".into()),
         ("secure-port", port.to_string()),
         ("tls-cert-file", pki.server.cert.display().to_string()),
         ("tls-private-key-file", pki.server.key.display().to_string()),

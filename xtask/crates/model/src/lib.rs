@@ -14,7 +14,7 @@ mod expectation;
 mod golden;
 mod hardware;
 mod heads;
-mod history;
+pub mod history;
 mod image;
 mod kind;
 mod machine;

@@ -49,7 +49,8 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "etcd logs each unary request with its keys (--log-level=debug). The check requests creations, \
                    conflicts, updates, deletions, lists in pages, Events and a health probe, and compares all requests \
                    in the log except the suite's own with the shapes. Watches are streams, which etcd does not log, \
-                   and of many requests in one second it logs only some.",
+                   nor does it log lists by RangeStream, which this profile switches off; of many requests in one \
+                   second it logs only some.",
         by_hand: "etcd --log-level=debug …; grep 'request stats' in its log: \"response type\" and \"request content\"",
         profiles: &["short-events"],
         requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Etcd]),

@@ -28,7 +28,7 @@ pub(super) static CHECKS: &[Check] = &[
                    a definition's custom resource, with the number of parts that its scope requires, or one of the \
                    other known keys. The check looks up the lease of masterleases: its key, and the seconds for which \
                    it was granted. storage.event-lease covers the end of a lease.",
-        by_hand: "etcdctl get --prefix '' --keys-only; etcdctl get /registry/masterleases/127.0.0.1 -w json | jq \
+        by_hand: "etcdctl get --prefix '' --keys-only; etcdctl get /registry/masterleases/192.0.2.1 -w json | jq \
                   .kvs[0].lease; etcdctl lease timetolive --keys <id in hex>",
         profiles: &["default", "prefix"],
         requires: Requires::OwnCluster(&[]),

@@ -12,15 +12,14 @@ pub(crate) fn upstreams(file: &mut Document<'_>, upstreams: &Upstreams, componen
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !text.starts_with('-')
     };
     for (i, Head { id, set, repository, branch }) in heads.iter().enumerate() {
-        let path = |field| at!["heads", i, field];
-        file.require(plain(id), path("id"), "must be letters, digits, -, . and _");
+        file.require(plain(id), at!["heads", i, "id"], "must be letters, digits, -, . and _");
         if heads[..i].iter().any(|earlier| earlier.id == *id) {
-            file.refuse(path("id"), format!("{id} has an entry already"));
+            file.refuse(at!["heads", i, "id"], format!("{id} has an entry already"));
         }
         let known = components.is_none_or(|components| components.sets.iter().any(|known| known.name == *set));
-        file.require(known, path("set"), "must be a set of components.yaml");
+        file.require(known, at!["heads", i, "set"], "must be a set of components.yaml");
         let owned = repository.split_once('/').is_some_and(|(owner, name)| plain(owner) && plain(name));
-        file.require(owned, path("repository"), "must be OWNER/NAME");
-        file.require(plain(branch), path("branch"), "must be the name of a branch");
+        file.require(owned, at!["heads", i, "repository"], "must be OWNER/NAME");
+        file.require(plain(branch), at!["heads", i, "branch"], "must be the name of a branch");
     }
 }
