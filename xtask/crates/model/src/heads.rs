@@ -10,7 +10,7 @@ pub struct Upstreams {
 /// A branch whose newest commit is built from a checkout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// Its name in the history, of its badge and of its alert.
+    /// The name of its job.
     pub id: String,
     /// The set of components that comes from the checkout.
     pub set: String,

@@ -63,9 +63,6 @@ pub(crate) struct AlertOptions {
     /// The folder of `report history append`
     #[arg(long, value_name = "DIR")]
     pub(crate) history: PathBuf,
-    /// What is tested, before the architecture in titles: for the history of a branch of upstream
-    #[arg(long, value_name = "NAME")]
-    pub(crate) subject: Option<String>,
 }
 
 #[derive(Clone, Debug, ClapArgs)]

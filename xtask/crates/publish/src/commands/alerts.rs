@@ -11,9 +11,5 @@ use crate::args::AlertOptions;
 /// Returns the exit code.
 pub(super) fn run(options: &AlertOptions) -> Result<u8, Failure> {
     let entries = history::read(&options.history).or_exit(Exit::Usage)?;
-    let mut alerts = alerts(&entries, Timestamp::now());
-    if let Some(subject) = &options.subject {
-        alerts.iter_mut().for_each(|alert| alert.subject = format!("{subject} on {}", alert.subject));
-    }
-    runner::alerts::send(&options.access, &alerts)
+    runner::alerts::send(&options.access, &alerts(&entries, Timestamp::now()))
 }

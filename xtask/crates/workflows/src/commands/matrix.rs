@@ -27,10 +27,11 @@ const GIT: Duration = Duration::from_secs(60);
 pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(data)?;
     if options.heads {
-        let text = json!({ "include": catalogue.upstreams.heads }).to_string();
+        let heads = &catalogue.upstreams.heads;
+        let text = json!({ "include": heads }).to_string();
         print(&format!("{text}\n"));
         if options.github_output {
-            github::set(github, &[("heads", text)])?;
+            github::set(github, &[("heads", text), ("has_heads", (!heads.is_empty()).to_string())])?;
         }
         return Ok(Exit::Ok);
     }
