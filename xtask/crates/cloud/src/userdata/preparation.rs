@@ -88,8 +88,9 @@ impl Suite {
 grep -qx 'ID=debian' /etc/os-release
 printf 'Package: *\nPin: release n={name}\nPin-Priority: 100\n' >/etc/apt/preferences.d/archproof
 echo 'deb {DEBIAN} {name} main' >/etc/apt/sources.list.d/archproof.list
-apt-get --quiet update
-DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes install --no-install-recommends --target-release {name} {packages}
+export DEBIAN_FRONTEND=noninteractive
+apt-get --quiet --option DPkg::Lock::Timeout=300 update
+apt-get --quiet --option DPkg::Lock::Timeout=300 --yes install --no-install-recommends --target-release {name} {packages}
 
 "#
         )
