@@ -26,7 +26,7 @@ const MACHINE_MIB: u64 = 2048;
 /// MiB that the Go build cache grows by for each architecture, and size of the module cache.
 const GO_BUILD_MIB: u64 = 2048;
 const GO_MODULES_MIB: u64 = 1024;
-/// MiB of Rust's target folder, measured on amd64 with builds and tests: 2600.
+/// MiB of Rust's target folder; 2600 were measured with builds and tests of some crates.
 const RUST_BUILD_MIB: u64 = 3072;
 /// MiB of a run's logs, histories and store copies.
 const REPORT_MIB: u64 = 256;

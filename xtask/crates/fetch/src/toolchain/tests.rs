@@ -120,7 +120,7 @@ fn pinned_module_wins_over_the_package() {
 fn one_set_is_locked_without_touching_the_others() {
     let mut fixture = fixture("1.26.10", &go("1.26.10"));
     let target = fixture.target.clone();
-    assert!(update_lock(&[&target], &[target.clone()], &fixture.options, &[]).unwrap().is_empty());
+    assert!(update_lock(&[&target], std::slice::from_ref(&target), &fixture.options, &[]).unwrap().is_empty());
     let file = lock_file(&fixture.options.targets_dir, "x");
     let before = fs::read_to_string(&file).unwrap();
     for package in fixture.packages.iter_mut().filter(|package| package.name != "golang-src") {
@@ -133,10 +133,11 @@ fn one_set_is_locked_without_touching_the_others() {
 
     fixture.date += jiff::SignedDuration::from_secs(60);
     fixture.publish();
-    let problems = update_lock(&[&target], &[target.clone()], &fixture.options, &["go".into()]).unwrap();
+    let problems = update_lock(&[&target], std::slice::from_ref(&target), &fixture.options, &["go".into()]).unwrap();
     assert!(problems[0].contains("without --set"), "{problems:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), after, "one index of a suite has to cover all its packages");
 
-    let unknown = update_lock(&[&target], &[target.clone()], &fixture.options, &["gone".into()]).unwrap_err();
+    let unknown =
+        update_lock(&[&target], std::slice::from_ref(&target), &fixture.options, &["gone".into()]).unwrap_err();
     assert!(unknown.to_string().contains("`gone`"), "{unknown}");
 }
