@@ -16,7 +16,8 @@ fn fixture(version: &str, program: &[u8]) -> Fixture {
     let mut fixture = Fixture::new();
     fixture.target.go =
         Some(HostGo { suites: vec!["test".into()], package: "golang-go".into(), root: "usr/lib/go-1".into() });
-    let (full, depends) = (format!("{version}-1~bpo13+1"), format!("golang-src (>= {version}-1)"));
+    let full = format!("{version}-1~bpo13+1");
+    let depends = format!("golang-src (>= {full})");
     let files = [("usr/lib/go-1/bin/go", program), ("usr/share/doc/golang/copyright", b"text")];
     let sources = [("usr/share/go-1/src/fmt.go", &b"package fmt"[..]), ("usr/share/go-1/test/x.go", b"package x")];
     fixture.packages.push(Package::new("golang-go", &full, &depends, &files));
