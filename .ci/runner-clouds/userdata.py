@@ -14,6 +14,8 @@ import yaml
 
 KEYS = {"hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"}
 STEPS = ["nft", "curl", "sha256sum", "tar", "chown"]
+# Called only by the set-up of a machine that is prepared for a kind of job.
+PREPARATION = ["apt-get"]
 
 
 def accepted(tree, file):
@@ -73,7 +75,7 @@ def stand_ins(root, failing):
     """Programs that only log that they were called."""
     programs = root / "bin"
     programs.mkdir()
-    for name in ["nft", "curl", "sha256sum", "tar", "chown", "systemctl", "install", "blkid", "umount", "chmod"]:
+    for name in ["nft", "curl", "sha256sum", "tar", "chown", "systemctl", "install", "blkid", "umount", "chmod", "apt-get"]:
         body = f'#!/bin/bash\necho "{name} $*" >>"{root}/log"\n'
         if name == "nft":
             body += f'cat >>"{root}/rules"\n'
@@ -83,6 +85,8 @@ def stand_ins(root, failing):
             for program in ["run.sh", "github-act-runner", "bin/installdependencies.sh"]:
                 body += f'mkdir -p "{root}/srv/runner/agent/bin"; printf "#!/bin/sh\\n" >"{root}/srv/runner/agent/{program}"\n'
                 body += f'/bin/chmod 755 "{root}/srv/runner/agent/{program}"\n'
+            body += f'mkdir -p "{root}/srv/runner/archproof"; printf "#!/bin/sh\\n" >"{root}/srv/runner/archproof/archproof"\n'
+            body += f'/bin/chmod 755 "{root}/srv/runner/archproof/archproof"\n'
         body += f"exit {1 if name == failing else 0}\n"
         (programs / name).write_text(body)
         (programs / name).chmod(0o755)
@@ -92,8 +96,11 @@ def set_up(script, failing=None, console=True):
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         stand_ins(root, failing)
-        for place in ["/srv/runner", "/var/lib/cloud", "/run/cloud-init", "/dev/console"]:
+        for place in ["/srv/runner", "/var/lib/cloud", "/run/cloud-init", "/dev/console", "/etc/apt/", "/etc/os-release"]:
             script = script.replace(place, f"{root}{place}")
+        for place in ["preferences.d", "sources.list.d"]:
+            (root / "etc/apt" / place).mkdir(parents=True)
+        (root / "etc/os-release").write_text("NAME=Debian\nID=debian\n")
         (root / "var/lib/cloud/instances/i1").mkdir(parents=True)
         if console:
             (root / "dev").mkdir()
@@ -120,7 +127,8 @@ def runs(config):
     assert 'skuid "runner"' in rules and "169.254.169.254" in rules, rules
     assert log[-1].startswith("systemctl start") and "systemctl poweroff" not in log, log
     assert called.index("nft") < called.index("curl") < called.index("sha256sum") < called.index("tar"), called
-    for step, console in [(step, True) for step in STEPS] + [("curl", False)]:
+    steps = STEPS + [step for step in PREPARATION if step in script]
+    for step, console in [(step, True) for step in steps] + [("curl", False)]:
         code, called, log, _, _ = set_up(script, step, console)
         assert code != 0 and log[-1] == "systemctl poweroff", f"{step} failed, and: {log}"
         assert not any(line.startswith("systemctl start") for line in log), f"{step} failed, and the runner was started"

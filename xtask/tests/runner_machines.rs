@@ -57,6 +57,28 @@ fn user_data_file_is_private_and_contains_the_runner_name() {
 }
 
 #[test]
+fn user_data_prepares_a_machine_for_a_kind_of_job() {
+    let place = Place::new();
+    let (file, _) = jit(&place);
+    let (archive, list) =
+        (format!("https://example.org/a.tar.gz#sha256={SHA256}"), format!("https://example.org/v1#sha256={SHA256}"));
+    let userdata = |arch: &str, args: &[&str]| {
+        let args = [&["userdata", "--arch", arch, "--jit", file.to_str().unwrap(), "--for"], args].concat();
+        runner(&place, &args).expect(0, &[]).stdout
+    };
+    let text = userdata("riscv64", &["prebuilt", "--archive", &archive, "--components", &list]);
+    for part in ["components-riscv64.json", "ARCHPROOF_COMPONENTS=https://example.org/v1#sha256=", "forky nodejs\n"] {
+        assert!(text.contains(part), "`{part}` is missing in:\n{text}");
+    }
+    assert!(!text.contains(" cargo "), "{text}");
+    let text = userdata("riscv64", &["source"]);
+    assert!(text.contains("forky nodejs cargo gcc libc6-dev rustc\n") && !text.contains("ARCHPROOF_ROOT"), "{text}");
+    // The official agent brings its own Node.js.
+    let text = userdata("arm64", &["prebuilt", "--archive", &archive, "--components", &list]);
+    assert!(!text.contains("nodejs"), "{text}");
+}
+
+#[test]
 fn unusable_user_data_is_refused() {
     let place = Place::new();
     let (file, _) = jit(&place);
@@ -75,6 +97,16 @@ fn unusable_user_data_is_refused() {
         (&["--arch", "riscv64", "--jit", &file, "--provider", "nobody"], &["`nobody`", "osuosl-power"]),
         (&["--arch", "ppc64le", "--jit", &file, "--provider", "ibm"], &["has its own runners"]),
         (&["--arch", "riscv64", "--jit", &file, "--agent", "smith"], &["`smith`", "actions-runner"]),
+        (&["--arch", "riscv64", "--jit", &file, "--for", "prebuilt"], &["--archive", "--components"]),
+        (&["--arch", "riscv64", "--jit", &file, "--for", "luck"], &["'luck'", "prebuilt", "source"]),
+        (
+            &["--arch", "riscv64", "--jit", &file, "--for", "source", "--archive", "https://example.org/a#sha256=b"],
+            &["only for `--for prebuilt`"],
+        ),
+        (
+            &["--arch", "riscv64", "--jit", &file, "--for", "prebuilt", "--archive", "https://example.org/a"],
+            &["URL#sha256=DIGEST"],
+        ),
         // The official agent has no build for this architecture.
         (&["--arch", "riscv64", "--jit", &file, "--agent", "actions-runner"], &["is pinned", "--agent-sha256"]),
         (&["--arch", "riscv64", "--jit", &file, "--agent-url", "https://example.org/x"], &["--agent-sha256"]),
@@ -147,4 +179,20 @@ fn runner_doctor_reports_kinds_of_jobs() {
         report["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
     assert!(["agent", "user", "container", "node", "kernel", "metadata"].iter().all(|check| checks.contains(check)));
     assert!(runner(&place, &["doctor", "--dry-run"]).expect(0, &[]).stdout.contains("169.254.169.254"));
+}
+
+#[test]
+fn runner_doctor_for_one_kind_of_job_reports_only_its_needs() {
+    let place = Place::new();
+    for (job, own) in [("prebuilt", ["linux", "glibc"]), ("source", ["rust", "compiler"])] {
+        let ended = runner(&place, &["doctor", "--for", job, "--json"]);
+        let report = ended.json();
+        assert_eq!((&report["ways"][0]["way"], &report["ways"][1]["way"]), (&json!(job), &json!("unit-only")));
+        let works = report["ways"][0]["works"] == "yes";
+        assert_eq!(ended.status.code(), Some(if works { 0 } else { 4 }), "{ended:?}");
+        let checks: Vec<&str> =
+            report["findings"].as_array().unwrap().iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+        assert!(own.iter().all(|check| checks.contains(check)), "{checks:?}");
+        assert!(!checks.contains(&"qemu") && checks.contains(&"go") == (job == "source"), "{checks:?}");
+    }
 }

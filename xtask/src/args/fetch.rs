@@ -13,6 +13,7 @@ Examples:
   cargo xtask fetch --arch all --dry-run
   cargo xtask fetch --arch ARCH --cluster node
   cargo xtask fetch --kind --bundle FILE
+  cargo xtask fetch --update-lock --arch ARCH --set go
   cargo xtask fetch --arch ARCH --locked --debian-mirror http://HOST/debian")]
 pub(crate) struct FetchOptions {
     /// Architectures, separated by commas, or `all` [default: this machine's]
@@ -32,6 +33,9 @@ pub(crate) struct FetchOptions {
     /// Resolve the packages again and write targets/architectures/<ARCH>.lock
     #[arg(long, conflicts_with_all = ["cluster", "kind", "offline", "locked", "dry_run", "json"])]
     pub(crate) update_lock: bool,
+    /// Only this set of packages of the lock, such as go or qemu-ARCH; may be repeated
+    #[arg(long = "set", value_name = "SET", requires = "update_lock")]
+    pub(crate) sets: Vec<String>,
     /// Write all needed packages into one archive, for a machine without network
     #[arg(long, value_name = "FILE", conflicts_with_all = ["update_lock", "dry_run", "json"])]
     pub(crate) bundle: Option<PathBuf>,

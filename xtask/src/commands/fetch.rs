@@ -31,7 +31,8 @@ pub(crate) fn run(paths: &Paths, given: &FetchOptions) -> Result<Exit, Failure> 
         return Ok(Exit::Ok);
     }
     if given.update_lock {
-        let problems = ::fetch::update_lock(&targets, &catalogue.targets, &options).or_exit(Exit::Infrastructure)?;
+        let updated = ::fetch::update_lock(&targets, &catalogue.targets, &options, &given.sets);
+        let problems = updated.or_exit(Exit::Infrastructure)?;
         problems.iter().for_each(|problem| progress::say(&format!("not resolved, left unchanged: {problem}")));
         return Ok(if problems.is_empty() { Exit::Ok } else { Exit::Infrastructure });
     }

@@ -72,7 +72,12 @@ fn exported(paths: &Paths, given: &str) -> Exported {
 /// The list of exported components for a target in the folder of `--components`; None for a URL.
 pub fn exported_list(paths: &Paths, given: &str, target: &Target) -> Option<PathBuf> {
     let Exported { folder, url } = exported(paths, given);
-    url.is_none().then(|| folder.join(build::manifest_name(&build::exported_label(target))))
+    url.is_none().then(|| folder.join(exported_list_name(target)))
+}
+
+/// The name of the list of exported components for a target.
+pub fn exported_list_name(target: &Target) -> String {
+    build::manifest_name(&build::exported_label(target))
 }
 
 /// Downloads the exported components of a URL. Files that are in the cache and intact stay.
@@ -111,14 +116,15 @@ fn go_proxy<'a>(environment: Option<&'a str>, older_go: Option<&'a str>) -> &'a 
 pub fn with_go<'a>(paths: &Paths, mut request: Request<'a>) -> anyhow::Result<Request<'a>> {
     if let Some(missing) = build::go_missing(&request)? {
         let host = rustix::system::uname().machine().to_string_lossy().into_owned();
-        let host = Catalogue::load(&paths.targets)?.host_target(&host)?.name.clone();
+        let host = Catalogue::load(&paths.targets)?.host_target(&host)?.clone();
         let proxy = go_proxy(paths.goproxy.as_deref(), missing.proxy.as_deref());
         let options = fetch_options_for_go(paths, request.offline);
         let go = fetch::go_toolchain(&host, &missing.version, Some(proxy), &options).with_context(|| {
             let version = &missing.version;
             format!("no `go` on PATH is {version} or newer; install one from https://go.dev/dl/")
         })?;
-        request.go = Some(go);
+        progress::say(&format!("Go {}, {}, is used: no `go` on PATH is new enough", go.version, go.origin));
+        request.go = Some(go.program);
     }
     Ok(request)
 }

@@ -13,10 +13,12 @@ pub mod paths;
 mod places;
 
 pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
-pub use artifacts::{built, exported_list, fetch_options, fetch_options_for_go, known_releases, request, with_go};
+pub use artifacts::{
+    built, exported_list, exported_list_name, fetch_options, fetch_options_for_go, known_releases, request, with_go,
+};
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;
-pub use options::{CpuOptions, JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, size};
+pub use options::{CpuOptions, JsonOptions, MachineOptions, NativeJob, QemuArg, SourceOptions, StoreArg, size};
 pub use output::{print, print_json, printed};
 pub use paths::Paths;
 pub use places::{GithubPlaces, Places};

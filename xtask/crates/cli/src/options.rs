@@ -37,6 +37,25 @@ impl SourceOptions {
     }
 }
 
+/// Where the programs of a job on a machine of the tested architecture come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NativeJob {
+    /// The harness from an archive of `dist`, and components that another machine has built
+    Prebuilt,
+    /// Both compiled on the machine
+    Source,
+}
+
+impl NativeJob {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            NativeJob::Prebuilt => "prebuilt",
+            NativeJob::Source => "source",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StoreArg {
     Etcd,

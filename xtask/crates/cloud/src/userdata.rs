@@ -5,6 +5,7 @@
 //! for the runner's user, so the user data only contains the configuration of one runner for one job.
 //! <https://docs.cloud-init.io/en/latest/reference/modules.html>
 
+mod preparation;
 mod scripts;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,8 @@ use serde::Serialize;
 
 use crate::fault::Fault;
 use scripts::{Place, end_script, setup_script, unit};
+
+pub use preparation::{Archive, Preparation, Suite};
 
 /// The largest text whose base64 fits into Nova's field.
 pub const LARGEST: usize = 49_149;
@@ -32,6 +35,8 @@ pub struct Worker {
     pub packages: Vec<String>,
     /// After so many minutes the machine powers itself off, even if a job is running.
     pub minutes: u32,
+    /// For jobs without VM that test the machine's own architecture.
+    pub preparation: Preparation,
     /// Keep the image's default user, who can become root, for people with the key pair.
     pub keep_default_user: bool,
 }
@@ -142,9 +147,9 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         packages: PACKAGES.into_iter().map(str::to_owned).chain(worker.packages.clone()).collect(),
         write_files: vec![
             file(place.jit, "0600", format!("ACTIONS_RUNNER_INPUT_JITCONFIG={}\n", worker.jit.expose())),
-            file(place.setup, "0700", setup_script(&place, &worker.agent)),
+            file(place.setup, "0700", setup_script(&place, &worker.agent, &worker.preparation.script(&place))),
             file(place.end, "0700", end_script(&place)),
-            file(place.unit, "0644", unit(&place, worker)),
+            file(place.unit, "0644", unit(&place, worker, &worker.preparation.environment(&place))),
         ],
         runcmd: vec![vec![place.setup.into()]],
         power_state: PowerState {
@@ -181,11 +186,6 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     let agent = &worker.agent;
     let name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let base64 = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
-    let package = |name: &String| {
-        name.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
-    };
-    let url = |c: char| c.is_ascii_alphanumeric() || ":/._-+%~".contains(c);
     let wrong = |what: String| Err(Fault::config(what));
     if worker.name.is_empty() || worker.name.len() > 64 || !worker.name.chars().all(name) {
         return wrong(format!("`{}` is not a runner name: use letters, digits, -, _ and ., at most 64", worker.name));
@@ -193,19 +193,34 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     if worker.jit.is_empty() || !worker.jit.expose().chars().all(base64) {
         return wrong("the just-in-time configuration is not base64; see `cargo xtask runner jit`".into());
     }
-    if !agent.url.starts_with("https://") || !agent.url.chars().all(url) {
-        return wrong(format!("the agent's address `{}` must be an https URL without special characters", agent.url));
-    }
-    if agent.sha256.len() != 64 || !agent.sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return wrong(format!("`{}` is not a lower-case SHA-256, which is required to verify the agent", agent.sha256));
-    }
-    if let Some(bad) = worker.packages.iter().find(|name| !package(name)) {
+    let https = |what: &str, url: &str, sha256: &str| {
+        if !url.starts_with("https://") || !url.chars().all(self::url) {
+            return wrong(format!("the {what}'s address `{url}` must be an https URL without special characters"));
+        }
+        if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return wrong(format!("`{sha256}` is not a lower-case SHA-256, which is required to verify the {what}"));
+        }
+        Ok(())
+    };
+    https("agent", &agent.url, &agent.sha256)?;
+    if let Some(bad) = worker.packages.iter().find(|name| !is_package(name)) {
         return wrong(format!("`{bad}` is not a package name"));
     }
+    worker.preparation.check(&https)?;
     if worker.minutes == 0 {
         return wrong("a machine with a limit of 0 minutes runs no job".into());
     }
     Ok(())
+}
+
+fn url(c: char) -> bool {
+    c.is_ascii_alphanumeric() || ":/._-+%~".contains(c)
+}
+
+/// Whether a word is safe as the name of a package or suite.
+fn is_package(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "+-._".contains(c))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl Order<'_> {
     }
 
     fn words(&self) -> Vec<String> {
-        let Harness { rust, glibc } = self.harness;
+        let Harness { rust, glibc, .. } = self.harness;
         let own = ["zigbuild", "--locked", "--profile", PROFILE, "--package", HARNESS, "--package", VERIFIER, "--bins"];
         let mut words: Vec<String> = own.map(str::to_owned).into();
         words.extend(["--target".to_owned(), format!("{rust}.{glibc}")]);

@@ -1,7 +1,7 @@
 //! Options of `doctor`.
 
 use clap::Args as ClapArgs;
-use cli::MachineOptions;
+use cli::{MachineOptions, NativeJob};
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -9,6 +9,7 @@ Examples:
   cargo xtask doctor
   cargo xtask doctor --arch all
   cargo xtask doctor --components DIR
+  cargo xtask doctor --for prebuilt
   cargo xtask doctor --arch ARCH --json | jq -r '.findings[] | select(.status == \"problem\") | .fix'
 
 Every finding has a status:
@@ -29,6 +30,9 @@ pub struct DoctorOptions {
     /// Components that `build --export` has written, as for `ci`: then nothing is built, and Go is not needed
     #[arg(long, value_name = "DIR|URL")]
     pub components: Option<String>,
+    /// Only what a job on this machine needs that tests this machine's architecture without a VM
+    #[arg(long = "for", value_enum, value_name = "JOB", conflicts_with = "arch")]
+    pub job: Option<NativeJob>,
     #[command(flatten)]
     pub machine: MachineOptions,
     /// Do not contact a mirror

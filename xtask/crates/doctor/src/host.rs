@@ -1,11 +1,12 @@
 //! Checks of the machine as a whole.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cli::Paths;
 use cli::finding::{Finding, Status};
+use cli::{NativeJob, Paths};
+use fetch::GoPlan;
 use model::Target;
 use provider::ProviderArg;
 use rustix::fs::{Access, StatVfsMountFlags};
@@ -25,6 +26,8 @@ const MACHINE_MIB: u64 = 2048;
 /// MiB that the Go build cache grows by for each architecture, and size of the module cache.
 const GO_BUILD_MIB: u64 = 2048;
 const GO_MODULES_MIB: u64 = 1024;
+/// MiB of Rust's target folder; 2600 were measured with builds and tests of some crates.
+const RUST_BUILD_MIB: u64 = 3072;
 /// MiB of a run's logs, histories and store copies.
 const REPORT_MIB: u64 = 256;
 /// Below this, no run is possible.
@@ -47,9 +50,9 @@ pub(crate) fn go(environment: &Environment, _: Option<&Target>) -> Vec<Finding> 
     });
     let needed = needed.max_by_key(|version| numbers(version)).unwrap_or_default();
     let found = exec::find("go").map(|program| go_env(&program, "GOVERSION"));
-    let host = environment.host.as_ref().map(|host| host.name.as_str()).unwrap_or_default();
-    let pinned = fetch::go_pinned(host, &needed, &environment.fetch).map_err(|error| format!("{error:#}"));
-    vec![judge_go(&needed, found, pinned, environment.fetch.offline)]
+    let plan = environment.host.as_ref().map(|host| fetch::go_plan(host, &needed, &environment.fetch));
+    let plan = plan.unwrap_or_else(|| Err(anyhow::anyhow!("no target file describes this machine")));
+    vec![judge_go(&needed, found, plan.map_err(|error| format!("{error:#}")), environment.fetch.offline)]
 }
 
 /// Checks that a folder has the components of an architecture. The run downloads those of a URL.
@@ -77,13 +80,12 @@ fn go_env(program: &Path, name: &str) -> Result<String, String> {
     ask().map_err(|error| format!("{error:#}"))
 }
 
-/// `found`: the version that `go` reports, or why it fails; `None` if no `go` is on PATH. `pinned`: the version to use
-/// if
-/// `go` is missing or too old, and whether it is in the cache.
+/// `found`: the version that `go` reports, or why it fails; `None` if no `go` is on PATH. `plan`: the toolchain to use if
+/// `go` is missing or too old.
 fn judge_go(
     needed: &str,
     found: Option<Result<String, String>>,
-    pinned: Result<(String, bool), String>,
+    plan: Result<GoPlan, String>,
     offline: bool,
 ) -> Finding {
     let finding = |status, text: String| Finding::new("go", status, text);
@@ -101,16 +103,17 @@ fn judge_go(
         }
         None => "no `go` on PATH".to_owned(),
     };
-    match pinned {
-        Ok((version, true)) => finding(Status::Ok, format!("{lacks}; {version} in the cache is used")),
-        Ok((version, false)) if !offline => {
-            let text = format!("{lacks}; the first build downloads {version}, 70 MiB");
-            finding(Status::Warning, text).cure(cure)
-        }
-        Ok((version, false)) => {
-            finding(Status::Problem, format!("{lacks}, and {version} is not in the cache")).cure(cure)
-        }
-        Err(why) => finding(Status::Problem, format!("{lacks}; {why}")).cure(cure),
+    let GoPlan { version, origin, cached, size } = match plan {
+        Ok(plan) => plan,
+        Err(why) => return finding(Status::Problem, format!("{lacks}; {why}")).cure(cure),
+    };
+    if cached {
+        finding(Status::Ok, format!("{lacks}; {version} in the cache is used, {origin}"))
+    } else if offline {
+        finding(Status::Problem, format!("{lacks}, and {version} is not in the cache ({origin})")).cure(cure)
+    } else {
+        let text = format!("{lacks}; the first build downloads {version}, {} MiB, {origin}", size.div_ceil(MIB));
+        finding(Status::Warning, text).cure(cure)
     }
 }
 
@@ -119,7 +122,7 @@ fn go_line(go_mod: &str) -> Option<&str> {
 }
 
 /// Ignores text after a number, as in `1.27rc1`.
-fn numbers(version: &str) -> Vec<u32> {
+pub(crate) fn numbers(version: &str) -> Vec<u32> {
     let number = |part: &str| part.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
     version.split('.').map_while(number).collect()
 }
@@ -173,24 +176,52 @@ pub(crate) fn reports(environment: &Environment, _: Option<&Target>) -> Vec<Find
 
 /// Checks the free space where a run writes.
 pub(crate) fn disk(environment: &Environment, _: Option<&Target>) -> Vec<Finding> {
-    let count = environment.targets.len() as u64;
-    let of_one = |way: &ProviderArg| if *way == ProviderArg::Qemu { MACHINE_MIB } else { NATIVE_MIB };
-    let cache = environment.targets.iter().map(|(_, way)| of_one(way)).sum();
-    let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
-    let mut places = vec![
-        ("the cache", environment.paths.cache.clone(), cache, "cargo xtask cache prune"),
-        ("reports", environment.paths.reports.clone(), count * REPORT_MIB, "remove old runs in this folder"),
-    ];
-    let needed = count * GO_BUILD_MIB + GO_MODULES_MIB;
-    places.extend(go.map(|dir| ("Go's build cache", dir.into(), needed, "go clean -cache")));
-    let judged = places.iter().filter_map(|(what, dir, needed, cure)| {
+    let judged = places(environment).into_iter().filter_map(|Place { what, dir, needed, cure }| {
         // The first run may still have to create it.
         let dir = dir.ancestors().find(|dir| dir.exists())?;
         let stat = rustix::fs::statvfs(dir).ok()?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize) / MIB;
-        Some(judge_disk(&format!("{what} ({})", dir.display()), free, *needed, cure))
+        Some(judge_disk(&format!("{what} ({})", dir.display()), free, needed, cure))
     });
     judged.collect()
+}
+
+/// A folder in which a run writes.
+struct Place {
+    what: &'static str,
+    dir: PathBuf,
+    /// MiB.
+    needed: u64,
+    cure: &'static str,
+}
+
+fn places(environment: &Environment) -> Vec<Place> {
+    let Environment { paths, targets, job, .. } = environment;
+    let count = targets.len() as u64;
+    let of_one = |way: &ProviderArg| if *way == ProviderArg::Qemu { MACHINE_MIB } else { NATIVE_MIB };
+    let mut cache: u64 = targets.iter().map(|(_, way)| of_one(way)).sum();
+    let for_go = count * GO_BUILD_MIB + GO_MODULES_MIB;
+    let go = exec::find("go").and_then(|program| go_env(&program, "GOCACHE").ok());
+    if go.is_none() && *job == Some(NativeJob::Source) {
+        // Go is fetched, and by default writes next to this cache.
+        cache += for_go;
+    }
+    let cleared = "cargo xtask cache prune";
+    let reports = count * REPORT_MIB;
+    let mut places = vec![
+        Place { what: "the cache", dir: paths.cache.clone(), needed: cache, cure: cleared },
+        Place { what: "reports", dir: paths.reports.clone(), needed: reports, cure: "remove old runs in this folder" },
+    ];
+    if *job != Some(NativeJob::Prebuilt) {
+        let of_go =
+            |dir: String| Place { what: "Go's build cache", dir: dir.into(), needed: for_go, cure: "go clean -cache" };
+        places.extend(go.map(of_go));
+    }
+    if *job == Some(NativeJob::Source) {
+        let dir = paths.targets.parent().map_or(PathBuf::from("."), Path::to_owned);
+        places.push(Place { what: "Rust's target folder", dir, needed: RUST_BUILD_MIB, cure: "cargo clean" });
+    }
+    places
 }
 
 fn judge_disk(what: &str, free: u64, needed: u64, cure: &str) -> Finding {
@@ -283,13 +314,15 @@ mod tests {
 
     #[test]
     fn go_must_be_new_enough_or_a_pinned_toolchain_available() {
-        let there = || Ok(("1.26.8".to_owned(), true));
-        let to_be_had = || Ok(("1.26.8".to_owned(), false));
+        let plan = |cached| {
+            Ok(GoPlan { version: "1.26.8".into(), origin: "pinned somewhere".into(), cached, size: (70 << 20) - 1 })
+        };
+        let (there, to_be_had) = (|| plan(true), || plan(false));
         let not_pinned = || Err("go.lock names no toolchain".to_owned());
         for (found, pinned, offline, status, part) in [
             (None, not_pinned(), false, Status::Problem, "no `go` on PATH; go.lock names no toolchain"),
-            (None, there(), true, Status::Ok, "no `go` on PATH; 1.26.8 in the cache"),
-            (None, to_be_had(), false, Status::Warning, "the first build downloads 1.26.8"),
+            (None, there(), true, Status::Ok, "no `go` on PATH; 1.26.8 in the cache is used, pinned"),
+            (None, to_be_had(), false, Status::Warning, "the first build downloads 1.26.8, 70 MiB, pinned"),
             (None, to_be_had(), true, Status::Problem, "1.26.8 is not in the cache"),
             (Some(Err("`go env` failed:\nexec format error\n\n")), there(), false, Status::Problem, "exec format"),
             (Some(Ok("go1.25.9")), to_be_had(), false, Status::Warning, "go1.25.9 is on PATH"),

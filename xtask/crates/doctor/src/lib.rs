@@ -1,11 +1,12 @@
 //! `cargo xtask doctor`: checks whether this machine has what a run needs; each finding has a fix.
 //!
 //! Each check is a function that returns findings; mostly one function collects facts and a pure one judges them.
-//! Checks of the machine are in `host`, checks of an architecture in `target`. All run in parallel, each with a
-//! deadline.
+//! Checks of the machine are in `host`, checks of an architecture in `target`, and those that only jobs without VM on a
+//! machine of the tested architecture need in `native`. All run in parallel, each with a deadline.
 
 mod args;
 mod host;
+mod native;
 mod target;
 
 pub use args::DoctorOptions;
@@ -15,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use cli::finding::{Finding, Status};
-use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
+use cli::{Failure, MachineOptions, NativeJob, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
 use model::{Exit, Target};
 use provider::ProviderArg;
 use serde::Serialize;
@@ -38,6 +39,8 @@ pub(crate) struct Environment {
     fetch: fetch::Options,
     /// `--components`.
     components: Option<String>,
+    /// `--for`.
+    job: Option<NativeJob>,
 }
 
 type Work = fn(&Environment, Option<&Target>) -> Vec<Finding>;
@@ -58,6 +61,8 @@ struct Diagnosis {
     ready: bool,
     targets: Vec<Readiness>,
     findings: Vec<Finding>,
+    #[serde(skip)]
+    job: Option<NativeJob>,
 }
 
 #[derive(Serialize)]
@@ -79,9 +84,16 @@ pub fn run(paths: &Paths, options: &DoctorOptions) -> Result<Exit, Failure> {
 }
 
 /// The findings for this machine without contacting a mirror; `runner doctor` derives from them which jobs it can run.
-pub fn diagnose_offline(paths: &Paths, arch: &str, catalogue: Catalogue) -> Result<Vec<Finding>, Failure> {
+/// With `job`, only those for this kind of job; a Go that can be downloaded is not a problem for it.
+pub fn diagnose_offline(
+    paths: &Paths,
+    arch: &str,
+    catalogue: Catalogue,
+    job: Option<NativeJob>,
+) -> Result<Vec<Finding>, Failure> {
     let machine = MachineOptions { qemu: QemuArg::Debian, locked: false, debian_mirror: None };
-    let options = DoctorOptions { arch: vec![arch.to_owned()], components: None, machine, offline: true, json: false };
+    let (arch, offline) = (vec![arch.to_owned()], job.is_none());
+    let options = DoctorOptions { arch, components: None, job, machine, offline, json: false };
     Ok(diagnose(paths, &options, catalogue)?.findings)
 }
 
@@ -95,17 +107,18 @@ fn diagnose(paths: &Paths, options: &DoctorOptions, catalogue: Catalogue) -> Res
         host,
         fetch: fetch_options(paths, &options.machine, options.offline),
         components: options.components.clone(),
+        job: options.job,
         paths: paths.clone(),
         catalogue,
     };
     let environment = Arc::new(environment);
-    let mut findings = examine(&environment, checks(environment.targets.len()))?;
+    let mut findings = examine(&environment, checks(environment.targets.len(), environment.job))?;
     target::without_mirror(&environment, &mut findings);
     Ok(Diagnosis::of(&environment, findings))
 }
 
 /// In the order of the output.
-fn checks(targets: usize) -> Vec<Check> {
+fn checks(targets: usize, job: Option<NativeJob>) -> Vec<Check> {
     let of_host: [(&'static str, Work); 9] = [
         ("go", host::go),
         ("cache", host::cache),
@@ -119,10 +132,15 @@ fn checks(targets: usize) -> Vec<Check> {
     ];
     let of_target: [(&'static str, Work); 4] =
         [("qemu", target::qemu), ("kvm", target::kvm), ("qemu-user", target::qemu_user), ("memory", target::memory)];
-    let host = of_host.into_iter().map(|(name, work)| Check { name, target: None, limit: LIMIT, work });
+    let native = native::checks(job);
+    let needed = |name: &str| job.is_none_or(|job| native::needs(job, name));
+    let host = native.into_iter().chain(of_host).filter(|(name, _)| needed(name));
+    let host = host.map(|(name, work)| Check { name, target: None, limit: LIMIT, work });
     let limit = |name| if name == "kvm" { GUEST_LIMIT } else { LIMIT };
-    let target = (0..targets)
-        .flat_map(|index| of_target.map(|(name, work)| Check { name, target: Some(index), limit: limit(name), work }));
+    let of_target = of_target.into_iter().filter(|(name, _)| needed(name));
+    let target = (0..targets).flat_map(|index| {
+        of_target.clone().map(move |(name, work)| Check { name, target: Some(index), limit: limit(name), work })
+    });
     host.chain(target).collect()
 }
 
@@ -182,7 +200,8 @@ impl Diagnosis {
         };
         let targets: Vec<Readiness> = environment.targets.iter().map(readiness).collect();
         let host = environment.host.as_ref().map(|host| host.name.clone());
-        Diagnosis { host, ready: targets.iter().all(|target| target.ready), targets, findings }
+        let ready = targets.iter().all(|target| target.ready);
+        Diagnosis { host, ready, targets, findings, job: environment.job }
     }
 
     fn table(&self) -> String {
@@ -199,7 +218,8 @@ impl Diagnosis {
         }
         for target in &self.targets {
             let word = if target.ready { "ready" } else { "not ready" };
-            text += &format!("{}, provider {}: {word}\n", target.arch, target.provider);
+            let job = self.job.map(|job| format!(", {} job", job.name())).unwrap_or_default();
+            text += &format!("{}, provider {}{job}: {word}\n", target.arch, target.provider);
         }
         text
     }
@@ -226,7 +246,7 @@ mod tests {
         let fetch = cli::fetch_options_for_go(&paths, true);
         let targets = arches.iter().map(target).map(|target| (provider::usual(Some(&host), &target), target));
         let targets = targets.map(|(provider, target)| (target, provider)).collect();
-        Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue, components: None })
+        Arc::new(Environment { paths, targets, host: Some(host), fetch, catalogue, components: None, job: None })
     }
 
     #[test]

@@ -178,7 +178,7 @@ mod tests {
     fn bundled(fixture: &mut Fixture) -> PathBuf {
         let file = fixture.dir.path().join("bundle.tar");
         let target = fixture.target.clone();
-        crate::update_lock(&[&target], std::slice::from_ref(&target), &fixture.options).unwrap();
+        crate::update_lock(&[&target], std::slice::from_ref(&target), &fixture.options, &[]).unwrap();
         bundle(&target, &[&target], &fixture.options, &file).unwrap();
         fixture.options.cache = fixture.dir.path().join("other");
         fixture.options.offline = true;

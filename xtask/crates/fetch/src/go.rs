@@ -34,20 +34,18 @@ const MOST_BYTES: u64 = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 /// A line of `go.lock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pin {
-    version: String,
+    pub(crate) version: String,
     arch: String,
     /// Bytes of the module's zip file.
-    size: u64,
+    pub(crate) size: u64,
     hash: String,
 }
 
-/// The `go` program of the pinned toolchain for `arch`, a GOARCH; fetched if it is not in the cache. `proxy` is a
-/// GOPROXY; without it nothing is fetched.
+/// The `go` program of the pinned toolchain; fetched if it is not in the cache. `proxy` is a GOPROXY; without it nothing
+/// is fetched.
 ///
-/// # Errors
-/// The pinned toolchain is older than `needed` ("1.26.0"), cannot be downloaded, or does not match the lock.
-pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Options) -> anyhow::Result<PathBuf> {
-    let pin = pin(arch, needed, &options.targets_dir)?;
+/// Errors: it cannot be downloaded, or does not match the lock.
+pub(crate) fn obtain(pin: &Pin, proxy: Option<&str>, options: &Options) -> anyhow::Result<PathBuf> {
     let name = pin.name();
     let dir = options.cache.join("go").join(&name);
     let program = |tree: tree::Tree| tree.root.join("bin/go");
@@ -57,7 +55,7 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
     if options.offline {
         bail!("{name} is not in the cache, and --offline forbids downloading it ({})", human(pin.size));
     }
-    let zip = dir.with_extension(format!("{arch}.zip"));
+    let zip = dir.with_extension(format!("{}.zip", pin.arch));
     let Some(proxies) = proxy else {
         bail!("{name} is not in the cache, and no Go module proxy is known: set GOPROXY to one, or install Go");
     };
@@ -67,7 +65,7 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
         bail!("no proxy has {name}: {}", job.urls.join(", "));
     }
     let phase = Phase::start(format!("unpack {name}"));
-    let made = tree::make(&dir, &name, |tree| unpack(&zip, &pin, tree));
+    let made = tree::make(&dir, &name, |tree| unpack(&zip, pin, tree));
     // Valid or not, the zip file is no longer needed.
     let _ = fs::remove_file(&zip);
     let tree = made.with_context(|| format!("{} was refused", job.urls.join(", ")))?;
@@ -75,17 +73,12 @@ pub fn go_toolchain(arch: &str, needed: &str, proxy: Option<&str>, options: &Opt
     Ok(program(tree))
 }
 
-/// The version that [`go_toolchain`] would return, and whether it is in the cache.
-///
-/// # Errors
-/// The pinned toolchain is older than `needed`.
-pub fn go_pinned(arch: &str, needed: &str, options: &Options) -> anyhow::Result<(String, bool)> {
-    let pin = pin(arch, needed, &options.targets_dir)?;
-    let there = tree::open(&options.cache.join("go").join(pin.name()), Look::Quick).is_ok();
-    Ok((pin.version, there))
-}
-
 impl Pin {
+    /// Whether [`obtain`] would download nothing.
+    pub(crate) fn cached(&self, options: &Options) -> bool {
+        tree::open(&options.cache.join("go").join(self.name()), Look::Quick).is_ok()
+    }
+
     /// The name as in the module's version.
     fn name(&self) -> String {
         format!("go{}.linux-{}", self.version, self.arch)
@@ -97,16 +90,18 @@ impl Pin {
     }
 }
 
-fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Pin> {
+/// The pinned toolchain for `arch`, a GOARCH. None: the lock has none.
+///
+/// Errors: the lock is not valid, or its toolchain is older than `needed` ("1.26.0").
+pub(crate) fn pin(arch: &str, needed: &str, targets_dir: &Path) -> anyhow::Result<Option<Pin>> {
     let file = targets_dir.join(LOCK);
     let text = fs::read_to_string(&file).with_context(|| format!("failed to read {}", file.display()))?;
     let pins = parse(&text).with_context(|| format!("{} is not a valid lock", file.display()))?;
-    let found = pins.iter().find(|pin| pin.arch == arch);
-    let found = found.with_context(|| format!("{} names no toolchain for {arch}", file.display()))?;
-    if numbers(&found.version) < numbers(needed) {
-        bail!("{} names Go {}, but {needed} is needed", file.display(), found.version);
+    let found = pins.into_iter().find(|pin| pin.arch == arch);
+    if let Some(old) = found.as_ref().filter(|pin| older(&pin.version, needed)) {
+        bail!("{} names Go {}, but {needed} is needed", file.display(), old.version);
     }
-    Ok(found.clone())
+    Ok(found)
 }
 
 pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
@@ -120,6 +115,11 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Pin>> {
         _ => bail!("`{line}` is not `toolchain VERSION GOARCH BYTES h1:HASH`"),
     });
     pins.collect()
+}
+
+/// Whether a Go release is older than another one: "1.26.8" and "1.26.0".
+pub(crate) fn older(version: &str, needed: &str) -> bool {
+    numbers(version) < numbers(needed)
 }
 
 fn numbers(version: &str) -> Vec<u64> {
@@ -261,7 +261,8 @@ mod tests {
 
     fn fetched(fixture: &Fixture, needed: &str) -> Result<PathBuf, String> {
         let proxy = format!("off,{}|direct", fixture.server.url);
-        go_toolchain("x", needed, Some(&proxy), &fixture.options).map_err(|error| format!("{error:#}"))
+        let pinned = pin("x", needed, &fixture.options.targets_dir).map_err(|error| format!("{error:#}"))?;
+        obtain(&pinned.unwrap(), Some(&proxy), &fixture.options).map_err(|error| format!("{error:#}"))
     }
 
     const FILES: [(&str, &str); 4] =
@@ -319,7 +320,7 @@ mod tests {
             let fixture = fixture(files, &hash_of(&FILES));
             let mut written = 0;
             let zip = fixture.dir.write("bomb.zip", zipped(files));
-            let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
+            let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap().unwrap();
             let error = tree::make(&fixture.options.cache.join("go/x"), "x", |tree| {
                 let unpacked = unpack(&zip, &pin, tree);
                 written = tree.files.len();
@@ -339,7 +340,7 @@ mod tests {
         other[0].1 = "evil";
         let fixture = fixture(&other, &hash_of(&FILES));
         let zip = fixture.dir.write("other.zip", zipped(&other));
-        let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap();
+        let pin = pin("x", "1.26", &fixture.options.targets_dir).unwrap().unwrap();
         let mut tree = Unpacker::new(fixture.dir.path().join("tree"));
         unpack(&zip, &pin, &mut tree).unwrap_err();
         assert!(!tree.root().exists(), "files were written before the refusal");
@@ -352,10 +353,11 @@ mod tests {
             let error = fetched(&fixture, needed).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-        let asked = |arch, proxy| go_toolchain(arch, "1.26", proxy, &fixture.options).unwrap_err().to_string();
-        assert!(asked("y", None).contains("names no toolchain for y"));
-        assert!(asked("x", None).contains("set GOPROXY"));
-        assert!(asked("x", Some("off")).contains("GOPROXY is `off`"));
+        assert_eq!(pin("y", "1.26", &fixture.options.targets_dir).unwrap(), None);
+        let pinned = pin("x", "1.26", &fixture.options.targets_dir).unwrap().unwrap();
+        let asked = |proxy| obtain(&pinned, proxy, &fixture.options).unwrap_err().to_string();
+        assert!(asked(None).contains("set GOPROXY"));
+        assert!(asked(Some("off")).contains("GOPROXY is `off`"));
         fixture.server.shared.lock().unwrap().files.clear();
         assert!(fetched(&fixture, "1.26").unwrap_err().contains("no proxy has go1.26.8.linux-x"));
         fixture.options.offline = true;

@@ -12,6 +12,7 @@ mod bundle;
 pub mod cache;
 mod control;
 mod deb;
+mod debian_go;
 mod digest;
 mod elf;
 mod emulator;
@@ -34,6 +35,7 @@ mod resolve;
 mod sets;
 #[cfg(test)]
 mod testing;
+mod toolchain;
 mod tree;
 mod update;
 mod verified;
@@ -46,11 +48,11 @@ use model::{Node, NodeImage};
 pub use agent::{agent, agent_unpacks};
 pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
-pub use go::{go_pinned, go_toolchain};
 pub use listed::{Listed, Order, listed};
 pub use machine::{Root, container, machine, machines};
 pub use plan::{Missing, Plan, plan};
 pub use reach::{Reached, reach};
+pub use toolchain::{Go, GoPlan, go_plan, go_toolchain};
 pub use update::update_lock;
 pub use verified::{Verify, signed_text};
 

@@ -72,13 +72,17 @@ pub fn container(target: &Target, image: &NodeImage, options: &Options) -> anyho
             "targets/architectures/{name}.yaml has no `machine`, which contains Debian's name of {name}: no node image can be built"
         )
     })?;
-    let piece = [root(target, machine, image)];
-    let mut locks = BTreeMap::from([(name.clone(), Locks::load(options, name)?)]);
-    let states = obtain(&piece, &mut locks, options)?;
-    let State { settled: Some(settled), tree: Some(tree) } = &states[0] else {
-        bail!("the piece was not obtained: this is a bug of the harness")
-    };
-    Ok(Root { folder: tree.root.clone(), digest: settled.set.digest(), packages: settled.used().collect() })
+    let (settled, tree) = single(root(target, machine, image), options)?;
+    Ok(Root { folder: tree.root, digest: settled.set.digest(), packages: settled.used().collect() })
+}
+
+/// Fetches the missing packages of one piece.
+pub(crate) fn single(piece: Piece<'_>, options: &Options) -> anyhow::Result<(Settled, Tree)> {
+    let target = piece.want.target.clone();
+    let mut locks = BTreeMap::from([(target.clone(), Locks::load(options, &target)?)]);
+    let state = obtain(&[piece], &mut locks, options)?.pop();
+    let obtained = state.and_then(|state| state.settled.zip(state.tree));
+    obtained.context("the piece was not obtained: this is a bug of the harness")
 }
 
 /// Downloads the packages of all pieces that are not in the cache, and returns all packages.
@@ -250,7 +254,7 @@ fn assembled(pieces: &[Piece<'_>], states: &[State]) -> anyhow::Result<MachineFi
             Kind::Guest(_) => guest = Some((tree, &piece.recipe)),
             Kind::Emulator => emulator = Some(tree),
             Kind::Node(_) => node = Some((tree, &piece.recipe)),
-            Kind::Container(_) => bail!("a container is not part of a machine: this is a bug of the harness"),
+            Kind::Container(_) | Kind::Go(_) => bail!("not a part of a machine: this is a bug of the harness"),
         }
     }
     packages.sort();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use model::{Machine, Node, NodeImage, Target};
+use model::{HostGo, Machine, Node, NodeImage, Target};
 
 use crate::deb::Unpacker;
 use crate::sets::{self, Locks, Settled, Want};
 use crate::tree::{self, Tree};
-use crate::{Options, QemuChoice, emulator, guest};
+use crate::{Options, QemuChoice, debian_go, emulator, guest};
 
 /// Part of the trees' names. Change it when the same packages are unpacked differently.
 pub(crate) const RECIPE: &str = "2";
@@ -32,6 +32,7 @@ pub(crate) enum Kind<'a> {
     /// Everything in the packages, except the files that are left out.
     Node(&'a Node),
     Container(&'a NodeImage),
+    Go(&'a HostGo),
 }
 
 /// The locks of each target, with the packages that were resolved later.
@@ -41,6 +42,11 @@ pub(crate) type AllLocks = BTreeMap<String, Locks>;
 pub(crate) fn root<'a>(target: &Target, machine: &'a Machine, image: &'a NodeImage) -> Piece<'a> {
     let (want, recipe) = (sets::container(target, machine, image), image.leave_out.clone());
     Piece { want, machine, kind: Kind::Container(image), recipe }
+}
+
+/// The piece for Go on hosts of an architecture.
+pub(crate) fn go<'a>(host: &Target, machine: &'a Machine, go: &'a HostGo) -> Piece<'a> {
+    Piece { want: sets::go(host, machine, go), machine, kind: Kind::Go(go), recipe: vec![go.root.clone()] }
 }
 
 /// The pieces of each target, the guest first, and the locks that contain them.
@@ -109,6 +115,10 @@ impl Piece<'_> {
             }
             Kind::Node(node) => all_but(&debs, tree, &|path| node.leaves_out(path)),
             Kind::Container(image) => all_but(&debs, tree, &|path| image.leaves_out(path)),
+            Kind::Go(go) => {
+                all_but(&debs, tree, &|path| !debian_go::wanted(go, path))?;
+                debian_go::examine(go, tree)
+            }
         });
         made.with_context(|| format!("failed to unpack {}", self.want.title))
     }

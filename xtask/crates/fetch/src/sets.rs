@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use model::{Machine, Node, NodeImage, PackageUsed, Target};
+use model::{HostGo, Machine, Node, NodeImage, PackageUsed, Target};
 use sys::progress;
 
 use crate::archive::Archive;
@@ -71,6 +71,12 @@ pub(crate) fn node(target: &Target, machine: &Machine, node: &Node) -> Want {
 pub(crate) fn container(target: &Target, machine: &Machine, image: &NodeImage) -> Want {
     let suites = machine.container_suites.clone();
     Want { suites, ..of_target(target, machine, "kind", "node image", &image.packages) }
+}
+
+/// Go for hosts of an architecture.
+pub(crate) fn go(host: &Target, on: &Machine, go: &HostGo) -> Want {
+    let title = format!("Go for {} hosts", host.name);
+    Want { suites: go.suites.clone(), title, ..of_target(host, on, "go", "Go", std::slice::from_ref(&go.package)) }
 }
 
 /// QEMU for `target` on `host`.

@@ -54,12 +54,13 @@ pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess}
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StorageTable, StoredResource};
-pub use runners::{Agent, Cloud, Download, MachineSpec, Provider, RunnerData, ServerShape, Size};
+pub use runners::{Agent, Cloud, Download, MachineSpec, Prepared, Provider, RunnerData, ServerShape, Size};
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, Processors,
-    Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of, names_arch,
+    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, HostGo,
+    Processors, Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of,
+    names_arch,
 };
 pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

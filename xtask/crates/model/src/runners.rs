@@ -15,6 +15,8 @@ pub struct RunnerData {
     pub agents: Vec<Agent>,
     /// Maximum size in bytes of an agent's archive whose size is not known.
     pub agent_limit: u64,
+    /// Debian packages of machines that are prepared for a kind of job.
+    pub prepared: Prepared,
     /// OpenStack clouds.
     pub clouds: Vec<Cloud>,
     /// The provider of each runner in `targets/matrix.yaml`, by the runner's name, and how the runner is made.
@@ -22,6 +24,17 @@ pub struct RunnerData {
     /// The architecture label that the official agent gives itself, by GOARCH. A port of the agent that does not know
     /// its architecture uses the label of another one.
     pub default_labels: BTreeMap<String, String>,
+}
+
+/// `prepared:` of runners.yaml: packages from a suite that is newer than the machine's Debian.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// A Debian suite that has all of them for every architecture.
+    pub suite: String,
+    /// For GitHub's own actions, where the agent has no Node.js.
+    pub node: Vec<String>,
+    /// For jobs that compile the harness.
+    pub source: Vec<String>,
 }
 
 /// A provider of machines.
@@ -46,6 +59,9 @@ pub struct Agent {
     /// Whether GitHub enforces its version; `deprecations/{version}` then reports it.
     #[serde(default)]
     pub official: bool,
+    /// Whether its archive contains Node.js, which GitHub's own actions need.
+    #[serde(default)]
+    pub has_node: bool,
     /// Where the program comes from.
     pub source: String,
     /// What a user must know about it.

@@ -34,6 +34,8 @@ pub struct Target {
     pub machine: Option<Machine>,
     /// How the harness is built for machines of this architecture. None: `dist` has no archive for it.
     pub harness: Option<Harness>,
+    /// Debian's Go for hosts of this architecture, where `targets/go.lock` has no toolchain. None: there is none.
+    pub go: Option<HostGo>,
     /// Extra environment of a component on this architecture, by component name.
     #[serde(default)]
     pub component_env: BTreeMap<String, BTreeMap<String, String>>,
@@ -54,6 +56,19 @@ pub struct Harness {
     pub rust: String,
     /// The oldest glibc that the program runs with, major and minor version: "2.31".
     pub glibc: String,
+    /// The oldest kernel that glibc runs on, major and minor version: "4.15".
+    pub kernel: String,
+}
+
+/// `go:` of a target file: Go as Debian packages it for hosts of the architecture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostGo {
+    /// Debian suites of the package; it is taken from the first one that has it.
+    pub suites: Vec<String>,
+    /// The package with the programs; its dependencies have the rest.
+    pub package: String,
+    /// GOROOT in the packages, without a leading slash: `usr/lib/go-1.26`.
+    pub root: String,
 }
 
 /// A processor or kernel of an architecture, as the fields that it replaces. One that is left out stays as it is.

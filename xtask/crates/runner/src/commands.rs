@@ -26,7 +26,7 @@ mod userdata;
 use std::path::Path;
 use std::time::Duration;
 
-use cli::{Failure, Finding, Paths, Places, paths};
+use cli::{Failure, Finding, NativeJob, Paths, Places, paths};
 use cli::{print, print_json};
 use model::Secret;
 use serde_json::{Value, json};
@@ -52,8 +52,8 @@ pub(crate) struct Shown {
     pub(crate) json: Value,
 }
 
-/// The findings of `cargo xtask doctor` for this machine, whose architecture is given.
-pub type Diagnose = fn(&Paths, &str, Catalogue) -> Result<Vec<Finding>, Failure>;
+/// The findings of `cargo xtask doctor` for this machine, whose architecture is given; of all checks, or those of a job.
+pub type Diagnose = fn(&Paths, &str, Catalogue, Option<NativeJob>) -> Result<Vec<Finding>, Failure>;
 
 /// Returns the exit code. `runner doctor` calls `diagnose`.
 pub fn run(places: &Places, options: &RunnerOptions, diagnose: Diagnose) -> Result<u8, Failure> {

@@ -2,6 +2,8 @@
 //!
 //! Every failure before the job powers the machine off: a hanging machine would use quota, and `up` sees the power-off.
 
+use model::Size;
+
 use super::{Agent, AgentKind, Worker};
 
 /// Paths and names on the machine.
@@ -15,6 +17,8 @@ pub(super) struct Place {
     pub(super) unit: &'static str,
     pub(super) console: &'static str,
     service: &'static str,
+    /// The harness of a prebuilt job.
+    pub(super) harness: &'static str,
 }
 
 impl Default for Place {
@@ -29,15 +33,16 @@ impl Default for Place {
             unit: "/etc/systemd/system/archproof-runner.service",
             console: "/dev/console",
             service: "archproof-runner.service",
+            harness: "/srv/runner/archproof",
         }
     }
 }
 
-/// The script that closes the machine, downloads the agent and starts the service.
-pub(super) fn setup_script(place: &Place, agent: &Agent) -> String {
+/// The script that closes the machine, downloads the agent and starts the service. `preparation` are further lines.
+pub(super) fn setup_script(place: &Place, agent: &Agent, preparation: &str) -> String {
     let Place { user, home, service, agent: folder, .. } = place;
     let Agent { url, sha256, kind, size, .. } = agent;
-    let (most, kib) = (size.most(), size.most().div_ceil(1024));
+    let download = download(url, sha256, *size);
     let needs = match kind {
         AgentKind::ActionsRunner => format!("{folder}/bin/installdependencies.sh\n"),
         AgentKind::GithubActRunner => String::new(),
@@ -74,11 +79,7 @@ done
 # Download the agent and verify its digest. Old versions of curl check --max-filesize only against the size that the
 # server announces, so the kernel also limits the file.
 install -d -m 0700 -o {user} -g {user} {home}
-file=$(mktemp)
-(ulimit -f {kib}; curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 \
-    --max-filesize {most} --output "$file" '{url}')
-echo '{sha256}  '"$file" | sha256sum --check --quiet
-install -d -m 0755 {folder}
+{download}install -d -m 0755 {folder}
 tar --extract --gzip --no-same-owner --file "$file" --directory {folder}
 rm -f "$file"
 test -x {folder}/{program}
@@ -88,8 +89,20 @@ if command -v selinuxenabled >/dev/null && selinuxenabled; then
     chcon --type bin_t {folder}/{program}
 fi
 
-systemctl daemon-reload
+{preparation}systemctl daemon-reload
 systemctl start --no-block {service}
+"#
+    )
+}
+
+/// The lines that download a file to `$file` and verify its digest.
+pub(super) fn download(url: &str, sha256: &str, size: Size) -> String {
+    let (most, kib) = (size.most(), size.most().div_ceil(1024));
+    format!(
+        r#"file=$(mktemp)
+(ulimit -f {kib}; curl --fail --silent --show-error --location --proto '=https' --proto-redir '=https' --retry 5 \
+    --max-filesize {most} --output "$file" '{url}')
+echo '{sha256}  '"$file" | sha256sum --check --quiet
 "#
     )
 }
@@ -123,8 +136,8 @@ printf '%s\n' "$lines" "archproof: the runner has ended (${{SERVICE_RESULT:-}} $
 }
 
 /// The systemd unit. The agent gets its configuration from the environment, because arguments are visible in the
-/// process list.
-pub(super) fn unit(place: &Place, worker: &Worker) -> String {
+/// process list. `jobs` are lines with the environment of the jobs.
+pub(super) fn unit(place: &Place, worker: &Worker, jobs: &str) -> String {
     let Place { user, home, jit, end, agent, .. } = place;
     let program = worker.agent.kind.program();
     let arguments = match worker.agent.kind {
@@ -145,7 +158,7 @@ Group={user}
 WorkingDirectory={agent}
 EnvironmentFile={jit}
 Environment=HOME={home} ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=1
-ExecStart={agent}/{program}{arguments}
+{jobs}ExecStart={agent}/{program}{arguments}
 # The configuration is in the agent's environment now.
 ExecStartPost=+/bin/rm -f {jit}
 ExecStopPost=+{end}

@@ -17,6 +17,7 @@ pub(crate) fn worker() -> Worker {
         jit: Secret::new("cGxhbnRlZA=="),
         packages: vec!["nodejs".into()],
         minutes: 360,
+        preparation: Preparation::default(),
         keep_default_user: false,
     }
 }
@@ -88,6 +89,70 @@ fn machine_is_closed_before_the_download_and_powers_itself_off() {
     let end = file(&config, "/usr/local/sbin/archproof-runner-end")["content"].as_str().unwrap();
     let trap = end.find("trap 'systemctl poweroff' EXIT\n").unwrap_or_else(|| panic!("no trap in:\n{end}"));
     assert!(end[..trap].lines().all(|line| line.starts_with('#')), "a command before the trap:\n{end}");
+}
+
+fn prepared() -> Worker {
+    let suite = Suite { name: "forky".into(), packages: vec!["nodejs".into()] };
+    let archive = Archive {
+        url: "https://example.org/archproof-1.0.0-riscv64.tar.gz".into(),
+        sha256: "cd".repeat(32),
+        size: Size::AtMost(20_480),
+        components: "https://example.org/v1%2B2/".into(),
+        list: "components-riscv64.json".into(),
+        list_sha256: "ef".repeat(32),
+    };
+    Worker { preparation: Preparation { suite: Some(suite), archive: Some(archive) }, ..worker() }
+}
+
+#[test]
+fn prepared_machine_verifies_all_downloads_before_the_runner_starts() {
+    let (_, config) = rendered(&prepared());
+    let setup = file(&config, "/usr/local/sbin/archproof-runner-setup")["content"].as_str().unwrap();
+    let at = |part: &str| setup.find(part).unwrap_or_else(|| panic!("`{part}` is missing in:\n{setup}"));
+    let order = [
+        "systemctl poweroff",
+        "ip daddr 169.254.169.254 reject",
+        "chown -R runner:runner /srv/runner/agent",
+        "Pin: release n=forky",
+        "--target-release forky nodejs\n",
+        "'https://example.org/archproof-1.0.0-riscv64.tar.gz'",
+        &format!("echo '{}  '", "cd".repeat(32)),
+        "--directory /srv/runner/archproof\n",
+        "'https://example.org/v1%2B2/components-riscv64.json'",
+        &format!("echo '{}  '", "ef".repeat(32)),
+        "systemctl start",
+    ];
+    assert!(order.map(at).is_sorted(), "{setup}");
+    assert!(setup.contains("(ulimit -f 20; curl "), "{setup}");
+    assert!(!setup.contains("chown -R runner:runner /srv/runner/archproof"), "a job could change the harness: {setup}");
+    let unit = file(&config, "/etc/systemd/system/archproof-runner.service")["content"].as_str().unwrap();
+    for line in [
+        "Environment=ARCHPROOF_ROOT=/srv/runner/archproof PATH=/srv/runner/archproof:/usr/local/sbin:/usr/local/bin:\
+         /usr/sbin:/usr/bin:/sbin:/bin",
+        &format!("Environment=ARCHPROOF_COMPONENTS=https://example.org/v1%%2B2#sha256={}", "ef".repeat(32)),
+    ] {
+        assert!(unit.lines().any(|found| found == line), "`{line}` is missing in:\n{unit}");
+    }
+}
+
+#[test]
+fn preparation_that_could_break_out_of_a_script_is_refused() {
+    type Change = fn(&mut Archive, &mut Suite);
+    let cases: [(Change, &str); 6] = [
+        (|archive, _| archive.url = "http://example.org/x".into(), "archive's address"),
+        (|archive, _| archive.sha256 = "x".into(), "verify the archive"),
+        (|archive, _| archive.components = "https://example.org/' x".into(), "list of components's address"),
+        (|archive, _| archive.list_sha256 = String::new(), "verify the list of components"),
+        (|_, suite| suite.name = "a b".into(), "`a b`"),
+        (|_, suite| suite.packages.push("$(reboot)".into()), "`$(reboot)`"),
+    ];
+    for (change, expected) in cases {
+        let mut worker = prepared();
+        let Preparation { suite: Some(suite), archive: Some(archive) } = &mut worker.preparation else { panic!() };
+        change(archive, suite);
+        let text = render(&worker).unwrap_err().text;
+        assert!(text.contains(expected), "{text}, expected `{expected}`");
+    }
 }
 
 #[test]

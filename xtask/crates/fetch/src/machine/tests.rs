@@ -32,7 +32,7 @@ fn guest_from_cache(fixture: &Fixture, why: &str) -> guest::Files {
 
 fn lock(fixture: &Fixture) {
     let target = &fixture.target;
-    let problems = update_lock(&[target], std::slice::from_ref(target), &fixture.options).unwrap();
+    let problems = update_lock(&[target], std::slice::from_ref(target), &fixture.options, &[]).unwrap();
     assert_eq!(problems, Vec::<String>::new());
 }
 
@@ -327,8 +327,9 @@ fn set_that_cannot_be_resolved_stays_unchanged() {
     fixture.packages.retain(|package| package.name != "libc6");
     fixture.packages.push(Package::new("libc6", "1.9", "", &[]));
     fixture.publish();
-    let problems =
-        update_lock(&[&fixture.target], std::slice::from_ref(&fixture.target), &fixture.options).unwrap().join("\n");
+    let problems = update_lock(&[&fixture.target], std::slice::from_ref(&fixture.target), &fixture.options, &[])
+        .unwrap()
+        .join("\n");
     assert!(problems.contains("`qemu-x` depends on `libc6 (>= 2)`"), "{problems}");
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use cli::NativeJob;
 use cloud::config::{Entry, Settings};
 use model::{Secret, ServerShape};
 
@@ -16,6 +17,8 @@ Examples:
   cargo xtask runner jit --repo OWNER/NAME --arch ARCH --out jit
   cargo xtask runner userdata --arch ARCH --jit jit --out user-data
   cargo xtask runner userdata --arch ARCH --jit jit --dry-run
+  cargo xtask runner userdata --arch ARCH --jit jit --out user-data --for prebuilt \\
+    --archive https://HOST/archproof-VERSION-ARCH.tar.gz#sha256=DIGEST --components https://HOST/v1#sha256=DIGEST
 
 The user data contains the just-in-time configuration: the key of one runner for one job. The command writes it to a
 file that only the owner can read, or prints it if stdout is not a terminal or with --reveal.
@@ -51,6 +54,7 @@ pub(crate) struct UserdataOptions {
 Examples:
   cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME
   cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME --dry-run
+  cargo xtask runner up --repo OWNER/NAME --arch ARCH --os-cloud NAME --for source
   cargo xtask runner up --local --jit jit.config
 
 The command registers a runner for one job, creates a server that starts its agent, and waits until the runner is
@@ -129,6 +133,15 @@ pub(crate) struct WorkerOptions {
     /// Additional package of the machine's distribution; may be repeated
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
+    /// Prepare the machine for this kind of job, without VM; needs a Debian image unless the agent contains Node.js
+    #[arg(long = "for", value_enum, value_name = "JOB")]
+    pub(crate) job: Option<NativeJob>,
+    /// With `--for prebuilt`: the archive of `dist` for the architecture
+    #[arg(long, value_name = "URL#sha256=DIGEST", value_parser = pinned, requires = "job")]
+    pub(crate) archive: Option<Pinned>,
+    /// With `--for prebuilt`: the folder that `build --export` has written, with the digest of its list
+    #[arg(long, value_name = "URL#sha256=DIGEST", value_parser = pinned, requires = "job")]
+    pub(crate) components: Option<Pinned>,
     /// Minutes after which the machine powers off, even during a job
     #[arg(long, value_name = "N", default_value_t = 360, value_parser = clap::value_parser!(u32).range(5..=7200))]
     pub(crate) minutes: u32,
@@ -167,10 +180,15 @@ pub(crate) struct RequestOptions {
 #[command(after_help = "\
 Examples:
   cargo xtask runner doctor
-  cargo xtask runner doctor --json | jq -r '.ways[] | select(.works) | .way'
+  cargo xtask runner doctor --for prebuilt
+  cargo xtask runner doctor --json | jq -r '.ways[] | select(.works == \"yes\") | .way'
 
-Run it on the future runner. Exit codes: 0 the machine can run more than unit tests, 4 it cannot.")]
+Run it on the future runner. Exit codes: 0 the machine can run more than unit tests, 4 it cannot; with --for: 0 it can run
+this job, 4 it cannot.")]
 pub(crate) struct RunnerDoctorOptions {
+    /// Only this kind of job, without VM: what it lacks, with the command that installs it
+    #[arg(long = "for", value_enum, value_name = "JOB")]
+    pub(crate) job: Option<NativeJob>,
     /// Print the planned probes, without running them
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -276,6 +294,20 @@ impl MakeOptions {
             security_groups: groups.clone(),
         }
     }
+}
+
+/// An address with the digest of its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pinned {
+    pub(crate) url: String,
+    /// SHA-256.
+    pub(crate) sha256: String,
+}
+
+fn pinned(text: &str) -> Result<Pinned, String> {
+    let split = text.split_once("#sha256=");
+    let (url, sha256) = split.ok_or("it has no digest: expected URL#sha256=DIGEST")?;
+    Ok(Pinned { url: url.to_owned(), sha256: sha256.to_owned() })
 }
 
 fn minutes(text: &str) -> Result<Duration, String> {

@@ -14,6 +14,7 @@ fn agent() -> Agent {
         name: "actions-runner".into(),
         version: "2.337.0".into(),
         official: true,
+        has_node: true,
         source: String::new(),
         note: String::new(),
         downloads: BTreeMap::new(),

@@ -6,7 +6,7 @@
 mod probe;
 
 use cli::finding::{Status, UNTRIED};
-use cli::{Finding, Paths, Places, print, print_json};
+use cli::{Finding, NativeJob, Paths, Places, print, print_json};
 use serde::Serialize;
 use targets::Catalogue;
 
@@ -59,10 +59,13 @@ pub(crate) fn run(places: &Places, options: &RunnerDoctorOptions, diagnose: Diag
     let arch = catalogue.host_target(&seen.machine).ok().map(|target| target.name.clone());
     let with_agent = arch.as_deref().map(pinned).unwrap_or_default();
     let mut findings = match &arch {
-        Some(arch) => diagnose(&paths, arch, catalogue)?,
+        Some(arch) => diagnose(&paths, arch, catalogue, options.job)?,
         None => Vec::new(),
     };
-    let ways = ways(arch.as_deref(), &findings, &seen);
+    let ways = match options.job {
+        Some(job) => vec![native(job, arch.as_deref(), &findings, &seen), unit()],
+        None => ways(arch.as_deref(), &findings, &seen),
+    };
     findings.extend(of_runner(&seen, arch.as_deref(), &with_agent, &agents));
     let report = Report { machine: seen.machine, arch, ways, findings };
     if options.json {
@@ -102,6 +105,29 @@ fn ways(arch: Option<&str>, findings: &[Finding], seen: &Seen) -> Vec<Way> {
     let in_the_way = base.or(qemu);
     let tcg = way("vm-tcg", in_the_way.clone(), "QEMU emulates machines of every target, slowly");
     vec![kind(of("docker"), seen), kvm(of("kvm"), in_the_way), tcg, process, unit()]
+}
+
+/// The way of `--for`: every check that was made is one that the job needs.
+fn native(job: NativeJob, arch: Option<&str>, findings: &[Finding], seen: &Seen) -> Way {
+    let way = |works, why| Way { way: job.name(), works, why };
+    let Some(arch) = arch else {
+        return way(Works::No, format!("no target file describes the machine `{}`", seen.machine));
+    };
+    let problems: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.status == Status::Problem)
+        .map(|finding| format!("{}: {}", finding.check, finding.text))
+        .collect();
+    if !problems.is_empty() {
+        return way(Works::No, problems.join("; "));
+    }
+    way(
+        Works::Yes,
+        match job {
+            NativeJob::Prebuilt => format!("the harness and {arch} components that another machine has built run here"),
+            NativeJob::Source => "this machine can compile the harness and the components".to_owned(),
+        },
+    )
 }
 
 fn kvm(finding: Option<&Finding>, in_the_way: Option<String>) -> Way {
@@ -284,6 +310,19 @@ mod tests {
         let unknown = ways(None, &[], &Seen { machine: "vax".into(), ..seen() });
         assert_eq!(unknown.iter().filter(|way| way.works == Yes).map(|way| way.way).collect::<Vec<_>>(), ["unit-only"]);
         assert!(unknown[0].why.contains("`vax`"));
+    }
+
+    #[test]
+    fn native_job_works_if_nothing_that_it_needs_is_missing() {
+        use Status::{Problem, Warning};
+        let native = |arch, findings: &[Finding]| native(NativeJob::Source, arch, findings, &seen());
+        let way = native(Some("riscv64"), &findings(&[("go", Warning, "downloads Go")]));
+        assert_eq!((way.way, way.works), ("source", Works::Yes));
+        let way =
+            native(Some("riscv64"), &findings(&[("rust", Problem, "no `cargo`"), ("compiler", Problem, "no `cc`")]));
+        assert_eq!(way.works, Works::No);
+        assert!(way.why.contains("rust: no `cargo`") && way.why.contains("compiler: no `cc`"), "{way:?}");
+        assert_eq!(native(None, &[]).works, Works::No);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Selects a machine of `targets/runners.yaml`, and the agent for it.
 
-use cloud::userdata::{Agent, AgentKind};
+use cli::NativeJob;
+use cloud::userdata::{Agent, AgentKind, Archive, Preparation, Suite};
 use model::{MachineSpec, Runner, Target};
 use targets::Catalogue;
 
@@ -42,25 +43,63 @@ pub(crate) fn check_provider(catalogue: &Catalogue, name: &str) -> Result<(), Er
 }
 
 /// The agent from the options, or the machine's agent, or the first agent that supports the architecture.
-pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Error> {
+fn selected<'a>(catalogue: &'a Catalogue, target: &Target, options: &WorkerOptions) -> Result<&'a model::Agent, Error> {
     let machine = of(catalogue, target, options.provider.as_deref()).into_iter().next();
     let machine = machine.or_else(|| of(catalogue, target, None).into_iter().next());
     let usual = machine.and_then(|chosen| chosen.spec.agent.as_deref());
     let agents = &catalogue.runners.agents;
     let first = || agents.iter().find(|agent| agent.downloads.contains_key(&target.name));
-    let agent = match options.agent.as_deref().or(usual) {
+    match options.agent.as_deref().or(usual) {
         Some(name) => catalogue.runners.agent(name).ok_or_else(|| {
             let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
             Error::Config(format!("unknown agent `{name}`; valid: {}", names.join(", ")))
-        })?,
+        }),
         None => first().ok_or_else(|| {
             Error::Config(format!(
                 "no archive of an agent for {} is pinned: add one to targets/runners.yaml, or give --agent, \
                  --agent-url and --agent-sha256",
                 target.name
             ))
-        })?,
+        }),
+    }
+}
+
+/// The preparation for `--for`.
+pub(crate) fn preparation(
+    catalogue: &Catalogue,
+    target: &Target,
+    options: &WorkerOptions,
+) -> Result<Preparation, Error> {
+    let given = (&options.archive, &options.components);
+    let archive = match (options.job, given) {
+        (Some(NativeJob::Prebuilt), (Some(archive), Some(components))) => Some(Archive {
+            url: archive.url.clone(),
+            sha256: archive.sha256.clone(),
+            size: catalogue.runners.agent_size(None),
+            components: components.url.clone(),
+            list: cli::exported_list_name(target),
+            list_sha256: components.sha256.clone(),
+        }),
+        (Some(NativeJob::Prebuilt), _) => {
+            let text =
+                "`--for prebuilt` needs --archive and --components: `dist` and `build --export` print the digests";
+            return Err(Error::Config(text.into()));
+        }
+        (_, (None, None)) => None,
+        _ => return Err(Error::Config("--archive and --components are only for `--for prebuilt`".into())),
     };
+    let Some(job) = options.job else { return Ok(Preparation::default()) };
+    let prepared = &catalogue.runners.prepared;
+    let node = if selected(catalogue, target, options)?.has_node { &[][..] } else { &prepared.node };
+    let source = if job == NativeJob::Source { &prepared.source[..] } else { &[] };
+    let packages = [node, source].concat();
+    let suite = (!packages.is_empty()).then(|| Suite { name: prepared.suite.clone(), packages });
+    Ok(Preparation { suite, archive })
+}
+
+/// The download of the [`selected`] agent.
+pub(crate) fn agent(catalogue: &Catalogue, target: &Target, options: &WorkerOptions) -> Result<Agent, Error> {
+    let agent = selected(catalogue, target, options)?;
     let kind = kind(agent)?;
     if let (Some(url), Some(sha256)) = (&options.agent_url, &options.agent_sha256) {
         let size = catalogue.runners.agent_size(options.agent_size);

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use cli::{Paths, Places, paths, print_json};
 use cloud::compute::{Compute, NewServer};
-use cloud::userdata::{Agent, Worker, render};
+use cloud::userdata::{Agent, Preparation, Worker, render};
 use cloud::{Session, lookup, plan};
 use model::{Cloud, Runner, Secret, ServerShape, Target};
 use serde::Serialize;
@@ -32,6 +32,7 @@ pub(super) struct Order<'a> {
     shape: ServerShape,
     cloud: &'a Cloud,
     agent: Agent,
+    preparation: Preparation,
     pub(super) group: u64,
     make: &'a MakeOptions,
 }
@@ -85,7 +86,9 @@ impl<'a> Order<'a> {
         let cloud =
             cloud.ok_or_else(|| Error::Config(format!("targets/runners.yaml has no cloud `{}`", shape.cloud)))?;
         let agent = machine::agent(catalogue, target, &make.worker)?;
-        Ok(Order { target, runner: chosen.runner, shape, cloud, agent, group: crate::github::DEFAULT_GROUP, make })
+        let preparation = machine::preparation(catalogue, target, &make.worker)?;
+        let (runner, group) = (chosen.runner, crate::github::DEFAULT_GROUP);
+        Ok(Order { target, runner, shape, cloud, agent, preparation, group, make })
     }
 
     fn asked(&self) -> JitRequest {
@@ -101,6 +104,7 @@ impl<'a> Order<'a> {
             jit,
             packages: options.packages.clone(),
             minutes: options.minutes,
+            preparation: self.preparation.clone(),
             keep_default_user: options.keep_default_user || self.make.key_name.is_some(),
         };
         Ok(render(&worker)?)

@@ -54,6 +54,7 @@ pub(crate) fn run(targets: &Path, options: &UserdataOptions) -> Result<(), Stop>
         jit: jit.unwrap_or_else(|| Secret::from(STANDARD.encode(MASK))),
         packages: options.worker.packages.clone(),
         minutes: options.worker.minutes,
+        preparation: machine::preparation(&catalogue, target, &options.worker)?,
         keep_default_user: options.worker.keep_default_user,
     };
     let text = render(&worker)?;

@@ -27,6 +27,15 @@ pub(crate) fn runners(
         check_agent(file, i, agent, architectures);
     }
     file.require(content.agent_limit > 0, at!["agent_limit"], "must be a number of bytes above 0");
+    let words = [("node", &content.prepared.node), ("source", &content.prepared.source)];
+    file.require(!content.prepared.suite.is_empty(), at!["prepared", "suite"], "must name a Debian suite");
+    for (kind, packages) in words {
+        for (i, package) in packages.iter().enumerate() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+            let is_name = package.starts_with(|c: char| c.is_ascii_alphanumeric()) && package.chars().all(plain);
+            file.require(is_name, at!["prepared", kind, i], "must be the name of a Debian package");
+        }
+    }
     check_names(file, "clouds", content.clouds.iter().map(|cloud| &cloud.name));
     for (i, cloud) in content.clouds.iter().enumerate() {
         let rule = "must be a microversion, such as \"2.79\"";

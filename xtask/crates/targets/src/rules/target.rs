@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Components, Emulator, Extension, Harness, Machine, Processors, Target, Variant};
+use model::{Components, Emulator, Extension, Harness, HostGo, Machine, Processors, Target, Variant};
 
 use super::words::{is_env_name, is_major_minor, is_name};
 use crate::document::{Document, at};
@@ -33,6 +33,7 @@ pub(crate) fn target(
         component_env,
         machine,
         harness,
+        go,
         variants,
         variant: _,
         ci: _,
@@ -66,15 +67,34 @@ pub(crate) fn target(
     if let Some(machine) = machine {
         check_machine(file, machine);
     }
-    if let Some(Harness { rust, glibc }) = harness {
+    if let Some(Harness { rust, glibc, kernel }) = harness {
         let is_linux = rust.split('-').count() == 4 && rust.ends_with("-linux-gnu");
         file.require(is_linux, at!["harness", "rust"], "must be a target of rustc that ends with -linux-gnu");
         let path = at!["harness", "glibc"];
         file.require(is_major_minor(glibc), path, "must be the major and minor version of glibc, for example \"2.31\"");
+        let path = at!["harness", "kernel"];
+        file.require(
+            is_major_minor(kernel),
+            path,
+            "must be the major and minor version of Linux, for example \"4.15\"",
+        );
+    }
+    if let Some(go) = go {
+        check_go(file, go, machine.as_ref());
     }
     for i in 0..variants.len() {
         check_variant(file, target, i);
     }
+}
+
+fn check_go(file: &mut Document<'_>, go: &HostGo, machine: Option<&Machine>) {
+    let HostGo { suites, package, root } = go;
+    file.require(machine.is_some(), at!["go"], "needs `machine`, which has Debian's name of the architecture");
+    file.require(!suites.is_empty(), at!["go", "suites"], "must name at least one Debian suite");
+    let is_word = !package.is_empty() && !package.contains(char::is_whitespace);
+    file.require(is_word, at!["go", "package"], "must be the name of a Debian package");
+    let is_below = root.starts_with("usr/") && root.split('/').all(|part| !["", ".", ".."].contains(&part));
+    file.require(is_below, at!["go", "root"], "must be a path below usr/ without a slash at its ends");
 }
 
 fn check_variant(file: &mut Document<'_>, target: &Target, i: usize) {

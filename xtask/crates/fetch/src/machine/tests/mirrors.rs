@@ -71,7 +71,7 @@ fn index_of_the_locks_time_is_accepted_although_a_newer_one_was_seen() {
     let files = fixture.server.shared.lock().unwrap().files.clone();
     fixture.publish();
     let target = Target { name: "y".into(), ..fixture.target.clone() };
-    update_lock(&[&target], std::slice::from_ref(&target), &fixture.options).unwrap();
+    update_lock(&[&target], std::slice::from_ref(&target), &fixture.options, &[]).unwrap();
     fixture.server.shared.lock().unwrap().files = files;
     fixture.target.machine.as_mut().unwrap().kernel = "linux-image-6.1".into();
     guest_of_public(&fixture).unwrap();
