@@ -11,6 +11,7 @@ mod options;
 mod output;
 pub mod paths;
 mod places;
+mod quote;
 
 pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
 pub use artifacts::{built, exported_list, fetch_options, fetch_options_for_go, known_releases, request, with_go};
@@ -20,3 +21,4 @@ pub use options::{CpuOptions, JsonOptions, MachineOptions, QemuArg, SourceOption
 pub use output::{print, print_json, printed};
 pub use paths::Paths;
 pub use places::{GithubPlaces, Places};
+pub use quote::quoted;
