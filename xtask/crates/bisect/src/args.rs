@@ -26,10 +26,10 @@ impl SetArg {
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
-Finds the first commit on the first-parent line from GOOD to BAD at which the check fails. Each tested commit is checked out
-in a worktree of its own, built, and tested by `ci` with the same seed. GOOD and BAD are tested first. A commit that cannot
-be built, or fails for another reason, is skipped. At the end the culprit and its parent run on the control architecture.
-The output folder then has bisect.json (every run) and issue.md (a report for the project).
+Finds the first commit on the first-parent line from GOOD to BAD at which the check fails. Each tested commit is checked
+out in a worktree of its own, built, and tested by `ci` with the same seed. GOOD and BAD are tested first. A commit that
+cannot be built, or fails for another reason, is skipped. At the end the culprit and its parent run on the control
+architecture. The output folder then has bisect.json (every run) and issue.md (a report for the project).
 
 Examples:
   cargo xtask bisect --arch ARCH --set etcd --checkout ../etcd --good v3.6.12 --bad v3.6.16 --check storage.create-txn
@@ -41,8 +41,8 @@ Examples:
   cargo xtask bisect --resume DIR --skip COMMIT    go on without a commit that breaks the environment
 
 Exit codes: 0 the commit was found, 2 usage, or GOOD or BAD is not as stated, 4 several commits remain because the others
-were skipped, 101 GOOD or BAD cannot be built, 102 boot or other infrastructure failed, 130 interrupted; after 102 and 130
---resume goes on.")]
+were skipped, or the check cannot run there, 101 GOOD or BAD cannot be built, 102 boot or other infrastructure failed,
+130 interrupted; after 102 and 130 --resume goes on.")]
 pub struct BisectOptions {
     /// Architecture on which the check fails
     #[arg(long, value_name = "ARCH", required_unless_present = "resume")]

@@ -1,6 +1,7 @@
 //! The loop of a search: plans the next step, runs it, records it, until the search ends.
 //!
-//! It knows neither git nor the harness: the caller passes a function that runs one commit, and one that writes the state.
+//! It knows neither git nor the harness: the caller passes a function that runs one commit, and one that writes the
+//! state.
 
 use cli::Failure;
 use model::Exit;
@@ -84,9 +85,9 @@ fn first_line(text: &str) -> String {
     report::text::plain_line(text.lines().next().unwrap_or_default(), 200)
 }
 
-/// Whether `--resume` can go on after this exit.
+/// Whether `--resume` can go on after this exit: the others would repeat themselves.
 pub(crate) fn can_resume(exit: Exit) -> bool {
-    !matches!(exit, Exit::Usage | Exit::Build)
+    matches!(exit, Exit::Infrastructure | Exit::Interrupted | Exit::Internal)
 }
 
 #[cfg(test)]

@@ -21,8 +21,7 @@ const SUBJECT: usize = 200;
 /// Digits of a commit in messages.
 const SHORT: usize = 12;
 /// Variables that would make git use another repository: a git hook of the user may run this program.
-const VARIABLES: [&str; 5] =
-    ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"];
+const VARIABLES: [&str; 5] = ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"];
 
 /// One commit of the first-parent line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

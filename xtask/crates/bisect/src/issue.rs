@@ -146,8 +146,8 @@ fn by_hand(check: &Check) -> String {
 fn search(state: &State, conclusion: &Conclusion) -> String {
     let verdicts = plan::verdicts(state, conclusion.odds.passes);
     let mut text = format!(
-        "## How it was found\n\nA search in the {} commits of the first-parent line from {} to {}:\n\n| commit | subject | \
-         verdict | runs |\n| --- | --- | --- | --- |\n",
+        "## How it was found\n\nA search in the {} commits of the first-parent line from {} to {}:\n\n\
+         | commit | subject | verdict | runs |\n| --- | --- | --- | --- |\n",
         state.last(),
         state.commits[0].short(),
         state.commits[state.last()].short()

@@ -39,8 +39,8 @@ const ISSUE: &str = "issue.md";
 /// Searches, and writes `bisect.json` and `issue.md`.
 ///
 /// # Errors
-/// Usage: the options are wrong, or GOOD or BAD is not as stated. Build: GOOD or BAD cannot be built. Infrastructure: git
-/// or a run failed. Interrupted.
+/// Usage: the options are wrong, or GOOD or BAD is not as stated. Build: GOOD or BAD cannot be built. Infrastructure:
+/// git or a run failed. Interrupted.
 pub fn run(paths: &Paths, options: &BisectOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
     let (mut state, out) = match &options.resume {
@@ -94,7 +94,9 @@ fn output(paths: &Paths, given: Option<&Path>) -> Result<PathBuf, Failure> {
     };
     if folder.join(state::FILE).exists() {
         let folder = folder.display();
-        return Err(Failure::usage(anyhow!("{folder} has a search already: go on with --resume {folder}, or name another")));
+        return Err(Failure::usage(anyhow!(
+            "{folder} has a search already: go on with --resume {folder}, or name another"
+        )));
     }
     created(folder.to_owned())
 }

@@ -123,7 +123,8 @@ fn bad_end(state: &State) -> Result<Odds, Step> {
         let label = state.commits[last].label();
         let seen = seen(state, last);
         if rare.needed == usize::MAX {
-            let hint = if repeat == 1 { "name a commit that fails, or add --repeat for a race" } else { "raise --repeat" };
+            let hint =
+                if repeat == 1 { "name a commit that fails, or add --repeat for a race" } else { "raise --repeat" };
             return refuse(Exit::Usage, format!("--bad {label} does not fail as stated: {seen}; {hint}"));
         }
         let needed = rare.needed;
@@ -211,13 +212,16 @@ fn control(state: &State, culprit: usize, odds: Odds) -> Control {
             let times = if odds.passes == 1 { String::new() } else { format!(" {} times", odds.passes) };
             of(ControlVerdict::Architecture, format!("On {arch} the check passes{times} at the culprit."))
         }
-        (Some(Verdict::Bad), Some(Verdict::Good)) => {
-            of(ControlVerdict::Everybody, format!("On {arch} the check also fails at the culprit, and passes at its parent."))
-        }
+        (Some(Verdict::Bad), Some(Verdict::Good)) => of(
+            ControlVerdict::Everybody,
+            format!("On {arch} the check also fails at the culprit, and passes at its parent."),
+        ),
         (Some(Verdict::Bad), _) => of(
             ControlVerdict::Undecided,
-            format!("On {arch} the check fails at the culprit, and does not pass at its parent: it may fail there for \
-                     another cause: {text}"),
+            format!(
+                "On {arch} the check fails at the culprit, and does not pass at its parent: it may fail there for \
+                     another cause: {text}"
+            ),
         ),
         (Some(Verdict::Skip) | None, _) => of(
             ControlVerdict::Undecided,

@@ -118,8 +118,7 @@ mod tests {
             let decided = |at: &usize| !skips[*at] || *at == 0 || *at == length - 1;
             let low = (0..culprit).rev().find(decided).unwrap();
             let high = (culprit..length).find(decided).unwrap();
-            let expected =
-                if high == low + 1 { Next::Found(high) } else { Next::OneOf { first: low + 1, last: high } };
+            let expected = if high == low + 1 { Next::Found(high) } else { Next::OneOf { first: low + 1, last: high } };
             assert_eq!(end, expected, "length {length}, culprit {culprit}, skips {skips:?}");
         }
     }

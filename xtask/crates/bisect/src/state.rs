@@ -1,5 +1,5 @@
-//! `bisect.json`: the request, the commits, and every run of a search. It is written completely after each run, so that a
-//! search can go on after it was interrupted.
+//! `bisect.json`: the request, the commits, and every run of a search. It is written completely after each run, so that
+//! a search can go on after it was interrupted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -145,7 +145,8 @@ impl Request {
 
     /// The option's words and values as the user sees them, to compare two requests.
     pub(crate) fn named(&self) -> BTreeMap<&'static str, String> {
-        let Request { arch, cpu, control, set, checkout, good, bad, check, profile, says, repeat, seed, options } = self;
+        let Request { arch, cpu, control, set, checkout, good, bad, check, profile, says, repeat, seed, options } =
+            self;
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
         BTreeMap::from([
             ("--arch", arch.clone()),
@@ -206,7 +207,10 @@ impl State {
 pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<State> {
     let state: State = serde_json::from_slice(bytes)?;
     let State { schema_version, request, commits, left_out, runs, .. } = &state;
-    ensure!(*schema_version == SCHEMA_VERSION, "its version is {schema_version}, and this program reads {SCHEMA_VERSION}");
+    ensure!(
+        *schema_version == SCHEMA_VERSION,
+        "its version is {schema_version}, and this program reads {SCHEMA_VERSION}"
+    );
     ensure!(commits.len() >= 2, "it lists fewer than two commits");
     ensure!(commits.iter().all(|commit| is_hash(&commit.id)), "a commit has no hash");
     let ends = (commits.first().map(|commit| &commit.id), commits.last().map(|commit| &commit.id));

@@ -153,12 +153,7 @@ fn results(folder: &Path) -> anyhow::Result<RunResult> {
 ///
 /// # Errors
 /// It shows nothing about the commit: the environment failed, or the check did not run.
-pub(crate) fn conclude(
-    code: i32,
-    result: Option<&RunResult>,
-    tail: &str,
-    request: &Request,
-) -> Result<Seen, Failure> {
+pub(crate) fn conclude(code: i32, result: Option<&RunResult>, tail: &str, request: &Request) -> Result<Seen, Failure> {
     let is = |exit: Exit| code == i32::from(exit.code());
     if is(Exit::Build) {
         return Ok(Seen { outcome: Outcome::BuildFailed, text: build_error(result, tail), evidence: Vec::new() });
@@ -183,9 +178,8 @@ pub(crate) fn conclude(
     if cases.iter().any(|case| matches!(case.outcome, Word::Passed | Word::UnexpectedPass)) {
         return Ok(Seen { outcome: Outcome::Passed, text: String::new(), evidence: Vec::new() });
     }
-    let seen = cases.first().map_or("it has no result".to_owned(), |case| {
-        format!("{} {}", case.outcome.text(), case.message)
-    });
+    let seen =
+        cases.first().map_or("it has no result".to_owned(), |case| format!("{} {}", case.outcome.text(), case.message));
     Err(Failure::nothing_ran(format!("the check {} did not run: {seen}", request.check)))
 }
 

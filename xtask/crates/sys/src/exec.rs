@@ -212,6 +212,8 @@ fn read_lines(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -253,6 +255,45 @@ mod tests {
             _ => ControlFlow::Continue(()),
         });
         assert!(matches!(&ended, Err(ExecError::Ended { tail, .. }) if tail == "one"), "{ended:?}");
+    }
+
+    /// Runs a shell script that says `ready`, and interrupts it then. `seen` is static: the callback is a function.
+    fn interrupted_script(
+        script: &str,
+        grace: Duration,
+        seen: &'static AtomicBool,
+        check: fn() -> Result<(), Interrupted>,
+    ) {
+        let sh = Shell::new().unwrap();
+        let command = cmd!(sh, "sh -c {script}");
+        let ended = run_unless(command, LONG, grace, check, |line| {
+            if line == Some("ready") {
+                seen.store(true, Ordering::SeqCst);
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(ended, Err(ExecError::Interrupted { .. })), "{ended:?}");
+    }
+
+    #[test]
+    fn interrupted_command_may_clean_up_within_its_grace_time() {
+        static READY: AtomicBool = AtomicBool::new(false);
+        let dir = crate::Scratch::temporary("orderly").unwrap();
+        let file = dir.path().join("cleaned");
+        let script = format!("trap 'touch {}; exit' TERM; echo ready >&2; while :; do sleep 0.1; done", file.display());
+        let check = || if READY.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) };
+        interrupted_script(&script, LONG, &READY, check);
+        assert!(file.exists());
+    }
+
+    #[test]
+    fn interrupted_command_is_killed_after_its_grace_time() {
+        static READY: AtomicBool = AtomicBool::new(false);
+        let begin = Instant::now();
+        let check = || if READY.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) };
+        let script = "trap '' TERM; echo ready >&2; while :; do sleep 0.1; done";
+        interrupted_script(script, Duration::from_millis(200), &READY, check);
+        assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn issue_names_commit_requirement_evidence_commands_and_control() {
         "    mod\\_revision",
         "    store: ADDED /registry/a at 3\n",
         "    git worktree add --detach culprit ",
-        "    cargo xtask ci --arch riscv64 --etcd checkout:culprit --check storage.create-txn --seed 7 --provider process\n",
+        "    cargo xtask ci --arch riscv64 --etcd checkout:culprit --check storage.create-txn --seed 7 --provider ",
         "    cargo xtask ci --arch amd64 --etcd checkout:culprit",
         "The defect depends on the architecture. On amd64 the check passes at the culprit.",
         "v3.6.16, go1.26.8",

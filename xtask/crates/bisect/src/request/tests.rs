@@ -33,11 +33,15 @@ fn state(fixture: &Fixture, more: &[&str]) -> Result<State, Failure> {
 #[test]
 fn request_has_resolved_commits_and_the_options_of_the_runs() {
     let fixture = Fixture::new(5);
-    let more = ["--provider", "process", "--kubernetes", "1.35", "--seed", "9", "--control", "amd64", "--skip", "HEAD~1"];
+    let more =
+        ["--provider", "process", "--kubernetes", "1.35", "--seed", "9", "--control", "amd64", "--skip", "HEAD~1"];
     let State { request, commits, left_out, .. } = state(&fixture, &more).unwrap();
     assert_eq!((commits.len(), request.good.as_str()), (4, commits[0].id.as_str()));
     assert_eq!((request.seed, request.repeat, left_out), (9, 1, vec![2]));
-    assert_eq!(request.options.join(" "), "--provider process --kubernetes module:1.35".replace("module:1.35", &shown("1.35")));
+    assert_eq!(
+        request.options.join(" "),
+        "--provider process --kubernetes module:1.35".replace("module:1.35", &shown("1.35"))
+    );
     assert_eq!(state(&fixture, &["--control", "none"]).unwrap().request.control, None);
     let relative = state(&fixture, &["--kubernetes", "checkout:../k"]).unwrap().request.options.join(" ");
     assert!(relative.starts_with("--kubernetes checkout:/") && relative.ends_with("/k"), "{relative}");

@@ -98,7 +98,8 @@ fn words_are_a_command_line_for_each_side() {
     let request = Request { cpu: Some("rva23".into()), profile: Some("json".into()), ..request(1) };
     assert_eq!(
         words(&request, Side::Tested, "T").join(" "),
-        "ci --arch riscv64 --cpu rva23 --etcd checkout:T --check storage.create-txn --profile json --seed 7 --provider process"
+        "ci --arch riscv64 --cpu rva23 --etcd checkout:T --check storage.create-txn --profile json --seed 7 --provider \
+         process"
     );
     assert_eq!(
         words(&request, Side::Control, "T").join(" "),
