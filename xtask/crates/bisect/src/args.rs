@@ -9,7 +9,7 @@ use provider::ProviderOptions;
 
 /// The component set whose history is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum SetArg {
+pub(crate) enum SetArg {
     Kubernetes,
     Etcd,
 }

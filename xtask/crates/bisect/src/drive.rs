@@ -76,7 +76,7 @@ fn line(state: &State) -> String {
         _ => String::new(),
     };
     let left = plan::runs_left(state);
-    let time = elapsed(std::time::Duration::try_from_secs_f64(run.seconds).unwrap_or_default());
+    let time = elapsed(std::time::Duration::from_secs(run.seconds));
     let commit = state.commits[run.commit].label();
     format!("bisect: {commit}{on} {word} ({time}); about {left} runs left")
 }

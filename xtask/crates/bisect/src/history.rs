@@ -107,13 +107,13 @@ impl Repo {
 
     fn ask(&self, args: &[&str]) -> anyhow::Result<String> {
         // Another process may be using the checkout: take no lock.
-        Ok(exec::run(self.git(&self.root, &[&["--no-optional-locks"], args].concat()), GIT)?.stdout)
+        Ok(exec::run(self.git(&self.root, &[&["--no-optional-locks"][..], args].concat()), GIT)?.stdout)
     }
 
     /// git without hooks, signatures and other settings that change its output or start programs.
     fn git(&self, folder: &Path, args: &[&str]) -> Cmd<'_> {
         let settings = ["core.hooksPath=/dev/null", "log.showSignature=false", "i18n.logOutputEncoding=UTF-8"];
-        let settings = settings.iter().flat_map(|setting| ["-c", setting]);
+        let settings = settings.iter().flat_map(|setting| ["-c", *setting]);
         let command = cmd!(self.shell, "git -C {folder} {settings...} {args...}").env("LC_ALL", "C");
         VARIABLES.iter().fold(command, |command, name| command.env_remove(name))
     }

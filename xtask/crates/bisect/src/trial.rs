@@ -54,7 +54,7 @@ pub(crate) fn words(request: &Request, side: Side, tree: &str) -> Vec<String> {
         Side::Tested => &request.arch,
         Side::Control => request.control.as_ref().unwrap_or(&request.arch),
     };
-    let mut words: Vec<String> = ["ci", "--arch", arch].map(str::to_owned).into();
+    let mut words: Vec<String> = ["ci", "--arch", arch.as_str()].map(str::to_owned).into();
     let mut add = |option: &str, value: &str| words.extend([option.to_owned(), value.to_owned()]);
     if let (Side::Tested, Some(cpu)) = (side, &request.cpu) {
         add("--cpu", cpu);
@@ -96,7 +96,7 @@ pub(crate) fn run(
         text,
         evidence,
         folder: name.map(|name| format!("{}/{name}", trial.folder)).unwrap_or_default(),
-        seconds: begin.elapsed().as_secs_f64(),
+        seconds: begin.elapsed().as_secs(),
         execution: result.as_ref().and_then(|result| result.execution.clone()),
         versions: result.as_ref().map(versions).unwrap_or_default(),
     })

@@ -24,7 +24,7 @@ fn searched(
     stop_at: Option<usize>,
 ) -> Result<Conclusion, Failure> {
     let worktree = Worktree::create(repo, &out.path().join("worktree"), "HEAD").unwrap();
-    let mut save = |state: &State| Ok(state.write(out.path())?);
+    let mut save = |state: &State| state.write(out.path()).map_err(Failure::from);
     let mut calls = 0;
     drive(state, &mut save, &mut |state, trial| {
         calls += 1;
