@@ -13,6 +13,7 @@ mod upstream;
 use std::num::NonZeroUsize;
 
 use bench::BenchOptions;
+use bisect::BisectOptions;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use cli::{CpuOptions, JsonOptions, Places, SourceOptions, size};
 use differential::DifferentialOptions;
@@ -60,7 +61,7 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run the checks", &["ci", "test", "doctor", "build", "audit", "images", "dist", "fetch", "cache"]),
+    ("Run the checks", &["ci", "test", "bisect", "doctor", "build", "audit", "images", "dist", "fetch", "cache"]),
     (
         "Look at checks and clusters",
         &["list", "explain", "targets", "up", "down", "logs", "shell", "kubectl", "inspect"],
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     Test(TestOptions),
     /// Send the same generated requests to two architectures, and show what differs
     Differential(DifferentialOptions),
+    /// Find the commit of Kubernetes or etcd since which a check fails
+    Bisect(BisectOptions),
     /// Cross-build and audit the components
     Build(BuildOptions),
     /// Name the known defects of the Go release that built a program

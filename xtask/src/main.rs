@@ -72,6 +72,7 @@ fn start(args: Args) -> Result<u8, Failure> {
         Command::List(options) => commands::checks::list(paths, &options),
         Command::Explain(options) => commands::checks::explain(&options),
         Command::Differential(options) => differential::run(&paths()?, &options),
+        Command::Bisect(options) => bisect::run(&paths()?, &options),
         Command::Bench(options) => bench::run(&paths()?, &options),
         Command::Fuzz(options) => fuzzer::run(&paths()?, &options),
         Command::Targets(options) => commands::targets::run(&paths::targets(&args.places), &options),

@@ -11,6 +11,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// The tables of the areas.
 const AREAS: &[&[Target]] = &[
+    bisect::fuzzing::TARGETS,
     boot::fuzzing::TARGETS,
     build::fuzzing::TARGETS,
     checks::fuzzing::TARGETS,

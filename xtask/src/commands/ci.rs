@@ -30,7 +30,6 @@ use crate::build_lock::BuildLock;
 use crate::expectations;
 use crate::pipeline::{self, Job, Upstream};
 
-pub(super) use repeat::quoted;
 use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use boot::existing::{self, Existing, Request, StoreAccess};
-use cli::{Failure, OrExit, Paths, print};
+use cli::{Failure, OrExit, Paths, print, quoted};
 use model::{Capabilities, Event, Exit, Outcome, RunInfo, StoreKind, TlsFiles};
 use report::EventLog;
 use report::verdict::worse;
@@ -20,7 +20,7 @@ use sys::progress::timestamp as now;
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
-use super::ci::{Ticker, console, quoted};
+use super::ci::{Ticker, console};
 use crate::args::TestOptions;
 use crate::expectations::{self, Expectations};
 use crate::pipeline::{finish, phase, tell_booted};

@@ -74,6 +74,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tls",
         ],
     ),
+    ("bisect", &["checks", "cli", "model", "provider", "report", "suite", "sys", "targets"]),
     ("publish", &["checks", "cli", "judge", "model", "report", "runner", "suite", "sys", "targets", "workflows"]),
     (
         "differential",
@@ -85,14 +86,15 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "fuzz",
         &[
-            "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "publish", "runner",
-            "suite",
+            "bisect", "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "publish",
+            "runner", "suite",
         ],
     ),
     (
         "xtask",
         &[
             "bench",
+            "bisect",
             "differential",
             "dist",
             "doctor",

@@ -68,8 +68,11 @@ impl Checkout {
     pub(crate) fn outside(&self, go: &Toolchain, dir: &Path, env: &Env) -> anyhow::Result<Option<String>> {
         let mut folders = Vec::new();
         for replace in go.go_mod(&dir.join("go.mod"))?.replace.unwrap_or_default() {
-            if replace.new.is_folder() {
-                folders.push(dir.join(&replace.new.path));
+            let folder = dir.join(&replace.new.path);
+            // etcd forbids its old module with a replacement by the missing folder FORBIDDEN_DEPENDENCY. `go build`
+            // names a missing folder that it needs. https://github.com/etcd-io/etcd/blob/main/server/go.mod
+            if replace.new.is_folder() && folder.exists() {
+                folders.push(folder);
             }
         }
         let mut digest = Fields::default();
@@ -278,6 +281,11 @@ mod tests {
         assert!(first.is_some());
         dir.write("near/n.go", "package n // x\n");
         assert_ne!(outside(), first);
+        let changed = outside();
+        let forbidden = "replace example.org/o => ./FORBIDDEN_DEPENDENCY\n";
+        let replaced = "module example.org/m\n\ngo 1.21\n\nreplace example.org/n => ../near\n";
+        dir.write("tree/go.mod", format!("{replaced}{forbidden}"));
+        assert_eq!(outside(), changed, "a folder that does not exist");
         dir.write("tree/go.mod", "module example.org/m\n\ngo 1.21\n");
         assert_eq!(outside(), None);
     }

@@ -11,6 +11,7 @@ mod options;
 mod output;
 pub mod paths;
 mod places;
+mod quote;
 
 pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
 pub use artifacts::{
@@ -22,3 +23,4 @@ pub use options::{CpuOptions, JsonOptions, MachineOptions, NativeJob, QemuArg, S
 pub use output::{print, print_json, printed};
 pub use paths::Paths;
 pub use places::{GithubPlaces, Places};
+pub use quote::quoted;

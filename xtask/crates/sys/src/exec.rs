@@ -74,7 +74,24 @@ pub fn run_with(cmd: Cmd<'_>, limit: Duration, mut on_line: impl FnMut(Option<&s
 
 /// Like [`run`], but also runs after Ctrl-C: for teardown.
 pub fn finish(cmd: Cmd<'_>, limit: Duration) -> Result<Output, ExecError> {
-    run_unless(cmd, limit, || Ok(()), |_| ControlFlow::Continue(()))
+    run_unless(cmd, limit, Duration::ZERO, || Ok(()), |_| ControlFlow::Continue(()))
+}
+
+/// Like [`run_with`], for a program that has to clean up: after Ctrl-C it gets SIGTERM, and SIGKILL only if it is still
+/// running `grace` later.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_orderly(
+    cmd: Cmd<'_>,
+    limit: Duration,
+    grace: Duration,
+    mut on_line: impl FnMut(Option<&str>),
+) -> Result<Output, ExecError> {
+    run_unless(cmd, limit, grace, interrupt::check, |line| {
+        on_line(line);
+        ControlFlow::Continue(())
+    })
 }
 
 /// Like [`run_with`]; kills the command when `on_line` returns `Break`.
@@ -83,7 +100,7 @@ pub fn run_until(
     limit: Duration,
     on_line: impl FnMut(Option<&str>) -> ControlFlow<()>,
 ) -> Result<Output, ExecError> {
-    run_unless(cmd, limit, interrupt::check, on_line)
+    run_unless(cmd, limit, Duration::ZERO, interrupt::check, on_line)
 }
 
 /// The time in which the output of a killed command arrives.
@@ -92,6 +109,7 @@ const LAST_OUTPUT: Duration = Duration::from_secs(2);
 fn run_unless(
     cmd: Cmd<'_>,
     limit: Duration,
+    grace: Duration,
     interrupted: fn() -> Result<(), Interrupted>,
     mut on_line: impl FnMut(Option<&str>) -> ControlFlow<()>,
 ) -> Result<Output, ExecError> {
@@ -112,6 +130,7 @@ fn run_unless(
     let begin = Instant::now();
     let mut output = Output::default();
     let mut stopped: Option<(Stop, Instant)> = None;
+    let mut time_to_end = Duration::ZERO;
     loop {
         let going = match lines.recv_timeout(Duration::from_millis(100)) {
             Ok((true, line)) => {
@@ -133,13 +152,19 @@ fn run_unless(
                 Ok(()) => going.is_break().then_some(Stop::Broken),
             };
             if let Some(why) = why {
+                let ask = matches!(why, Stop::Interrupted(_)) && !grace.is_zero();
                 // The group may have ended between the check and the signal.
-                let _ = kill_process_group(group, Signal::KILL);
+                let _ = kill_process_group(group, if ask { Signal::TERM } else { Signal::KILL });
                 stopped = Some((why, Instant::now()));
+                time_to_end = if ask { grace } else { Duration::ZERO };
             }
         }
+        let late = stopped.as_ref().map(|(_, since)| since.elapsed().saturating_sub(time_to_end));
+        if late.is_some_and(|late| !late.is_zero()) && !time_to_end.is_zero() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
         // A descendant with a group of its own survives and holds the pipes; its readers end when it does.
-        if stopped.as_ref().is_some_and(|(_, killed)| killed.elapsed() > LAST_OUTPUT) {
+        if late.is_some_and(|late| late > LAST_OUTPUT) {
             break;
         }
     }
@@ -187,6 +212,8 @@ fn read_lines(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -228,6 +255,45 @@ mod tests {
             _ => ControlFlow::Continue(()),
         });
         assert!(matches!(&ended, Err(ExecError::Ended { tail, .. }) if tail == "one"), "{ended:?}");
+    }
+
+    /// Runs a shell script that says `ready`, and interrupts it then. `seen` is static: the callback is a function.
+    fn interrupted_script(
+        script: &str,
+        grace: Duration,
+        seen: &'static AtomicBool,
+        check: fn() -> Result<(), Interrupted>,
+    ) {
+        let sh = Shell::new().unwrap();
+        let command = cmd!(sh, "sh -c {script}");
+        let ended = run_unless(command, LONG, grace, check, |line| {
+            if line == Some("ready") {
+                seen.store(true, Ordering::SeqCst);
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(ended, Err(ExecError::Interrupted { .. })), "{ended:?}");
+    }
+
+    #[test]
+    fn interrupted_command_may_clean_up_within_its_grace_time() {
+        static READY: AtomicBool = AtomicBool::new(false);
+        let dir = crate::Scratch::temporary("orderly").unwrap();
+        let file = dir.path().join("cleaned");
+        let script = format!("trap 'touch {}; exit' TERM; echo ready >&2; while :; do sleep 0.1; done", file.display());
+        let check = || if READY.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) };
+        interrupted_script(&script, LONG, &READY, check);
+        assert!(file.exists());
+    }
+
+    #[test]
+    fn interrupted_command_is_killed_after_its_grace_time() {
+        static READY: AtomicBool = AtomicBool::new(false);
+        let begin = Instant::now();
+        let check = || if READY.load(Ordering::SeqCst) { Err(Interrupted) } else { Ok(()) };
+        let script = "trap '' TERM; echo ready >&2; while :; do sleep 0.1; done";
+        interrupted_script(script, Duration::from_millis(200), &READY, check);
+        assert!(begin.elapsed() < LONG / 2, "{:?}", begin.elapsed());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cli::quoted;
 use model::{Source, StoreKind, Target};
 use provider::ClusterArg;
 
@@ -45,34 +46,4 @@ fn start(context: &RunContext<'_>, targets: &[&Target]) -> String {
         command.push_str(&format!(" --store {}", context.options.sources.store().name()));
     }
     format!("{command} --seed {}", context.plan.seed)
-}
-
-/// Quotes the text so that a shell reads it as one word.
-pub(in crate::commands) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shell_reads_each_quoted_word_as_one_word() {
-        for (word, expected) in [
-            ("storage.key-layout", "storage.key-layout"),
-            ("checkout:../kubernetes", "checkout:../kubernetes"),
-            ("2/4", "2/4"),
-            ("*.media-type-*", "'*.media-type-*'"),
-            ("my runs/x", "'my runs/x'"),
-            ("it's", r"'it'\''s'"),
-            ("", "''"),
-        ] {
-            assert_eq!(quoted(word), expected);
-        }
-    }
 }

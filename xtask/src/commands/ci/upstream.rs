@@ -1,13 +1,13 @@
 //! `--suite upstream`: upstream's end-to-end suite, in addition to the project's checks or instead of them.
 
 use anyhow::anyhow;
-use cli::{Failure, host_target, request};
+use cli::{Failure, host_target, quoted, request};
 use model::Target;
 use suite::{Selection, upstream};
 use targets::Catalogue;
 
 use super::RunContext;
-use super::repeat::{quoted, repeat};
+use super::repeat::repeat;
 use crate::args::CiOptions;
 
 /// Separates the selection of the project's checks from that of upstream's suite. Returns the former, unless only

@@ -1,0 +1,68 @@
+//! Tests of `issue`.
+
+use super::*;
+use crate::plan::{Step, next};
+use crate::state::tests::{run, state};
+
+fn concluded(mut state: State, outcome: impl Fn(usize, Side) -> Outcome) -> (State, Conclusion) {
+    loop {
+        match next(&state) {
+            Step::Run { commit, side } => state.runs.push(run(commit, side, outcome(commit, side))),
+            Step::Done(conclusion) => return (state, conclusion),
+            Step::Refuse { text, .. } => panic!("{text}"),
+        }
+    }
+}
+
+fn text(state: &State, conclusion: &Conclusion) -> String {
+    issue(state, conclusion, checks::find("storage.create-txn").unwrap())
+}
+
+#[test]
+fn issue_names_commit_requirement_evidence_commands_and_control() {
+    let mut start = state(6, 1);
+    start.commits[3].subject = "server: a | b <b>".into();
+    let (state, conclusion) =
+        concluded(start, |at, side| if at >= 3 && side == Side::Tested { Outcome::Failed } else { Outcome::Passed });
+    let text = text(&state, &conclusion);
+    let check = checks::find("storage.create-txn").unwrap();
+    for part in [
+        "# storage.create-txn fails on riscv64 since 000000000000 (server: a &#124; b &lt;b&gt;)\n",
+        &state.commits[3].id,
+        "2026-01-02T03:04:05+00:00",
+        &cell(check.requirement),
+        &cell(check.source),
+        "    mod\\_revision",
+        "    store: ADDED /registry/a at 3\n",
+        "    git worktree add --detach culprit ",
+        "    cargo xtask ci --arch riscv64 --etcd checkout:culprit --check storage.create-txn --seed 7 --provider ",
+        "    cargo xtask ci --arch amd64 --etcd checkout:culprit",
+        "The defect depends on the architecture. On amd64 the check passes at the culprit.",
+        "v3.6.16, go1.26.8",
+        "| seed | 7 |",
+        "failure rate is unknown",
+        "| good | 1 passed |",
+        "| bad | 1 failed |",
+        "| on amd64 | 1 passed |",
+    ] {
+        // Code blocks are not escaped.
+        let part = part.replace("mod\\_revision", "mod_revision");
+        assert!(text.contains(&part), "{part:?} is missing in:\n{text}");
+    }
+    assert!(!text.contains("repo"), "the folder of this machine is in:\n{text}");
+}
+
+#[test]
+fn remaining_commits_are_listed() {
+    let (state, conclusion) = concluded(state(6, 1), |at, _| match at {
+        2 | 3 => Outcome::BuildFailed,
+        at if at >= 4 => Outcome::Failed,
+        _ => Outcome::Passed,
+    });
+    let text = text(&state, &conclusion);
+    assert!(text.starts_with("# storage.create-txn fails on riscv64 since one of 3 commits\n"), "{text}");
+    for at in 2..=4 {
+        assert!(text.contains(&format!("- {} c{at}\n", state.commits[at].id)), "{text}");
+    }
+    assert!(text.contains("skipped: the build failed"), "{text}");
+}
