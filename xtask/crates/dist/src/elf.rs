@@ -95,7 +95,7 @@ mod tests {
             "name": "a", "title": "a", "aliases": [], "hardware": {"page_sizes": [], "weak_memory": false, "extensions": []},
             "elf": {"class": 64, "byte_order": "little", "machine": 7},
         }));
-        let harness = Harness { rust: String::new(), glibc: "2.31".into() };
+        let harness = Harness { rust: String::new(), glibc: "2.31".into(), kernel: "4.15".into() };
         let fits = |machine, glibc| Needs { facts: facts(machine), glibc }.fits(target.as_ref().unwrap(), &harness);
         assert!(fits(7, Version(2, 31)).is_ok());
         for (machine, glibc, part) in [(7, Version(2, 32), "needs glibc 2.32"), (8, Version(2, 31), "expected")] {
