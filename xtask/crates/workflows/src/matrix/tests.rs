@@ -23,6 +23,7 @@ fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target 
         emulator: None,
         machine: None,
         harness: None,
+        go: None,
         component_env: BTreeMap::new(),
         variants: Vec::new(),
         variant: None,
