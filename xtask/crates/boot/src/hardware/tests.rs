@@ -29,6 +29,7 @@ pub(crate) fn target() -> Target {
         emulator: None,
         machine: None,
         harness: None,
+        go: None,
         component_env: BTreeMap::new(),
         variants: Vec::new(),
         variant: None,
