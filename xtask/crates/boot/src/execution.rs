@@ -201,8 +201,8 @@ pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result
     Ok(())
 }
 
-/// Whether the output contains the version, or its commit. etcd's version is a constant in its sources, so a commit after
-/// v3.6.14 (built as `v3.6.14-3+508f4d23af05bc`) prints `etcd Version: 3.6.14` and `Git SHA: 508f4d23af05bc…`.
+/// Whether the output contains the version, or its commit. etcd's version is a constant in its sources, so a commit
+/// after v3.6.14 (built as `v3.6.14-3+508f4d23af05bc`) prints `etcd Version: 3.6.14` and `Git SHA: 508f4d23af05bc…`.
 fn names_version(output: &str, version: &str) -> bool {
     output.contains(version.trim_start_matches('v')) || commit_of(version).is_some_and(|commit| output.contains(commit))
 }
