@@ -67,9 +67,9 @@ fn line(state: &State) -> String {
     let Some(run) = state.runs.last() else { return String::new() };
     let word = match run.outcome {
         Outcome::Passed => "passes".to_owned(),
-        Outcome::Failed => format!("fails: {}", first_line(&run.text)),
-        Outcome::OtherFailure => format!("fails for another reason, skipped: {}", first_line(&run.text)),
-        Outcome::BuildFailed => format!("cannot be built, skipped: {}", first_line(&run.text)),
+        Outcome::Failed => format!("fails: {}", short(&run.text)),
+        Outcome::OtherFailure => format!("fails for another reason, skipped: {}", short(&run.text)),
+        Outcome::BuildFailed => format!("cannot be built, skipped: {}", short(&run.text)),
     };
     let on = match (run.side, state.request.other_arch()) {
         (Side::Control, Some(arch)) => format!(" on {arch}"),
@@ -81,8 +81,9 @@ fn line(state: &State) -> String {
     format!("bisect: {commit}{on} {word} ({time}); about {left} runs left")
 }
 
-fn first_line(text: &str) -> String {
-    report::text::plain_line(text.lines().next().unwrap_or_default(), 200)
+/// The text on one line.
+fn short(text: &str) -> String {
+    report::text::plain_line(text, 240)
 }
 
 /// Whether `--resume` can go on after this exit: the others would repeat themselves.

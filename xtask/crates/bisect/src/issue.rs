@@ -6,6 +6,7 @@ use std::fmt::Write;
 use cli::quoted;
 use model::Level;
 use report::cell;
+use report::text::plain_line;
 use suite::Check;
 
 use crate::history::Commit;
@@ -16,6 +17,8 @@ use crate::trial;
 
 /// The worktree in the commands of the issue.
 const TREE: &str = "culprit";
+/// Bytes of the reason why a commit was skipped.
+const REASON: usize = 300;
 
 /// The text of the issue.
 pub(crate) fn issue(state: &State, conclusion: &Conclusion, check: &Check) -> String {
@@ -180,7 +183,7 @@ fn skipped(state: &State, at: usize) -> String {
     match state.runs_of(at, Side::Tested).find(unclear) {
         Some(run) => {
             let why = if run.outcome == Outcome::BuildFailed { "the build failed" } else { "another failure" };
-            format!("{why}: {}", cell(run.text.lines().next().unwrap_or_default()))
+            format!("{why}: {}", cell(&plain_line(&run.text, REASON)))
         }
         None => "left out with --skip".to_owned(),
     }

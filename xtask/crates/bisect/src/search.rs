@@ -54,12 +54,12 @@ fn bounds(verdicts: &[Option<Verdict>]) -> Option<(usize, usize)> {
     Some((low, high))
 }
 
-/// The untested commit that is nearest to the middle. With each skipped commit the distance grows (0, 0, 1, 3, 6, …):
-/// commits that cannot be built are often neighbours, and the nearest ones would all be tried.
+/// The untested commit that is nearest to the middle. With each skipped commit the distance grows (0, 0, 1, 3, 6, …),
+/// but never to the ends: commits that cannot be built are often neighbours, and the nearest ones would all be tried.
 fn candidate(mut untested: Vec<usize>, middle: usize, skipped: usize) -> usize {
     untested.sort_by_key(|at| (at.abs_diff(middle), *at));
     let away = skipped.saturating_mul(skipped.saturating_sub(1)) / 2;
-    untested[away.min(untested.len() / 2)]
+    untested[away.min(untested.len() * 3 / 4)]
 }
 
 #[cfg(test)]

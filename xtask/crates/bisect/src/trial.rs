@@ -119,7 +119,7 @@ fn child(
     let command = OF_THE_STEP.iter().fold(command, |command, name| command.env_remove(name));
     let phase = Phase::start(label);
     let ended = exec::run_orderly(command, LIMIT, GRACE, |line| {
-        line.iter().for_each(|line| phase.status(plain_line(line, STATUS)));
+        line.iter().for_each(|line| phase.status(plain_line(without_clock(line), STATUS)));
     });
     drop(phase);
     match ended {
@@ -129,6 +129,14 @@ fn child(
             None => Err(anyhow!("`{command}` was killed ({status}):\n{tail}")).or_exit(Exit::Infrastructure),
         },
         Err(error) => Err(anyhow::Error::from(error)).or_exit(Exit::Infrastructure),
+    }
+}
+
+/// The line without the time of day that the run prints in front of it: this program adds its own.
+fn without_clock(line: &str) -> &str {
+    match line.split_once(' ') {
+        Some((clock, rest)) if clock.len() == 8 && clock.bytes().all(|b| b.is_ascii_digit() || b == b':') => rest,
+        _ => line,
     }
 }
 

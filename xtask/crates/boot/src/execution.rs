@@ -158,6 +158,9 @@ fn check_minimum(target: &Target, emulator: &Emulator, path: &Path, version: &st
     Ok(())
 }
 
+/// Digits of a commit in the version of a checkout; fewer could occur in any output.
+const COMMIT_DIGITS: usize = 12;
+
 /// The numbers of a version, for comparison.
 pub(crate) fn numbers(version: &str) -> Vec<u32> {
     version.split('.').map_while(|part| part.parse().ok()).collect()
@@ -191,12 +194,23 @@ pub(crate) fn version_argument(component: &str) -> &'static str {
 
 /// Compares a component's output with the built version.
 pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result<()> {
-    let expected = artifact.version.trim_start_matches('v');
-    if artifact.version != "unknown" && !output.contains(expected) {
+    if artifact.version != "unknown" && !names_version(output, &artifact.version) {
         let first = output.lines().next().unwrap_or_default();
         bail!("{} was built as {}, but prints `{first}`", artifact.component, artifact.version);
     }
     Ok(())
+}
+
+/// Whether the output contains the version, or its commit. etcd's version is a constant in its sources, so a commit
+/// after v3.6.14 (built as `v3.6.14-3+508f4d23af05bc`) prints `etcd Version: 3.6.14` and `Git SHA: 508f4d23af05bc…`.
+fn names_version(output: &str, version: &str) -> bool {
+    output.contains(version.trim_start_matches('v')) || commit_of(version).is_some_and(|commit| output.contains(commit))
+}
+
+/// The commit at the end of a version that is not a release.
+fn commit_of(version: &str) -> Option<&str> {
+    let commit = version.split_once('+')?.1.trim_end_matches("-dirty");
+    (commit.len() >= COMMIT_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
 }
 
 #[cfg(test)]
@@ -229,6 +243,21 @@ mod tests {
             assert_eq!(check_variant(&target, false).is_ok(), user_mode);
         }
         assert!(check_variant(&target(), true).is_ok());
+    }
+
+    #[test]
+    fn program_between_two_releases_is_known_by_its_commit() {
+        let etcd = "etcd Version: 3.6.14\nGit SHA: 508f4d23af05bc0011223344556677889900aabb\n";
+        for version in
+            ["v3.6.14", "v3.6.14-3+508f4d23af05bc", "v3.6.14-3+508f4d23af05bc-dirty", "v0.0.0-untagged+508f4d23af05bc"]
+        {
+            assert!(names_version(etcd, version), "{version}");
+        }
+        for version in
+            ["v3.6.15", "v3.6.14-3+608f4d23af05bc", "v3.6.15-3+508f", "v3.6.15+", "v0.0.0-archive+0123456789abcd"]
+        {
+            assert!(!names_version(etcd, version), "{version}");
+        }
     }
 
     #[test]

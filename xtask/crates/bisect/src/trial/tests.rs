@@ -108,6 +108,14 @@ fn words_are_a_command_line_for_each_side() {
 }
 
 #[test]
+fn clock_of_the_run_is_left_out() {
+    assert_eq!(without_clock("14:55:17 boot passed"), "boot passed");
+    for line in ["boot passed", "14:55:17", "12345678x y", ""] {
+        assert_eq!(without_clock(line), line);
+    }
+}
+
+#[test]
 fn versions_name_the_go_release() {
     let versions = versions(&result(vec![]));
     assert_eq!(versions["etcd"], "v3.6.16, go1.26.8");
