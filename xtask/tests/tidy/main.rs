@@ -82,11 +82,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
     ("workflows", &["cli", "model", "report", "runner", "sys", "targets"]),
+    ("pins", &["build", "cli", "model", "runner", "sys", "targets", "workflows"]),
     (
         "fuzz",
         &[
-            "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "publish", "runner",
-            "suite",
+            "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "pins", "publish",
+            "runner", "suite",
         ],
     ),
     (
@@ -113,6 +114,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "report",
             "publish",
             "mutate",
+            "pins",
             "runner",
             "workflows",
         ],

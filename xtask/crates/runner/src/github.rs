@@ -4,6 +4,7 @@
 
 pub(crate) mod data;
 mod look;
+mod pulls;
 pub(crate) mod settings;
 
 use jiff::Timestamp;
@@ -25,6 +26,7 @@ pub use data::{
     Run, Runner,
 };
 use data::{Labels, RunnerPage};
+pub use pulls::{NewPullRequest, PullRequest, Release};
 pub use settings::{Pages, WorkflowToken};
 
 /// Number of names that are tried if a name is already used.
