@@ -37,8 +37,8 @@ Examples:
 States: `current`, `patch available`, `minor missing` (with the days since the first such release), `pre-release`,
 `not checked` (a lock, with its age), `unknown` (with the reason).
 
-Exit codes: 0 everything is current, or newer versions are at most 14 days old; 100 a version is overdue: a newer patch, or
-a missing minor that upstream supports, is older; 102 a version is unknown. 100 wins.")]
+Exit codes: 0 everything is current, or newer versions are at most 14 days old; 100 a version is overdue: a newer patch,
+or a missing minor that upstream supports, is older; 102 a version is unknown. 100 wins.")]
 pub(crate) struct CheckOptions {
     /// A set of targets/components.yaml, `go`, `actions`, `agents` or `debian`; may be repeated [default: all]
     #[arg(long = "set", value_name = "NAME")]
@@ -68,8 +68,8 @@ Examples:
   cargo xtask pins bump --set kubernetes --to v1.35.8
   cargo xtask pins bump --set etcd --minor 3.8
 
-A set with `releases` gets the newest patch of each minor; another set gets its newest release. A set that follows another
-one changes only with --to. With --minor, the command drafts a new minor and lists the remaining steps.")]
+A set with `releases` gets the newest patch of each minor; another set gets its newest release. A set that follows
+another one changes only with --to. With --minor, the command drafts a new minor and lists the remaining steps.")]
 pub(crate) struct BumpOptions {
     /// A set of targets/components.yaml; may be repeated [default: all sets]
     #[arg(long = "set", value_name = "NAME")]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use build::{GoTool, in_step, staged_version};
 use cli::{Failure, OrExit, print};
-use model::{ComponentSet, Components, Exit};
+use model::{ComponentSet, Exit};
 use serde::Deserialize;
 use sys::progress::Phase;
 use targets::Catalogue;
@@ -60,11 +60,8 @@ pub(crate) fn run(
     let draft = Draft { set, model, version, folder };
     if dry_run {
         let files = draft.files(targets);
-        print(&format!(
-            "{}\n{}",
-            draft.subject(),
-            files.iter().map(|file| format!("  {}\n", file.display())).collect::<String>()
-        ));
+        let files: String = files.iter().map(|file| format!("  {}\n", file.display())).collect();
+        print(&format!("{}\n{files}", draft.subject()));
         return Ok(Exit::Ok);
     }
     create(&draft, targets, &go, commit)?;
@@ -104,11 +101,7 @@ fn write(draft: &Draft<'_>, targets: &Path, go: &GoTool, phase: &Phase) -> anyho
         apply::write(&targets.join(file), &base)?;
     }
     let catalogue = Catalogue::load(targets)?;
-    load(&catalogue.components, draft, &folder, go, phase)
-}
-
-fn load(components: &Components, draft: &Draft<'_>, folder: &Path, go: &GoTool, phase: &Phase) -> anyhow::Result<()> {
-    apply::load(components, &draft.folder, folder, go, phase)
+    apply::load(&catalogue.components, &draft.folder, &folder, go, phase)
 }
 
 /// The staging repositories of the new release: its go.mod requires them as v0.0.0.
@@ -151,8 +144,8 @@ impl Draft<'_> {
         [PathBuf::from(TABLE)].into_iter().chain(new).chain(self.tables(targets)).collect()
     }
 
-    /// The go.mod of the new minor: the requirements of the model without the indirect ones, which Go chooses again. Those
-    /// of an older release could be newer than the ones that this release was built with.
+    /// The go.mod of the new minor: the requirements of the model without the indirect ones, which Go chooses again.
+    /// Those of an older release could be newer than the ones that this release was built with.
     fn go_mod(&self, model: &str, staging: &[String]) -> anyhow::Result<String> {
         let version = self.version.to_string();
         let language = gomod::language(model).unwrap_or("1.21");
@@ -196,10 +189,51 @@ impl Draft<'_> {
             steps.push("Add the tags of `kubeadm config images list` to targets/images.yaml".to_owned());
         }
         steps.push(format!(
-            "To make {minor} the default, rename the folders so that {set} is the new minor, and move the programs that \
-             follow it"
+            "To make {minor} the default, rename the folders so that {set} is the new minor, and move the programs \
+             that follow it"
         ));
         let lines = steps.iter().map(|step| format!("- {}\n", step.split_whitespace().collect::<Vec<_>>().join(" ")));
         format!("To do before the draft is complete:\n{}", lines.collect::<String>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draft_has_direct_requirements_and_one_line_for_each_staging_repository() {
+        let text = r#"{
+            "name": "cluster", "main_module": "k8s.io/kubernetes", "ldflags": [], "staging": "staging/src",
+            "releases": [{"minor": "1.36", "version": "v1.36.3", "module": "cluster"}],
+            "components": [{"name": "server", "package": "k8s.io/kubernetes/cmd/server"}]
+        }"#;
+        let set: ComponentSet = serde_json::from_str(text).unwrap();
+        let version = |text| Version::parse(text).unwrap();
+        let model = Folder { path: "components/cluster".into(), version: version("v1.36.3"), draft: false };
+        let draft = Draft { set: &set, model: &model, version: version("v1.37.2"), folder: "components/c".into() };
+        let old = "// Pins.\nmodule x\n\ngo 1.26.0\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n\tk8s.io/klog v2.1.0\n\
+                   \ta.org/b v1.0.0 // indirect\n)\n\nreplace k8s.io/api => k8s.io/api v0.36.3\n";
+        let staging = ["k8s.io/new", "k8s.io/api", "k8s.io/api"].map(str::to_owned);
+        let expected = "\
+// A draft of the cluster components of 1.37: docs/contributing.md has the remaining steps.
+module archproof/components/cluster-1.37
+
+go 1.26.0
+
+require (
+\tk8s.io/kubernetes v1.37.2
+\tk8s.io/klog v2.1.0
+)
+
+replace (
+\tk8s.io/api => k8s.io/api v0.37.2
+\tk8s.io/new => k8s.io/new v0.37.2
+)
+";
+        assert_eq!(draft.go_mod(old, &staging).unwrap(), expected);
+        assert_eq!(draft.subject(), "draft: targets: cluster 1.37.2");
+        let steps = draft.steps();
+        assert!(steps.contains("resources/1.37.yaml") && !steps.contains("  "), "{steps}");
     }
 }

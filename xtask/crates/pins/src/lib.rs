@@ -28,19 +28,19 @@ mod version;
 
 use std::path::Path;
 
-use cli::Failure;
+use cli::{Failure, Paths};
 
 use args::PinsCommand;
 pub use args::PinsOptions;
 
-/// Runs the command on the folder `targets`; `root` also has the workflows. Returns the exit code.
+/// Runs the command; the folder `root` has the workflows. Returns the exit code.
 ///
 /// # Errors
 /// Wrong options, invalid target data, or a failure of Go, git or a server.
-pub fn run(targets: &Path, root: &Path, options: &PinsOptions) -> Result<u8, Failure> {
+pub fn run(paths: &Paths, root: &Path, options: &PinsOptions) -> Result<u8, Failure> {
     match &options.command {
-        PinsCommand::Check(options) => check::run(targets, root, options).map(model::Exit::code),
-        PinsCommand::Bump(options) => bump::run(targets, options).map(model::Exit::code),
-        PinsCommand::Pr(options) => pull::run(targets, options),
+        PinsCommand::Check(options) => check::run(&paths.targets, root, options).map(model::Exit::code),
+        PinsCommand::Bump(options) => bump::run(&paths.targets, options).map(model::Exit::code),
+        PinsCommand::Pr(options) => pull::run(paths, options),
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use build::GoTool;
-use cli::{Failure, OrExit, print};
+use cli::{Failure, OrExit, Paths, print};
 use model::Exit;
 use runner::github::{Github, NewPullRequest};
 use runner::{Error, Scope};
@@ -27,6 +27,8 @@ struct Pulls<'a> {
     options: &'a PrOptions,
     /// `targets` relative to the root of the checkout.
     targets: &'a Path,
+    /// For the work trees.
+    cache: &'a Path,
     /// The branch that the pull requests are for.
     base: String,
 }
@@ -35,12 +37,12 @@ struct Pulls<'a> {
 ///
 /// # Errors
 /// Wrong options, invalid target data, or a failure of Go or git.
-pub(crate) fn run(targets: &Path, options: &PrOptions) -> Result<u8, Failure> {
+pub(crate) fn run(paths: &Paths, options: &PrOptions) -> Result<u8, Failure> {
     if let Err(error) = Scope::repo(&options.repo) {
         return ended(&error);
     }
-    let catalogue = Catalogue::load(targets)?;
-    let (go, bumps) = bump::planned(&catalogue, targets, &options.sets)?;
+    let catalogue = Catalogue::load(&paths.targets)?;
+    let (go, bumps) = bump::planned(&catalogue, &paths.targets, &options.sets)?;
     if options.dry_run {
         bumps.iter().for_each(|bump| print(&format!("{} -> {}: {}\n", branch(bump), options.repo, bump.subject())));
         return Ok(Exit::Ok.code());
@@ -50,7 +52,7 @@ pub(crate) fn run(targets: &Path, options: &PrOptions) -> Result<u8, Failure> {
         let text = "no token: put one with the permissions Contents: write and Pull requests: write into GITHUB_TOKEN";
         return Err(Failure::usage(anyhow!(text)));
     }
-    let absolute = targets.canonicalize().map_err(anyhow::Error::from)?;
+    let absolute = paths.targets.canonicalize().map_err(anyhow::Error::from)?;
     let git = Git::of(&absolute).or_exit(Exit::Infrastructure)?;
     let below = absolute.strip_prefix(&git.root).map_err(anyhow::Error::from)?.to_owned();
     let hub = match hub::client(&options.hub.api_url, token, &options.repo, false) {
@@ -62,7 +64,7 @@ pub(crate) fn run(targets: &Path, options: &PrOptions) -> Result<u8, Failure> {
         Err(error) => return ended(&error),
     };
     let (catalogue, go, git, hub, targets) = (&catalogue, &go, &git, &hub, &*below);
-    let pulls = Pulls { catalogue, go, git, hub, options, targets, base };
+    let pulls = Pulls { catalogue, go, git, hub, options, targets, cache: &paths.cache, base };
     for bump in &bumps {
         match pulls.open(bump)? {
             Ok(url) => print(&format!("{url}\n")),
@@ -100,7 +102,7 @@ impl Pulls<'_> {
 
     /// Commits the version in a separate work tree, and pushes it as a branch.
     fn push(&self, bump: &Bump, head: &str) -> Result<(), Failure> {
-        let scratch = Scratch::temporary("pins").or_exit(Exit::Infrastructure)?;
+        let scratch = Scratch::create(self.cache, "pins").or_exit(Exit::Infrastructure)?;
         let tree = scratch.path().join("tree");
         let shown = tree.to_string_lossy().into_owned();
         self.git.run(&["worktree", "add", "--quiet", "--detach", &shown, "HEAD"]).or_exit(Exit::Infrastructure)?;
@@ -127,8 +129,8 @@ fn body(bump: &Bump) -> String {
     let Bump { set, from, to, .. } = bump;
     format!(
         "Pins {set} {to} instead of {from}: `cargo xtask pins bump --set {set} --to {to}`.\n\n\
-         The packages load and the target data is valid. The checks of this pull request show whether the version behaves \
-         differently.\n"
+         The packages load and the target data is valid. The checks of this pull request show whether the version \
+         behaves differently.\n"
     )
 }
 
