@@ -1,6 +1,6 @@
 //! `pins bump`: pins newer versions, each as one commit.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::anyhow;
 use build::GoTool;

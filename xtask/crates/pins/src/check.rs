@@ -57,8 +57,7 @@ fn of_sets(go: &GoTool, sets: &[Pinned], now: Timestamp) -> anyhow::Result<Vec<L
         match offer {
             Ok(offer) => rows.extend(lines(&set.pins, &offer, now).into_iter().map(|line| marked(set, line))),
             Err(why) => {
-                let unknown =
-                    |pin: &crate::version::Version| Line::unknown(&set.pins.set, pin.minor(), &pin.to_string(), &why);
+                let unknown = |pin: &Version| Line::unknown(&set.pins.set, pin.minor(), &pin.to_string(), &why);
                 rows.extend(set.pins.pinned.iter().rev().map(unknown));
             }
         }

@@ -91,7 +91,7 @@ mod tests {
     fn set(pinned: &[&str]) -> Pinned {
         let folders: Vec<Folder> = pinned
             .iter()
-            .map(|text| Folder { path: format!("components/{text}").into(), version: version(text) })
+            .map(|text| Folder { path: format!("components/{text}").into(), version: version(text), draft: false })
             .collect();
         let pinned = folders.iter().map(|folder| folder.version.clone()).collect();
         let pins = Pins { set: "store".into(), pinned, supported: 1, follows: None };
