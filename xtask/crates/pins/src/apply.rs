@@ -11,7 +11,8 @@ use targets::Catalogue;
 
 use crate::pinned::read;
 use crate::plan::Bump;
-use crate::{edit, gomod};
+use crate::version::Version;
+use crate::{edit, gomod, toolchain};
 
 const TABLE: &str = "components.yaml";
 const PROGRAMS: &str = "programs";
@@ -142,11 +143,27 @@ impl Change {
             let folder = targets.join(&module.folder);
             write(&folder.join("go.mod"), &module.text)?;
             complete(&folder, &module.text, go, phase)?;
+            require_locked_go(targets, &folder)?;
             load(components, &module.folder, &folder, go, phase)?;
         }
         Catalogue::load(targets)?;
         Ok(())
     }
+}
+
+/// Refuses a module that needs a newer Go than the one that machines without Go fetch.
+///
+/// # Errors
+/// The module needs a newer Go, or a file cannot be read.
+pub(crate) fn require_locked_go(targets: &Path, folder: &Path) -> anyhow::Result<()> {
+    let locked = toolchain::pinned(&read(&targets.join("go.lock"))?).map_err(|why| anyhow!("targets/{why}"))?;
+    let text = read(&folder.join("go.mod"))?;
+    let needed = gomod::language(&text).unwrap_or_default();
+    let parsed = Version::parse(needed).or_else(|| Version::parse(&format!("{needed}.0")));
+    if parsed.is_none_or(|needed| needed > locked) {
+        bail!("it needs Go {needed}, and targets/go.lock pins {locked}: pin a newer toolchain there first");
+    }
+    Ok(())
 }
 
 /// Lets Go choose the indirect requirements.
@@ -199,7 +216,6 @@ mod tests {
     use sys::Scratch;
 
     use super::*;
-    use crate::version::Version;
 
     const TABLE_TEXT: &str = "\
 sets:
@@ -253,6 +269,16 @@ sets:
         assert!(old.modules[0].text.contains("k8s.io/kubernetes v1.35.8\n"), "{}", old.modules[0].text);
         assert!(old.modules[0].text.contains("k8s.io/api => k8s.io/api v0.35.8\n"), "{}", old.modules[0].text);
         assert_eq!(old.files(Path::new("t")).len(), 3);
+    }
+
+    #[test]
+    fn module_must_not_need_a_newer_go_than_the_lock() {
+        let dir = Scratch::temporary("go-lock").unwrap();
+        dir.write("go.lock", "toolchain 1.26.8 board 1 h1:x=\n");
+        for (line, fits) in [("1.26.8", true), ("1.21", true), ("1.26.10", false), ("1.27", false), ("x", false)] {
+            dir.write("m/go.mod", format!("module m\n\ngo {line}\n"));
+            assert_eq!(require_locked_go(dir.path(), &dir.path().join("m")).is_ok(), fits, "{line}");
+        }
     }
 
     #[test]

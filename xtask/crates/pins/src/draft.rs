@@ -92,6 +92,7 @@ fn write(draft: &Draft<'_>, targets: &Path, go: &GoTool, phase: &Phase) -> anyho
     apply::write(&folder.join("go.mod"), &text)?;
     apply::write(&folder.join("tools.go"), &read(&from.join("tools.go"))?)?;
     apply::complete(&folder, &text, go, phase)?;
+    apply::require_locked_go(targets, &folder)?;
     let module = folder.file_name().unwrap_or_default().to_string_lossy();
     let table = read(&targets.join(TABLE))?;
     let table = edit::add_release(&table, &set.name, &minor, &draft.version.to_string(), &module);

@@ -46,6 +46,15 @@ pub(crate) fn check(go: &GoTool, lock: &str, now: Timestamp) -> anyhow::Result<V
     Ok(lines(&pins, &offer, now))
 }
 
+/// The toolchain that is fetched on machines without Go.
+///
+/// # Errors
+/// The lock names none.
+pub(crate) fn pinned(lock: &str) -> Result<Version, String> {
+    let first = locked(lock).into_iter().next().map(|(version, _)| version);
+    first.ok_or_else(|| "go.lock names no toolchain".to_owned())
+}
+
 /// Version and GOARCH of each locked toolchain, oldest version first.
 fn locked(lock: &str) -> Vec<(Version, String)> {
     let line = |line: &str| {
