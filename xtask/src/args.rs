@@ -21,6 +21,7 @@ use dist::DistOptions;
 use doctor::DoctorOptions;
 use fuzzer::FuzzOptions;
 use model::{CiJob, Level};
+use pins::PinsOptions;
 use provider::ProviderOptions;
 use publish::{CompareOptions, FlavourArg, ReportOptions};
 use runner::RunnerOptions;
@@ -60,7 +61,7 @@ Exit codes: 0 all as expected, 2 usage, 4 nothing ran, 96 invalid target data, 1
 101 build failed, 102 boot or other infrastructure failed, 130 interrupted, 1 a bug in the harness.";
 
 /// The commands by purpose, in the order of the help.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Run the checks", &["ci", "test", "bisect", "doctor", "build", "audit", "images", "dist", "fetch", "cache"]),
     (
         "Look at checks and clusters",
@@ -68,6 +69,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Prove that the results are right", &["selftest", "differential", "rejudge", "compare", "fuzz", "bench"]),
     ("Publish results, run in CI", &["report", "matrix", "workflows"]),
+    ("Keep up with upstream", &["pins"]),
     ("Manage machines", &["runner"]),
 ];
 
@@ -145,6 +147,8 @@ pub(crate) enum Command {
     Matrix(MatrixOptions),
     /// Render and lint the CI workflows, and evaluate their results
     Workflows(WorkflowsOptions),
+    /// Compare the pinned versions with upstream, and pin newer ones
+    Pins(PinsOptions),
     /// Manage CI runners on machines of rare architectures: find, register, audit, delete
     Runner(RunnerOptions),
     /// Measure the harness against baselines taken in the same run

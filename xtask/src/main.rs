@@ -91,6 +91,7 @@ fn start(args: Args) -> Result<u8, Failure> {
                 args::accepts,
             );
         }
+        Command::Pins(options) => return pins::run(&paths()?, &paths::root(&args.places), &options),
         Command::Selftest(options) => commands::selftest::run(&paths()?, &options),
         Command::Compare(options) => publish::compare::run(&paths()?, &options),
         Command::Inspect(options) => commands::inspect::run(&paths()?, &options),

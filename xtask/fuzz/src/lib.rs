@@ -21,6 +21,7 @@ const AREAS: &[&[Target]] = &[
     judge::fuzzing::TARGETS,
     mutate::fuzzing::TARGETS,
     openpgp::fuzzing::TARGETS,
+    pins::fuzzing::TARGETS,
     publish::fuzzing::TARGETS,
     runner::fuzzing::TARGETS,
     suite::fuzzing::TARGETS,

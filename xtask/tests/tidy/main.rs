@@ -83,10 +83,12 @@ const EDGES: &[(&str, &[&str])] = &[
     ("mutate", &["model", "tls"]),
     ("runner", &["cli", "cloud", "fetch", "model", "sys", "targets", "tls"]),
     ("workflows", &["cli", "model", "report", "runner", "sys", "targets"]),
+    ("pins", &["build", "cli", "model", "runner", "sys", "targets", "workflows"]),
     (
         "fuzz",
         &[
-            "bisect", "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "publish",
+            "bisect", "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "pins",
+            "publish",
             "runner", "suite",
         ],
     ),
@@ -115,6 +117,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "report",
             "publish",
             "mutate",
+            "pins",
             "runner",
             "workflows",
         ],

@@ -101,6 +101,12 @@ impl Toolchain {
         bail!("{}; {advice}", too_old.unwrap_or_else(|| "there is no `go` on PATH".to_owned()))
     }
 
+    /// The `go` on PATH, of any version: for questions to a module proxy.
+    pub(crate) fn any() -> anyhow::Result<Toolchain> {
+        let program = exec::find("go").context("there is no `go` on PATH; install it from https://go.dev/dl/")?;
+        Toolchain::at(std::path::absolute(program)?)
+    }
+
     fn at(program: PathBuf) -> anyhow::Result<Toolchain> {
         let mut toolchain = Toolchain { program, version: String::new(), module_cache: PathBuf::new() };
         // From `/`, because every `go` command fails inside a module that requires a newer Go.

@@ -14,6 +14,7 @@ mod exported;
 pub mod fuzzing;
 mod go;
 mod go_release;
+mod go_tool;
 mod job;
 mod module;
 mod stamp;
@@ -31,6 +32,8 @@ pub use digest::{Fields, sha256};
 pub use elf::machine_name;
 pub use exported::{ExportedFile, files as exported_files, label as exported_label, manifest_name};
 pub use go_release::{GoProgram, GoScan, go_program};
+pub use go_tool::GoTool;
+pub use module::{in_step, staged_version};
 
 use audit::Origin;
 use cache::{Cache, Entry, Record};

@@ -269,7 +269,10 @@ fn go_mod(
 }
 
 /// The version of the staging repositories: v0.36.3 for Kubernetes v1.36.3.
-fn staged_version(version: &str) -> anyhow::Result<String> {
+///
+/// # Errors
+/// The version does not begin with `v1.`.
+pub fn staged_version(version: &str) -> anyhow::Result<String> {
     match version.strip_prefix("v1.") {
         Some(rest) => Ok(format!("v0.{rest}")),
         None => bail!("{version} has no published staging repositories: use a version of the form v1.MINOR.PATCH"),
@@ -277,7 +280,7 @@ fn staged_version(version: &str) -> anyhow::Result<String> {
 }
 
 /// Whether a required module is released together with the set's main module.
-fn in_step(set: &ComponentSet, module: &str) -> bool {
+pub fn in_step(set: &ComponentSet, module: &str) -> bool {
     module == set.main_module || set.components.iter().any(|c| holds(module, &c.package))
 }
 

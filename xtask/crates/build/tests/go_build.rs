@@ -38,6 +38,8 @@ impl Fixture {
             ldflags: vec!["-s".into(), "-w".into(), "-X main.version={version}".into()],
             tags: vec!["conformance".into()],
             staging: None,
+            follows: None,
+            supported_minors: None,
             releases: Vec::new(),
             components: vec![component("hello"), component("extra")],
         };

@@ -249,6 +249,10 @@ pub struct ComponentSet {
     pub tags: Vec<String>,
     /// Folder below `main_module`'s checkout whose modules replace `v0.0.0` requirements: `staging/src/k8s.io`.
     pub staging: Option<String>,
+    /// The set whose default release decides which version this one has; `pins` then only names newer versions.
+    pub follows: Option<String>,
+    /// How many of the newest minors upstream supports, 1 by default: `pins check` fails if one of them stays unpinned.
+    pub supported_minors: Option<usize>,
     /// The minor releases that are pinned: `--<name> MINOR`. Empty: only the folder named after the set.
     #[serde(default)]
     pub releases: Vec<Release>,
@@ -284,6 +288,11 @@ impl ComponentSet {
     pub fn release(&self, version: &str) -> Option<&Release> {
         let minor = minor_of(version);
         self.releases.iter().find(|release| release.minor == minor)
+    }
+
+    /// Whether its main module is one of the project's own programs, and not a module of upstream.
+    pub fn is_own(&self) -> bool {
+        self.main_module.starts_with(OWN_PROGRAMS)
     }
 
     /// The default release.

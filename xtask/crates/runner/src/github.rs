@@ -5,6 +5,7 @@
 pub(crate) mod data;
 mod issues;
 mod look;
+mod pulls;
 pub(crate) mod settings;
 
 use jiff::Timestamp;
@@ -27,6 +28,7 @@ pub use data::{
 };
 use data::{Labels, RunnerPage};
 pub use issues::{Issue, NewIssue};
+pub use pulls::{NewPullRequest, PullRequest, Release};
 pub use settings::{Pages, WorkflowToken};
 
 /// Number of names that are tried if a name is already used.

@@ -62,12 +62,33 @@ fn scope(state: &mut State, request: &Request, rest: &[&str]) -> (u16, Value) {
         }
         ("GET", ["actions", "runs", id, "jobs"]) => page(request, "jobs", &list(&format!("jobs/{id}"))),
         ("GET", ["actions", "runner-groups"]) => page(request, "runner_groups", &list("runner-groups")),
+        ("POST", ["pulls"]) => pull_request(state, request),
+        ("GET", ["pulls"]) => {
+            let head = |pull: &&Value| request.query["head"] == format!("o:{}", pull["head"].as_str().unwrap());
+            let open: Vec<Value> = list("pulls").iter().filter(head).cloned().collect();
+            (200, open.into())
+        }
         ("GET", rest) => match state.settings.get(&rest.join("/")) {
             Some(value) => (200, value.clone()),
             None => refused(404, "Not Found"),
         },
         _ => refused(404, "Not Found"),
     }
+}
+
+fn pull_request(state: &mut State, request: &Request) -> (u16, Value) {
+    let texts = ["head", "base", "title", "body"].iter().all(|key| request.body[key].is_string());
+    let mut pulls = state.settings.get("pulls").and_then(Value::as_array).cloned().unwrap_or_default();
+    if !texts || pulls.iter().any(|pull| pull["head"] == request.body["head"]) {
+        return refused(422, "Validation Failed");
+    }
+    let number = pulls.len() + 1;
+    let mut pull = request.body.clone();
+    pull["number"] = number.into();
+    pull["html_url"] = format!("https://github.com/o/r/pull/{number}").into();
+    pulls.push(pull.clone());
+    state.settings.insert("pulls".into(), pulls.into());
+    (201, pull)
 }
 
 fn jit(state: &mut State, request: &Request) -> (u16, Value) {

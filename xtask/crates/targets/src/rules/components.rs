@@ -19,7 +19,7 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
     file.require(!sets.is_empty(), at!["sets"], "must have at least one set");
     let mut programs: Vec<&str> = Vec::new();
     for (i, set) in sets.iter().enumerate() {
-        let ComponentSet { name, main_module, commit, ldflags, tags, staging, releases: _, components } = set;
+        let ComponentSet { name, main_module, commit, ldflags, tags, staging, components, .. } = set;
         words::name(file, at!["sets", i, "name"], name);
         if sets[..i].iter().any(|earlier| earlier.name == *name) {
             file.refuse(at!["sets", i, "name"], format!("{name} is the name of another set already"));
@@ -39,12 +39,24 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
         if let Some(staging) = staging {
             file.require(is_relative_path(staging), at!["sets", i, "staging"], "must be a folder below the checkout");
         }
+        check_upstream(file, i, sets);
         file.require(!components.is_empty(), at!["sets", i, "components"], "must have at least one component");
         for (j, component) in components.iter().enumerate() {
             check_component(file, i, j, component, &mut programs);
         }
     }
     groups(file, components, &programs);
+}
+
+/// Checks how the versions of the set at `i` are chosen.
+fn check_upstream(file: &mut Document<'_>, i: usize, sets: &[ComponentSet]) {
+    let ComponentSet { name, follows, supported_minors, .. } = &sets[i];
+    if let Some(follows) = follows {
+        let exists = sets.iter().any(|set| set.name == *follows && set.name != *name);
+        file.require(exists, at!["sets", i, "follows"], "must be the name of another set");
+    }
+    let at_least_one = supported_minors.is_none_or(|minors| minors > 0);
+    file.require(at_least_one, at!["sets", i, "supported_minors"], "must be at least 1");
 }
 
 /// Checks that each group has a unique name and lists existing programs, each once.
