@@ -88,8 +88,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "fuzz",
         &[
             "bisect", "boot", "build", "checks", "cloud", "fetch", "images", "judge", "mutate", "openpgp", "pins",
-            "publish",
-            "runner", "suite",
+            "publish", "runner", "suite",
         ],
     ),
     (

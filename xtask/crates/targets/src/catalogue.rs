@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
     MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream,
-    Upstreams,
-    is_minor, minor_of,
+    Upstreams, is_minor, minor_of,
 };
 use serde::Serialize;
 

@@ -156,8 +156,7 @@ impl<'a> Parser<'a> {
         let node = self.file(NODE, |file, content| rules::node(file, content, others));
         let kind = self.file(KIND, |file, content| rules::kind(file, content, others));
         let upstream = self.file(UPSTREAM, |file, content| rules::upstream(file, content, others));
-        let upstreams =
-            self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, components.as_ref()));
+        let upstreams = self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, components.as_ref()));
         Some(Catalogue {
             targets,
             resources,

@@ -9,7 +9,9 @@ use crate::document::{Document, at};
 pub(crate) fn upstreams(file: &mut Document<'_>, upstreams: &Upstreams, components: Option<&Components>) {
     let Upstreams { heads } = upstreams;
     let plain = |text: &str| {
-        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) && !text.starts_with('-')
+        !text.is_empty()
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+            && !text.starts_with('-')
     };
     for (i, Head { id, set, repository, branch }) in heads.iter().enumerate() {
         file.require(plain(id), at!["heads", i, "id"], "must be letters, digits, -, . and _");
