@@ -40,8 +40,8 @@ pub(super) static CHECKS: &[Check] = &[
                  (ShouldDelegateExactRV)",
         observed: "The check reads Exact lists and pages of a custom resource from the snapshots; then it changes the \
                    definition, which gives the resource a new cache without earlier snapshots, and reads them again \
-                   from the store. apiserver_cache_list_total and apiserver_storage_list_total show whether cache or \
-                   store answered. The Exact list of ConfigMaps must equal, byte by byte, a list joined from Exact \
+                   from the store. apiserver_cache_list_total (up to 1.36) and apiserver_storage_list_total show \
+                   whether cache or store answered. The Exact list of ConfigMaps must equal, byte by byte, a list joined from Exact \
                    lists of one name each, which always come from the store.",
         by_hand: "kubectl get --raw '/api/v1/namespaces/default/configmaps?resourceVersionMatch=Exact&resourceVersion=N' \
                   with --feature-gates=ListFromCacheSnapshot=true and =false",
@@ -97,6 +97,35 @@ fn of(resource: &Resource) -> [(&str, &str); 2] {
 const BY_CACHE: &str = "apiserver_cache_list_total";
 const BY_STORE: &str = "apiserver_storage_list_total";
 
+/// Lists of a resource that a server has answered since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lists {
+    by_cache: u64,
+    by_store: u64,
+}
+
+impl Lists {
+    /// Up to 1.36 the cache has a counter of its own; from 1.37 on one counter has a label for cache and store.
+    fn of(metrics: &Metrics, resource: &Resource) -> Lists {
+        let labelled = |storage| metrics.count(BY_STORE, &[of(resource).as_slice(), &[("storage", storage)]].concat());
+        let lists = Lists { by_cache: labelled("watchcache"), by_store: labelled("etcd") };
+        match lists {
+            Lists { by_cache: 0, by_store: 0 } => Lists {
+                by_cache: metrics.count(BY_CACHE, &of(resource)),
+                by_store: metrics.count(BY_STORE, &of(resource)),
+            },
+            lists => lists,
+        }
+    }
+
+    fn since(self, earlier: Lists) -> Lists {
+        Lists {
+            by_cache: self.by_cache.saturating_sub(earlier.by_cache),
+            by_store: self.by_store.saturating_sub(earlier.by_store),
+        }
+    }
+}
+
 async fn exact_from_cache(ctx: &Ctx) -> Verdict {
     Metrics::read(ctx).await?.require_gate("ListFromCacheSnapshot")?;
     custom_snapshots(ctx).await?;
@@ -114,20 +143,18 @@ async fn custom_snapshots(ctx: &Ctx) -> Verdict {
 async fn same_from_both(ctx: &Ctx, round: u32) -> Verdict<bool> {
     let custom = &own_kind(ctx, &format!("snapshots{round}"), &format!("Snapshot{round}")).await?;
     let questions = questions(ctx, custom).await?;
-    let start = Metrics::read(ctx).await?;
+    let start = lists(ctx, custom).await?;
     let from_cache = ask(ctx, custom, &questions).await?;
-    let middle = Metrics::read(ctx).await?;
+    let with_snapshots = lists(ctx, custom).await?.since(start);
     renew_cache(ctx, custom).await?;
-    let renewed = Metrics::read(ctx).await?;
+    let renewed = lists(ctx, custom).await?;
     let from_store = ask(ctx, custom, &questions).await?;
-    let end = Metrics::read(ctx).await?;
+    let without = lists(ctx, custom).await?.since(renewed);
     let all = questions.len() as u64;
-    let by = |name| (middle.growth(&start, name, &of(custom)), end.growth(&renewed, name, &of(custom)));
-    let (by_store, by_cache) = (by(BY_STORE), by(BY_CACHE));
     // The server reads the current revision of its store with a list of one object (GetCurrentResourceVersion), which
     // is counted, too: on slow machines one list more than the check's was seen before and after the renewal. The
     // cache's counter counts only the check's lists.
-    if by_store.1 < all || by_cache != (all, 0) {
+    if without.by_store < all || (with_snapshots.by_cache, without.by_cache) != (all, 0) {
         return Ok(false);
     }
     for ((query, cache), store) in questions.iter().zip(&from_cache).zip(&from_store) {
@@ -138,6 +165,10 @@ async fn same_from_both(ctx: &Ctx, round: u32) -> Verdict<bool> {
         ctx.count("bytes compared", cache.body.len() as u64);
     }
     Ok(true)
+}
+
+async fn lists(ctx: &Ctx, resource: &Resource) -> Verdict<Lists> {
+    Ok(Lists::of(&Metrics::read(ctx).await?, resource))
 }
 
 /// The body with the decoded continue token: the cache writes the key with a leading slash, the store without one.
@@ -216,12 +247,12 @@ async fn config_map_snapshots(ctx: &Ctx) -> Verdict {
     for name in NAMES {
         last = ctx.api.create(&CONFIG_MAPS, &config_map(name).with("data.text", "<&>\u{2028}é\"\\")).await?.rv();
     }
-    let before = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
+    let before = lists(ctx, &CONFIG_MAPS).await?;
     ctx.api.try_patch(&CONFIG_MAPS, "b", MERGE_PATCH, &json!({"data": {"text": null}}), "").await?.object()?;
     let exact = exact(last);
     let whole = ctx.api.try_list(&CONFIG_MAPS, &exact).await?;
-    let after = Metrics::read(ctx).await?.count(BY_CACHE, &of(&CONFIG_MAPS));
-    expect!(after > before, "{BY_CACHE} of ConfigMaps has not grown by an Exact list");
+    let grown = lists(ctx, &CONFIG_MAPS).await?.since(before);
+    expect!(grown.by_cache > 0, "the cache has answered no list of ConfigMaps: {grown:?}");
     let mut single = Vec::new();
     for name in NAMES {
         single.push(ctx.api.try_list(&CONFIG_MAPS, &format!("{exact}&fieldSelector=metadata.name%3D{name}")).await?);
@@ -264,6 +295,18 @@ pub(crate) fn first_difference(seen: &[u8], expected: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_are_counted_by_both_forms_of_the_counters() {
+        let labels = "group=\"\",resource=\"configmaps\"";
+        let old = format!("{BY_CACHE}{{{labels}}} 3\n{BY_STORE}{{{labels}}} 4\n");
+        let new =
+            format!("{BY_STORE}{{{labels},storage=\"etcd\"}} 4\n{BY_STORE}{{{labels},storage=\"watchcache\"}} 3\n");
+        let counted = |text: &str| Lists::of(&Metrics(text.into()), &CONFIG_MAPS);
+        assert_eq!([counted(&old), counted(&new)], [Lists { by_cache: 3, by_store: 4 }; 2]);
+        let later = counted(&new.replace("} 3", "} 9"));
+        assert_eq!(later.since(counted(&new)), Lists { by_cache: 6, by_store: 0 });
+    }
 
     #[test]
     fn tokens_are_compared_by_their_content() {
