@@ -197,8 +197,8 @@ fn failure(outcome: Outcome, case: &CaseResult) -> Seen {
     Seen { outcome, text, evidence: case.evidence.iter().take(EVIDENCE_LINES).map(line).collect() }
 }
 
-/// The error of the build phase, or the end of the output; without the command that repeats the build, which is only for
-/// this machine.
+/// The error of the build phase, or the end of the output; without the command that repeats the build, which is only
+/// for this machine.
 fn build_error(result: Option<&RunResult>, tail: &str) -> String {
     let of_phase = result.and_then(|result| result.phases.iter().find(|phase| phase.name == "build"));
     let message = of_phase.map(|phase| phase.message.as_str()).filter(|message| !message.is_empty());
