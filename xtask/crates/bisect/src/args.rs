@@ -40,9 +40,9 @@ Examples:
   cargo xtask bisect --resume reports/bisect-20261127T120000Z
   cargo xtask bisect --resume DIR --skip COMMIT    go on without a commit that breaks the environment
 
-Exit codes: 0 the commit was found, 2 usage, or GOOD or BAD is not as stated, 4 several commits remain because the others
-were skipped, or the check cannot run there, 101 GOOD or BAD cannot be built, 102 boot or other infrastructure failed,
-130 interrupted; after 102 and 130 --resume goes on.")]
+Exit codes: 0 the commit was found, 2 usage, or GOOD or BAD is not as stated, 4 several commits remain because the
+others were skipped, or the check cannot run there, 101 GOOD or BAD cannot be built, 102 boot or other infrastructure
+failed, 130 interrupted; after 102 and 130 --resume goes on.")]
 pub struct BisectOptions {
     /// Architecture on which the check fails
     #[arg(long, value_name = "ARCH", required_unless_present = "resume")]

@@ -1,5 +1,5 @@
-//! `issue.md`: the result of a search as the text of an issue for the project whose commit was found. A pure function of
-//! the state and the check; it contains no path of this machine.
+//! `issue.md`: the result of a search as the text of an issue for the project whose commit was found. A pure function
+//! of the state and the check; it contains no path of this machine.
 
 use std::fmt::Write;
 

@@ -57,8 +57,8 @@ impl Odds {
     pub(crate) fn text(&self, good: usize) -> String {
         let Odds { failures, runs, passes } = self;
         if runs == &1 {
-            return "The bad end failed in the only run there, so its failure rate is unknown. If the failure is a race, \
-                    a broken commit may have passed by chance: repeat the search with --repeat."
+            return "The bad end failed in the only run there, so its failure rate is unknown. If the failure is a \
+                    race, a broken commit may have passed by chance: repeat the search with --repeat."
                 .to_owned();
         }
         if failures == runs {

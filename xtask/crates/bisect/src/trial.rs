@@ -197,11 +197,14 @@ fn failure(outcome: Outcome, case: &CaseResult) -> Seen {
     Seen { outcome, text, evidence: case.evidence.iter().take(EVIDENCE_LINES).map(line).collect() }
 }
 
-/// The error of the build phase, or the end of the output.
+/// The error of the build phase, or the end of the output; without the command that repeats the build, which is only
+/// for this machine.
 fn build_error(result: Option<&RunResult>, tail: &str) -> String {
     let of_phase = result.and_then(|result| result.phases.iter().find(|phase| phase.name == "build"));
     let message = of_phase.map(|phase| phase.message.as_str()).filter(|message| !message.is_empty());
-    cut_middle(plain(message.unwrap_or(tail)), TEXT)
+    let text = plain(message.unwrap_or(tail));
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("to repeat it: ")).collect();
+    cut_middle(lines.join("\n"), TEXT)
 }
 
 /// The failure of a run that shows nothing about its commit, with the run's exit code.

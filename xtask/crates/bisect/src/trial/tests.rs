@@ -64,7 +64,7 @@ fn build_error_comes_from_the_phase_or_the_output() {
     built.phases.push(PhaseResult {
         name: "build".into(),
         outcome: Word::Errored,
-        message: "build: undefined: x".into(),
+        message: "build: undefined: x\nto repeat it: cd DIR && go build".into(),
         seconds: None,
     });
     assert_eq!(conclude(101, Some(&built), "tail", &request(1)).unwrap().text, "build: undefined: x");
