@@ -156,7 +156,8 @@ impl<'a> Parser<'a> {
         let node = self.file(NODE, |file, content| rules::node(file, content, others));
         let kind = self.file(KIND, |file, content| rules::kind(file, content, others));
         let upstream = self.file(UPSTREAM, |file, content| rules::upstream(file, content, others));
-        let upstreams = self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, components.as_ref()));
+        let known = components.as_ref().filter(|_| sound);
+        let upstreams = self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, known));
         Some(Catalogue {
             targets,
             resources,
