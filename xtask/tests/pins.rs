@@ -175,7 +175,7 @@ fn bump_is_one_commit_and_a_failure_changes_nothing() {
     assert_eq!(std::fs::read_to_string(world.go_mod()).unwrap(), go_mod);
     world.run(&["bump", "--set", SET, "--to", "v0.9.0"]).expect(102, &["v0.9.0"]);
     std::fs::write(world.go_mod(), format!("{go_mod}\n// edited\n")).unwrap();
-    world.run(&["bump", "--set", SET]).expect(2, &["have changes: commit or restore", "go.mod"]);
+    world.run(&["bump", "--set", SET]).expect(2, &["these files have changes", "kine/go.mod"]);
     world.run(&["bump", "--set", "coredns"]).expect(2, &["coredns follows kubernetes"]);
     world.run(&["bump", "--set", SET, "--minor"]).expect(2, &["without `releases`"]);
 }

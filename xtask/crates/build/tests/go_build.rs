@@ -34,14 +34,10 @@ impl Fixture {
         let set = ComponentSet {
             name: "hello".into(),
             main_module: "example.org/hello".into(),
-            commit: None,
             ldflags: vec!["-s".into(), "-w".into(), "-X main.version={version}".into()],
             tags: vec!["conformance".into()],
-            staging: None,
-            follows: None,
-            supported_minors: None,
-            releases: Vec::new(),
             components: vec![component("hello"), component("extra")],
+            ..ComponentSet::default()
         };
         let components = Components { sets: vec![set], groups: Vec::new() };
         let fixture = Fixture { dir, components, offline: true, exported: None };

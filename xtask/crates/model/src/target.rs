@@ -235,7 +235,7 @@ impl Components {
 const OWN_PROGRAMS: &str = "archproof/programs/";
 
 /// Components that share one Go module, one version and one `--<name> SPEC` flag.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentSet {
     /// `kubernetes` or `etcd`: also the folder of the Go module, see [`ComponentSet::folder`].
     pub name: String,

@@ -194,8 +194,10 @@ fn pre_release(pins: &Pins, offer: &Offer) -> Option<Line> {
     Some(Line { newest: Some(newest.to_string()), ..Line::new(&pins.set, newest.minor(), State::PreRelease) })
 }
 
+/// The answer of the proxy, without the module and the address that Go puts before it.
 fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let answer = text.rsplit_once(".info: ").map_or(text, |(_, answer)| answer);
+    answer.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whole days from a time until `now`.

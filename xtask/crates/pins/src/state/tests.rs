@@ -19,7 +19,13 @@ fn pins(pinned: &[&str], supported: usize) -> Pins {
 
 /// Versions with their age in days; a negative age is a version that is listed, but not served.
 fn offer(versions: &[(&str, i64)]) -> Offer {
-    let time = |age: i64| if age < 0 { Err("403\n\tForbidden".to_owned()) } else { Ok(now() - (age * 24).hours()) };
+    let time = |age: i64| {
+        if age < 0 {
+            Err("m@v1: reading x/@v/v1.info: 403\n\tForbidden".to_owned())
+        } else {
+            Ok(now() - (age * 24).hours())
+        }
+    };
     let listed = versions.iter().map(|(text, _)| version(text)).collect();
     let times = versions.iter().map(|(text, age)| (version(text), time(*age))).collect();
     Offer { listed, times, retracted: BTreeMap::new() }
