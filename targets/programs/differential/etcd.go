@@ -34,6 +34,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"golang.org/x/crypto/nacl/secretbox"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/storage"
@@ -103,7 +104,7 @@ func evaluateKeys(in keyInput) (any, error) {
 		return nil, errNotAnInput
 	}
 	key := mvcc.RevToBytes(mvcc.Revision{Main: in.Main, Sub: in.Sub}, mvcc.NewRevBytes())
-	entry := raftpb.Entry{Term: uint64(in.Sub), Index: uint64(in.Main), Data: []byte(in.Key)}
+	entry := raftpb.Entry{Term: proto.Uint64(uint64(in.Sub)), Index: proto.Uint64(uint64(in.Main)), Data: []byte(in.Key)}
 	request := pb.InternalRaftRequest{ID: uint64(in.Lease), Put: &pb.PutRequest{Key: []byte(in.Key), Value: key,
 		Lease: in.Lease}}
 	stored := mvccpb.KeyValue{Key: []byte(in.Key), CreateRevision: in.Main, ModRevision: in.Main, Version: in.Sub,
@@ -112,8 +113,8 @@ func evaluateKeys(in keyInput) (any, error) {
 		hex.EncodeToString(etcdLeaseKey(in.Lease)),
 		fmt.Sprint(etcdLeaseID(etcdLeaseKey(in.Lease))), fmt.Sprint(etcdReuseSeconds(etcdNewLeases(nil, 60, 0.05,
 			1000), in.TTL))}
-	for _, message := range []interface{ Marshal() ([]byte, error) }{&entry, &request, &stored} {
-		encoded, err := message.Marshal()
+	for _, message := range []proto.Message{&entry, &request, &stored} {
+		encoded, err := proto.Marshal(message)
 		if err != nil {
 			return nil, err
 		}
@@ -192,11 +193,11 @@ func evaluateWAL(in fileInput) (any, error) {
 	var log bytes.Buffer
 	encoder, sums := walNewEncoder(&log, in.CRC, 0), []uint32{}
 	for _, record := range in.Records {
-		written := walpb.Record{Type: record.Type, Data: bytesOf(record.Seed, record.Size, "")}
+		written := walpb.Record{Type: proto.Int64(record.Type), Data: bytesOf(record.Seed, record.Size, "")}
 		if err := walEncode(encoder, &written); err != nil {
 			return nil, err
 		}
-		sums = append(sums, written.Crc)
+		sums = append(sums, written.GetCrc())
 	}
 	if err := walFlush(encoder); err != nil {
 		return nil, err
@@ -224,11 +225,11 @@ func evaluateSnapshot(in fileInput) (any, error) {
 	}
 	return inFolder(func(folder string) (any, error) {
 		record := in.Records[0]
-		snapshot := raftpb.Snapshot{Data: bytesOf(record.Seed, record.Size, ""), Metadata: raftpb.SnapshotMetadata{
-			Index: uint64(in.CRC) + 1, Term: record.Seed, ConfState: raftpb.ConfState{Voters: []uint64{record.Seed,
-				1}}}}
+		snapshot := raftpb.Snapshot{Data: bytesOf(record.Seed, record.Size, ""), Metadata: &raftpb.SnapshotMetadata{
+			Index: proto.Uint64(uint64(in.CRC) + 1), Term: proto.Uint64(record.Seed),
+			ConfState: &raftpb.ConfState{Voters: []uint64{record.Seed, 1}}}}
 		snapshotter := snap.New(zap.NewNop(), folder)
-		if err := snapshotter.SaveSnap(snapshot); err != nil {
+		if err := snapshotter.SaveSnap(&snapshot); err != nil {
 			return nil, err
 		}
 		files, err := filepath.Glob(filepath.Join(folder, "*"))
@@ -240,7 +241,7 @@ func evaluateSnapshot(in fileInput) (any, error) {
 			return nil, err
 		}
 		loaded, err := snapshotter.Load()
-		return []any{filepath.Base(files[0]), contentDigest(content), loaded.Metadata.Index,
+		return []any{filepath.Base(files[0]), contentDigest(content), loaded.GetMetadata().GetIndex(),
 			contentDigest(loaded.Data)}, err
 	})
 }
