@@ -13,8 +13,8 @@ pub(crate) fn set_version(text: &str, set: &str, minor: &str, old: &str, new: &s
         let found = lines[item.clone()].iter().find_map(|line| value(line, "minor"));
         found.is_some_and(|(at, line)| &line[at] == minor)
     });
-    let item = item.ok_or_else(|| format!("components.yaml: {set} has no release {minor}"))?;
-    let found = item.clone().find_map(|number| value(lines[number], "version").map(|(at, line)| (number, at, line)));
+    let mut item = item.ok_or_else(|| format!("components.yaml: {set} has no release {minor}"))?;
+    let found = item.find_map(|number| value(lines[number], "version").map(|(at, line)| (number, at, line)));
     match found {
         Some((number, at, line)) if &line[at.clone()] == old => {
             let changed = format!("{}{new}{}", &line[..at.start], &line[at.end..]);
@@ -45,8 +45,8 @@ fn releases(lines: &[&str], set: &str) -> Result<Range<usize>, String> {
     let named = |item: &Range<usize>| {
         lines[item.clone()].iter().find_map(|line| value(line, "name")).is_some_and(|(at, line)| &line[at] == set)
     };
-    let item = items.into_iter().find(named).ok_or_else(|| format!("components.yaml has no set {set}"))?;
-    let key = item.clone().find(|number| code(lines[*number]).trim() == "releases:");
+    let mut item = items.into_iter().find(named).ok_or_else(|| format!("components.yaml has no set {set}"))?;
+    let key = item.find(|number| code(lines[*number]).trim() == "releases:");
     key.map(|key| block(lines, key)).ok_or_else(|| format!("components.yaml: {set} has no releases"))
 }
 

@@ -129,8 +129,13 @@ pub(crate) fn lines(pins: &Pins, offer: &Offer, now: Timestamp) -> Vec<Line> {
     of_pins.chain(of_missing).chain(pre_release(pins, offer)).collect()
 }
 
+/// Versions with their times.
+type Served<'a> = Vec<(&'a Version, Timestamp)>;
+/// Versions, and why the proxy does not serve them.
+type Refused<'a> = Vec<(&'a Version, &'a str)>;
+
 /// The stable versions of a minor that upstream offers, oldest first, and those that are listed only.
-fn split<'a>(offer: &'a Offer, minor: Minor) -> (Vec<(&'a Version, Timestamp)>, Vec<(&'a Version, &'a str)>) {
+fn split(offer: &Offer, minor: Minor) -> (Served<'_>, Refused<'_>) {
     let (mut served, mut refused) = (Vec::new(), Vec::new());
     for (version, time) in offer.times.iter().filter(|(version, _)| version.minor() == minor && version.is_stable()) {
         match time {
