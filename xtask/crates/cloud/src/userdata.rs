@@ -194,7 +194,7 @@ fn check(worker: &Worker) -> Result<(), Fault> {
         return wrong("the just-in-time configuration is not base64; see `cargo xtask runner jit`".into());
     }
     let https = |what: &str, url: &str, sha256: &str| {
-        if !url.starts_with("https://") || !url.chars().all(self::url) {
+        if !is_https(url) {
             return wrong(format!("the {what}'s address `{url}` must be an https URL without special characters"));
         }
         if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -213,8 +213,9 @@ fn check(worker: &Worker) -> Result<(), Fault> {
     Ok(())
 }
 
-fn url(c: char) -> bool {
-    c.is_ascii_alphanumeric() || ":/._-+%~".contains(c)
+/// Whether an address is https and safe as a word of a script.
+fn is_https(url: &str) -> bool {
+    url.starts_with("https://") && url.chars().all(|c| c.is_ascii_alphanumeric() || ":/._-+%~".contains(c))
 }
 
 /// Whether a word is safe as the name of a package or suite.

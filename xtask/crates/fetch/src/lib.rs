@@ -50,6 +50,7 @@ pub use bundle::{bundle, import};
 pub use emulator::system as system_emulator;
 pub use listed::{Listed, Order, listed};
 pub use machine::{Root, container, machine, machines};
+pub use mirror::public_mirror;
 pub use plan::{Missing, Plan, plan};
 pub use reach::{Reached, reach};
 pub use toolchain::{Go, GoPlan, go_plan, go_toolchain};

@@ -29,6 +29,11 @@ const SUITES: [&str; 12] = [
     "duke",
 ];
 
+/// Debian's public mirror.
+pub fn public_mirror() -> &'static str {
+    PUBLIC
+}
+
 /// Where to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {

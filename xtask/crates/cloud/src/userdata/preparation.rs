@@ -9,8 +9,6 @@ use crate::fault::Fault;
 
 /// Maximum size of the list of components: about 1 KiB for each.
 const LARGEST_LIST: u64 = 1 << 20;
-/// Debian's network of mirrors. https://deb.debian.org
-const DEBIAN: &str = "https://deb.debian.org/debian";
 
 /// What a machine gets in addition to the agent; nothing by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +20,8 @@ pub struct Preparation {
 /// Packages from a suite that is newer than the machine's Debian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suite {
+    /// Root of a Debian mirror, https.
+    pub mirror: String,
     pub name: String,
     /// At least one.
     pub packages: Vec<String>,
@@ -47,10 +47,16 @@ pub struct Archive {
 impl Preparation {
     /// Refuses values that could end a word in a script. `https` checks the name, address and digest of a download.
     pub(super) fn check(&self, https: &dyn Fn(&str, &str, &str) -> Result<(), Fault>) -> Result<(), Fault> {
-        if let Some(Suite { name, packages }) = &self.suite
-            && let Some(bad) = packages.iter().chain([name]).find(|word| !is_package(word))
-        {
-            return Err(Fault::config(format!("`{bad}` is not the name of a Debian package or suite")));
+        if let Some(Suite { mirror, name, packages }) = &self.suite {
+            if let Some(bad) = packages.iter().chain([name]).find(|word| !is_package(word)) {
+                return Err(Fault::config(format!("`{bad}` is not the name of a Debian package or suite")));
+            }
+            if !super::is_https(mirror) {
+                return Err(Fault::config(format!(
+                    "the Debian mirror `{mirror}` must be an https URL without special \
+                                                  characters"
+                )));
+            }
         }
         if let Some(archive) = &self.archive {
             https("archive", &archive.url, &archive.sha256)?;
@@ -81,13 +87,13 @@ impl Preparation {
 impl Suite {
     /// The packages of the suite have a low priority, so that no other package of the machine comes from there.
     fn script(&self) -> String {
-        let Suite { name, packages } = self;
+        let Suite { mirror, name, packages } = self;
         let packages = packages.join(" ");
         format!(
             r#"# Packages of which the machine's own Debian has older versions.
 grep -qx 'ID=debian' /etc/os-release
 printf 'Package: *\nPin: release n={name}\nPin-Priority: 100\n' >/etc/apt/preferences.d/archproof
-echo 'deb {DEBIAN} {name} main' >/etc/apt/sources.list.d/archproof.list
+echo 'deb {mirror} {name} main' >/etc/apt/sources.list.d/archproof.list
 export DEBIAN_FRONTEND=noninteractive
 apt-get --quiet --option DPkg::Lock::Timeout=300 update
 apt-get --quiet --option DPkg::Lock::Timeout=300 --yes install --no-install-recommends --target-release {name} {packages}

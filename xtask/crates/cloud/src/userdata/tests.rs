@@ -92,7 +92,8 @@ fn machine_is_closed_before_the_download_and_powers_itself_off() {
 }
 
 fn prepared() -> Worker {
-    let suite = Suite { name: "forky".into(), packages: vec!["nodejs".into()] };
+    let mirror = "https://mirror.example.org/debian".into();
+    let suite = Suite { mirror, name: "forky".into(), packages: vec!["nodejs".into()] };
     let archive = Archive {
         url: "https://example.org/archproof-1.0.0-riscv64.tar.gz".into(),
         sha256: "cd".repeat(32),
@@ -114,6 +115,7 @@ fn prepared_machine_verifies_all_downloads_before_the_runner_starts() {
         "ip daddr 169.254.169.254 reject",
         "chown -R runner:runner /srv/runner/agent",
         "Pin: release n=forky",
+        "echo 'deb https://mirror.example.org/debian forky main'",
         "--target-release forky nodejs\n",
         "'https://example.org/archproof-1.0.0-riscv64.tar.gz'",
         &format!("echo '{}  '", "cd".repeat(32)),
@@ -138,12 +140,13 @@ fn prepared_machine_verifies_all_downloads_before_the_runner_starts() {
 #[test]
 fn preparation_that_could_break_out_of_a_script_is_refused() {
     type Change = fn(&mut Archive, &mut Suite);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 7] = [
         (|archive, _| archive.url = "http://example.org/x".into(), "archive's address"),
         (|archive, _| archive.sha256 = "x".into(), "verify the archive"),
         (|archive, _| archive.components = "https://example.org/' x".into(), "list of components's address"),
         (|archive, _| archive.list_sha256 = String::new(), "verify the list of components"),
         (|_, suite| suite.name = "a b".into(), "`a b`"),
+        (|_, suite| suite.mirror = "https://example.org/'x".into(), "the Debian mirror"),
         (|_, suite| suite.packages.push("$(reboot)".into()), "`$(reboot)`"),
     ];
     for (change, expected) in cases {

@@ -208,7 +208,7 @@ fn stage(catalogue: &Catalogue, planes: &Planes, options: &DifferentialOptions) 
         .build()
         .context("failed to start the asynchronous runtime")?;
     let sides = runtime.block_on(connect(planes))?;
-    let rows = catalogue.resources(&planes.version).map(<[_]>::to_vec).unwrap_or_default();
+    let rows = catalogue.nearest_resources(&planes.version).1.to_vec();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..SEEDS));
     let mut generator = runtime.block_on(generator(&sides, &rows, seed, families(options)?))?;
     let left_out = match planes.shared() {

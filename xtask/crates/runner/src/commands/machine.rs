@@ -93,7 +93,11 @@ pub(crate) fn preparation(
     let node = if selected(catalogue, target, options)?.has_node { &[][..] } else { &prepared.node };
     let source = if job == NativeJob::Source { &prepared.source[..] } else { &[] };
     let packages = [node, source].concat();
-    let suite = (!packages.is_empty()).then(|| Suite { name: prepared.suite.clone(), packages });
+    let suite = (!packages.is_empty()).then(|| Suite {
+        mirror: fetch::public_mirror().into(),
+        name: prepared.suite.clone(),
+        packages,
+    });
     Ok(Preparation { suite, archive })
 }
 
