@@ -320,8 +320,14 @@ fn differential_leaves_nothing_in_an_external_cluster() {
         let keys = listed.as_array().unwrap().iter().map(|row| row["key"].as_str().unwrap().to_owned());
         keys.collect::<BTreeSet<String>>()
     };
-    // kube-apiserver writes its own Service and leases after it is ready.
-    let own = ["/masterleases/", "/peerserverleases/", "/services/specs/default/kubernetes"];
+    // kube-apiserver writes its own Service, its endpoints and leases after it is ready.
+    let own = [
+        "/masterleases/",
+        "/peerserverleases/",
+        "/services/specs/default/kubernetes",
+        "/services/endpoints/default/kubernetes",
+        "/endpointslices/default/kubernetes",
+    ];
     let before = wait("what kube-apiserver writes for itself", || {
         let keys = keys();
         match own.iter().find(|own| !keys.iter().any(|key| key.contains(**own))) {
