@@ -204,7 +204,20 @@ pub(crate) fn check_version(artifact: &Artifact, output: &str) -> anyhow::Result
 /// Whether the output contains the version, or its commit. etcd's version is a constant in its sources, so a commit
 /// after v3.6.14 (built as `v3.6.14-3+508f4d23af05bc`) prints `etcd Version: 3.6.14` and `Git SHA: 508f4d23af05bc…`.
 fn names_version(output: &str, version: &str) -> bool {
-    output.contains(version.trim_start_matches('v')) || commit_of(version).is_some_and(|commit| output.contains(commit))
+    output.contains(version.trim_start_matches('v'))
+        || commit_of(version).is_some_and(|commit| output.contains(commit))
+        || is_pre_release_of_another_name(output, version)
+}
+
+/// The sources of a pre-release may still have the number of the branch that it was cut from: etcd v3.8.0-alpha.0 calls
+/// itself 3.7.0-beta.0. The digest of the file and its Go build information say what it is; only its major version is
+/// compared. A release must print its own number.
+fn is_pre_release_of_another_name(output: &str, version: &str) -> bool {
+    let number = |text: &str| semver::Version::parse(text.trim_start_matches('v')).ok();
+    let Some(built) = number(version).filter(|built| !built.pre.is_empty() && built.build.is_empty()) else {
+        return false;
+    };
+    output.split_whitespace().filter_map(number).any(|printed| printed.major == built.major)
 }
 
 /// The commit at the end of a version that is not a release.
@@ -258,6 +271,16 @@ mod tests {
         {
             assert!(!names_version(etcd, version), "{version}");
         }
+    }
+
+    #[test]
+    fn pre_release_may_have_the_number_of_its_branch() {
+        let output = "etcdutl version: 3.7.0-beta.0\nAPI version: 3.7\n";
+        assert!(names_version(output, "v3.8.0-alpha.0"));
+        for version in ["v3.8.0", "v4.0.0-alpha.0", "v3.8.0-alpha.0+0123456", "v3.8"] {
+            assert!(!names_version(output, version), "{version}");
+        }
+        assert!(!names_version("sh: version not found\n", "v3.8.0-alpha.0"));
     }
 
     #[test]
