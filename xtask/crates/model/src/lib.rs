@@ -58,9 +58,9 @@ pub use runners::{Agent, Cloud, Download, MachineSpec, Prepared, Provider, Runne
 pub use secret::Secret;
 pub use store::StoreKind;
 pub use target::{
-    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, HostGo,
-    Processors, Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor, minor_of,
-    names_arch,
+    ByteOrder, Component, ComponentGroup, ComponentSet, Components, ElfFacts, Emulator, Extension, Harness, Held,
+    HostGo, Processors, Profile, ProfilePlugin, ProfileStore, Release, StoreWrapper, Target, Variant, is_minor,
+    minor_of, names_arch,
 };
 pub use toolchain::{ToolchainDefect, Toolchains};
 pub use upstream::{Upstream, UpstreamNeed};

@@ -99,7 +99,8 @@ fn rows_of(released: &Released, answer: Result<Vec<Release>, String>, now: Times
     match answer {
         Err(why) => unknown(&why),
         Ok(releases) => {
-            let pins = Pins { set: (*set).to_owned(), pinned: [pinned].into(), supported: 1, follows: None };
+            let pins =
+                Pins { set: (*set).to_owned(), pinned: [pinned].into(), supported: 1, follows: None, held: None };
             let all = lines(&pins, &offer(&releases), now);
             let named = |line: Line| Line { release: name.clone(), ..line };
             all.into_iter().map(named).collect()

@@ -9,7 +9,7 @@ use targets::Catalogue;
 
 use crate::gomod;
 use crate::state::Pins;
-use crate::version::Version;
+use crate::version::{Minor, Version};
 
 /// A set with a module of upstream.
 #[derive(Clone, Debug)]
@@ -62,8 +62,13 @@ fn of_set(set: &ComponentSet, targets: &Path) -> anyhow::Result<Pinned> {
         pinned: folders.iter().map(|folder| folder.version.clone()).collect(),
         supported: set.supported_minors.unwrap_or(1),
         follows: set.follows.clone(),
+        held: set.held.as_ref().map(|held| minor(&held.from).map(|from| (from, held.reason.clone()))).transpose()?,
     };
     Ok(Pinned { pins, module: set.main_module.clone(), staging: staging.transpose()?.flatten(), folders })
+}
+
+fn minor(text: &str) -> anyhow::Result<Minor> {
+    Minor::parse(text).ok_or_else(|| anyhow!("`held` of components.yaml has no minor like 1.36: {text}"))
 }
 
 fn folder(set: &ComponentSet, path: PathBuf, targets: &Path) -> anyhow::Result<Folder> {

@@ -33,7 +33,8 @@ pub(crate) fn newer(set: &Pinned, releases: bool, offer: &Offer) -> Vec<Bump> {
     let newest = |folder: &&Folder| {
         let fits = |version: &&Version| !releases || version.minor() == folder.version.minor();
         let served = offer.times.iter().filter(|(_, time)| time.is_ok()).map(|(version, _)| version);
-        let newest = served.filter(|version| version.is_stable()).filter(fits).max()?;
+        let allowed = |version: &&Version| version.is_stable() && set.pins.held(version.minor()).is_none();
+        let newest = served.filter(allowed).filter(fits).max()?;
         (*newest > folder.version).then(|| bump(set, folder, newest))
     };
     set.folders.iter().filter_map(|folder| newest(&folder)).collect()
@@ -66,7 +67,8 @@ pub(crate) fn draft(set: &Pinned, offer: &Offer, minor: Option<Minor>) -> Result
         return Err(format!("{name} pins {minor} already"));
     }
     let served = offer.times.iter().filter(|(version, time)| time.is_ok() && version.is_stable());
-    let missing = served.map(|(version, _)| version).filter(|version| !is_pinned(version.minor()));
+    let held = |version: &Version| minor.is_none() && set.pins.held(version.minor()).is_some();
+    let missing = served.map(|(version, _)| version).filter(|version| !is_pinned(version.minor()) && !held(version));
     let newest = missing.filter(|version| minor.is_none_or(|minor| version.minor() == minor)).max();
     let what = minor.map_or("newer minor".to_owned(), |minor| format!("release of {minor}"));
     newest.cloned().ok_or_else(|| format!("the proxy serves no {what} of {name}"))
@@ -94,7 +96,7 @@ mod tests {
             .map(|text| Folder { path: format!("components/{text}").into(), version: version(text), draft: false })
             .collect();
         let pinned = folders.iter().map(|folder| folder.version.clone()).collect();
-        let pins = Pins { set: "store".into(), pinned, supported: 1, follows: None };
+        let pins = Pins { set: "store".into(), pinned, supported: 1, follows: None, held: None };
         Pinned { pins, module: "example.org/store".into(), staging: None, folders }
     }
 
@@ -123,6 +125,16 @@ mod tests {
         let offer = offer(&["v0.16.6", "v0.17.5", "v0.18.0-rc.1"], &["v0.17.6"]);
         assert_eq!(shown(&newer(&set(&["v0.16.4"]), false, &offer)), ["v0.16.4 -> v0.17.5"]);
         assert!(newer(&set(&["v0.17.5"]), false, &offer).is_empty());
+    }
+
+    #[test]
+    fn held_minor_is_pinned_only_by_name() {
+        let (offer, mut set) = (offer(&["v0.16.6", "v0.17.5", "v0.18.0"], &[]), set(&["v0.16.4"]));
+        set.pins.held = Some((Minor(0, 17), "it loses writes".into()));
+        assert_eq!(shown(&newer(&set, false, &offer)), ["v0.16.4 -> v0.16.6"]);
+        assert!(draft(&set, &offer, None).unwrap_err().contains("no newer minor"));
+        assert_eq!(draft(&set, &offer, Some(Minor(0, 17))).unwrap(), version("v0.17.5"));
+        assert_eq!(given(&set, false, &version("v0.17.5")).unwrap().to, version("v0.17.5"));
     }
 
     #[test]

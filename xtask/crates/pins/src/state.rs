@@ -21,6 +21,8 @@ pub(crate) struct Pins {
     pub(crate) supported: usize,
     /// The set that decides about the version: newer versions are named, not counted.
     pub(crate) follows: Option<String>,
+    /// From which minor on the set is not updated, and why: newer versions are named, not counted.
+    pub(crate) held: Option<(Minor, String)>,
 }
 
 /// What upstream offers.
@@ -94,6 +96,11 @@ impl State {
 impl Pins {
     fn oldest(&self) -> Minor {
         self.pinned.first().map_or(Minor(0, 0), Version::minor)
+    }
+
+    /// Why this minor stays unpinned.
+    pub(crate) fn held(&self, minor: Minor) -> Option<&str> {
+        self.held.as_ref().filter(|(from, _)| minor >= *from).map(|(_, reason)| reason.as_str())
     }
 
     fn minors(&self) -> BTreeSet<Minor> {
@@ -171,9 +178,12 @@ fn minor_line(pins: &Pins, minor: Minor, supported: bool, offer: &Offer, now: Ti
         return Line { newest: refused.last().map(|(version, _)| version.to_string()), note: one_line(why), ..line };
     };
     let days = served.iter().map(|(_, time)| days(*time, now)).max();
-    let late = supported && days.is_some_and(|days| days > GRACE_DAYS);
+    let held = pins.held(minor);
+    let late = supported && held.is_none() && days.is_some_and(|days| days > GRACE_DAYS);
     let mut notes: Vec<String> = unavailable(&refused, newest).into_iter().collect();
-    if !supported {
+    if let Some(reason) = held {
+        notes.push(format!("not counted: held back, {reason}"));
+    } else if !supported {
         notes.push("not among the supported minors".to_owned());
     }
     let line = Line::new(&pins.set, minor, State::MinorMissing);

@@ -42,7 +42,8 @@ pub(crate) fn check(go: &GoTool, lock: &str, now: Timestamp) -> anyhow::Result<V
     };
     let times = newer.iter().map(|version| (version.clone(), time(version))).collect();
     let offer = Offer { listed: newer, times, retracted: BTreeMap::new() };
-    let pins = Pins { set: SET.to_owned(), pinned: BTreeSet::from([pinned.clone()]), supported: 1, follows: None };
+    let pins =
+        Pins { set: SET.to_owned(), pinned: BTreeSet::from([pinned.clone()]), supported: 1, follows: None, held: None };
     Ok(lines(&pins, &offer, now))
 }
 

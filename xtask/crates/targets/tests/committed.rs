@@ -11,7 +11,7 @@ use targets::{Catalogue, Files, table};
 const OPTIONAL: &str = "\
     apiserver apiservers arch arguments base checkout_dir ci classes commit component_env controllers dashboard differences early \
     emulator entrypoint env environment experimental experimental_flags extensions factor files firmware flag flags follows foreign go_env group \
-    go groups harness has_node hosts hwcap hwcap2 kubernetes lost_timers machine machine_cpu members minimum no_processors official optional own_ca plugins \
+    go groups harness has_node held hosts hwcap hwcap2 kubernetes lost_timers machine machine_cpu members minimum no_processors official optional own_ca plugins \
     prefix profile proposed provider reason relays releases seldom server shards since size spare staging store \
     store_version stores supported_minors tags then tools unknown_values user user_cpu values variants warm wrapper";
 

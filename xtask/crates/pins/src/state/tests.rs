@@ -14,7 +14,7 @@ fn version(text: &str) -> Version {
 
 fn pins(pinned: &[&str], supported: usize) -> Pins {
     let pinned = pinned.iter().map(|text| version(text)).collect();
-    Pins { set: "store".into(), pinned, supported, follows: None }
+    Pins { set: "store".into(), pinned, supported, follows: None, held: None }
 }
 
 /// Versions with their age in days; a negative age is a version that is listed, but not served.
@@ -128,6 +128,14 @@ fn version_that_follows_another_set_is_not_counted() {
     let pins = Pins { follows: Some("cluster".into()), ..pins(&["v1.2.3"], 1) };
     let lines = lines(&pins, &offer(&[("v1.2.4", 90), ("v1.3.0", 90)]), now());
     assert!(lines.iter().all(|line| !line.overdue && line.note == "not counted: cluster decides"), "{lines:?}");
+}
+
+#[test]
+fn held_minor_is_not_counted_and_its_reason_is_shown() {
+    let pins = Pins { held: Some((Minor(1, 3), "it loses writes".into())), ..pins(&["v1.2.3"], 1) };
+    let lines = lines(&pins, &offer(&[("v1.2.3", 90), ("v1.3.0", 90), ("v1.4.0", 80)]), now());
+    assert_eq!(lines.len(), 3);
+    assert!(lines[1..].iter().all(|line| !line.overdue && line.note == "not counted: held back, it loses writes"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Rules for `targets/components.yaml`.
 
-use model::{Component, ComponentGroup, ComponentSet, Components, Release, is_minor, minor_of};
+use model::{Component, ComponentGroup, ComponentSet, Components, Held, Release, is_minor, minor_of};
 
 use super::words::{self, is_major_minor, is_name, is_relative_path, placeholders, unknown_placeholder};
 use crate::document::{Document, at};
@@ -50,13 +50,17 @@ pub(crate) fn components(file: &mut Document<'_>, components: &Components, files
 
 /// Checks how the versions of the set at `i` are chosen.
 fn check_upstream(file: &mut Document<'_>, i: usize, sets: &[ComponentSet]) {
-    let ComponentSet { name, follows, supported_minors, .. } = &sets[i];
+    let ComponentSet { name, follows, supported_minors, held, .. } = &sets[i];
     if let Some(follows) = follows {
         let exists = sets.iter().any(|set| set.name == *follows && set.name != *name);
         file.require(exists, at!["sets", i, "follows"], "must be the name of another set");
     }
     let at_least_one = supported_minors.is_none_or(|minors| minors > 0);
     file.require(at_least_one, at!["sets", i, "supported_minors"], "must be at least 1");
+    if let Some(Held { from, reason }) = held {
+        file.require(is_major_minor(from), at!["sets", i, "held", "from"], "must be a minor like 1.36");
+        file.require(!reason.trim().is_empty(), at!["sets", i, "held", "reason"], "must not be empty");
+    }
 }
 
 /// Checks that each group has a unique name and lists existing programs, each once.
