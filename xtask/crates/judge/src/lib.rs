@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
+//! | `schema` | the protobuf schema of a release, and stored values decoded with it |
 //! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
 //! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |
 //! | `recording`, `writes` | the recording itself, and the answers to writes |
@@ -26,6 +27,7 @@ pub mod decode;
 pub mod decrypt;
 pub mod document;
 pub mod generate;
+pub mod schema;
 pub mod server_values;
 pub mod value_dump;
 
