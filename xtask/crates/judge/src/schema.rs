@@ -195,4 +195,4 @@ fn is_false(value: &bool) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

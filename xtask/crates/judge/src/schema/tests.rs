@@ -115,7 +115,7 @@ fn source(text: &str) -> Source<'_> {
     Source { name: "file", text }
 }
 
-fn schema() -> Schema {
+pub(crate) fn schema() -> Schema {
     let with =
         |proto, go: &[&'static str]| Package { proto: source(proto), go: go.iter().map(|text| source(text)).collect() };
     let mut packages = vec![with(PROTO, &[GO]), with(META, &[META_GO])];
@@ -123,7 +123,7 @@ fn schema() -> Schema {
     Schema::read(&packages).unwrap()
 }
 
-fn stored(object: &[u8]) -> Vec<u8> {
+pub(crate) fn stored(object: &[u8]) -> Vec<u8> {
     let kind = [field(1, b"apps/v1"), field(2, b"Thing")].concat();
     [PROTOBUF_MAGIC, &field(1, &kind), &field(2, object)].concat()
 }
