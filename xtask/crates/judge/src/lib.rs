@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
+//! | `cbor` | CBOR to JSON |
 //! | `schema` | the protobuf schema of a release, and stored values decoded with it |
 //! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
 //! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |
@@ -22,6 +23,7 @@
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod answer;
+pub mod cbor;
 pub mod changes;
 pub mod decode;
 pub mod decrypt;
