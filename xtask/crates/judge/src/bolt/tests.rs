@@ -74,14 +74,8 @@ pub(crate) fn database(big: bool, first: &[Entry<'_>], second: &[Entry<'_>]) -> 
     };
     let small = writer.bucket(0, &writer.leaf(&[(0, b"a", b"1")], 64));
     let root = writer.leaf(&[(IS_BUCKET, b"key", &writer.bucket(3, b"")), (IS_BUCKET, b"small", &small)], SIZE);
-    let pages = [
-        writer.meta(6, 9),
-        writer.meta(7, 2),
-        root,
-        writer.branch(&[4, 5]),
-        leaf(first, SIZE),
-        leaf(second, 3 * SIZE),
-    ];
+    let pages =
+        [writer.meta(6, 9), writer.meta(7, 2), root, writer.branch(&[4, 5]), leaf(first, SIZE), leaf(second, 3 * SIZE)];
     pages.concat()
 }
 
