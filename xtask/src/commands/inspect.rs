@@ -1,7 +1,9 @@
-//! `cargo xtask inspect`: shows the store of a kept cluster, as a list of keys or as one decoded value.
+//! `cargo xtask inspect`: shows the store of a kept cluster or a file of one, as a list of keys or as one decoded value.
 //!
-//! This module queries the store and prints; `judge::value_dump` decodes the bytes.
+//! This module queries the store and prints; crate `judge` decodes the bytes.
 
+mod file;
+mod release;
 mod value;
 
 use anyhow::{Context, anyhow};
@@ -38,7 +40,17 @@ struct Found {
     lease: Option<LeaseInfo>,
 }
 
+/// What the store has for a key or a prefix.
+enum Answer {
+    One(Found),
+    Keys(Vec<Row>),
+}
+
 pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failure> {
+    if let Some(file) = &options.file {
+        let answer = file::read(file, options)?;
+        return show(paths, options, &answer, None, None);
+    }
     let kept = Kept::find(paths, &options.name)?;
     let profile = profile(&kept, options.profile.as_deref())?;
     let key = absolute(profile, options.key.as_deref().unwrap_or_default());
@@ -47,22 +59,38 @@ pub(crate) fn run(paths: &Paths, options: &InspectOptions) -> Result<Exit, Failu
     let limit = LIMIT.mul_f64(kept.info.factor);
     let work = async {
         match found(profile, &key, options.revision, limit).await? {
-            Some(found) => Ok((Some(found), Vec::new())),
-            None => Ok((None, rows(profile, &key, options.revision, limit).await?)),
+            Some(found) => Ok(Answer::One(found)),
+            None => Ok(Answer::Keys(rows(profile, &key, options.revision, limit).await?)),
         }
     };
-    let (found, rows) = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
-    match found {
-        Some(found) => {
-            let shown = Shown::of(&found, profile);
+    let answer = runtime.block_on(work).or_exit(Exit::Infrastructure)?;
+    show(paths, options, &answer, Some(profile), kept.kubernetes.as_deref())
+}
+
+/// `kubernetes` is the version of the cluster.
+fn show(
+    paths: &Paths,
+    options: &InspectOptions,
+    answer: &Answer,
+    profile: Option<&ProfileInfo>,
+    kubernetes: Option<&str>,
+) -> Result<Exit, Failure> {
+    match answer {
+        Answer::One(found) => {
+            let version = options.kubernetes.as_deref().or(kubernetes);
+            let schema = if options.raw { None } else { release::schema(paths, version) };
+            let shown = Shown::of(found, profile, schema.as_ref());
             if options.json {
                 print_json(&shown)?;
             } else {
-                print(&shown.text(&found.kv.value, options.hex));
+                print(&shown.text(&found.kv.value, schema.as_ref(), options.hex));
             }
         }
-        None if rows.is_empty() => return Err(Failure::nothing_ran(format!("no key is or starts with `{key}`"))),
-        None => list(&rows, options)?,
+        Answer::Keys(rows) if rows.is_empty() => {
+            let key = options.key.as_deref().unwrap_or_default();
+            return Err(Failure::nothing_ran(format!("no key is or starts with `{key}`")));
+        }
+        Answer::Keys(rows) => list(rows, options)?,
     }
     Ok(Exit::Ok)
 }

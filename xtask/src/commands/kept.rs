@@ -29,6 +29,9 @@ pub(crate) struct Kept {
     /// The run's private folder.
     pub(crate) private: PathBuf,
     pub(crate) info: ClusterInfo,
+    /// The version of kube-apiserver, if the command that started the cluster knew it.
+    #[serde(default)]
+    pub(crate) kubernetes: Option<String>,
 }
 
 impl Kept {
@@ -40,6 +43,7 @@ impl Kept {
             logs: run.logs(),
             private: run.private().to_owned(),
             info: info.clone(),
+            kubernetes: None,
         }
     }
 

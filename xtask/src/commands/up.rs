@@ -152,7 +152,8 @@ fn keep(
         ));
     }
     booted.wake_all().or_exit(Exit::Infrastructure)?;
-    let kept = Kept::here(&options.name, &run, &booted.cluster.info, &claim);
+    let kubernetes = artifacts.by_component.get("kube-apiserver").map(|built| built.version.clone());
+    let kept = Kept { kubernetes, ..Kept::here(&options.name, &run, &booted.cluster.info, &claim) };
     kept.write(paths).or_exit(Exit::Infrastructure)?;
     tell(&kept, options.json)?;
     let ended = stay(&booted);

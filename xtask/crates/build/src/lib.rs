@@ -17,6 +17,7 @@ mod go_release;
 mod go_tool;
 mod job;
 mod module;
+mod schema;
 mod stamp;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,7 @@ pub use exported::{ExportedFile, files as exported_files, label as exported_labe
 pub use go_release::{GoProgram, GoScan, go_program};
 pub use go_tool::GoTool;
 pub use module::{in_step, staged_version};
+pub use schema::{ApiModule, ProtoPackage, SourceFile, api_modules, proto_packages};
 
 use audit::Origin;
 use cache::{Cache, Entry, Record};

@@ -201,7 +201,7 @@ pub(crate) fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Field<'a>> {
     Some(Field { number, value })
 }
 
-fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub(crate) fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let byte = take(rest, 1)?[0];

@@ -5,15 +5,78 @@ use model::history::{History, Meta, Operation, Revision, Stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bolt;
+use crate::cbor;
 use crate::decrypt::{EncryptedObject, Provider, Sealed};
 use crate::fault::{FaultHistory, id_in, judge_fault_history};
+use crate::schema::{Package, Schema, Source, decode_message};
+use crate::store_file;
 use crate::value_dump::{self, Piece};
 use crate::{JUDGES, RunJudge, decode, decrypt, judge_all, stored};
 
 /// The name of a corpus, and a function that panics on a defect.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: &[Target] = &[("judge-values", values), ("judge-decrypt", decryption), ("judge-history", history)];
+pub const TARGETS: &[Target] = &[
+    ("judge-values", values),
+    ("judge-decrypt", decryption),
+    ("judge-history", history),
+    ("judge-schema", types),
+    ("judge-cbor", cbor_value),
+    ("judge-database", database),
+];
+
+/// A type that contains itself, with fields of every kind.
+const TYPES: &str = "package k8s.io.api.core.v1;
+message Thing {
+  optional Thing inner = 1;
+  repeated Thing list = 2;
+  map<string, Thing> map = 3;
+  map<int32, bytes> bytes = 4;
+  optional string text = 5;
+  optional double share = 6;
+  repeated int64 numbers = 7;
+  optional bool flag = 8;
+}
+";
+
+/// The same bytes as source files, and as a message: the schema has only messages that exist, and a message that decodes
+/// covers its bytes.
+fn types(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let file = |text| Source { name: "file", text };
+        let _ = Schema::read(&[Package { proto: file(text), go: vec![file(text)] }]);
+        let _ = Schema::read(&[Package { proto: file(TYPES), go: vec![file(text)] }]);
+    }
+    let types = Source { name: "types", text: TYPES };
+    let schema = Schema::read(&[Package { proto: types, go: Vec::new() }]).expect("the types are valid");
+    if let Ok(decoded) = decode_message(&schema, "k8s.io.api.core.v1.Thing", bytes) {
+        assert!(decode::fields(bytes).is_ok());
+        assert!(serde_json::to_vec(&decoded.value).is_ok());
+    }
+    let pieces = value_dump::split_with(bytes, Some(&schema));
+    assert_eq!(pieces.iter().map(|piece| piece.length).sum::<usize>(), bytes.len());
+}
+
+/// A CBOR value: what decodes is JSON, and a shorter value does not decode.
+fn cbor_value(bytes: &[u8]) {
+    if let Ok(value) = cbor::decode(bytes) {
+        assert!(serde_json::to_vec(&value).is_ok());
+        let shorter = bytes.split_last().map_or(bytes, |(_, shorter)| shorter);
+        assert!(bytes.is_empty() || cbor::decode(shorter).is_err());
+    }
+}
+
+/// A database file. The checksums of its meta pages are set right, because nothing behind them would be reached otherwise.
+fn database(bytes: &[u8]) {
+    let mut file = bytes.to_vec();
+    bolt::set_checksums(&mut file);
+    if let Ok(snapshot) = store_file::read(&file, 0) {
+        assert!(snapshot.keys.is_sorted_by(|a, b| a.key < b.key));
+        let earlier = store_file::read(&file, 1).expect("the file was readable");
+        assert_eq!(earlier.revision, snapshot.revision);
+    }
+}
 
 /// A stored value: every byte is in exactly one piece, an envelope has a kind, and both readers of metadata agree.
 fn values(bytes: &[u8]) {

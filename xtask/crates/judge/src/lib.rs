@@ -8,6 +8,9 @@
 //! | --- | --- |
 //! | `prepared`, `keys`, `view`, `trace`, `time_bounds` | the prepared history: expected and delivered events, bounds |
 //! | `decode` | stored bytes: their encoding, the protobuf envelope, metadata |
+//! | `bolt`, `store_file` | the keys in a database file of etcd |
+//! | `cbor` | CBOR to JSON |
+//! | `schema` | the protobuf schema of a release, and stored values decoded with it |
 //! | `decrypt` | encrypted stored bytes: provider, key, envelope, plaintext |
 //! | `selector`, `query`, `stored` | readers of selectors, queries and stored values |
 //! | `recording`, `writes` | the recording itself, and the answers to writes |
@@ -21,12 +24,16 @@
 //! | `generate` | histories of a correct server, for tests and for the benchmark |
 
 pub mod answer;
+pub mod bolt;
+pub mod cbor;
 pub mod changes;
 pub mod decode;
 pub mod decrypt;
 pub mod document;
 pub mod generate;
+pub mod schema;
 pub mod server_values;
+pub mod store_file;
 pub mod value_dump;
 
 mod agree;

@@ -1,9 +1,8 @@
 //! Splits a stored value into pieces, each with its field. For people who look at values, and to show where two values
 //! differ.
 //!
-//! Every byte is in exactly one piece, even in a malformed value. Protobuf is split by its wire format; only the
-//! envelope and ObjectMeta have field names, and the fields of each kind have numbers: a schema of every kind would be
-//! a second copy of the release. JSON and YAML are in [`text`](self::text).
+//! Every byte is in exactly one piece, even in a malformed value. Protobuf is split by its wire format; the fields have the
+//! names of the release's schema if there is one. JSON and YAML are in [`text`](self::text).
 
 mod schema;
 mod text;
@@ -11,6 +10,7 @@ mod text;
 use serde::Serialize;
 
 use crate::decode::{CBOR, Encoding, encoding};
+use crate::schema::Schema;
 
 /// Maximum depth of nested fields; no object of Kubernetes is that deep.
 const DEEPEST: usize = 200;
@@ -35,10 +35,15 @@ pub struct Piece {
     pub text: String,
 }
 
-/// The pieces in byte order.
+/// The pieces in byte order, without the names of the kinds' fields.
 pub fn split(value: &[u8]) -> Vec<Piece> {
+    split_with(value, None)
+}
+
+/// The pieces in byte order.
+pub fn split_with(value: &[u8], schema: Option<&Schema>) -> Vec<Piece> {
     let mut pieces = match encoding(value) {
-        Encoding::Protobuf => schema::envelope(value),
+        Encoding::Protobuf => schema::envelope(value, schema),
         Encoding::Json => text::json(value),
         Encoding::Yaml => text::yaml(value),
         Encoding::Encrypted => encrypted(value),

@@ -1,7 +1,9 @@
 //! One value for people and for scripts: its type, its fields, and the bytes next to them.
 
+use judge::cbor;
 use judge::decode::{self, Encoding};
-use judge::value_dump::{Piece, encryption, hex_lines, split};
+use judge::schema::{Decoded, Schema, decode_object};
+use judge::value_dump::{Piece, encryption, hex_lines, split_with};
 use model::ProfileInfo;
 use serde::Serialize;
 use serde_json::Value;
@@ -24,8 +26,14 @@ pub(super) struct Shown {
     encryption: Option<Encrypted>,
     /// For example `apps/v1/Deployment`; `None` if the encoding hides it.
     kind: Option<String>,
-    /// The object, if the value is JSON.
+    /// The object; `None` if the value cannot be decoded, or without the types of the release.
     object: Option<Value>,
+    /// Fields that the release does not have, by their numbers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<String>,
+    /// Why there is no object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undecoded: Option<String>,
     /// The decoded fields.
     fields: Vec<Piece>,
     /// The bytes that `fields` describes, if the stored value is encrypted.
@@ -36,6 +44,9 @@ pub(super) struct Shown {
 #[derive(Serialize)]
 struct Lease {
     id: String,
+    /// Whether a server was asked; a file has only the number.
+    #[serde(skip)]
+    asked: bool,
     /// Seconds left, and seconds at the grant; `None` if the lease is gone.
     ttl: Option<i64>,
     granted: Option<i64>,
@@ -51,9 +62,13 @@ struct Encrypted {
 }
 
 impl Shown {
-    pub(super) fn of(found: &Found, profile: &ProfileInfo) -> Shown {
+    /// Without a profile, an encrypted value stays closed.
+    pub(super) fn of(found: &Found, profile: Option<&ProfileInfo>, schema: Option<&Schema>) -> Shown {
         let Found { store, kv, lease } = found;
-        let open = || Keyring::of(profile)?.open(&kv.value, &kv.key);
+        let open = || match profile {
+            Some(profile) => Keyring::of(profile)?.open(&kv.value, &kv.key),
+            None => Err("a file has no keys".to_owned()),
+        };
         let opened = encryption(&kv.value).map(|about| (about, open()));
         let clear = match &opened {
             Some((_, Ok(clear))) => clear,
@@ -64,6 +79,11 @@ impl Shown {
             key: key.clone(),
             closed: opened.as_ref().err().cloned(),
         });
+        let decoded = object(clear, schema);
+        let (decoded, undecoded) = match decoded {
+            Ok(decoded) => (decoded, None),
+            Err(why) => (None, Some(why)),
+        };
         Shown {
             store: store.clone(),
             key: kv.key.clone(),
@@ -72,6 +92,7 @@ impl Shown {
             version: kv.version,
             lease: (kv.lease != 0).then(|| Lease {
                 id: lease_id(kv.lease),
+                asked: profile.is_some(),
                 ttl: lease.as_ref().map(|lease| lease.ttl),
                 granted: lease.as_ref().map(|lease| lease.granted),
                 keys: lease.as_ref().map(|lease| lease.keys.len()),
@@ -80,19 +101,23 @@ impl Shown {
             encoding: word(decode::encoding(clear)),
             encryption: encrypted,
             kind: decode::stored_kind(clear).ok(),
-            object: if decode::encoding(clear) == Encoding::Json { serde_json::from_slice(clear).ok() } else { None },
-            fields: split(clear),
+            unknown: decoded.as_ref().map(|decoded| decoded.unknown.clone()).unwrap_or_default(),
+            object: decoded.map(|decoded| decoded.value),
+            undecoded,
+            fields: split_with(clear, schema),
             decrypted: opened.and_then(|(_, opened)| opened.ok()),
         }
     }
 
     /// Text for people; `value` is the stored value, and `hex` shows its bytes.
-    pub(super) fn text(&self, value: &[u8], hex: bool) -> String {
+    pub(super) fn text(&self, value: &[u8], schema: Option<&Schema>, hex: bool) -> String {
         let mut text = format!("{} ({})\n", self.key, self.store);
-        text += &format!(
-            "  created at {}, changed at {}, version {}\n",
-            self.create_revision, self.mod_revision, self.version
-        );
+        if self.mod_revision > 0 {
+            text += &format!(
+                "  created at {}, changed at {}, version {}\n",
+                self.create_revision, self.mod_revision, self.version
+            );
+        }
         if let Some(lease) = &self.lease {
             text += &lease.line();
         }
@@ -103,21 +128,41 @@ impl Shown {
             text += &format!("  encrypted by {provider} with the key {key}{closed}\n");
         }
         if hex {
-            text += &(hex_lines(value, &split(value)).join("\n") + "\n");
+            let lines = |value: &[u8]| hex_lines(value, &split_with(value, schema)).join("\n") + "\n";
+            text += &lines(value);
             if let Some(clear) = &self.decrypted {
                 text += &format!("  decrypted, {} bytes\n", clear.len());
-                text += &(hex_lines(clear, &split(clear)).join("\n") + "\n");
+                text += &lines(clear);
             }
             return text;
         }
-        match (&self.object, self.encoding) {
-            (Some(object), _) => text + &format!("{object:#}\n"),
+        if let Some(why) = &self.undecoded {
+            text += &format!("  not decoded: {why}\n");
+        }
+        if !self.unknown.is_empty() {
+            text += &format!("  fields that the release does not have: {}\n", self.unknown.join(", "));
+        }
+        let object = self.object.as_ref().and_then(|object| serde_yaml::to_string(object).ok());
+        match (object, self.encoding) {
+            (Some(object), _) => text + &object,
             (None, "yaml") => text + &String::from_utf8_lossy(self.decrypted.as_deref().unwrap_or(value)),
             _ => {
                 let line = |piece: &Piece| format!("{}{}\n", "  ".repeat(piece.depth), piece.label());
                 text + &self.fields.iter().map(line).collect::<String>()
             }
         }
+    }
+}
+
+/// The object in a value; None if there is none to show: without a schema, or in an encoding that hides it.
+fn object(value: &[u8], schema: Option<&Schema>) -> Result<Option<Decoded>, String> {
+    let whole = |value| Some(Decoded { value, unknown: Vec::new() });
+    match (decode::encoding(value), schema) {
+        (Encoding::Protobuf, Some(schema)) => decode_object(schema, value).map(Some),
+        (Encoding::Json, _) => serde_json::from_slice(value).map(whole).map_err(|error| error.to_string()),
+        (Encoding::Cbor, _) => cbor::decode(value).map(whole),
+        // YAML is shown as it was written.
+        (Encoding::Protobuf | Encoding::Yaml | Encoding::Encrypted | Encoding::Empty, _) => Ok(None),
     }
 }
 
@@ -138,7 +183,8 @@ impl Lease {
             (Some(ttl), Some(granted), Some(keys)) => {
                 format!("  lease {}: {ttl} s left of {granted}, {keys} keys\n", self.id)
             }
-            _ => format!("  lease {}, which is gone\n", self.id),
+            _ if self.asked => format!("  lease {}, which is gone\n", self.id),
+            _ => format!("  lease {}\n", self.id),
         }
     }
 }

@@ -1,15 +1,18 @@
-//! Protobuf: the envelope and ObjectMeta by name, everything else by number with a guessed type.
+//! Protobuf. With the schema of the release, all fields have their names; without it the envelope and ObjectMeta have them,
+//! and the others have numbers and a guessed type.
 
 use std::collections::BTreeMap;
 
 use super::{DEEPEST, Piece, cut, piece, quoted};
-use crate::decode::{PROTOBUF_MAGIC, Wire, next_field};
+use crate::decode::{Envelope, PROTOBUF_MAGIC, Wire, next_field};
+use crate::schema::{Kind, Schema};
 
 /// Field number, name, and type of the content.
-type Row = (u32, &'static str, Shape);
+type Row = (u32, &'static str, Fixed);
 
+/// The type of a field in the tables below.
 #[derive(Clone, Copy)]
-enum Shape {
+enum Fixed {
     Text,
     /// Varints, and bytes whose type only a schema could tell.
     Guess,
@@ -18,12 +21,36 @@ enum Shape {
     Message(&'static [Row]),
 }
 
-use Shape::{Guess, Map, Message, Text};
+use Fixed::{Guess, Map, Message, Text};
+
+/// What is known about the fields of a message.
+#[derive(Clone, Copy)]
+enum Rows<'a> {
+    Fixed(&'static [Row]),
+    /// A message of the release.
+    Of(&'a Schema, &'a str),
+    /// An entry of a map, with the type of its values.
+    Entry(&'a Schema, &'a Kind),
+}
+
+/// The type of one field.
+#[derive(Clone, Copy)]
+enum Shape<'a> {
+    Text,
+    Flag,
+    Guess,
+    Bytes,
+    Map(Rows<'a>),
+    Message(Rows<'a>),
+}
+
+/// The field of the envelope with the object.
+const RAW: &str = "raw";
 
 /// `runtime.Unknown`.
 const ENVELOPE: &[Row] = &[
     (1, "typeMeta", Message(&[(1, "apiVersion", Text), (2, "kind", Text)])),
-    (2, "raw", Message(OBJECT)),
+    (2, RAW, Message(OBJECT)),
     (3, "contentEncoding", Text),
     (4, "contentType", Text),
 ];
@@ -73,11 +100,59 @@ struct Place<'a> {
     path: &'a str,
 }
 
+impl<'a> Rows<'a> {
+    /// The name and the type of a field.
+    fn field(self, number: u32) -> Option<(&'a str, Shape<'a>)> {
+        match self {
+            Rows::Fixed(rows) => {
+                let (_, name, shape) = rows.iter().find(|(known, ..)| *known == number)?;
+                Some((name, Shape::fixed(*shape)))
+            }
+            Rows::Of(schema, message) => {
+                let field = schema.messages.get(message)?.fields.get(&number)?;
+                Some((&field.name, Shape::of(schema, &field.kind)))
+            }
+            Rows::Entry(schema, kind) => match number {
+                1 => Some(("key", Shape::Text)),
+                2 => Some(("value", Shape::of(schema, kind))),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl<'a> Shape<'a> {
+    fn fixed(shape: Fixed) -> Shape<'a> {
+        match shape {
+            Text => Shape::Text,
+            Guess => Shape::Guess,
+            Map => Shape::Map(Rows::Fixed(ENTRY)),
+            Message(rows) => Shape::Message(Rows::Fixed(rows)),
+        }
+    }
+
+    fn of(schema: &'a Schema, kind: &'a Kind) -> Shape<'a> {
+        match kind {
+            Kind::Text => Shape::Text,
+            Kind::Bytes => Shape::Bytes,
+            Kind::Bool => Shape::Flag,
+            Kind::Int | Kind::Double => Shape::Guess,
+            Kind::Message(name) => Shape::Message(Rows::Of(schema, name)),
+            Kind::Map(_, kind) => Shape::Map(Rows::Entry(schema, kind)),
+        }
+    }
+}
+
 /// The whole value. The paths of the fields in the envelope's object omit the envelope's name.
-pub(super) fn envelope(value: &[u8]) -> Vec<Piece> {
+pub(super) fn envelope(value: &[u8], schema: Option<&Schema>) -> Vec<Piece> {
     let at = PROTOBUF_MAGIC.len();
     let mut out = vec![piece(0, at, 0, "", "the magic bytes of protobuf, \"k8s\\0\"")];
-    message(&Place { bytes: &value[at..], at, depth: 0, path: "" }, ENVELOPE, &mut out);
+    let known = schema.and_then(|schema| {
+        let Envelope { api_version, kind, .. } = crate::decode::envelope(value).ok()?;
+        Some((schema, schema.message_of(&api_version, &kind)?))
+    });
+    let object = known.as_ref().map_or(Rows::Fixed(OBJECT), |(schema, name)| Rows::Of(schema, name));
+    message(&Place { bytes: &value[at..], at, depth: 0, path: "" }, Rows::Fixed(ENVELOPE), object, &mut out);
     out
 }
 
@@ -89,8 +164,8 @@ pub(super) fn count<N: Ord>(seen: &mut BTreeMap<N, usize>, number: N) -> usize {
     *count - 1
 }
 
-/// Adds the pieces of a message as far as it can be read.
-fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
+/// Adds the pieces of a message as far as it can be read. `object` describes the object in an envelope.
+fn message(place: &Place<'_>, rows: Rows<'_>, object: Rows<'_>, out: &mut Vec<Piece>) {
     let mut rest = place.bytes;
     let mut seen = BTreeMap::new();
     while !rest.is_empty() {
@@ -101,49 +176,54 @@ fn message(place: &Place<'_>, rows: &[Row], out: &mut Vec<Piece>) {
         };
         let whole = &before[..before.len() - rest.len()];
         let at = place.at + place.bytes.len() - before.len();
-        let row = rows.iter().find(|(number, ..)| *number == field.number);
-        let name = row.map_or_else(|| field.number.to_string(), |(_, name, _)| (*name).to_owned());
+        let known = rows.field(field.number);
+        let name = known.map_or_else(|| field.number.to_string(), |(name, _)| name.to_owned());
         let index = count(&mut seen, field.number);
         let again = index > 0 || is_next(rest, field.number);
-        let name = if again { format!("{name}[{index}]") } else { name };
+        let is_map = matches!(known, Some((_, Shape::Map(_))));
+        let name = if again && !is_map { format!("{name}[{index}]") } else { name };
         let path = join(place.path, &name);
-        let shape = row.map_or(Guess, |(_, _, shape)| *shape);
+        let shape = match known {
+            Some((RAW, Shape::Message(_))) if place.depth == 0 => Shape::Message(object),
+            Some((_, shape)) => shape,
+            None => Shape::Guess,
+        };
         one(&Place { bytes: whole, at, depth: place.depth, path: &path }, &field.value, shape, out);
     }
 }
 
 /// One field; `place` is the whole field, including tag and length.
-fn one(place: &Place<'_>, value: &Wire<'_>, shape: Shape, out: &mut Vec<Piece>) {
+fn one(place: &Place<'_>, value: &Wire<'_>, shape: Shape<'_>, out: &mut Vec<Piece>) {
     let Place { bytes: whole, at, depth, path } = *place;
     let mut leaf = |text: &str| out.push(piece(at, whole.len(), depth, path, text));
-    let bytes = match value {
-        Wire::Varint(number) => return leaf(&number.cast_signed().to_string()),
-        Wire::Fixed64(bytes) => return leaf(&f64::from_le_bytes(*bytes).to_string()),
-        Wire::Fixed32(bytes) => return leaf(&f32::from_le_bytes(*bytes).to_string()),
-        Wire::Bytes(bytes) => *bytes,
+    let bytes = match (value, shape) {
+        (Wire::Varint(number @ (0 | 1)), Shape::Flag) => return leaf(if *number == 1 { "true" } else { "false" }),
+        (Wire::Varint(number), _) => return leaf(&number.cast_signed().to_string()),
+        (Wire::Fixed64(bytes), _) => return leaf(&f64::from_le_bytes(*bytes).to_string()),
+        (Wire::Fixed32(bytes), _) => return leaf(&f32::from_le_bytes(*bytes).to_string()),
+        (Wire::Bytes(bytes), _) => *bytes,
     };
     let rows = match shape {
-        Text => return leaf(&as_text(bytes)),
-        Message(rows) => rows,
-        Map => return map_entry(place, bytes, out),
-        Guess if depth < DEEPEST && looks_like_message(bytes) => &[],
-        Guess => return leaf(&as_text(bytes)),
+        Shape::Text | Shape::Bytes => return leaf(&as_text(bytes)),
+        Shape::Map(rows) => return map_entry(place, bytes, rows, out),
+        Shape::Message(rows) if depth < DEEPEST => rows,
+        Shape::Guess if depth < DEEPEST && looks_like_message(bytes) => Rows::Fixed(&[]),
+        Shape::Guess | Shape::Flag | Shape::Message(_) => return leaf(&as_text(bytes)),
     };
     let head = whole.len() - bytes.len();
     out.push(piece(at, head, depth, path, &format!("message of {} bytes", bytes.len())));
     // Every path would begin with the envelope's name.
-    let path = if path == "raw" { "" } else { path };
-    message(&Place { bytes, at: at + head, depth: depth + 1, path }, rows, out);
+    let path = if depth == 0 && path == RAW { "" } else { path };
+    message(&Place { bytes, at: at + head, depth: depth + 1, path }, rows, rows, out);
 }
 
 /// A map entry is a message of two fields; its path contains its key.
-fn map_entry(place: &Place<'_>, bytes: &[u8], out: &mut Vec<Piece>) {
-    let name = place.path.split('[').next().unwrap_or(place.path);
+fn map_entry(place: &Place<'_>, bytes: &[u8], rows: Rows<'_>, out: &mut Vec<Piece>) {
     let key = crate::decode::fields(bytes).ok().and_then(|fields| crate::decode::field(&fields, 1));
-    let path = cut(format!("{name}[{}]", String::from_utf8_lossy(key.unwrap_or_default())));
+    let path = cut(format!("{}[{}]", place.path, String::from_utf8_lossy(key.unwrap_or_default())));
     let head = place.bytes.len() - bytes.len();
     out.push(piece(place.at, head, place.depth, &path, &format!("entry of {} bytes", bytes.len())));
-    message(&Place { bytes, at: place.at + head, depth: place.depth + 1, path: &path }, ENTRY, out);
+    message(&Place { bytes, at: place.at + head, depth: place.depth + 1, path: &path }, rows, rows, out);
 }
 
 /// Whether the next field has the same number: then the first one of a list is shown with its index too.

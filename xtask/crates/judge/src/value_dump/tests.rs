@@ -155,3 +155,24 @@ fn encrypted_value_names_provider_and_key() {
     assert_eq!(encryption(b"k8s:enc:aesgcm"), None);
     assert_eq!(encryption(b"{\"a\":\"b:c:d:e:f:g\"}"), None);
 }
+
+#[test]
+fn fields_have_the_names_of_the_schema() {
+    let schema = crate::schema::tests::schema();
+    let limits = field(9, &[field(1, b"cpu"), field(2, &field(1, b"100m"))].concat());
+    let object = [field(1, &field(1, b"a")), vec![0x10, 3], field(6, b"n"), limits, field(15, b"new")].concat();
+    let value = crate::schema::tests::stored(&object);
+    let pieces = split_with(&value, Some(&schema));
+    let said = |path: &str| pieces.iter().find(|piece| piece.path == path).map(|piece| piece.text.as_str());
+    assert_eq!(said("metadata.name"), Some("\"a\""));
+    assert_eq!(said("replicas"), Some("3"));
+    assert_eq!(said("theNote"), Some("\"n\""));
+    assert_eq!(said("limits[cpu].value.string"), Some("\"100m\""));
+    assert_eq!(said("15"), Some("\"new\""));
+    // Every byte stays in exactly one piece.
+    assert_eq!(pieces.iter().map(|piece| piece.length).sum::<usize>(), value.len());
+    for length in 0..value.len() {
+        let cut = split_with(&value[..length], Some(&schema));
+        assert_eq!(cut.iter().map(|piece| piece.length).sum::<usize>(), length);
+    }
+}

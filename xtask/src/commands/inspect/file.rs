@@ -1,0 +1,59 @@
+//! A file instead of a live store: a database of etcd, a snapshot, or one stored value.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use cli::{Failure, OrExit};
+use judge::bolt;
+use judge::store_file::{self, StoredKey};
+use model::Exit;
+use suite::store::KeyValue;
+
+use super::{Answer, Found, Row, lease_id};
+use crate::args::InspectOptions;
+
+/// What the file has for the key or prefix of the command line. Any file that is no database is one value.
+pub(super) fn read(file: &Path, options: &InspectOptions) -> Result<Answer, Failure> {
+    let bytes = std::fs::read(file).with_context(|| format!("failed to read {}", file.display())).or_exit(Exit::Usage)?;
+    let name = file.display().to_string();
+    if bolt::Database::open(&bytes).is_err() {
+        if options.key.is_some() {
+            return Err(Failure::usage(anyhow!("{name} is not a database of etcd, so it has no keys")));
+        }
+        let kv = KeyValue { key: name.clone(), value: bytes, create_rev: 0, mod_rev: 0, version: 0, lease: 0 };
+        return Ok(Answer::One(Found { store: "file".into(), kv, lease: None }));
+    }
+    let snapshot = store_file::read(&bytes, options.revision).map_err(|why| anyhow!("{name}: {why}"));
+    let snapshot = snapshot.or_exit(Exit::Usage)?;
+    let wanted = options.key.as_deref().unwrap_or_default();
+    let exact = snapshot.keys.iter().find(|stored| stored.key == wanted.as_bytes());
+    Ok(match exact {
+        Some(stored) => Answer::One(Found { store: name, kv: key_value(stored), lease: None }),
+        None => {
+            let below = snapshot.keys.iter().filter(|stored| stored.key.starts_with(wanted.as_bytes()));
+            Answer::Keys(below.map(|stored| row(&name, stored)).collect())
+        }
+    })
+}
+
+fn key_value(stored: &StoredKey<'_>) -> KeyValue {
+    KeyValue {
+        key: String::from_utf8_lossy(stored.key).into_owned(),
+        value: stored.value.to_vec(),
+        create_rev: stored.create_revision,
+        mod_rev: stored.mod_revision,
+        version: stored.version,
+        lease: stored.lease,
+    }
+}
+
+fn row(store: &str, stored: &StoredKey<'_>) -> Row {
+    Row {
+        store: store.to_owned(),
+        key: String::from_utf8_lossy(stored.key).into_owned(),
+        create_revision: stored.create_revision,
+        mod_revision: stored.mod_revision,
+        version: stored.version,
+        lease: lease_id(stored.lease),
+    }
+}
