@@ -33,6 +33,11 @@ jobs:
     timeout-minutes: ${{ inputs.timeout }}
     permissions: {}
     steps:
+      - run: rm --recursive --force archproof prebuilt results
+      - run: tar --extract --gzip --one-top-level=archproof --strip-components=1 --file prebuilt/archproof-*-"$ARCH".tar.gz
+      - run: sha256sum --check --strict --quiet SHA256SUMS
+        working-directory: archproof
+      - run: archproof/archproof known --like-ci "$NAME"
       - run: cargo fmt
       - uses: actions/cache/save@COMMIT2
         if: ${{ runner.environment == 'github-hosted' }}
@@ -96,11 +101,31 @@ fn each_rule_finds_its_violation() {
         (known, "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
         (known, "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
         (known, "run: ./do-it", start),
+        (known, "run: .ci/rust-version --now", start),
+        ("prebuilt results", "prebuilt results /", "step 1: must start with one of: cargo"),
+        ("--file prebuilt/", "--file ", "step 2: must start with one of: cargo"),
+        ("--check --strict", "--check", "step 3: must start with one of: cargo"),
+        ("run: sha256sum --check", "run: sudo apt-get update", "step 4: starts the harness of an archive"),
+        ("directory: archproof", "directory: prebuilt", "step 4: starts the harness of an archive"),
+        ("directory: archproof", "directory: archproof\n        if: x", "step 4: starts the harness of an archive"),
+        (
+            "directory: archproof",
+            "directory: archproof\n        continue-on-error: true",
+            "step 4: starts the harness of an archive",
+        ),
+        (
+            "run: archproof/archproof known",
+            &format!("run: {UNPACK}other\n      - run: archproof/archproof known"),
+            "step 5: starts the harness of an archive",
+        ),
+        ("archproof/archproof known", "archproof/openpgp known", "step 4: must start with one of: cargo"),
+        ("archproof/archproof known", "archproof/archproof gone", "is not a valid command: no gone"),
+        ("--like-ci \"$NAME\"", "--like-ci x; id", "step 4: \";\" in run"),
         (known, "run: pipx install x==1", start),
         (known, "run: cargo test -- --locked", "step 2: `cargo test` without --locked"),
         (known, "run: target/tools/bin/pip install x==1", "step 2: `pip install` without --require-hashes"),
         (known, "run: cargo xtask gone", "`cargo xtask gone` is not a valid command: no gone"),
-        ("- run: cargo fmt", "- name: x", "job run, step 1: has neither run nor uses"),
+        ("- run: cargo fmt", "- name: x", "job run, step 5: has neither run nor uses"),
         (hosted, "cache/save@COMMIT2", "saves a cache"),
         ("a-${{ github.run_attempt }}", "a", "the artifact's name needs github.run_attempt"),
         ("jobs:", "job:", "jobs: the workflow has no jobs"),
@@ -145,6 +170,23 @@ fn commands_that_resolve_versions_themselves_are_found() {
     ] {
         let found = unlocked(bad).unwrap_or_default();
         assert!(found.starts_with(expected), "{bad}: {found:?}");
+    }
+}
+
+/// The caller has an entry in its own matrix for each list that it passes on.
+#[test]
+fn only_a_called_workflow_takes_a_matrix_from_its_inputs() {
+    let text = |on: &str| {
+        format!(
+            "on: {on}\npermissions: {{}}\nconcurrency: {{group: a}}\njobs:\n  run:\n    runs-on: ${{{{ matrix.runs_on }}}}\n    \
+             timeout-minutes: 5\n    permissions: {{}}\n    strategy: {{fail-fast: false, matrix: \"${{{{ \
+             fromJSON(inputs.jobs) }}}}\"}}\n    steps:\n      - run: cargo fmt\n"
+        )
+    };
+    assert_eq!(faults(&text("workflow_call")), [""; 0]);
+    for on in ["workflow_dispatch", "[workflow_call, workflow_dispatch]"] {
+        let faults = faults(&text(on));
+        assert!(faults[0].contains("job run: a matrix that may be empty needs"), "{on}: {faults:?}");
     }
 }
 
