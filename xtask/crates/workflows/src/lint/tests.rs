@@ -1,5 +1,7 @@
 //! A valid workflow, and a violation of each rule.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -212,11 +214,29 @@ fn workflow_with_write_permission_restores_no_cache() {
     }
 }
 
+/// The file of the checkout with this name in `workflows`.
+fn source(name: &str) -> Value {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    serde_yaml::from_str(&std::fs::read_to_string(root.join("workflows").join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn machine_of_a_prebuilt_job_needs_no_checkout_and_no_compiler() {
+    let job = &source("prebuilt.yml")["jobs"]["run"];
+    let step = |step: &Value| [&step["uses"], &step["run"]].map(|text| text.as_str().unwrap_or_default().to_owned());
+    let steps: Vec<String> = job["steps"].as_sequence().unwrap().iter().flat_map(step).collect();
+    let commands: BTreeSet<&str> = steps.iter().filter_map(|text| text.split_whitespace().next()).collect();
+    let actions = ["actions/download-artifact", "actions/upload-artifact"];
+    let expected = [&actions[..], &["archproof/archproof", "rm", "sha256sum", "tar"]].concat();
+    assert_eq!(commands.into_iter().collect::<Vec<_>>(), expected);
+    // A prepared machine sets the variable to its own archive.
+    assert_eq!(job["env"]["ARCHPROOF_ROOT"], "${{ github.workspace }}/archproof");
+}
+
 #[test]
 fn differential_runs_are_of_every_architecture_and_variant() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let text = std::fs::read_to_string(root.join("workflows/differential.yml")).unwrap();
-    let workflow: Value = serde_yaml::from_str(&text).unwrap();
+    let workflow = source("differential.yml");
     let rows = |job: &str, key: &str| workflow["jobs"][job]["strategy"]["matrix"][key].as_sequence().unwrap().clone();
     let listed: Vec<String> = rows("search", "arch").iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let catalogue = targets::Catalogue::load(&root.join("targets")).unwrap();
