@@ -11,7 +11,7 @@ use crate::needs::names;
 ///
 /// A machine with a prebuilt job has no checkout, and so no `cargo xtask`: it verifies and unpacks an archive of `dist`,
 /// and starts the harness in it.
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "cargo ",
     "sudo apt-get ",
     "python3 -m venv ",
@@ -23,18 +23,19 @@ const COMMANDS: [&str; 15] = [
     ".ci/rust-version",
     "gh release ",
     "rustup target add ",
-    "rm --recursive --force archproof prebuilt results",
+    "rm --recursive --force harness prebuilt results",
+    "chmod +x prebuilt/",
     VERIFY,
     UNPACK,
     ARCHIVED,
 ];
 /// Verifies the files of a folder with the list that `dist` has written.
 const VERIFY: &str = "sha256sum --check --strict --quiet SHA256SUMS";
-const UNPACK: &str = "tar --extract --gzip --one-top-level=archproof --strip-components=1 --file prebuilt/";
+const UNPACK: &str = "tar --extract --gzip --one-top-level=harness --strip-components=1 --file prebuilt/";
 /// The folder of the unpacked archive.
-const FOLDER: &str = "archproof";
+const FOLDER: &str = "harness";
 /// The harness in it takes the arguments of `cargo xtask`.
-const ARCHIVED: &str = "archproof/archproof ";
+const ARCHIVED: &str = "harness/archproof ";
 /// Subcommands of cargo that choose or use versions of dependencies.
 const SUBCOMMANDS: [&str; 18] = [
     "bench", "build", "check", "clippy", "deny", "doc", "fetch", "fix", "install", "metadata", "nextest", "package",

@@ -35,11 +35,11 @@ jobs:
     timeout-minutes: ${{ inputs.timeout }}
     permissions: {}
     steps:
-      - run: rm --recursive --force archproof prebuilt results
-      - run: tar --extract --gzip --one-top-level=archproof --strip-components=1 --file prebuilt/archproof-*-"$ARCH".tar.gz
+      - run: rm --recursive --force harness prebuilt results
+      - run: tar --extract --gzip --one-top-level=harness --strip-components=1 --file prebuilt/archproof-*-"$ARCH".tar.gz
       - run: sha256sum --check --strict --quiet SHA256SUMS
-        working-directory: archproof
-      - run: archproof/archproof known --like-ci "$NAME"
+        working-directory: harness
+      - run: harness/archproof known --like-ci "$NAME"
       - run: cargo fmt
       - uses: actions/cache/save@COMMIT2
         if: ${{ runner.environment == 'github-hosted' }}
@@ -103,25 +103,26 @@ fn each_rule_finds_its_violation() {
         (known, "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
         (known, "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
         (known, "run: ./do-it", start),
+        (known, "run: chmod +x x", start),
         (known, "run: .ci/rust-version --now", start),
         ("prebuilt results", "prebuilt results /", "step 1: must start with one of: cargo"),
         ("--file prebuilt/", "--file ", "step 2: must start with one of: cargo"),
         ("--check --strict", "--check", "step 3: must start with one of: cargo"),
         ("run: sha256sum --check", "run: sudo apt-get update", "step 4: starts the harness of an archive"),
-        ("directory: archproof", "directory: prebuilt", "step 4: starts the harness of an archive"),
-        ("directory: archproof", "directory: archproof\n        if: x", "step 4: starts the harness of an archive"),
+        ("directory: harness", "directory: prebuilt", "step 4: starts the harness of an archive"),
+        ("directory: harness", "directory: harness\n        if: x", "step 4: starts the harness of an archive"),
         (
-            "directory: archproof",
-            "directory: archproof\n        continue-on-error: true",
+            "directory: harness",
+            "directory: harness\n        continue-on-error: true",
             "step 4: starts the harness of an archive",
         ),
         (
-            "run: archproof/archproof known",
-            &format!("run: {UNPACK}other\n      - run: archproof/archproof known"),
+            "run: harness/archproof known",
+            &format!("run: {UNPACK}other\n      - run: harness/archproof known"),
             "step 5: starts the harness of an archive",
         ),
-        ("archproof/archproof known", "archproof/openpgp known", "step 4: must start with one of: cargo"),
-        ("archproof/archproof known", "archproof/archproof gone", "is not a valid command: no gone"),
+        ("harness/archproof known", "harness/openpgp known", "step 4: must start with one of: cargo"),
+        ("harness/archproof known", "harness/archproof gone", "is not a valid command: no gone"),
         ("--like-ci \"$NAME\"", "--like-ci x; id", "step 4: \";\" in run"),
         (known, "run: pipx install x==1", start),
         (known, "run: cargo test -- --locked", "step 2: `cargo test` without --locked"),
@@ -227,10 +228,10 @@ fn machine_of_a_prebuilt_job_needs_no_checkout_and_no_compiler() {
     let steps: Vec<String> = job["steps"].as_sequence().unwrap().iter().flat_map(step).collect();
     let commands: BTreeSet<&str> = steps.iter().filter_map(|text| text.split_whitespace().next()).collect();
     let actions = ["actions/download-artifact", "actions/upload-artifact"];
-    let expected = [&actions[..], &["archproof/archproof", "rm", "sha256sum", "tar"]].concat();
+    let expected = [&actions[..], &["chmod", "harness/archproof", "rm", "sha256sum", "tar"]].concat();
     assert_eq!(commands.into_iter().collect::<Vec<_>>(), expected);
     // A prepared machine sets the variable to its own archive.
-    assert_eq!(job["env"]["ARCHPROOF_ROOT"], "${{ github.workspace }}/archproof");
+    assert_eq!(job["env"]["ARCHPROOF_ROOT"], "${{ github.workspace }}/harness");
 }
 
 #[test]
