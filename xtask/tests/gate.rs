@@ -215,13 +215,19 @@ fn workflows_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../.github/workflows")
 }
 
-/// The artifact's name, as `arch.yml` sets it.
+/// The artifact's name, as the workflows set it.
 fn artifact_name(id: &str, attempt: u32) -> String {
-    let workflow = rendered("arch.yml");
-    let steps = workflow["jobs"]["run"]["steps"].as_sequence().unwrap();
-    let upload = |step: &&Yaml| step["uses"].as_str().is_some_and(|uses| uses.starts_with("actions/upload-artifact@"));
-    let name = steps.iter().find(upload).unwrap()["with"]["name"].as_str().unwrap();
-    name.replace("${{ inputs.id }}", id).replace("${{ github.run_attempt }}", &attempt.to_string())
+    let [name, prebuilt] =
+        [("arch.yml", "${{ inputs.id }}"), ("prebuilt.yml", "${{ matrix.id }}")].map(|(file, own)| {
+            let workflow = rendered(file);
+            let steps = workflow["jobs"]["run"]["steps"].as_sequence().unwrap();
+            let upload =
+                |step: &&Yaml| step["uses"].as_str().is_some_and(|uses| uses.starts_with("actions/upload-artifact@"));
+            let name = steps.iter().find(upload).unwrap()["with"]["name"].as_str().unwrap();
+            name.replace(own, id).replace("${{ github.run_attempt }}", &attempt.to_string())
+        });
+    assert_eq!(name, prebuilt);
+    name
 }
 
 const PASSED: fn(&Value) -> End = |_| End::Passed;

@@ -137,6 +137,10 @@ fn options_select_the_jobs() {
     std::fs::write(&list, "README.md\ntargets/architectures/arm64.yaml\n").unwrap();
     assert_eq!(of(&["--changed", &format!("@{}", list.display())]), ["arm64-native"]);
     assert_eq!(of(&["--machines"]), ["github-amd64-machine", "github-arm64-machine"]);
+    let board = ["--only", "riscv64", "--runners", "rise-riscv64", "--source", "rise-riscv64", "--event"];
+    let nightly = ["riscv64-native", "riscv64-native-source", "riscv64-vm-1of2", "riscv64-vm-2of2"];
+    assert_eq!(of(&[&board[..], &["schedule"]].concat()), nightly);
+    assert_eq!(of(&[&board[..], &["push"]].concat()), ["riscv64-native", "riscv64-vm-quick"]);
     for (args, parts) in [
         (&["--only", "mips"][..], &["`mips`", "riscv64"][..]),
         (&["--runners", "rise"], &["`rise`", "rise-riscv64"]),
@@ -170,15 +174,54 @@ fn like_ci_runs_the_command_of_a_job() {
     run(&place, &[], &["ci", "--like-ci", "riscv64-vm"]).expect(2, &["unknown job `riscv64-vm`", "riscv64-vm-1of2"]);
     run(&place, &[], &["ci", "--like-ci", "riscv64-vm-quick", "--level", "must"]).expect(2, &["cannot be used with"]);
     let foreign = if std::env::consts::ARCH == "riscv64" { "ppc64le" } else { "riscv64" };
-    let id = format!("{foreign}-native");
-    run(&place, &[], &["ci", "--like-ci", &id])
-        .expect(2, &["needs a machine of the architecture", &format!("{foreign}-vm-quick")]);
+    for id in ["native", "native-source"].map(|job| format!("{foreign}-{job}")) {
+        run(&place, &[], &["ci", "--like-ci", &id])
+            .expect(2, &["needs a machine of the architecture", &format!("{foreign}-vm-quick")]);
+    }
     // A job that only builds leaves no record if the build fails.
     let id = format!("{foreign}-build");
     std::fs::create_dir(place.root.join("empty")).unwrap();
     let source = format!("prebuilt:{}", place.root.join("empty").display());
     run(&place, &[], &["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source]).expect(101, &["neither"]);
     assert!(place.runs().is_empty());
+}
+
+/// A copy of the target data in which this machine's architecture has jobs on self-hosted machines.
+fn with_own_machine(place: &Place) -> (String, String) {
+    let arch = catalogue().host_target(std::env::consts::ARCH).unwrap().name.clone();
+    let data = place.root.join("targets");
+    targets_copy(&data);
+    let runner = format!(
+        "runners:\n  - {{ name: mine, arch: {arch}, labels: [self-hosted, {arch}], owner: own, available: true, note: x }}\n"
+    );
+    edit(&data.join("matrix.yaml"), "runners:\n", &runner);
+    let ways = "  ways:\n    - { mode: native, runner: mine, minutes: 9 }\n    \
+                - { mode: native, runner: mine, programs: source, minutes: 9 }\n";
+    edit(&data.join(format!("architectures/{arch}.yaml")), "  ways:\n", ways);
+    let machine = "machines:\n  - { runner: mine, provider: local, agent: actions-runner, max: 1 }\n";
+    edit(&data.join("runners.yaml"), "machines:\n", machine);
+    (arch, data.display().to_string())
+}
+
+#[test]
+fn like_ci_runs_both_native_jobs_of_a_self_hosted_machine() {
+    let place = Place::new();
+    let (arch, data) = with_own_machine(&place);
+    std::fs::create_dir(place.root.join("empty")).unwrap();
+    let source = format!("prebuilt:{}", place.root.join("empty").display());
+    let like = |job: &str, args: &[&str]| {
+        let id = format!("{arch}-{job}");
+        run(&place, &[], &[&["ci", "--targets", &data, "--like-ci", &id], args].concat())
+    };
+    for job in ["native", "native-source"] {
+        like(job, &["--kubernetes", &source, "--etcd", &source]).expect(101, &["neither"]);
+    }
+    let claimed: Vec<String> = place.runs().iter().map(|run| run.display().to_string()).collect();
+    assert!(claimed.iter().any(|run| run.ends_with("-native-source")), "{claimed:?}");
+    // A prebuilt job would be recorded under the name of the other one.
+    let instead = format!("give --components to {arch}-native");
+    like("native-source", &["--components", "empty"]).expect(2, &[&instead]);
+    like("native", &["--components", "empty"]).expect(101, &["components-"]);
 }
 
 /// The gate compares these fields with the plan.
@@ -189,9 +232,43 @@ fn run_of_a_job_names_the_job_and_the_attempt() {
     std::fs::create_dir(place.root.join("empty")).unwrap();
     let source = format!("prebuilt:{}", place.root.join("empty").display());
     let args = ["ci", "--like-ci", &id, "--kubernetes", &source, "--etcd", &source];
-    run(&place, &[("GITHUB_RUN_ATTEMPT", "3")], &args).expect(101, &[]);
+    run(&place, &[("GITHUB_RUN_ATTEMPT", "3"), ("GITHUB_RUN_ID", "47")], &args).expect(101, &[]);
     assert!(place.the_run().file_name().unwrap().to_str().unwrap().ends_with(&id), "{:?}", place.runs());
-    assert_eq!(place.events()[0]["run"]["job"], json!({"id": id, "attempt": 3}));
+    assert_eq!(place.events()[0]["run"]["job"], json!({"id": id, "attempt": 3, "workflow_run": "47"}));
+}
+
+#[test]
+fn outputs_separate_prebuilt_jobs_from_jobs_that_check_out() {
+    let place = Place::new();
+    let output = place.root.join("output");
+    let output_name = output.display().to_string();
+    let outputs = |args: &[&str]| -> std::collections::BTreeMap<String, String> {
+        let variables = [
+            ("GITHUB_ACTIONS", "true"),
+            ("GITHUB_OUTPUT", output_name.as_str()),
+            ("ARCHPROOF_RUNNERS", "rise-riscv64,osuosl-ppc64le"),
+            ("ARCHPROOF_SOURCE", "osuosl-ppc64le"),
+        ];
+        std::fs::write(&output, "").unwrap();
+        run(&place, &variables, &[&["matrix", "--github-output"], args].concat()).expect(0, &[]);
+        let text = std::fs::read_to_string(&output).unwrap();
+        text.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    };
+    let of = |outputs: &std::collections::BTreeMap<String, String>, name: &str, key: &str| -> Vec<String> {
+        let list: Value = serde_json::from_str(&outputs[name]).unwrap();
+        let all = list["include"].as_array().unwrap();
+        all.iter().map(|entry| entry[key].as_str().unwrap().to_owned()).collect()
+    };
+    let nightly = outputs(&["--event", "schedule"]);
+    assert_eq!(of(&nightly, "prebuilt", "arch"), ["ppc64le", "riscv64"]);
+    assert_eq!(of(&nightly, "prebuilt", "rust"), ["powerpc64le-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu"]);
+    assert_eq!(of(&nightly, "source", "id"), ["ppc64le-native-source"]);
+    assert_eq!([&nightly["has_prebuilt"], &nightly["has_source"], &nightly["has_additional"]], ["true"; 3]);
+    let push = outputs(&[]);
+    assert_eq!([&push["has_prebuilt"], &push["has_source"], &push["has_additional"]], ["true", "false", "true"]);
+    let machines = outputs(&["--machines"]);
+    assert_eq!(of(&machines, "source", "machine"), ["github-amd64", "github-arm64"]);
+    assert_eq!(of(&machines, "prebuilt", "arch"), ["ppc64le", "riscv64"]);
 }
 
 #[test]

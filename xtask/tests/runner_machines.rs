@@ -71,6 +71,9 @@ fn user_data_prepares_a_machine_for_a_kind_of_job() {
         assert!(text.contains(part), "`{part}` is missing in:\n{text}");
     }
     assert!(!text.contains(" cargo "), "{text}");
+    // Jobs of the matrix bring the archive and the components.
+    let text = userdata("riscv64", &["prebuilt"]);
+    assert!(text.contains("forky nodejs\n") && !text.contains("ARCHPROOF_"), "{text}");
     let text = userdata("riscv64", &["source"]);
     assert!(text.contains("forky nodejs cargo gcc libc6-dev rustc\n") && !text.contains("ARCHPROOF_ROOT"), "{text}");
     // The official agent brings its own Node.js.
@@ -87,6 +90,7 @@ fn unusable_user_data_is_refused() {
     std::fs::write(&bad, "planted; reboot").unwrap();
     let large = place.root.join("large");
     std::fs::write(&large, "A".repeat(60_000)).unwrap();
+    let archive = format!("https://example.org/a#sha256={SHA256}");
     let (bad, large) = (bad.to_str().unwrap(), large.to_str().unwrap());
     let cases: &[(&[&str], &[&str])] = &[
         (&["--arch", "mips", "--jit", &file], &["`mips`", "riscv64"]),
@@ -97,7 +101,10 @@ fn unusable_user_data_is_refused() {
         (&["--arch", "riscv64", "--jit", &file, "--provider", "nobody"], &["`nobody`", "osuosl-power"]),
         (&["--arch", "ppc64le", "--jit", &file, "--provider", "ibm"], &["has its own runners"]),
         (&["--arch", "riscv64", "--jit", &file, "--agent", "smith"], &["`smith`", "actions-runner"]),
-        (&["--arch", "riscv64", "--jit", &file, "--for", "prebuilt"], &["--archive", "--components"]),
+        (
+            &["--arch", "riscv64", "--jit", &file, "--for", "prebuilt", "--archive", &archive],
+            &["--archive and --components need each other"],
+        ),
         (&["--arch", "riscv64", "--jit", &file, "--for", "luck"], &["'luck'", "prebuilt", "source"]),
         (
             &["--arch", "riscv64", "--jit", &file, "--for", "source", "--archive", "https://example.org/a#sha256=b"],

@@ -19,7 +19,7 @@ pub use artifacts::{
 };
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;
-pub use options::{CpuOptions, JsonOptions, MachineOptions, NativeJob, QemuArg, SourceOptions, StoreArg, size};
+pub use options::{CpuOptions, JsonOptions, MachineOptions, QemuArg, SourceOptions, StoreArg, native_job, size};
 pub use output::{print, print_json, printed};
 pub use paths::Paths;
 pub use places::{GithubPlaces, Places};

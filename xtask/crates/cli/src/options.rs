@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use model::{Source, StoreKind};
+use model::{NativeJob, Source, StoreKind};
 
 #[derive(Clone, Debug, Args)]
 pub struct SourceOptions {
@@ -37,23 +38,11 @@ impl SourceOptions {
     }
 }
 
-/// Where the programs of a job on a machine of the tested architecture come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NativeJob {
-    /// The harness from an archive of `dist`, and components that another machine has built
-    Prebuilt,
-    /// Both compiled on the machine
-    Source,
-}
-
-impl NativeJob {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            NativeJob::Prebuilt => "prebuilt",
-            NativeJob::Source => "source",
-        }
-    }
+/// The values of `--for`.
+pub fn native_job() -> impl TypedValueParser<Value = NativeJob> {
+    let values = NativeJob::ALL.map(|job| PossibleValue::new(job.name()).help(job.summary()));
+    PossibleValuesParser::new(values)
+        .try_map(|name| NativeJob::ALL.into_iter().find(|job| job.name() == name).ok_or("not a kind of native job"))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,7 +1,8 @@
 //! Options of `doctor`.
 
 use clap::Args as ClapArgs;
-use cli::{MachineOptions, NativeJob};
+use cli::{MachineOptions, native_job};
+use model::NativeJob;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -31,7 +32,7 @@ pub struct DoctorOptions {
     #[arg(long, value_name = "DIR|URL")]
     pub components: Option<String>,
     /// Only what a job on this machine needs that tests this machine's architecture without a VM
-    #[arg(long = "for", value_enum, value_name = "JOB", conflicts_with = "arch")]
+    #[arg(long = "for", value_parser = native_job(), value_name = "JOB", conflicts_with = "arch")]
     pub job: Option<NativeJob>,
     #[command(flatten)]
     pub machine: MachineOptions,

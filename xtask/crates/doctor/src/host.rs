@@ -4,10 +4,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cli::Paths;
 use cli::finding::{Finding, Status};
-use cli::{NativeJob, Paths};
 use fetch::GoPlan;
-use model::Target;
+use model::{NativeJob, Target};
 use provider::ProviderArg;
 use rustix::fs::{Access, StatVfsMountFlags};
 use sys::exec::{self, Shell, cmd};

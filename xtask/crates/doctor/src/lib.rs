@@ -16,8 +16,8 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use cli::finding::{Finding, Status};
-use cli::{Failure, MachineOptions, NativeJob, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
-use model::{Exit, Target};
+use cli::{Failure, MachineOptions, Paths, QemuArg, chosen, fetch_options, host_target, print, print_json};
+use model::{Exit, NativeJob, Target};
 use provider::ProviderArg;
 use serde::Serialize;
 use sys::interrupt;

@@ -5,9 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cli::NativeJob;
 use cli::finding::{Finding, Status};
-use model::{Harness, Target};
+use model::{Harness, NativeJob, Target};
 use sys::Scratch;
 use sys::exec::{self, Shell, cmd};
 

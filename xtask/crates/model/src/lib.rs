@@ -49,7 +49,7 @@ pub use kind::NodeImage;
 pub use machine::{
     LostTimers, Machine, MachineFiles, MachineInfo, MaskedValue, Memory, PackageUsed, Qemu, SystemEmulator,
 };
-pub use matrix::{CacheSizes, Ci, MatrixData, Mode, Owner, Quick, Runner, Way};
+pub use matrix::{CacheSizes, Ci, MatrixData, Mode, NativeJob, Owner, Quick, Runner, Way};
 pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess};
 pub use outcome::{Level, Outcome};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};

@@ -21,11 +21,59 @@ pub struct Way {
     pub mode: Mode,
     /// A runner of `targets/matrix.yaml`.
     pub runner: String,
+    /// Where the harness and the components of a native job come from. Only for self-hosted runners, where None stands
+    /// for prebuilt: GitHub's own have Rust, Go and caches, and always compile.
+    #[serde(default)]
+    pub programs: Option<NativeJob>,
     /// Time limit of the job.
     pub minutes: u32,
     /// Number of jobs among which the checks are divided, in a run of all checks.
     #[serde(default = "one")]
     pub shards: u32,
+}
+
+impl Way {
+    /// Whether a machine with this owner gets the harness and the components from a job on one of GitHub's machines.
+    pub fn is_prebuilt(&self, owner: Owner) -> bool {
+        self.mode == Mode::Native && owner.is_self_hosted() && !self.is_from_source()
+    }
+
+    /// Whether the machine compiles harness and components, in addition to a prebuilt job.
+    pub fn is_from_source(&self) -> bool {
+        self.programs == Some(NativeJob::Source)
+    }
+}
+
+/// Where the programs of a job on a machine of the tested architecture come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NativeJob {
+    /// The harness from an archive of `dist`, and components that another machine has built.
+    Prebuilt,
+    /// Both compiled on the machine.
+    Source,
+}
+
+impl NativeJob {
+    pub const ALL: [NativeJob; 2] = [NativeJob::Prebuilt, NativeJob::Source];
+
+    /// As in target files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            NativeJob::Prebuilt => "prebuilt",
+            NativeJob::Source => "source",
+        }
+    }
+
+    /// For people.
+    pub fn summary(self) -> &'static str {
+        match self {
+            NativeJob::Prebuilt => {
+                "The harness from an archive of `dist`, and components that another machine has built"
+            }
+            NativeJob::Source => "Both compiled on the machine",
+        }
+    }
 }
 
 /// How the components of a job are run; the first one proves most.

@@ -26,9 +26,9 @@ mod userdata;
 use std::path::Path;
 use std::time::Duration;
 
-use cli::{Failure, Finding, NativeJob, Paths, Places, paths};
+use cli::{Failure, Finding, Paths, Places, paths};
 use cli::{print, print_json};
-use model::Secret;
+use model::{NativeJob, Secret};
 use serde_json::{Value, json};
 use sys::{interrupt, progress};
 use targets::Catalogue;

@@ -209,12 +209,15 @@ fn deleted_key_is_reported_as_missing() {
                 let in_second_store = path.ends_with(&[Step::Key("stores".into()), Step::Index(1)]);
                 // A variant may have another kernel; a machine must have one.
                 let of_variant = path.first() == Some(&Step::Key("variants".into())) && key == "kernel";
+                // The kind of a native job; elsewhere such a key is required.
+                let of_way = path.contains(&Step::Key("ways".into())) && key == "programs";
                 // The flags of a variant of an apiserver.
                 let is_flag =
                     matches!(path.as_slice(), [.., Step::Key(variants), Step::Key(_)] if variants == "variants");
                 if OPTIONAL.split(' ').any(|optional| optional == key)
                     || in_second_store
                     || of_variant
+                    || of_way
                     || is_flag
                     || by_arch.iter().any(|name| path.ends_with(&[Step::Key((*name).into())]))
                 {

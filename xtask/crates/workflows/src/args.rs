@@ -13,6 +13,7 @@ use crate::Event;
 Examples:
   cargo xtask matrix
   cargo xtask matrix --event schedule --only ARCH
+  cargo xtask matrix --event schedule --runners NAME --source NAME
   cargo xtask matrix --since origin/main
   cargo xtask matrix --event pull_request --event-file event.json --github-output")]
 pub struct MatrixOptions {
@@ -43,6 +44,10 @@ pub struct MatrixOptions {
     /// Additional runners of targets/matrix.yaml that are available, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',', env = "ARCHPROOF_RUNNERS")]
     pub(crate) runners: Vec<String>,
+    /// Self-hosted runners whose machines have Rust and a C compiler, separated by commas: on a schedule and a manual
+    /// start they get a second job, from source
+    #[arg(long, value_name = "NAME", value_delimiter = ',', env = "ARCHPROOF_SOURCE")]
+    pub(crate) source: Vec<String>,
     /// Strongest mode: native, vm, user or build
     #[arg(long, value_name = "MODE", default_value = "native", env = "ARCHPROOF_MODE", value_parser = mode)]
     pub(crate) mode: Mode,

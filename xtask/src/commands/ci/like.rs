@@ -26,6 +26,10 @@ pub(super) fn run(paths: &Paths, catalogue: &Catalogue, options: &CiOptions, id:
         let instead: Vec<String> = instead.map(Job::id).collect();
         return Err(Failure::usage(anyhow!("{id} {why}; jobs that run here: {}", instead.join(", "))));
     }
+    if job.from_source && options.sources.exported.is_some() {
+        let prebuilt = Job { from_source: false, ..job.clone() }.id();
+        return Err(Failure::usage(anyhow!("{id} builds the components itself; give --components to {prebuilt}")));
+    }
     let words = job.words(&catalogue.matrix.quick);
     progress::say(&format!("{id}: cargo xtask {}", words.join(" ")));
     let parsed = Args::try_parse_from(["cargo xtask".to_owned()].into_iter().chain(words));

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use cli::NativeJob;
+use cli::native_job;
 use cloud::config::{Entry, Settings};
-use model::{Secret, ServerShape};
+use model::{NativeJob, Secret, ServerShape};
 
 use super::{Access, ReachOptions};
 
@@ -134,9 +134,9 @@ pub(crate) struct WorkerOptions {
     #[arg(long = "package", value_name = "NAME")]
     pub(crate) packages: Vec<String>,
     /// Prepare the machine for this kind of job, without VM; needs a Debian image unless the agent contains Node.js
-    #[arg(long = "for", value_enum, value_name = "JOB")]
+    #[arg(long = "for", value_parser = native_job(), value_name = "JOB")]
     pub(crate) job: Option<NativeJob>,
-    /// With `--for prebuilt`: the archive of `dist` for the architecture
+    /// With `--for prebuilt`, for jobs that do not bring their own: the archive of `dist` for the architecture
     #[arg(long, value_name = "URL#sha256=DIGEST", value_parser = pinned, requires = "job")]
     pub(crate) archive: Option<Pinned>,
     /// With `--for prebuilt`: the folder that `build --export` has written, with the digest of its list
@@ -187,7 +187,7 @@ Run it on the future runner. Exit codes: 0 the machine can run more than unit te
 this job, 4 it cannot.")]
 pub(crate) struct RunnerDoctorOptions {
     /// Only this kind of job, without VM: what it lacks, with the command that installs it
-    #[arg(long = "for", value_enum, value_name = "JOB")]
+    #[arg(long = "for", value_parser = native_job(), value_name = "JOB")]
     pub(crate) job: Option<NativeJob>,
     /// Print the planned probes, without running them
     #[arg(long)]

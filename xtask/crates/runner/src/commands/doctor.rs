@@ -6,7 +6,8 @@
 mod probe;
 
 use cli::finding::{Status, UNTRIED};
-use cli::{Finding, NativeJob, Paths, Places, print, print_json};
+use cli::{Finding, Paths, Places, print, print_json};
+use model::NativeJob;
 use serde::Serialize;
 use targets::Catalogue;
 

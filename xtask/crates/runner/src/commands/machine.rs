@@ -1,8 +1,7 @@
 //! Selects a machine of `targets/runners.yaml`, and the agent for it.
 
-use cli::NativeJob;
 use cloud::userdata::{Agent, AgentKind, Archive, Preparation, Suite};
-use model::{MachineSpec, Runner, Target};
+use model::{MachineSpec, NativeJob, Runner, Target};
 use targets::Catalogue;
 
 use crate::Error;
@@ -64,7 +63,7 @@ fn selected<'a>(catalogue: &'a Catalogue, target: &Target, options: &WorkerOptio
     }
 }
 
-/// The preparation for `--for`.
+/// The preparation for `--for`. Jobs of the matrix bring the harness and the components of their commit.
 pub(crate) fn preparation(
     catalogue: &Catalogue,
     target: &Target,
@@ -80,12 +79,11 @@ pub(crate) fn preparation(
             list: cli::exported_list_name(target),
             list_sha256: components.sha256.clone(),
         }),
+        (_, (None, None)) => None,
         (Some(NativeJob::Prebuilt), _) => {
-            let text =
-                "`--for prebuilt` needs --archive and --components: `dist` and `build --export` print the digests";
+            let text = "--archive and --components need each other: `dist` and `build --export` print the digests";
             return Err(Error::Config(text.into()));
         }
-        (_, (None, None)) => None,
         _ => return Err(Error::Config("--archive and --components are only for `--for prebuilt`".into())),
     };
     let Some(job) = options.job else { return Ok(Preparation::default()) };

@@ -85,7 +85,8 @@ pub(crate) fn ci(file: &mut Document<'_>, target: &Target, matrix: &MatrixData) 
         if ways[..i].iter().any(|earlier| earlier.mode > way.mode) {
             file.refuse(at!["ci", "ways", i, "mode"], format!("{} proves more than the entry before it", way.mode));
         }
-        if ways[..i].iter().any(|earlier| (earlier.mode, &earlier.runner) == (way.mode, &way.runner)) {
+        let same = |way: &Way| (way.mode, way.runner.clone(), way.is_from_source());
+        if ways[..i].iter().any(|earlier| same(earlier) == same(way)) {
             file.refuse(at!["ci", "ways", i], "is a duplicate; delete one of the two");
         }
     }
@@ -102,7 +103,7 @@ fn check_way(
     runner: Option<&Runner>,
     matrix: &MatrixData,
 ) {
-    let Way { mode, runner: name, minutes, shards } = way;
+    let Way { mode, runner: name, programs, minutes, shards } = way;
     let Some(runner) = runner else {
         return one_of(file, at!["ci", "ways", i, "runner"], name, matrix.runners.iter().map(|other| &*other.name));
     };
@@ -118,6 +119,15 @@ fn check_way(
         Mode::User => file.require(target.emulator.is_some(), path, "needs `emulator`, which is missing"),
         Mode::Native | Mode::Build => {}
     }
+    let path = at!["ci", "ways", i, "programs"];
+    if programs.is_some() && *mode != Mode::Native {
+        file.refuse(path, "is only for native jobs; the others always compile");
+    } else if programs.is_some() && !runner.owner.is_self_hosted() {
+        file.refuse(path, "is only for self-hosted runners; jobs on GitHub's own always compile");
+    }
+    let archive = target.harness.is_some() || !native || !way.is_prebuilt(runner.owner);
+    let rule = "a prebuilt job needs `harness` of the architecture; add it, or `programs: source`";
+    file.require(archive, at!["ci", "ways", i], rule);
     let longest = if runner.owner.is_self_hosted() { LONGEST } else { LONGEST_HOSTED };
     let path = at!["ci", "ways", i, "minutes"];
     file.require((1..=longest).contains(minutes), path, format!("must be from 1 to {longest}; found {minutes}"));

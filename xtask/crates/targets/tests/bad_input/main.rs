@@ -53,6 +53,7 @@ ci:
     - {mode: user, runner: hosted, minutes: 360, shards: 2}
     - {mode: build, runner: hosted, minutes: 20}
 hardware: {page_sizes: [4096], weak_memory: false}
+harness: {rust: two-unknown-linux-gnu, glibc: \"2.31\", kernel: \"4.15\"}
 ";
 
 const COMPONENTS: &str = "\

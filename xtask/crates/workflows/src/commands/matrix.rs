@@ -13,7 +13,7 @@ use sys::progress;
 use targets::Catalogue;
 
 use crate::args::{MatrixOptions, given};
-use crate::{Ask, Matrix, Role};
+use crate::{Ask, Matrix, Prebuilt, Role};
 
 /// Outputs with the jobs of each role, and whether there are such jobs.
 const ROLES: [(&str, &str, Role); 3] = [
@@ -49,6 +49,7 @@ pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOp
         only: &only,
         self_hosted: !options.no_self_hosted,
         also: &given(&options.runners),
+        source: &given(&options.source),
         at_most: options.mode,
         changed: changed.as_deref(),
     };
@@ -72,6 +73,15 @@ pub fn run(data: &Path, root: &Path, github: Option<&Github>, options: &MatrixOp
             let part = matrix.of(role);
             outputs.extend([(has_name, (!part.include.is_empty()).to_string()), (name, part.json())]);
         }
+        // Jobs that inspect machines have no gate, and so no role.
+        let source = if options.machines { matrix.checked_out() } else { matrix.of(Role::Additional).checked_out() };
+        let prebuilt = Prebuilt::of(&matrix, &catalogue.targets);
+        outputs.extend([
+            ("has_source", (!source.include.is_empty()).to_string()),
+            ("source", source.json()),
+            ("has_prebuilt", (!prebuilt.include.is_empty()).to_string()),
+            ("prebuilt", prebuilt.json()),
+        ]);
         github::set(github, &outputs)?;
         github.map_or(Ok(()), |github| github.summarize(&summary(options, &matrix)))?;
     }
@@ -123,6 +133,7 @@ fn summary(options: &MatrixOptions, matrix: &Matrix) -> String {
         let experimental = match entry.role {
             Role::Required => "",
             Role::Experimental => " (experimental)",
+            Role::Additional if entry.prebuilt => " (self-hosted, additional, prebuilt)",
             Role::Additional => " (self-hosted, additional)",
         };
         let (id, on, minutes) = (&entry.id, &entry.runs_on, entry.timeout);

@@ -1,5 +1,7 @@
 //! A valid workflow, and a violation of each rule.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -33,6 +35,11 @@ jobs:
     timeout-minutes: ${{ inputs.timeout }}
     permissions: {}
     steps:
+      - run: rm --recursive --force harness prebuilt results
+      - run: tar --extract --gzip --one-top-level=harness --strip-components=1 --file prebuilt/archproof-*-"$ARCH".tar.gz
+      - run: sha256sum --check --strict --quiet SHA256SUMS
+        working-directory: harness
+      - run: harness/archproof known --like-ci "$NAME"
       - run: cargo fmt
       - uses: actions/cache/save@COMMIT2
         if: ${{ runner.environment == 'github-hosted' }}
@@ -96,11 +103,32 @@ fn each_rule_finds_its_violation() {
         (known, "run: cargo xtask known $(id)", "step 2: \"$(\" in run"),
         (known, "run: \"cargo xtask known\\ncargo x\"", "step 2: \"\\n\" in run"),
         (known, "run: ./do-it", start),
+        (known, "run: chmod +x x", start),
+        (known, "run: .ci/rust-version --now", start),
+        ("prebuilt results", "prebuilt results /", "step 1: must start with one of: cargo"),
+        ("--file prebuilt/", "--file ", "step 2: must start with one of: cargo"),
+        ("--check --strict", "--check", "step 3: must start with one of: cargo"),
+        ("run: sha256sum --check", "run: sudo apt-get update", "step 4: starts the harness of an archive"),
+        ("directory: harness", "directory: prebuilt", "step 4: starts the harness of an archive"),
+        ("directory: harness", "directory: harness\n        if: x", "step 4: starts the harness of an archive"),
+        (
+            "directory: harness",
+            "directory: harness\n        continue-on-error: true",
+            "step 4: starts the harness of an archive",
+        ),
+        (
+            "run: harness/archproof known",
+            &format!("run: {UNPACK}other\n      - run: harness/archproof known"),
+            "step 5: starts the harness of an archive",
+        ),
+        ("harness/archproof known", "harness/openpgp known", "step 4: must start with one of: cargo"),
+        ("harness/archproof known", "harness/archproof gone", "is not a valid command: no gone"),
+        ("--like-ci \"$NAME\"", "--like-ci x; id", "step 4: \";\" in run"),
         (known, "run: pipx install x==1", start),
         (known, "run: cargo test -- --locked", "step 2: `cargo test` without --locked"),
         (known, "run: target/tools/bin/pip install x==1", "step 2: `pip install` without --require-hashes"),
         (known, "run: cargo xtask gone", "`cargo xtask gone` is not a valid command: no gone"),
-        ("- run: cargo fmt", "- name: x", "job run, step 1: has neither run nor uses"),
+        ("- run: cargo fmt", "- name: x", "job run, step 5: has neither run nor uses"),
         (hosted, "cache/save@COMMIT2", "saves a cache"),
         ("a-${{ github.run_attempt }}", "a", "the artifact's name needs github.run_attempt"),
         ("jobs:", "job:", "jobs: the workflow has no jobs"),
@@ -148,6 +176,23 @@ fn commands_that_resolve_versions_themselves_are_found() {
     }
 }
 
+/// The caller has an entry in its own matrix for each list that it passes on.
+#[test]
+fn only_a_called_workflow_takes_a_matrix_from_its_inputs() {
+    let text = |on: &str| {
+        format!(
+            "on: {on}\npermissions: {{}}\nconcurrency: {{group: a}}\njobs:\n  run:\n    runs-on: ${{{{ matrix.runs_on }}}}\n    \
+             timeout-minutes: 5\n    permissions: {{}}\n    strategy: {{fail-fast: false, matrix: \"${{{{ \
+             fromJSON(inputs.jobs) }}}}\"}}\n    steps:\n      - run: cargo fmt\n"
+        )
+    };
+    assert_eq!(faults(&text("workflow_call")), [""; 0]);
+    for on in ["workflow_dispatch", "[workflow_call, workflow_dispatch]"] {
+        let faults = faults(&text(on));
+        assert!(faults[0].contains("job run: a matrix that may be empty needs"), "{on}: {faults:?}");
+    }
+}
+
 /// A called workflow with a job that has write permission, and one additional step.
 fn writing(step: &str) -> Vec<String> {
     let text = format!(
@@ -170,11 +215,29 @@ fn workflow_with_write_permission_restores_no_cache() {
     }
 }
 
+/// The file of the checkout with this name in `workflows`.
+fn source(name: &str) -> Value {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    serde_yaml::from_str(&std::fs::read_to_string(root.join("workflows").join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn machine_of_a_prebuilt_job_needs_no_checkout_and_no_compiler() {
+    let job = &source("prebuilt.yml")["jobs"]["run"];
+    let step = |step: &Value| [&step["uses"], &step["run"]].map(|text| text.as_str().unwrap_or_default().to_owned());
+    let steps: Vec<String> = job["steps"].as_sequence().unwrap().iter().flat_map(step).collect();
+    let commands: BTreeSet<&str> = steps.iter().filter_map(|text| text.split_whitespace().next()).collect();
+    let actions = ["actions/download-artifact", "actions/upload-artifact"];
+    let expected = [&actions[..], &["chmod", "harness/archproof", "rm", "sha256sum", "tar"]].concat();
+    assert_eq!(commands.into_iter().collect::<Vec<_>>(), expected);
+    // A prepared machine sets the variable to its own archive.
+    assert_eq!(job["env"]["ARCHPROOF_ROOT"], "${{ github.workspace }}/harness");
+}
+
 #[test]
 fn differential_runs_are_of_every_architecture_and_variant() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
-    let text = std::fs::read_to_string(root.join("workflows/differential.yml")).unwrap();
-    let workflow: Value = serde_yaml::from_str(&text).unwrap();
+    let workflow = source("differential.yml");
     let rows = |job: &str, key: &str| workflow["jobs"][job]["strategy"]["matrix"][key].as_sequence().unwrap().clone();
     let listed: Vec<String> = rows("search", "arch").iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let catalogue = targets::Catalogue::load(&root.join("targets")).unwrap();

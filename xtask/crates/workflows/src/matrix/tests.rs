@@ -2,17 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use model::{ByteOrder, CacheSizes, Ci, ElfFacts, Level, Owner, Processors, Quick};
+use model::{ByteOrder, CacheSizes, Ci, ElfFacts, Harness, Level, NativeJob, Owner, Processors, Quick};
 
 use super::*;
+use crate::{Prebuilt, examples};
 
 fn runner(name: &str, arch: &str, labels: &[&str], owner: Owner, available: bool) -> Runner {
     let labels = labels.iter().map(|label| (*label).to_owned()).collect();
     Runner { name: name.into(), arch: arch.into(), labels, owner, available, note: "x".into() }
 }
 
+/// Marks a way with `programs: source`.
+const SOURCE: &str = " source";
+
 fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target {
-    let way = |&(mode, runner, shards): &(Mode, &str, u32)| Way { mode, runner: runner.into(), minutes: 60, shards };
+    let way = |&(mode, runner, shards): &(Mode, &str, u32)| {
+        let (runner, programs) = match runner.strip_suffix(SOURCE) {
+            Some(runner) => (runner, Some(NativeJob::Source)),
+            None => (runner, None),
+        };
+        Way { mode, runner: runner.into(), programs, minutes: 60, shards }
+    };
     Target {
         name: name.into(),
         title: name.into(),
@@ -22,7 +32,11 @@ fn target(name: &str, experimental: bool, ways: &[(Mode, &str, u32)]) -> Target 
         go_env: BTreeMap::new(),
         emulator: None,
         machine: None,
-        harness: None,
+        harness: Some(Harness {
+            rust: format!("{name}-unknown-linux-gnu"),
+            glibc: "2.28".into(),
+            kernel: "5.0".into(),
+        }),
         go: None,
         component_env: BTreeMap::new(),
         variants: Vec::new(),
@@ -64,6 +78,7 @@ fn push<'a>(targets: &'a [Target], data: &'a MatrixData) -> Ask<'a> {
         only: &[],
         self_hosted: true,
         also: &[],
+        source: &[],
         at_most: Mode::Native,
         changed: None,
     }
@@ -124,6 +139,85 @@ fn each_architecture_gets_its_best_way() {
     let unknown = ["wisch".to_owned()];
     let error = matrix(&Ask { also: &unknown, ..ask }).unwrap_err();
     assert_eq!(error.to_string(), "unknown runner `wisch`; valid: hosted, board, gift, wish");
+}
+
+/// The jobs of an architecture with a second way on its board and on another runner.
+fn with_source(event: Event, source: &[&str]) -> Matrix {
+    let board = format!("board{SOURCE}");
+    let ways =
+        [(Mode::Native, "board", 1), (Mode::Native, &board, 2), (Mode::Vm, "hosted", 1), (Mode::Build, "hosted", 1)];
+    let (targets, data) = ([target("two", false, &ways)], data());
+    let source: Vec<String> = source.iter().map(|name| (*name).to_owned()).collect();
+    matrix(&Ask { event, source: &source, ..push(&targets, &data) }).unwrap()
+}
+
+#[test]
+fn job_from_source_is_planned_by_choice_and_only_if_no_developer_waits() {
+    let ids = |event, source: &[&str]| -> Vec<String> {
+        with_source(event, source).include.into_iter().map(|entry| entry.id).collect()
+    };
+    for event in [Event::Schedule, Event::WorkflowDispatch] {
+        assert_eq!(ids(event, &[]), ["two-native", "two-vm"]);
+        let both = ["two-native", "two-native-source-1of2", "two-native-source-2of2", "two-vm"];
+        assert_eq!(ids(event, &["board"]), both);
+        assert_eq!(ids(event, &["gift"]), ["two-native", "two-vm"]);
+    }
+    for event in [Event::Push, Event::PullRequest, Event::MergeGroup] {
+        assert_eq!(ids(event, &["board"]), ["two-native", "two-vm-quick"]);
+    }
+    let notes = with_source(Event::Push, &["board"]).notes;
+    assert_eq!(notes, ["two: not native from source on board: only a schedule or a manual start has jobs from source"]);
+    assert_eq!(with_source(Event::Push, &[]).notes, [""; 0]);
+    let jobs = with_source(Event::Schedule, &["board"]).include;
+    let of: Vec<(bool, Role)> = jobs.iter().map(|job| (job.prebuilt, job.role)).collect();
+    let source = (false, Role::Additional);
+    assert_eq!(of, [(true, Role::Additional), source, source, (false, Role::Required)]);
+    let (targets, data) = (targets(), data());
+    let unknown = ["bord".to_owned()];
+    let error = matrix(&Ask { source: &unknown, ..push(&targets, &data) }).unwrap_err();
+    assert!(error.to_string().starts_with("unknown runner `bord`"), "{error}");
+}
+
+#[test]
+fn prebuilt_jobs_are_grouped_by_architecture_and_separate_from_the_others() {
+    let matrix = with_source(Event::Schedule, &["board"]);
+    let ids = |matrix: &Matrix| matrix.include.iter().map(|entry| entry.id.clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&matrix.of(Role::Additional).checked_out()), ["two-native-source-1of2", "two-native-source-2of2"]);
+    let (targets, data) = (targets(), data());
+    let all = super::matrix(&push(&targets, &data)).unwrap();
+    let groups = Prebuilt::of(&all, &targets);
+    let of: Vec<_> = groups.include.iter().map(|group| (&*group.arch, &*group.rust, ids(&group.jobs))).collect();
+    let native = |id: &str| vec![id.to_owned()];
+    let (two, three) = ("two-unknown-linux-gnu", "three-unknown-linux-gnu");
+    assert_eq!(of, [("two", two, native("two-native")), ("three", three, native("three-native"))]);
+    assert!(
+        groups
+            .json()
+            .starts_with(r#"{"include":[{"arch":"two","rust":"two-unknown-linux-gnu","jobs":{"include":[{"id":"#)
+    );
+    let hosted = super::matrix(&Ask { self_hosted: false, ..push(&targets, &data) }).unwrap();
+    assert_eq!(Prebuilt::of(&hosted, &targets).include, []);
+    assert_eq!(hosted.checked_out().include, hosted.include);
+}
+
+#[test]
+fn machines_are_inspected_with_an_archive_if_there_can_be_one() {
+    let (mut targets, data) = (targets(), data());
+    targets[2].harness = None;
+    let of = machines(&push(&targets, &data)).unwrap().include;
+    let of: Vec<(&str, bool)> = of.iter().map(|entry| (&*entry.machine, entry.prebuilt)).collect();
+    assert_eq!(of, [("hosted", false), ("board", true), ("gift", false)]);
+}
+
+#[test]
+fn examples_for_other_systems_have_jobs_of_ordinary_machines_only() {
+    let (targets, data) = (targets(), data());
+    let gitlab = examples::gitlab(&targets, &data);
+    let ids: Vec<&str> = gitlab.lines().filter_map(|line| line.split_once("--like-ci ").map(|(_, id)| id)).collect();
+    let quick = ["one-native", "two-vm-quick", "three-user-quick", "four-vm-quick"];
+    let shards = ["two-vm-1of3", "two-vm-2of3", "two-vm-3of3", "three-user", "four-vm-1of2", "four-vm-2of2"];
+    assert_eq!(ids, [&quick[..], &shards].concat());
+    assert!(examples::periodics(&targets, &data).contains("ci-archproof-one-native\n"));
 }
 
 #[test]
@@ -218,7 +312,7 @@ fn json_has_the_keys_that_workflows_read() {
         ask(|ask| ask.only = vec!["two".to_owned()].leak(), |matrix| matrix.unwrap().of(Role::Additional).json());
     let expected = concat!(
         r#"{"include":[{"id":"two-native","arch":"two","machine":"board","mode":"native","runs_on":["self-hosted","linux","two"],"timeout":60,"#,
-        r#""experimental":false,"self_hosted":true,"role":"additional","command":"cargo xtask ci --arch two --provider process"}]}"#
+        r#""experimental":false,"self_hosted":true,"prebuilt":true,"role":"additional","command":"cargo xtask ci --arch two --provider process"}]}"#
     );
     assert_eq!(json, expected);
     assert!(!json.contains('\n'));
@@ -227,7 +321,10 @@ fn json_has_the_keys_that_workflows_read() {
 #[test]
 fn id_identifies_one_command() {
     let mut commands: BTreeMap<String, String> = BTreeMap::new();
-    for job in Job::all(&targets()) {
+    let board = format!("board{SOURCE}");
+    let five =
+        target("five", false, &[(Mode::Native, "board", 1), (Mode::Native, &board, 1), (Mode::Native, "hosted", 1)]);
+    for job in Job::all(&[&targets()[..], &[five]].concat()) {
         let id = job.id();
         assert!(id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{id}");
         let command = job.words(&data().quick).join(" ");
@@ -235,6 +332,8 @@ fn id_identifies_one_command() {
     }
     assert_eq!(commands["two-vm-quick"], "ci --arch two --provider qemu --level must --profile default --profile json");
     assert_eq!(commands["two-vm-2of3"], "ci --arch two --provider qemu --shard 2/3");
+    let native = "ci --arch five --provider process";
+    assert_eq!([&commands["five-native"], &commands["five-native-source"]], [native; 2]);
     assert_eq!(commands["two-build"], "build --arch two");
     // `commands` contains every job of every event.
     for event in Event::ALL {
