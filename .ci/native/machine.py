@@ -1,7 +1,7 @@
 """Boots a VM with the user data of a runner, and checks what the machine did before it powered itself off.
 
-usage: machine.py --xtask FILE --arch ARCH --image FOLDER --authority FOLDER --reports FOLDER
-                  [--archive FILE --components FOLDER] [--case NAME] [ARGUMENTS OF archproof ci]"""
+usage: machine.py --xtask FILE --arch ARCH --image FOLDER --disk FILE --authority FOLDER
+                  --reports FOLDER [--archive FILE --components FOLDER] [--case NAME] [ARGUMENTS OF archproof ci]"""
 
 import argparse
 import hashlib
@@ -40,11 +40,17 @@ test ! -e /etc/archproof-runner.env
 echo "node $(node --version), git $(git --version | cut -d' ' -f3), $(uname -rm), page size $(getconf PAGESIZE)"
 """
 
+INHIBITED = """#cloud-config
+bootcmd:
+- [systemd-run, --no-block, --unit=update, systemd-inhibit, --what=shutdown, --mode=block, --why=update, sleep, infinity]
+"""
+
 
 class Case:
     """A change to a machine that works, and what must come of it."""
 
-    def __init__(self, about, job=None, options=(), wrong=(), agent=None, stalled=None, minutes=60, code=None):
+    def __init__(self, about, job=None, options=(), wrong=(), agent=None, stalled=None, vendor=None,
+                 minutes=60, code=None):
         self.about = about
         # None: the job must not begin.
         self.job = job
@@ -55,6 +61,8 @@ class Case:
         self.agent = agent
         # A download that never ends.
         self.stalled = stalled
+        # Configuration of the cloud for its images.
+        self.vendor = vendor
         self.minutes = minutes
         # The exit code of the job that the agent reports.
         self.code = code
@@ -72,6 +80,8 @@ CASES = {
     "job-fails": Case("the job exits with 7", job="exit 7", code=7),
     "job-hangs": Case("the job takes longer than the machine's minutes", job="trap '' TERM; sleep 100000",
                       minutes=SHORT),
+    # As a package manager does that updates the machine at this time.
+    "power-off-inhibited": Case("a program asks the machine to stay on", job="exit 0", code=0, vendor=INHIBITED),
     "download-stalls": Case("the server of the archive stops answering", stalled="archive", minutes=SHORT),
 }
 
@@ -166,11 +176,15 @@ class Rehearsal:
         self.xtask("runner", "userdata", "--arch", arch, "--jit", work / "jit", "--for", "prebuilt", "--out",
                    work / "user-data", *self.downloads())
         (work / "meta-data").write_text(f"instance-id: {work.name}\n")
+        files = [work / "user-data", work / "meta-data"]
+        if self.case and self.case.vendor:
+            (work / "vendor-data").write_text(self.case.vendor)
+            files.append(work / "vendor-data")
         disk = work / "cidata"
         with disk.open("wb") as file:
             file.truncate(1 << 20)
         subprocess.run(["mkfs.vfat", "-n", "CIDATA", disk], check=True, capture_output=True)
-        subprocess.run(["mcopy", "-i", disk, work / "user-data", work / "meta-data", "::"], check=True)
+        subprocess.run(["mcopy", "-i", disk, *files, "::"], check=True)
         return disk
 
     def command(self, disk):
@@ -186,8 +200,8 @@ class Rehearsal:
             "-kernel", image / "kernel", "-initrd", image / "initrd",
             "-append", f"root=LABEL=root console={machine['console']} panic=-1 mitigations=off",
             "-serial", f"file:{work / 'console'}", "-qmp", f"unix:{work / 'qmp'},server=on,wait=off",
-            # The image stays as it is.
-            "-drive", f"if=none,id=root,format=raw,snapshot=on,file={image / 'disk'}",
+            # The image stays as it is. The changes are lost anyway, so nothing waits for the disk.
+            "-drive", f"if=none,id=root,format=raw,snapshot=on,cache=unsafe,file={self.options.disk}",
             "-drive", f"if=none,id=data,format=raw,readonly=on,file={disk}", "-netdev", "user,id=net",
         ]
         for device in DEVICES:
@@ -324,7 +338,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("xtask", "arch"):
         parser.add_argument(f"--{name}", required=True)
-    for name in ("image", "authority", "reports"):
+    for name in ("image", "disk", "authority", "reports"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     for name in ("archive", "components"):
         parser.add_argument(f"--{name}", type=pathlib.Path)
