@@ -12,10 +12,8 @@ import tempfile
 
 import yaml
 
-KEYS = {"hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"}
-STEPS = ["nft", "curl", "sha256sum", "tar", "chown"]
-# Called only by the set-up of a machine that is prepared for a kind of job.
-PREPARATION = ["apt-get"]
+KEYS = {"hostname", "users", "ssh_pwauth", "bootcmd", "package_update", "packages", "write_files", "runcmd", "power_state"}
+STEPS = ["nft", "apt-get", "curl", "sha256sum", "tar", "chown"]
 
 
 def accepted(tree, file):
@@ -127,8 +125,7 @@ def runs(config):
     assert 'skuid "runner"' in rules and "169.254.169.254" in rules, rules
     assert log[-1].startswith("systemctl start") and "systemctl poweroff" not in log, log
     assert called.index("nft") < called.index("curl") < called.index("sha256sum") < called.index("tar"), called
-    steps = STEPS + [step for step in PREPARATION if step in script]
-    for step, console in [(step, True) for step in steps] + [("curl", False)]:
+    for step, console in [(step, True) for step in STEPS] + [("curl", False)]:
         code, called, log, _, _ = set_up(script, step, console)
         assert code != 0 and log[-1] == "systemctl poweroff", f"{step} failed, and: {log}"
         assert not any(line.startswith("systemctl start") for line in log), f"{step} failed, and the runner was started"

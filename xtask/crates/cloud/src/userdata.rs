@@ -78,6 +78,7 @@ struct CloudConfig {
     hostname: String,
     users: Vec<User>,
     ssh_pwauth: bool,
+    bootcmd: Vec<Vec<String>>,
     package_update: bool,
     packages: BTreeSet<String>,
     write_files: Vec<File>,
@@ -139,15 +140,17 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         lock_passwd: true,
         system: true,
     };
+    let packages: BTreeSet<String> = PACKAGES.into_iter().map(str::to_owned).chain(worker.packages.clone()).collect();
     let config = CloudConfig {
         hostname: host_name(&worker.name),
         users: known.into_iter().chain([user]).collect(),
         ssh_pwauth: false,
+        bootcmd: vec![age_limit(worker.minutes)],
         package_update: true,
-        packages: PACKAGES.into_iter().map(str::to_owned).chain(worker.packages.clone()).collect(),
+        packages: packages.clone(),
         write_files: vec![
             file(place.jit, "0600", format!("ACTIONS_RUNNER_INPUT_JITCONFIG={}\n", worker.jit.expose())),
-            file(place.setup, "0700", setup_script(&place, &worker.agent, &worker.preparation.script(&place))),
+            file(place.setup, "0700", setup_script(&place, worker, &packages)),
             file(place.end, "0700", end_script(&place)),
             file(place.unit, "0644", unit(&place, worker, &worker.preparation.environment(&place))),
         ],
@@ -173,6 +176,17 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         )));
     }
     Ok(Secret::from(text))
+}
+
+/// Powers the machine off even if the set-up hangs, for example in a download whose server stops answering. cloud-init
+/// runs it before it installs packages, but reads `power_state` only when everything else has ended.
+///
+/// `--no-block`: the timer starts with the basic system, for which cloud-init does not wait.
+fn age_limit(minutes: u32) -> Vec<String> {
+    let after = format!("--on-active={minutes}min");
+    ["systemd-run", "--no-block", "--unit=archproof-age-limit", &after, "systemctl", "poweroff", "--ignore-inhibitors"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 /// Makes a host name: host names allow fewer characters than runner names.

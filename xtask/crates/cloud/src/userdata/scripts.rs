@@ -2,6 +2,8 @@
 //!
 //! Every failure before the job powers the machine off: a hanging machine would use quota, and `up` sees the power-off.
 
+use std::collections::BTreeSet;
+
 use model::Size;
 
 use super::{Agent, AgentKind, Worker};
@@ -38,11 +40,14 @@ impl Default for Place {
     }
 }
 
-/// The script that closes the machine, downloads the agent and starts the service. `preparation` are further lines.
-pub(super) fn setup_script(place: &Place, agent: &Agent, preparation: &str) -> String {
+/// The script that closes the machine, downloads the agent and starts the service. `packages` are those that cloud-init
+/// has installed.
+pub(super) fn setup_script(place: &Place, worker: &Worker, packages: &BTreeSet<String>) -> String {
     let Place { user, home, service, agent: folder, .. } = place;
-    let Agent { url, sha256, kind, size, .. } = agent;
+    let Agent { url, sha256, kind, size, .. } = &worker.agent;
     let download = download(url, sha256, *size);
+    let preparation = worker.preparation.script(place);
+    let packages = packages.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     let needs = match kind {
         AgentKind::ActionsRunner => format!("{folder}/bin/installdependencies.sh\n"),
         AgentKind::GithubActRunner => String::new(),
@@ -75,6 +80,14 @@ for device in $drive; do
     chmod 0600 "$device"
     chown root:root "$device"
 done
+
+# cloud-init only logs that a package could not be installed, and continues. With all packages installed this changes
+# nothing.
+if command -v apt-get >/dev/null; then
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=300 --yes install {packages}
+else
+    dnf --quiet --assumeyes install {packages}
+fi
 
 # Download the agent and verify its digest. Old versions of curl check --max-filesize only against the size that the
 # server announces, so the kernel also limits the file.
@@ -156,7 +169,9 @@ Type=simple
 User={user}
 Group={user}
 WorkingDirectory={agent}
-EnvironmentFile={jit}
+# `-`: systemd reads the file again for ExecStopPost. If it is missing then, systemd does not run that command, and the
+# machine stays on.
+EnvironmentFile=-{jit}
 Environment=HOME={home} ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=1
 {jobs}ExecStart={agent}/{program}{arguments}
 # The configuration is in the agent's environment now.

@@ -37,8 +37,17 @@ fn first_line_is_recognised_by_cloud_init() {
     let (text, config) = rendered(&worker());
     assert!(text.starts_with("#cloud-config\n"), "{text}");
     // cloud-init's schema accepts misspelt module names.
-    let known =
-        ["hostname", "users", "ssh_pwauth", "package_update", "packages", "write_files", "runcmd", "power_state"];
+    let known = [
+        "hostname",
+        "users",
+        "ssh_pwauth",
+        "bootcmd",
+        "package_update",
+        "packages",
+        "write_files",
+        "runcmd",
+        "power_state",
+    ];
     let keys: Vec<&str> = config.as_mapping().unwrap().keys().map(|key| key.as_str().unwrap()).collect();
     assert_eq!(keys, known);
 }
@@ -65,7 +74,8 @@ fn configuration_is_only_in_one_private_file() {
     assert_eq!(jit["content"], "ACTIONS_RUNNER_INPUT_JITCONFIG=cGxhbnRlZA==\n");
     let unit = file(&config, "/etc/systemd/system/archproof-runner.service")["content"].as_str().unwrap();
     assert!(unit.contains("\nUser=runner\n") && unit.contains("\nRestart=no\n"), "{unit}");
-    assert!(unit.contains("\nEnvironmentFile=/etc/archproof-runner.env\n"), "{unit}");
+    // The file is removed when the agent has started, and systemd needs it, or the `-`, for ExecStopPost, too.
+    assert!(unit.contains("\nEnvironmentFile=-/etc/archproof-runner.env\n"), "{unit}");
 }
 
 #[test]
@@ -77,7 +87,8 @@ fn machine_is_closed_before_the_download_and_powers_itself_off() {
         "systemctl poweroff",
         "ip daddr 169.254.169.254 reject",
         "rm -f /var/lib/cloud/instances",
-        "curl ",
+        "--yes install ca-certificates curl git jq nftables nodejs tar\n",
+        "curl --fail",
         "sha256sum --check",
         "tar --extract",
         "systemctl start",
@@ -89,6 +100,16 @@ fn machine_is_closed_before_the_download_and_powers_itself_off() {
     let end = file(&config, "/usr/local/sbin/archproof-runner-end")["content"].as_str().unwrap();
     let trap = end.find("trap 'systemctl poweroff' EXIT\n").unwrap_or_else(|| panic!("no trap in:\n{end}"));
     assert!(end[..trap].lines().all(|line| line.starts_with('#')), "a command before the trap:\n{end}");
+}
+
+/// A set-up that hangs, for example in a download, never reaches cloud-init's `power_state`.
+#[test]
+fn age_limit_begins_before_the_set_up() {
+    let (_, config) = rendered(&worker());
+    let command: Vec<&str> = config["bootcmd"][0].as_sequence().unwrap().iter().map(|w| w.as_str().unwrap()).collect();
+    assert_eq!(command[0], "systemd-run");
+    assert!(command.contains(&"--on-active=360min") && command.contains(&"--no-block"), "{command:?}");
+    assert!(command.ends_with(&["systemctl", "poweroff", "--ignore-inhibitors"]), "{command:?}");
 }
 
 fn prepared() -> Worker {
