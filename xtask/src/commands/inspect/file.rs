@@ -14,7 +14,8 @@ use crate::args::InspectOptions;
 
 /// What the file has for the key or prefix of the command line. Any file that is no database is one value.
 pub(super) fn read(file: &Path, options: &InspectOptions) -> Result<Answer, Failure> {
-    let bytes = std::fs::read(file).with_context(|| format!("failed to read {}", file.display())).or_exit(Exit::Usage)?;
+    let bytes =
+        std::fs::read(file).with_context(|| format!("failed to read {}", file.display())).or_exit(Exit::Usage)?;
     let name = file.display().to_string();
     if bolt::Database::open(&bytes).is_err() {
         if options.key.is_some() {
