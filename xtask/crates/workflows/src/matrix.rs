@@ -164,7 +164,7 @@ fn concerned<'a>(ask: &Ask<'a>) -> (Vec<&'a Target>, String) {
 fn add(matrix: &mut Matrix, ask: &Ask<'_>, target: &Target) -> Result<(), MatrixError> {
     let Some(ci) = &target.ci else { return Ok(()) };
     let mut passed_over: Vec<(&Way, &str)> = Vec::new();
-    let (mut best, mut from_source): (Option<(&Way, &Runner)>, Option<(&Way, &Runner)>) = (None, None);
+    let (mut best, mut from_source) = (None, None);
     for way in &ci.ways {
         let Some(runner) = ask.data.runners.iter().find(|runner| runner.name == way.runner) else { continue };
         if way.is_from_source() && !ask.source.contains(&runner.name) {
