@@ -40,9 +40,10 @@ test ! -e /etc/archproof-runner.env
 echo "node $(node --version), git $(git --version | cut -d' ' -f3), $(uname -rm), page size $(getconf PAGESIZE)"
 """
 
+# In the background: `systemd-run` waits for the basic system, for which cloud-init does not wait.
 INHIBITED = """#cloud-config
 bootcmd:
-- [systemd-run, --no-block, --unit=update, systemd-inhibit, --what=shutdown, --mode=block, --why=update, sleep, infinity]
+- [sh, -c, 'systemd-run --unit=update systemd-inhibit --what=shutdown --mode=block --why=update sleep infinity &']
 """
 
 
