@@ -224,7 +224,7 @@ class Rehearsal:
     def watch(self):
         """Reports what happens, until QEMU ends. Returns its reason."""
         monitor = self.monitor()
-        seen, reason, rest = 0, None, b""
+        seen, shown, reason, rest = 0, 0, None, b""
         began = ended = False
         while time.monotonic() - self.begin < self.limit:
             try:
@@ -237,6 +237,10 @@ class Rehearsal:
             if not began and self.github.leaks is not None:
                 self.say("the agent has its job")
                 began = True
+            log = self.github.log
+            for line in log[shown:].decode(errors="replace").splitlines():
+                print(f"           | {line}", flush=True)
+            shown = len(log)
             if not ended and self.github.code is not None:
                 self.say(f"the job ended with {self.github.code}")
                 ended = True
@@ -309,7 +313,6 @@ class Rehearsal:
         console = self.work / "console"
         text = console.read_bytes().decode(errors="replace") if console.exists() else ""
         print("\n".join(text.splitlines()[-40:]))
-        print(self.github.log.decode(errors="replace")[-4000:])
 
 
 def rehearse(options, name):
