@@ -40,9 +40,10 @@ test ! -e /etc/archproof-runner.env
 echo "node $(node --version), git $(git --version | cut -d' ' -f3), $(uname -rm), page size $(getconf PAGESIZE)"
 """
 
+# In the background: `systemd-run` waits for the basic system, for which cloud-init does not wait.
 INHIBITED = """#cloud-config
 bootcmd:
-- [systemd-run, --no-block, --unit=update, systemd-inhibit, --what=shutdown, --mode=block, --why=update, sleep, infinity]
+- [sh, -c, 'systemd-run --unit=update systemd-inhibit --what=shutdown --mode=block --why=update sleep infinity &']
 """
 
 
@@ -223,7 +224,7 @@ class Rehearsal:
     def watch(self):
         """Reports what happens, until QEMU ends. Returns its reason."""
         monitor = self.monitor()
-        seen, reason, rest = 0, None, b""
+        seen, shown, reason, rest = 0, 0, None, b""
         began = ended = False
         while time.monotonic() - self.begin < self.limit:
             try:
@@ -236,6 +237,10 @@ class Rehearsal:
             if not began and self.github.leaks is not None:
                 self.say("the agent has its job")
                 began = True
+            log = self.github.log
+            for line in log[shown:].decode(errors="replace").splitlines():
+                print(f"           | {line}", flush=True)
+            shown = len(log)
             if not ended and self.github.code is not None:
                 self.say(f"the job ended with {self.github.code}")
                 ended = True
@@ -308,7 +313,6 @@ class Rehearsal:
         console = self.work / "console"
         text = console.read_bytes().decode(errors="replace") if console.exists() else ""
         print("\n".join(text.splitlines()[-40:]))
-        print(self.github.log.decode(errors="replace")[-4000:])
 
 
 def rehearse(options, name):

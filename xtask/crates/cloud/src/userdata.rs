@@ -115,7 +115,8 @@ struct File {
 #[derive(Serialize)]
 struct PowerState {
     mode: String,
-    delay: String,
+    /// Minutes. A number: cloud-init 22.3 has deprecated `+360`.
+    delay: u32,
     message: String,
     timeout: u32,
     condition: bool,
@@ -157,7 +158,7 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
         runcmd: vec![vec![place.setup.into()]],
         power_state: PowerState {
             mode: "poweroff".into(),
-            delay: format!("+{}", worker.minutes),
+            delay: worker.minutes,
             message: "this runner has reached its age limit".into(),
             timeout: 120,
             condition: true,
@@ -181,12 +182,13 @@ pub fn render(worker: &Worker) -> Result<Secret, Fault> {
 /// Powers the machine off even if the set-up hangs, for example in a download whose server stops answering. cloud-init
 /// runs it before it installs packages, but reads `power_state` only when everything else has ended.
 ///
-/// `--no-block`: the timer starts with the basic system, for which cloud-init does not wait.
+/// cloud-init runs it before `sysinit.target`. Without `DefaultDependencies=no` the timer waits for that target,
+/// `systemd-run` for the timer (`--no-block` does not change that), and the machine never starts.
 fn age_limit(minutes: u32) -> Vec<String> {
     let after = format!("--on-active={minutes}min");
-    ["systemd-run", "--no-block", "--unit=archproof-age-limit", &after, "systemctl", "poweroff", "--ignore-inhibitors"]
-        .map(str::to_owned)
-        .to_vec()
+    let mut command = vec!["systemd-run", "--unit=archproof-age-limit", "--timer-property=DefaultDependencies=no"];
+    command.extend(["--property=DefaultDependencies=no", &after, "systemctl", "poweroff", "--ignore-inhibitors"]);
+    command.into_iter().map(str::to_owned).collect()
 }
 
 /// Makes a host name: host names allow fewer characters than runner names.
