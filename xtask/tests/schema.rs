@@ -57,11 +57,10 @@ fn schema(packages: &[ProtoPackage]) -> Schema {
     fn source(file: &SourceFile) -> Source<'_> {
         Source { name: &file.name, text: &file.text }
     }
-    let package = |package| -> Package<'_> {
-        Package { proto: source(&package.proto), go: package.go.iter().map(source).collect() }
-    };
-    let packages: Vec<Package<'_>> = packages.iter().map(|found: &ProtoPackage| package(found)).collect();
-    Schema::read(&packages).unwrap()
+    fn package(found: &ProtoPackage) -> Package<'_> {
+        Package { proto: source(&found.proto), go: found.go.iter().map(source).collect() }
+    }
+    Schema::read(&packages.iter().map(package).collect::<Vec<_>>()).unwrap()
 }
 
 fn api(modules: &[ApiModule]) -> &Path {

@@ -58,11 +58,10 @@ fn parse(packages: &[ProtoPackage]) -> Result<Schema, String> {
     fn source(file: &SourceFile) -> Source<'_> {
         Source { name: &file.name, text: &file.text }
     }
-    let packages: Vec<Package<'_>> = packages
-        .iter()
-        .map(|package| Package { proto: source(&package.proto), go: package.go.iter().map(source).collect() })
-        .collect();
-    Schema::read(&packages)
+    fn package(found: &ProtoPackage) -> Package<'_> {
+        Package { proto: source(&found.proto), go: found.go.iter().map(source).collect() }
+    }
+    Schema::read(&packages.iter().map(package).collect::<Vec<_>>())
 }
 
 fn store(file: &Path, schema: &Schema) -> anyhow::Result<()> {

@@ -145,7 +145,9 @@ impl Shown {
         let object = self.object.as_ref().and_then(|object| serde_yaml::to_string(object).ok());
         match (object, self.encoding) {
             (Some(object), _) => text + &object,
-            (None, "yaml") => text + &String::from_utf8_lossy(self.decrypted.as_deref().unwrap_or(value)),
+            (None, "yaml") if is_readable(self.decrypted.as_deref().unwrap_or(value)) => {
+                text + &String::from_utf8_lossy(self.decrypted.as_deref().unwrap_or(value))
+            }
             _ => {
                 let line = |piece: &Piece| format!("{}{}\n", "  ".repeat(piece.depth), piece.label());
                 text + &self.fields.iter().map(line).collect::<String>()
@@ -164,6 +166,11 @@ fn object(value: &[u8], schema: Option<&Schema>) -> Result<Option<Decoded>, Stri
         // YAML is shown as it was written.
         (Encoding::Protobuf | Encoding::Yaml | Encoding::Encrypted | Encoding::Empty, _) => Ok(None),
     }
+}
+
+/// Whether a terminal shows it as it is: other bytes could control the terminal.
+fn is_readable(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !"\n\r\t".contains(c)))
 }
 
 fn word(encoding: Encoding) -> &'static str {
