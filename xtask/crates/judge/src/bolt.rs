@@ -130,7 +130,8 @@ impl<'a> Database<'a> {
                         Some((key, rest.get(..value)?))
                     };
                     let (key, value) = entry().ok_or_else(damaged)?;
-                    visit(word(0).is_some_and(|flags| flags as u32 & IS_BUCKET != 0), key, value);
+                    let is_bucket = self.order.u32(element, 0).is_some_and(|flags| flags & IS_BUCKET != 0);
+                    visit(is_bucket, key, value);
                 }
                 _ => return Err(format!("a page of another kind ({flags}) is in a bucket")),
             }

@@ -1,4 +1,4 @@
-//! A small package written by hand, and values encoded by hand.
+//! A small package and small values, written byte by byte.
 
 use serde_json::{Value, json};
 
