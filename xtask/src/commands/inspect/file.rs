@@ -21,7 +21,7 @@ pub(super) fn read(file: &Path, options: &InspectOptions) -> Result<Answer, Fail
         if options.key.is_some() {
             return Err(Failure::usage(anyhow!("{name} is not a database of etcd, so it has no keys")));
         }
-        let kv = KeyValue { key: name.clone(), value: bytes, create_rev: 0, mod_rev: 0, version: 0, lease: 0 };
+        let kv = KeyValue { key: name, value: bytes, create_rev: 0, mod_rev: 0, version: 0, lease: 0 };
         return Ok(Answer::One(Found { store: "file".into(), kv, lease: None }));
     }
     let snapshot = store_file::read(&bytes, options.revision).map_err(|why| anyhow!("{name}: {why}"));
