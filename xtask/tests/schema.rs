@@ -42,7 +42,6 @@ fn every_kind_decodes_to_the_json_of_upstream() {
                 Err(why) => wrong.push(format!("{}: {why}", file.display())),
             }
         }
-        println!("{}: {kinds} kinds, {} messages", release.version, schema.messages.len());
         assert!(kinds >= FEWEST_KINDS, "{kinds} kinds in {}", release.version);
         assert!(
             wrong.is_empty(),
