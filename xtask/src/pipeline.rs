@@ -9,22 +9,16 @@ use std::time::Instant;
 use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{built, or_interrupted};
-use model::{
-    Artifact, Artifacts, ClusterInfo, Event, Exit, Expectation, GoldenValue, Native, Outcome, Profile, StorageTable,
-    StoreKind, Target,
-};
+use model::{Artifact, Artifacts, ClusterInfo, Event, Exit, Expectation, Native, Outcome, Profile, StoreKind, Target};
 use provider::{Prepared, Setup};
 use report::EventLog;
 use report::verdict::worse;
-use suite::{Sink, upstream};
+use suite::{ReleaseData, Sink, upstream};
 use sys::progress::timestamp as now;
 use sys::{RunDir, interrupt};
 
 use crate::build_lock::BuildLock;
 use crate::expectations::Expectations;
-
-/// The storage table and the golden values for the minor version of an apiserver.
-pub(crate) type Tables = (StorageTable, Vec<GoldenValue>);
 
 /// All inputs of a run.
 pub(crate) struct Job<'a> {
@@ -36,8 +30,8 @@ pub(crate) struct Job<'a> {
     pub(crate) upstream: Option<Upstream<'a>>,
     pub(crate) store: StoreKind,
     pub(crate) profiles: Vec<Profile>,
-    /// Returns the storage table and the golden values for these versions of the components.
-    pub(crate) tables: &'a (dyn Fn(&BTreeMap<String, String>) -> Tables + Sync),
+    /// Returns what is known of the release of the apiserver among these versions.
+    pub(crate) release: &'a (dyn Fn(&BTreeMap<String, String>) -> ReleaseData + Sync),
     pub(crate) cases: Vec<suite::Case>,
     /// Cases whose control plane the provider cannot create, with what they need.
     pub(crate) unfit: Vec<(suite::Case, String)>,
@@ -133,8 +127,8 @@ fn tested(job: &Job<'_>, booted: &Booted, log: &EventLog, sink: &Sink) -> Result
         return Ok(());
     }
     phase(log, "suite", Exit::Infrastructure, || {
-        let (table, golden) = (job.tables)(&booted.versions);
-        let plan = suite::Plan { cases: job.cases.clone(), unsupported: job.unfit.clone(), table, golden };
+        let release = (job.release)(&booted.versions);
+        let plan = suite::Plan { cases: job.cases.clone(), unsupported: job.unfit.clone(), release };
         suite::run(&booted.cluster, plan, &job.options, Arc::clone(sink))
     })
 }

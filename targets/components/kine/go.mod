@@ -131,3 +131,13 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
+
+replace (
+	go.etcd.io/bbolt => go.etcd.io/bbolt v1.4.3
+	go.etcd.io/etcd/api/v3 => go.etcd.io/etcd/api/v3 v3.6.13
+	go.etcd.io/etcd/client/pkg/v3 => go.etcd.io/etcd/client/pkg/v3 v3.6.13
+	go.etcd.io/etcd/client/v3 => go.etcd.io/etcd/client/v3 v3.6.13
+	go.etcd.io/etcd/pkg/v3 => go.etcd.io/etcd/pkg/v3 v3.6.13
+	go.etcd.io/etcd/server/v3 => go.etcd.io/etcd/server/v3 v3.6.13
+	go.etcd.io/raft/v3 => go.etcd.io/raft/v3 v3.6.0
+)

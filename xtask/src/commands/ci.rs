@@ -137,7 +137,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
         }),
         store: options.sources.store(),
         profiles: plan.profiles.clone(),
-        tables: &|versions| super::tables(catalogue, versions),
+        release: &|versions| super::release::data(paths, catalogue, versions),
         cases: plan.cases.clone(),
         unfit: plan.unfit.clone(),
         expectations: &catalogue.expectations,

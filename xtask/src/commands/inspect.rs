@@ -3,7 +3,6 @@
 //! This module queries the store and prints; crate `judge` decodes the bytes.
 
 mod file;
-mod release;
 mod value;
 
 use anyhow::{Context, anyhow};
@@ -14,6 +13,7 @@ use suite::store::{KeyValue, LeaseInfo, Store};
 use sys::progress;
 
 use super::kept::Kept;
+use super::release;
 use crate::args::InspectOptions;
 
 use value::Shown;
@@ -78,7 +78,7 @@ fn show(
     match answer {
         Answer::One(found) => {
             let version = options.kubernetes.as_deref().or(kubernetes);
-            let schema = if options.raw { None } else { release::schema(paths, version) };
+            let schema = if options.raw { None } else { told_schema(paths, version) };
             let shown = Shown::of(found, profile, schema.as_ref());
             if options.json {
                 print_json(&shown)?;
@@ -96,6 +96,14 @@ fn show(
 }
 
 /// The named profile, or the only one, or `default`.
+/// The types of the release. If they cannot be read, values are shown without them, and a message says so.
+fn told_schema(paths: &Paths, version: Option<&str>) -> Option<judge::schema::Schema> {
+    let schema = release::schema(paths, version);
+    let why = schema.as_ref().err().map(|why| format!("values are shown without the types of the release: {why:#}"));
+    why.iter().for_each(|why| progress::say(why));
+    schema.ok()
+}
+
 fn profile<'a>(kept: &'a Kept, name: Option<&str>) -> Result<&'a ProfileInfo, Failure> {
     let profiles = &kept.info.profiles;
     let names = || profiles.keys().cloned().collect::<Vec<String>>().join(", ");

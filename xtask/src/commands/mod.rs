@@ -11,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod kept;
 pub(crate) mod kubectl;
 pub(crate) mod rejudge;
+mod release;
 pub(crate) mod selftest;
 pub(crate) mod shell;
 pub(crate) mod supervise;
@@ -18,28 +19,14 @@ pub(crate) mod targets;
 pub(crate) mod test;
 pub(crate) mod up;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ::targets::Catalogue;
 use anyhow::Context;
 use boot::Topology;
 use cli::{Failure, OrExit, Paths, SourceOptions, built, host_target, request};
-use model::{Artifacts, Exit, Profile, StorageTable, Target};
+use model::{Artifacts, Exit, Profile, Target};
 use provider::{Prepared, ProviderArg, ProviderOptions, Setup};
-
-use crate::pipeline::Tables;
-
-/// The storage table and the golden values for the apiserver among these versions. If its release has no table, the
-/// rows are those of the nearest one: a checkout, a published image and an external cluster may have any release.
-pub(crate) fn tables(catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> Tables {
-    let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
-    let (minor, rows) = catalogue.nearest_resources(runs);
-    let lacks = catalogue.resources(runs).is_err().then(|| {
-        format!("the storage table of Kubernetes {runs}; the nearest in targets/resources/ is that of {minor}")
-    });
-    (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
-}
 
 /// Finds a path, or a name below `reports/`.
 fn found(paths: &Paths, given: &str, fits: fn(&Path) -> bool) -> anyhow::Result<PathBuf> {
@@ -76,28 +63,4 @@ pub(crate) fn ready<'a>(
     let artifacts = built(paths, request).or_exit(Exit::Build)?;
     let topology = provider.topology(&artifacts, &profiles).or_exit(Exit::Infrastructure)?;
     Ok(Ready { chosen, provider, artifacts, topology })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tables_of(version: &str) -> Tables {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
-        let versions = BTreeMap::from([("kube-apiserver".to_owned(), version.to_owned())]);
-        tables(&Catalogue::load(&folder).unwrap(), &versions)
-    }
-
-    #[test]
-    fn release_without_tables_borrows_the_nearest() {
-        let (known, golden) = tables_of("v1.36.3");
-        assert_eq!(known.lacks, None);
-        assert!(!golden.is_empty());
-
-        let (borrowed, golden) = tables_of("v1.99.0-alpha.1");
-        let lacks = borrowed.lacks.unwrap();
-        assert!(lacks.starts_with("the storage table of Kubernetes v1.99.0-alpha.1; the nearest"), "{lacks}");
-        assert!(!borrowed.rows.is_empty());
-        assert_eq!(golden, []);
-    }
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{Failure, OrExit, Paths, known_releases, print, print_json, target};
-use model::{Action, Cluster, Control, Event, Exit, GoldenValue, Outcome, ProfileInfo, StorageTable, StoreInfo};
+use model::{Action, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
 use serde::Serialize;
-use suite::{Case, Options, Plan};
+use suite::{Case, Options, Plan, ReleaseData};
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
@@ -59,8 +59,7 @@ enum Verdict {
 /// The inputs that all runs of the suite share.
 struct Field<'a> {
     booted: &'a Booted,
-    table: &'a StorageTable,
-    golden: &'a [GoldenValue],
+    release: &'a ReleaseData,
     run: &'a RunDir,
     seed: u64,
     expectations: &'a Expectations,
@@ -86,13 +85,13 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(&artifacts, &topology, &run).or_exit(Exit::Infrastructure)?;
-    let (table, golden) = super::tables(&catalogue, &booted.versions);
+    let release = &super::release::data(paths, &catalogue, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let (store, known) = (options.sources.store(), &catalogue.expectations);
     // A race is no reason to take a mutant's failure for the server's.
     let expectations = Expectations::new(known, &target.name, chosen.name(), store, &booted.versions).certain();
-    let field = Field { booted: &booted, table: &table, golden: &golden, run: &run, seed, expectations: &expectations };
+    let field = Field { booted: &booted, release, run: &run, seed, expectations: &expectations };
     let ended = field.all(&field.possible(mutants));
     let taken_down = booted.end(None);
     // Keep it until here, because an apiserver without its store does not exit before its grace period ends.
@@ -341,12 +340,7 @@ impl Field<'_> {
             alone: false,
             repeat: format!("cargo xtask selftest --seed {}", self.seed),
         };
-        let plan = Plan {
-            cases: cases.to_vec(),
-            unsupported: Vec::new(),
-            table: self.table.clone(),
-            golden: self.golden.to_vec(),
-        };
+        let plan = Plan { cases: cases.to_vec(), unsupported: Vec::new(), release: self.release.clone() };
         suite::run(&cluster, plan, &options, sink).with_context(|| format!("the suite failed on `{name}`"))?;
         let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(|e| e.into_inner()));
         anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());

@@ -32,6 +32,7 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The inputs of a run.
 struct Job<'a> {
+    paths: &'a Paths,
     options: &'a TestOptions,
     catalogue: &'a Catalogue,
     cases: Vec<Case>,
@@ -54,7 +55,7 @@ pub(crate) fn run(paths: &Paths, options: &TestOptions) -> Result<Exit, Failure>
         return Err(Failure::nothing_ran("the selection matches no check; see `cargo xtask list`"));
     }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
-    let job = Job { options, catalogue, cases, seed };
+    let job = Job { paths, options, catalogue, cases, seed };
     if options.dry_run {
         return dry_run(&job, &request);
     }
@@ -161,8 +162,8 @@ fn tested(
 ) -> Result<(), Exit> {
     let existing = tell_connected(connected, begin, log)?;
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let (table, golden) = super::tables(job.catalogue, &existing.versions);
-        let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), table, golden };
+        let release = super::release::data(job.paths, job.catalogue, &existing.versions);
+        let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), release };
         let info = &existing.cluster.info;
         let known = &job.catalogue.expectations;
         let expected = Expectations::new(known, &info.arch, &info.provider, STORE, &existing.versions);

@@ -150,6 +150,7 @@ pub mod object_meta {
     pub const SELF_LINK: u32 = 4;
     pub const UID: u32 = 5;
     pub const RESOURCE_VERSION: u32 = 6;
+    pub const GENERATION: u32 = 7;
     pub const LABELS: u32 = 11;
     pub const MANAGED_FIELDS: u32 = 17;
 }

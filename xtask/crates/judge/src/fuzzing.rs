@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use crate::bolt;
 use crate::cbor;
 use crate::decrypt::{EncryptedObject, Provider, Sealed};
+use crate::document::Document;
 use crate::fault::{FaultHistory, id_in, judge_fault_history};
+use crate::object_digest::{self, TypeMeta};
 use crate::schema::{Package, Schema, Source, decode_message};
 use crate::store_file;
 use crate::value_dump::{self, Piece};
@@ -24,7 +26,25 @@ pub const TARGETS: &[Target] = &[
     ("judge-schema", types),
     ("judge-cbor", cbor_value),
     ("judge-database", database),
+    ("judge-digest", digests),
 ];
+
+/// The digest of a document is that of its canonical form, and the one of an item is that of the object.
+fn digests(bytes: &[u8]) {
+    let of = TypeMeta { api_version: "v1", kind: "Thing" };
+    let digest = object_digest::of_object(bytes);
+    let _ = object_digest::of_event(bytes);
+    let _ = object_digest::of_items(bytes, of);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(mut document) = Document::parse_within(text, 100) else { return };
+    let digest = digest.expect("the document has a digest");
+    document.canonicalize();
+    assert_eq!(object_digest::of_object(document.to_string().as_bytes()), Some(digest));
+    if let Document::Object(_) = document {
+        let event = format!("{{\"object\":{text}}}");
+        assert_eq!(object_digest::of_event(event.as_bytes()).map(|part| part.digest), Some(digest));
+    }
+}
 
 /// A type that contains itself, with fields of every kind.
 const TYPES: &str = "package k8s.io.api.core.v1;

@@ -17,6 +17,7 @@
 //! | `content`, `order`, `gaps`, `bookmarks`, `agree` | watch streams |
 //! | `excerpt` | the excerpt of the history that shows what is wrong with a stream |
 //! | `lists`, `gets` | reads |
+//! | `object_digest`, `sightings` | the contents of objects: their digests, and what showed them otherwise |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
 //! | `answer` | answers in the form in which two runs are compared |
 //! | `server_values` | values that servers choose by themselves, which comparisons leave out |
@@ -31,6 +32,7 @@ pub mod decode;
 pub mod decrypt;
 pub mod document;
 pub mod generate;
+pub mod object_digest;
 pub mod schema;
 pub mod server_values;
 pub mod store_file;
@@ -55,6 +57,7 @@ mod recording;
 mod registers;
 mod run_judge;
 mod selector;
+mod sightings;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -119,6 +122,9 @@ pub static JUDGES: &[(&str, PreparedJudge)] = &[
     ("rv.get-not-older", gets::not_older),
     ("rv.get-zero-any", gets::zero_any),
     ("cc.linearizable-history", registers::linearizable),
+    ("cc.same-object", sightings::same_object),
+    ("storage.matches-served", sightings::matches_served),
+    ("watch.deleted-object", sightings::deleted_object),
 ];
 
 /// Missing previous values are reported only if the recording is sound otherwise: they may be an expected failure, but

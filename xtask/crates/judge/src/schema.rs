@@ -176,6 +176,11 @@ impl Schema {
 }
 
 impl Field {
+    /// Whether the Go field can be nil and JSON shows that.
+    fn is_null_if_absent(&self) -> bool {
+        self.empty == Empty::Shown && (self.repeated || matches!(self.kind, Kind::Map(..) | Kind::Bytes))
+    }
+
     fn of(field: proto::Field, tag: Option<&go_types::Tag>) -> Field {
         let proto::Field { name, kind, repeated } = field;
         match tag {

@@ -2,7 +2,7 @@
 //!
 //! A history is self-contained: the judges need nothing else, so an old run can be judged again.
 //! All times are microseconds since the recorder of the run started, on one monotonic clock.
-//! On disk each of the three lists is a file of JSON lines below `history/<profile>.<store>/`.
+//! On disk each of the four lists is a file of JSON lines below `history/<profile>.<store>/`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,13 +15,15 @@ pub type Key = Arc<str>;
 /// Microseconds since the recorder started.
 pub type Micros = u64;
 
-/// One store's history. Lists are in the order of recording: revisions by `rev`, the others by their begin.
+/// One store's history. Lists are in the order of recording: revisions by `rev`, operations and streams by their begin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     pub meta: Meta,
     pub revisions: Vec<Revision>,
     pub operations: Vec<Operation>,
     pub streams: Vec<Stream>,
+    /// What clients and the store showed of each object. Empty in older recordings.
+    pub sightings: Vec<Sighting>,
 }
 
 /// The frame around the lists.
@@ -236,6 +238,44 @@ pub enum End {
     Broken { error: String },
 }
 
+/// One content of an object at one resource version. Equal ones are one record with their number, because a server shows the
+/// same version to many clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sighting {
+    pub key: Key,
+    /// The resource version that the object names. The one of a DELETED is newer than the content.
+    pub rv: u64,
+    pub through: Through,
+    /// The version of the API in which the object was shown: `apps/v1`.
+    pub api_version: Arc<str>,
+    /// Of the object without its resource version: `judge::object_digest`.
+    pub digest: u64,
+    /// How often it was seen.
+    pub count: u64,
+    /// The first request or stream that showed it.
+    pub first: String,
+    pub at: Micros,
+    /// The object as JSON. Only objects that differ from others keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+}
+
+/// Where a content was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Through {
+    /// The decoded value in the store.
+    Store,
+    /// The answer to a create, update or patch.
+    Write,
+    /// The answer to a GET, or an item of a list.
+    Read,
+    /// An ADDED or MODIFIED.
+    Event,
+    /// A DELETED. It carries the last content in the view of its watch.
+    Deleted,
+}
+
 /// Texts that are kept once, however often they occur: a history contains the same keys a hundred thousand times.
 #[derive(Debug, Default)]
 pub struct Texts(HashSet<Arc<str>>);
@@ -290,6 +330,13 @@ impl Compact for Stream {
             texts.share(&mut frame.uid);
         }
         self.frames.shrink_to_fit();
+    }
+}
+
+impl Compact for Sighting {
+    fn compact(&mut self, texts: &mut Texts) {
+        texts.share(&mut self.key);
+        texts.share(&mut self.api_version);
     }
 }
 

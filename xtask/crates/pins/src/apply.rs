@@ -143,6 +143,9 @@ impl Change {
             let folder = targets.join(&module.folder);
             write(&folder.join("go.mod"), &module.text)?;
             complete(&folder, &module.text, go, phase)?;
+            if let Some(set) = set_of(components, &module.folder).filter(|set| set.staging.is_none()) {
+                carry_replacements(&folder, &set.main_module, go, phase)?;
+            }
             require_locked_go(targets, &folder)?;
             load(components, &module.folder, &folder, go, phase)?;
         }
@@ -185,6 +188,28 @@ pub(crate) fn complete(folder: &Path, text: &str, go: &GoTool, phase: &Phase) ->
     Ok(())
 }
 
+/// The set that a folder below `targets/` pins.
+fn set_of<'a>(components: &'a Components, module: &Path) -> Option<&'a ComponentSet> {
+    components.sets.iter().find(|set| {
+        set.folder(&set.name) == module || set.releases.iter().any(|release| set.folder(&release.module) == module)
+    })
+}
+
+/// Takes over the replacements in the go.mod of the main module: Go obeys only those of the module in which it builds. kine
+/// 0.16.6 requires another minor of etcd than the one with which it replaces it, and does not compile with that.
+fn carry_replacements(folder: &Path, main: &str, go: &GoTool, phase: &Phase) -> anyhow::Result<()> {
+    let file = go.run(folder, &["list", "-m", "-f", "{{.GoMod}}", main], phase)?;
+    let theirs = gomod::replacements(&read(Path::new(file.trim()))?);
+    let file = folder.join("go.mod");
+    let ours = read(&file)?;
+    let text = gomod::with_replacements(&ours, &theirs);
+    if text != ours {
+        write(&file, &text)?;
+        go.run(folder, &["mod", "tidy"], phase)?;
+    }
+    Ok(())
+}
+
 /// Loads the packages that are built from this folder, with their dependencies, and without a change of go.mod.
 pub(crate) fn load(
     components: &Components,
@@ -193,10 +218,7 @@ pub(crate) fn load(
     go: &GoTool,
     phase: &Phase,
 ) -> anyhow::Result<()> {
-    let pins_this = |set: &&ComponentSet| {
-        set.folder(&set.name) == module || set.releases.iter().any(|release| set.folder(&release.module) == module)
-    };
-    let set = components.sets.iter().find(pins_this);
+    let set = set_of(components, module);
     let tags = format!("-tags={}", set.map(|set| set.tags.join(",")).unwrap_or_default());
     let mut args = vec!["list", "-deps", "-mod=readonly", "-f={{.Name}}", &tags];
     match set {

@@ -39,6 +39,37 @@ pub(crate) fn replacing(text: &str) -> Vec<(&str, &str)> {
     entries(text).into_iter().filter(|entry| entry.replace).map(|entry| (entry.path, entry.version)).collect()
 }
 
+/// The replacements of a module by a version of one, as they are written in a block: `a.org/x => a.org/x v1.2.3`.
+pub(crate) fn replacements(text: &str) -> Vec<String> {
+    let mut block = "";
+    let of_line = |line| {
+        let code = line_code(line);
+        let entry: Entry<'_> = entry(line, &mut block)?;
+        let words = code.split_whitespace().skip_while(|word| *word == "replace");
+        entry.replace.then(|| words.collect::<Vec<_>>().join(" "))
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+/// The text with exactly these replacements.
+pub(crate) fn with_replacements(text: &str, replacements: &[String]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut block = "";
+    for line in text.split_inclusive('\n') {
+        let before = block;
+        let _ = entry(line, &mut block);
+        let words: Vec<&str> = line_code(line).split_whitespace().take(1).collect();
+        if before != "replace" && words != ["replace"] {
+            out.push_str(line);
+        }
+    }
+    if replacements.is_empty() {
+        return out;
+    }
+    let lines: String = replacements.iter().map(|line| format!("\t{line}\n")).collect();
+    format!("{}\n\nreplace (\n{lines})\n", out.trim_end())
+}
+
 /// All modules that are required as this version.
 pub(crate) fn required_as<'a>(text: &'a str, version: &str) -> Vec<&'a str> {
     let all = entries(text).into_iter().filter(|entry| !entry.replace && entry.version == version);
@@ -53,6 +84,11 @@ pub(crate) fn language(text: &str) -> Option<&str> {
 fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut block = "";
     text.lines().filter_map(|line| entry(line, &mut block)).collect()
+}
+
+/// A line without its comment.
+fn line_code(line: &str) -> &str {
+    line.split_once("//").map_or(line, |(code, _)| code)
 }
 
 /// The module that a line names. `block` is the directive whose parentheses are open.
@@ -108,6 +144,22 @@ replace (
 
 retract v0.36.3
 ";
+
+    #[test]
+    fn replacements_are_read_and_exchanged() {
+        let lines = replacements(TEXT);
+        let expected = [
+            "k8s.io/one => k8s.io/one v0.36.3",
+            "k8s.io/api => k8s.io/api v0.36.3",
+            "k8s.io/other v0.36.3 => k8s.io/fork v0.1.0",
+        ];
+        assert_eq!(lines, expected);
+        let new = with_replacements(TEXT, &["a.org/x => a.org/x v1.2.3".to_owned()]);
+        assert_eq!(replacements(&new), ["a.org/x => a.org/x v1.2.3"]);
+        assert_eq!(required(&new), required(TEXT));
+        assert!(new.contains("retract v0.36.3") && !new.contains("./folder"), "{new}");
+        assert_eq!(replacements(&with_replacements(TEXT, &[])), [""; 0]);
+    }
 
     #[test]
     fn only_the_chosen_versions_change() {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
+use judge::schema::Schema;
 use model::{Cluster, External, GoldenValue, NodeInfo, ProfileInfo, Resource, StorageTable};
 use tokio::sync::OnceCell;
 
@@ -38,6 +39,8 @@ pub struct ProfileEnv {
     pub table: Arc<StorageTable>,
     /// The values with which stored values are compared.
     pub references: Arc<ReferenceValues>,
+    /// The types that decode protobuf; None if they are not known.
+    pub schema: Option<Arc<Schema>>,
     /// Records answers for comparison with other runs.
     pub answers: Option<AnswerLog>,
 }

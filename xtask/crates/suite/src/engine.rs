@@ -23,12 +23,14 @@ use crate::check;
 use crate::contention;
 use crate::ctx::{CASE_LIMIT, Ctx, ProfileEnv, ReferenceValues};
 use crate::error::{CheckError, Verdict};
+use crate::judge::schema::Schema;
 use crate::judge::{Judgement, RunJudge};
+use crate::keyring::Keyring;
 use crate::record::{Clock, Recorder};
 use crate::schedule::{Slots, in_sequence, profile_order};
 use crate::selection::Case;
 use crate::store::{Collector, Store};
-use crate::{history_files, traffic, wait};
+use crate::{history_files, sightings, traffic, wait};
 use residue::{CLEAN_UP_LIMIT, clean_up};
 use time_limit::{panic_error, with_time_limit};
 
@@ -40,9 +42,17 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Cases for which the cluster has no control plane, each with what it needs.
     pub unsupported: Vec<(Case, String)>,
+    pub release: ReleaseData,
+}
+
+/// What is known of the server's release.
+#[derive(Clone)]
+pub struct ReleaseData {
     pub table: StorageTable,
-    /// The expected bytes of stored values for the server's release; empty if they are not known.
+    /// The expected bytes of stored values; empty if they are not known.
     pub golden: Vec<GoldenValue>,
+    /// The types that decode stored protobuf; None if they are not known.
+    pub schema: Option<Arc<Schema>>,
 }
 
 #[derive(Clone)]
@@ -134,8 +144,11 @@ impl Engine<'_> {
         plan.cases = self.skip_unsupported(plan.cases);
         let run = RunContext {
             clock: Clock::start(),
-            table: Arc::new(plan.table.clone()),
-            references: Arc::new(ReferenceValues { golden: plan.golden.clone(), values: self.options.values.clone() }),
+            table: Arc::new(plan.release.table.clone()),
+            references: Arc::new(ReferenceValues {
+                golden: plan.release.golden.clone(),
+                values: self.options.values.clone(),
+            }),
             slots: Slots::new(self.options.jobs, self.cluster.info.max_active, self.cluster.info.factor),
             max_active: Semaphore::new(self.cluster.info.max_active.unwrap_or(Semaphore::MAX_PERMITS)),
         };
@@ -167,7 +180,7 @@ impl Engine<'_> {
         }
         let active = self.while_healthy(self.connect(plan, run, profile)).await?;
         let ended = self.scenarios(plan, &active).await;
-        let histories = self.histories(active, ended.is_ok()).await;
+        let histories = self.histories(plan, active, ended.is_ok()).await;
         let trouble = ended?;
         let histories = histories?;
         if suspends {
@@ -218,6 +231,7 @@ impl Engine<'_> {
             stores,
             table: Arc::clone(&run.table),
             references: Arc::clone(&run.references),
+            schema: plan.release.schema.clone(),
             answers: answers.as_ref().map(AnswerRecorder::log),
         });
         let mut mine = plan.cases.iter().filter(|case| case.profile == profile.name);
@@ -352,15 +366,17 @@ impl Engine<'_> {
     }
 
     /// Ends the recording and writes it to disk, also for a run that broke off.
-    async fn histories(&self, active: ActiveProfile, whole: bool) -> anyhow::Result<Vec<History>> {
+    async fn histories(&self, plan: &Plan, active: ActiveProfile, whole: bool) -> anyhow::Result<Vec<History>> {
         let limit = contention::limit(Duration::from_secs(if whole { 30 } else { 3 }), self.cluster.info.factor);
         let mut histories = Vec::new();
         let mut trouble = Ok(());
         let profile = &active.env.profile.name;
+        let keyring = Keyring::of(&active.env.profile).ok();
         for (store, collector, recorder) in active.collectors {
             let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
             let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
-            let history = recorder.take();
+            let mut history = recorder.take();
+            sightings::complete(&mut history, plan.release.schema.as_deref(), keyring.as_ref());
             history_files::write(&self.options.history, &history)?;
             if let Err(error) = ended {
                 trouble = Err(error.context(format!("failed to complete the history of {profile}/{store}")));

@@ -51,7 +51,8 @@ fn history(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut parts = text.split("--\n");
     let mut file = || parts.next().unwrap_or_default().as_bytes();
-    let files = ["meta.json", "revisions.jsonl", "operations.jsonl", "streams.jsonl"].map(|name| (name, file()));
+    let names = ["meta.json", "revisions.jsonl", "operations.jsonl", "streams.jsonl", "sightings.jsonl"];
+    let files = names.map(|name| (name, file()));
     let open = |name: &str| {
         let found = files.iter().find(|(known, _)| *known == name);
         let (name, content) = found.unwrap_or_else(|| panic!("{name} is not one of the files"));

@@ -1,7 +1,7 @@
-//! Histories on disk: `meta.json` and three files of JSON lines, so that an old run can be judged again.
+//! Histories on disk: `meta.json` and four files of JSON lines, so that an old run can be judged again.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -14,6 +14,8 @@ const META: &str = "meta.json";
 const REVISIONS: &str = "revisions.jsonl";
 const OPERATIONS: &str = "operations.jsonl";
 const STREAMS: &str = "streams.jsonl";
+/// Absent in older recordings.
+const SIGHTINGS: &str = "sightings.jsonl";
 
 /// Writes a history into its folder `<profile>.<store>` below `root`.
 pub fn write(root: &Path, history: &History) -> anyhow::Result<()> {
@@ -22,6 +24,7 @@ pub fn write(root: &Path, history: &History) -> anyhow::Result<()> {
     lines(&dir.join(REVISIONS), &history.revisions)?;
     lines(&dir.join(OPERATIONS), &history.operations)?;
     lines(&dir.join(STREAMS), &history.streams)?;
+    lines(&dir.join(SIGHTINGS), &history.sightings)?;
     // Last, so that a folder with this file is complete.
     lines(&dir.join(META), std::slice::from_ref(&history.meta))
 }
@@ -47,7 +50,9 @@ fn folders(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub fn read(dir: &Path) -> anyhow::Result<History> {
     whole(|name| {
         let file = dir.join(name);
-        Ok((file.display().to_string(), BufReader::new(foreign::open(&file)?)))
+        let absent = name == SIGHTINGS && !file.exists();
+        let content: Box<dyn Read> = if absent { Box::new(std::io::empty()) } else { Box::new(foreign::open(&file)?) };
+        Ok((file.display().to_string(), BufReader::new(content)))
     })
 }
 
@@ -63,6 +68,7 @@ pub(crate) fn whole<R: BufRead>(open: impl Fn(&str) -> anyhow::Result<(String, R
         revisions: parse(open(REVISIONS)?, texts)?,
         operations: parse(open(OPERATIONS)?, texts)?,
         streams: parse(open(STREAMS)?, texts)?,
+        sightings: parse(open(SIGHTINGS)?, texts)?,
     })
 }
 

@@ -23,6 +23,7 @@ pub mod requirement;
 mod schedule;
 mod selection;
 mod shard;
+mod sightings;
 pub mod store;
 #[cfg(test)]
 mod test_checks;
@@ -34,7 +35,7 @@ pub mod watch;
 pub use ::judge::{self, decode, decrypt};
 pub use check::{Check, Place, Run, missing};
 pub use ctx::Ctx;
-pub use engine::{Options, Plan, Sink, run};
+pub use engine::{Options, Plan, ReleaseData, Sink, run};
 pub use keyring::Keyring;
 pub use requirement::{Requirement, Requires};
 pub use schedule::start_order;

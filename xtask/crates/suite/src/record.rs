@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use model::history::{Compact, History, Key, Meta, Micros, Operation, Revision, Stream, Texts};
+use model::history::{
+    Compact, Frame, FrameKind, History, Key, Meta, Micros, Operation, Revision, Stream, Texts, Through,
+};
+
+use crate::sightings::{Shown, Sightings};
 
 /// The start of a run's time.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +38,7 @@ pub struct Recorder {
 #[derive(Default)]
 struct Inner {
     history: History,
+    sightings: Sightings,
     next_stream: u64,
     texts: Texts,
 }
@@ -68,6 +73,37 @@ impl Recorder {
             revision.compact(&mut inner.texts);
             inner.history.revisions.push(revision);
         }
+    }
+
+    /// Records the objects that one answer or event showed. `first` names it.
+    pub(crate) fn shown(
+        &self,
+        (through, api_version): (Through, &str),
+        objects: &[Shown<'_>],
+        first: &dyn Fn() -> String,
+    ) {
+        let at = self.now();
+        let inner = &mut *self.lock();
+        for shown in objects {
+            inner.sightings.add(&mut inner.texts, (through, api_version), shown, (at, first));
+        }
+    }
+
+    /// Records the object of a change, in JSON and with its digest. `first` names the stream.
+    pub fn event_shown(
+        &self,
+        api_version: &str,
+        frame: &Frame,
+        (digest, object): (u64, &[u8]),
+        first: &dyn Fn() -> String,
+    ) {
+        let through = match frame.kind {
+            FrameKind::Added | FrameKind::Modified => Through::Event,
+            FrameKind::Deleted => Through::Deleted,
+            FrameKind::Bookmark { .. } | FrameKind::Error { .. } | FrameKind::Unknown { .. } => return,
+        };
+        let shown = Shown { key: &frame.key, rv: frame.rv, digest, object };
+        self.shown((through, api_version), &[shown], first);
     }
 
     /// The shared copy of a text, of which the history keeps one.
@@ -150,7 +186,11 @@ impl Recorder {
 
     /// Ends the recording and returns it, with streams and operations in the order of their start.
     pub fn take(&self) -> History {
-        let mut history = std::mem::take(&mut self.lock().history);
+        let (mut history, sightings) = {
+            let inner = &mut *self.lock();
+            (std::mem::take(&mut inner.history), inner.sightings.take())
+        };
+        history.sightings = sightings;
         history.streams.sort_by_key(|stream| stream.id);
         history.operations.sort_by_key(|operation| (operation.called, operation.returned));
         history

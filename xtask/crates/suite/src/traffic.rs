@@ -6,13 +6,14 @@
 
 use anyhow::Context;
 use futures::future::try_join_all;
+use model::Resource;
 use model::history::FrameKind;
 use serde_json::json;
 
 use crate::api::{Response, Transport, query};
 use crate::ctx::Ctx;
 use crate::error::CheckError;
-use crate::object::{CONFIG_MAPS, Object, config_map};
+use crate::object::{CONFIG_MAPS, CONTROLLER_REVISIONS, LEASES, Object, config_map};
 use crate::watch::{Event, Next, Watch, WatchOptions};
 
 const WRITERS: usize = 4;
@@ -22,6 +23,8 @@ const READERS: usize = 2;
 const READS: usize = 60;
 /// The number of kinds of reads.
 const KINDS: usize = 7;
+/// The number of objects of each kind with content that is easily damaged.
+const EXACT: usize = 8;
 /// Few names, so that writers collide.
 const NAMES: u32 = 10;
 /// The number of events that a resuming watcher reads before it resumes.
@@ -39,7 +42,7 @@ pub(crate) async fn run(ctx: &Ctx) -> Result<(), CheckError> {
     let work = async {
         let writers = try_join_all((1..=WRITERS).map(|n| write(ctx, n)));
         let readers = try_join_all((1..=READERS).map(|n| read(ctx, n, begin)));
-        futures::try_join!(writers, readers)?;
+        futures::try_join!(writers, readers, exact(ctx))?;
         let marker = config_map(MARKER).with("metadata.labels", json!({"team": "a"}));
         ctx.api.create(&CONFIG_MAPS, &marker).await?;
         Ok::<(), CheckError>(())
@@ -118,6 +121,42 @@ async fn read(parent: &Ctx, number: usize, begin: u64) -> Result<(), CheckError>
             newest = newest.max(answer.object()?.rv());
         }
     }
+    Ok(())
+}
+
+/// Writes, reads and watches objects whose content is easily damaged on its way: numbers above 2^53, decomposed letters,
+/// times in microseconds.
+async fn exact(parent: &Ctx) -> Result<(), CheckError> {
+    let ctx = parent.worker("exact").await?;
+    let number = json!(9_007_199_254_740_993_u64);
+    let revision = |name: &str| {
+        let data = json!({"number": number, "text": "e\u{301}"});
+        Object::new(&CONTROLLER_REVISIONS, name).with("revision", number.clone()).with("data", data)
+    };
+    let lease = |name: &str| {
+        let spec = json!({"holderIdentity": "e\u{301}", "renewTime": "2026-01-02T03:04:05.123456Z"});
+        Object::new(&LEASES, name).with("spec", spec)
+    };
+    lives(&ctx, &CONTROLLER_REVISIONS, revision).await?;
+    lives(&ctx, &LEASES, lease).await
+}
+
+/// The lives of some objects, seen in every way.
+async fn lives(ctx: &Ctx, resource: &'static Resource, object: impl Fn(&str) -> Object) -> Result<(), CheckError> {
+    let from = ctx.api.list(resource, "").await?.rv();
+    let watch = ctx.api.try_watch(ctx.api.transport(), resource, &WatchOptions::after(from)).await?;
+    let mut watch = watch.map_err(|refusal| CheckError::failed(format!("a watch was refused: {refusal}")))?;
+    for step in 0..EXACT {
+        let name = format!("exact-{step}");
+        let created = ctx.api.create(resource, &object(&name)).await?;
+        ctx.api.get(resource, &name).await?;
+        ctx.api.update(resource, &created.with("metadata.labels", json!({"team": "a"}))).await?;
+        ctx.api.list(resource, "").await?;
+        ctx.api.list(resource, "resourceVersion=0").await?;
+        ctx.api.delete(resource, &name).await?;
+    }
+    ctx.api.create(resource, &object(MARKER)).await?;
+    watch.read_until("the marker", ctx.limit(LIVENESS), |event| event.object.name() == MARKER).await?;
     Ok(())
 }
 

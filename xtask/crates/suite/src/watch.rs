@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use bytes::{Buf, BytesMut};
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
+use judge::object_digest;
 use kube::client::Body;
 use model::Resource;
 use model::history::{End, Frame, FrameKind, Selector, Start, Stream};
@@ -237,6 +238,7 @@ impl Watch {
         let (kind, object) = parse_event(&line)
             .with_context(|| format!("{} sent {}", self.describe(), String::from_utf8_lossy(&line)))?;
         let event = self.event(kind, object);
+        self.record_shown(&event.frame, &line);
         if let Some(record) = &mut self.record {
             record.frames.push(event.frame.clone());
         }
@@ -318,6 +320,17 @@ impl Watch {
     fn describe(&self) -> String {
         let record = self.record.as_ref();
         record.map_or_else(String::new, |r| format!("watch #{} of {} ({})", r.id, r.prefix, r.query))
+    }
+
+    /// Records the object of a change.
+    fn record_shown(&self, frame: &Frame, line: &[u8]) {
+        let Some(part) = object_digest::of_event(line).filter(|_| frame.is_change()) else { return };
+        let first = || {
+            let client = self.record.as_ref().map_or("", |record| &*record.client);
+            format!("{} by {client}", self.describe())
+        };
+        let api_version = self.target.resource.api_version();
+        self.recorder.event_shown(&api_version, frame, (part.digest, &line[part.range]), &first);
     }
 
     fn event(&self, kind: FrameKind, object: Object) -> Event {

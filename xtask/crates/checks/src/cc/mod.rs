@@ -11,6 +11,7 @@ pub(crate) mod managed_fields;
 pub(crate) mod patch;
 pub(crate) mod put;
 pub(crate) mod recreate;
+pub(crate) mod same_object;
 
 use suite::Check;
 
@@ -24,4 +25,5 @@ pub(crate) static TABLES: &[&[Check]] = &[
     recreate::CHECKS,
     grace::CHECKS,
     linearizable::CHECKS,
+    same_object::CHECKS,
 ];

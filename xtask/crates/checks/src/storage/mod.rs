@@ -33,6 +33,7 @@ pub(crate) mod namespace_delete;
 pub(crate) mod number_range;
 pub(crate) mod portable;
 pub(crate) mod roundtrip;
+pub(crate) mod served;
 pub(crate) mod version_migration;
 
 use suite::Check;
@@ -51,6 +52,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     number_range::CHECKS,
     encoding::CHECKS,
     roundtrip::CHECKS,
+    served::CHECKS,
     mixed_media::CHECKS,
     encryption::CHECKS,
     encryption_binding::CHECKS,

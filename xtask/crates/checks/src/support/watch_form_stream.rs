@@ -8,9 +8,11 @@ use model::history::{End, Frame, Key, Start, Stream};
 use tokio::time::Instant;
 
 use crate::support::expected_events::{ExpectedEvent, excerpt};
-use crate::support::watch_forms::{Form, Sent};
+use crate::support::watch_forms::{Content, Form, Sent};
 use crate::support::watch_raw::{Raw, request, shown};
 use crate::support::websocket::{Message, WebSocket};
+use judge::object_digest;
+use judge::schema::decode_object;
 use suite::api::Transport;
 use suite::api::overload;
 use suite::prelude::*;
@@ -180,10 +182,35 @@ impl<'c> FormStream<'c> {
             let about = sent.about().map_err(|fault| self.fail(&fault))?;
             let at = self.ctx.store.recorder(self.resource).now();
             let key = if sent.is_change() { key(&format!("{}{}", self.record.prefix, about.name)) } else { key("") };
-            self.record.frames.push(Frame { at, kind, key, rv: about.rv, uid: about.uid.as_str().into() });
+            let frame = Frame { at, kind, key, rv: about.rv, uid: about.uid.as_str().into() };
+            self.record_shown(&frame, &sent);
+            self.record.frames.push(frame);
         }
         self.events.push(sent);
         Ok(())
+    }
+
+    /// Records the object of a change, if the form has all of it.
+    fn record_shown(&self, frame: &Frame, sent: &Sent) {
+        let object = match (self.form, &sent.content) {
+            (Form::Json, Content::Json(object)) => Some(object.to_string()),
+            (Form::Protobuf, Content::Protobuf(value)) => self.decoded(value),
+            _ => None,
+        };
+        let Some(object) = object.filter(|_| frame.is_change()) else { return };
+        let Some(digest) = object_digest::of_object(object.as_bytes()) else { return };
+        let first = || {
+            let Stream { id, transport, query, client, .. } = &self.record;
+            format!("watch #{id} over {transport} ({query}) by {client}")
+        };
+        let recorder = self.ctx.store.recorder(self.resource);
+        recorder.event_shown(&self.resource.api_version(), frame, (digest, object.as_bytes()), &first);
+    }
+
+    /// Protobuf as JSON; None if the types of the release do not describe all of it.
+    fn decoded(&self, value: &[u8]) -> Option<String> {
+        let decoded = decode_object(self.ctx.env.schema.as_deref()?, value).ok()?;
+        decoded.unknown.is_empty().then(|| decoded.value.to_string())
     }
 
     fn ended(&mut self, end: End) -> End {

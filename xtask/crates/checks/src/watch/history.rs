@@ -94,6 +94,18 @@ pub(super) static CHECKS: &[Check] = &[
         ..OF_STREAMS
     },
     Check {
+        id: "watch.deleted-object",
+        place: here!(),
+        requirement: "A DELETED carries the whole object as it was last stored, or as it last matched the selector, and \
+                      differs from it in the resource version only.",
+        source: "apiserver pkg/storage/cacher/cache_watcher.go (convertToWatchEvent), pkg/storage/etcd3/watcher.go",
+        observed: "The judge compares the digest of each object in a DELETED with that of the state before: the decoded \
+                   stored value, or what other answers and events showed.",
+        by_hand: "kubectl get --raw '/api/v1/namespaces/NS/configmaps?watch=true&resourceVersion=R' while an object with \
+                  labels and data is deleted; compare the object of the DELETED with the one before",
+        ..OF_STREAMS
+    },
+    Check {
         id: "watch.concurrent-agree",
         place: here!(),
         requirement: "Watches of one collection that cover the same resource versions deliver the same events in the \

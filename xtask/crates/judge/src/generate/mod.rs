@@ -3,6 +3,7 @@
 //! A small store is simulated revision by revision. The correct streams and reads come from the simulation's own log,
 //! through other code than the judges': a mistake would have to be made in both to go unnoticed.
 
+mod sightings;
 mod streams;
 mod trouble;
 pub(super) mod values;
@@ -293,11 +294,12 @@ impl World {
             store: "main".into(),
             last_rev: self.rev.cast_signed(),
             last: self.live.iter().map(snapshot).collect(),
-            compactions: self.compactions,
+            compactions: self.compactions.clone(),
             ..Meta::default()
         };
+        let sightings = sightings::all(&self, &streams);
         self.operations.sort_by_key(|operation| (operation.called, operation.returned));
-        History { meta, revisions: self.revisions, operations: self.operations, streams }
+        History { meta, revisions: self.revisions, operations: self.operations, streams, sightings }
     }
 }
 

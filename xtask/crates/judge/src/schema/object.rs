@@ -92,6 +92,10 @@ impl Decoder<'_> {
             let inner = Place { path: &path, depth: place.depth + 1 };
             self.add(&mut object, field, &wire.value, &inner)?;
         }
+        // Protobuf has no nil list, map or bytes; JSON shows them unless the tag omits them.
+        for field in message.fields.values().filter(|field| !message.list && field.is_null_if_absent()) {
+            object.entry(field.name.clone()).or_insert(Value::Null);
+        }
         Ok((object, message.list))
     }
 

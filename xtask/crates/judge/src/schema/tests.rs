@@ -162,11 +162,12 @@ fn object_has_the_names_and_the_shape_of_json() {
 
 #[test]
 fn empty_values_follow_the_tags() {
-    // A pointer to 0 is shown, an empty text with `omitempty` is not, a struct with `omitempty` is.
+    // A pointer to 0 is shown, an empty text with `omitempty` is not, a struct with `omitempty` is. A list without
+    // `omitempty` that is absent is nil.
     let object = [field(1, &field(8, b"")), vec![0x10, 0], field(5, &field(1, b"")), field(7, b"")].concat();
     let expected = json!({
         "apiVersion": "apps/v1", "kind": "Thing", "metadata": {"creationTimestamp": null}, "replicas": 0, "path": "",
-        "extra": [],
+        "extra": [], "args": null, "flags": null, "limits": null,
     });
     assert_eq!(decoded(&object), expected);
 }

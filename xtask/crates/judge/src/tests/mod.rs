@@ -54,7 +54,8 @@ fn empty_recording_is_never_a_pass() {
         assert_ne!(judgement.outcome(), Outcome::Passed, "{id}");
     }
     // A good store without any requests.
-    let silent = History { operations: Vec::new(), streams: Vec::new(), ..generate(1, Shape::default()) };
+    let good = generate(1, Shape::default());
+    let silent = History { operations: Vec::new(), streams: Vec::new(), sightings: Vec::new(), ..good };
     for (id, judgement) in judge_all(&silent) {
         assert_eq!(judgement.outcome() == Outcome::Passed, id == "suite.truth", "{id}");
     }

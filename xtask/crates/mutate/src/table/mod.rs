@@ -1,6 +1,7 @@
 //! The mutants, each with the check that must catch it. Each file holds the rows of one topic and their functions.
 
 mod arch;
+mod content;
 mod controllers;
 mod fault;
 mod fault_link;
@@ -111,6 +112,8 @@ static TABLES: &[&[Mutant]] = &[
     controllers::MUTANTS,
     controllers::BY_STORE,
     judges::MUTANTS,
+    content::MUTANTS,
+    content::BY_STORE,
 ];
 
 /// All mutants, by topic.

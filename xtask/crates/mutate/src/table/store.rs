@@ -78,6 +78,7 @@ pub(super) static MUTANTS: &[Mutant] = mutants! { Means::Store;
 const EVENTS: u64 = 11;
 const KV: u64 = 2;
 const PREV_KV: u64 = 3;
+const KV_VALUE: u64 = 5;
 // KeyValue and PutRequest: both have the key first.
 const KEY: u64 = 1;
 const PUT_VALUE: u64 = 2;
@@ -173,6 +174,23 @@ fn stored_as(put: &mut Message, version: &[u8]) {
 fn is_ours(holder: &Message) -> bool {
     let key = String::from_utf8_lossy(holder.bytes(KEY));
     key.contains("/ap-") && !key.ends_with("/marker")
+}
+
+/// Changes the values in events of the store's watch.
+pub(super) fn each_event_of_ours(change: fn(&mut Vec<u8>)) -> StoreChange {
+    StoreChange::of_replies(move |method, message| {
+        if method == "Watch" {
+            message.edit(EVENTS, |event| {
+                event.edit(KV, |kv| {
+                    if is_ours(kv) {
+                        let mut value = kv.bytes(KV_VALUE).to_vec();
+                        change(&mut value);
+                        kv.set_bytes(KV_VALUE, value);
+                    }
+                });
+            });
+        }
+    })
 }
 
 fn each_seventh_event_lost() -> StoreChange {

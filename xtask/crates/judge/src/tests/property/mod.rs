@@ -7,6 +7,7 @@
 
 mod reads;
 mod recording;
+mod sightings;
 mod streams;
 mod writes;
 
@@ -67,8 +68,13 @@ fn every_corruption_of_the_recording_is_refused_with_its_place() {
 }
 
 #[test]
+fn every_corruption_of_a_content_is_refused_with_its_place() {
+    refused(sightings::KINDS);
+}
+
+#[test]
 fn every_judge_has_a_corruption() {
-    let kinds = [streams::KINDS, reads::KINDS, writes::KINDS, recording::KINDS].concat();
+    let kinds = [streams::KINDS, reads::KINDS, writes::KINDS, recording::KINDS, sightings::KINDS].concat();
     let judges: std::collections::BTreeSet<&str> = kinds.iter().map(|(_, judge, _)| *judge).collect();
     let all: std::collections::BTreeSet<&str> = crate::JUDGES.iter().map(|(id, _)| *id).collect();
     assert_eq!(judges, all);

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use judge::object_digest::{self, TypeMeta};
 use model::Resource;
-use model::history::{Answer, Key, Operation, Verb};
+use model::history::{Answer, Key, Operation, Through, Verb};
 
 use super::CaseApi;
 use crate::api::{Request, Response, overload};
 use crate::object::Object;
-use crate::record::key;
+use crate::record::{Recorder, key};
+use crate::sightings::Shown;
 
 impl CaseApi {
     /// Sends a request and records every attempt with its answer, including answers that ask the client to retry.
@@ -39,7 +41,7 @@ impl CaseApi {
                 Ok(response) => answer(response, verb, resource, etcd_prefix),
                 Err(error) => Answer::Lost { error: format!("{error:#}") },
             };
-            recorder.operation(Operation {
+            let operation = Operation {
                 client: Arc::clone(&self.0.client),
                 verb,
                 prefix: key(&resource.key_prefix(etcd_prefix, Some(namespace))),
@@ -50,7 +52,11 @@ impl CaseApi {
                 called,
                 returned,
                 answer,
-            });
+            };
+            if let Ok(response) = &result {
+                record_shown(recorder, resource, &operation, response);
+            }
+            recorder.operation(operation);
             self.0.count("operations", 1);
             match &result {
                 Ok(response) if retry_budget.waits_for_retry(response).await => self.0.count("repeated requests", 1),
@@ -99,6 +105,40 @@ fn answer(response: &Response, verb: Verb, resource: &Resource, etcd_prefix: &st
         (at, text("resourceVersion").parse().unwrap_or(0))
     });
     Answer::List { status, rv: body.rv(), items: items.collect(), more: !body.meta("continue").is_empty() }
+}
+
+/// Records the objects in an answer. Those of a dry run exist nowhere else.
+fn record_shown(recorder: &Recorder, resource: &Resource, operation: &Operation, response: &Response) {
+    if operation.query.contains("dryRun") {
+        return;
+    }
+    let api_version = resource.api_version();
+    let of = TypeMeta { api_version: &api_version, kind: &resource.kind };
+    let body = &response.body;
+    let shown: Vec<Shown<'_>> = match (&operation.answer, &operation.key) {
+        (Answer::List { items, .. }, _) => {
+            let parts = object_digest::of_items(body, of).unwrap_or_default();
+            let items = items.iter().zip(parts);
+            items
+                .map(|((key, rv), part)| Shown { key, rv: *rv, digest: part.digest, object: &body[part.range] })
+                .collect()
+        }
+        (Answer::Object { rv: rv @ 1.., .. }, Some(key)) => {
+            let digest = object_digest::of_object(body);
+            digest.map(|digest| Shown { key, rv: *rv, digest, object: body }).into_iter().collect()
+        }
+        _ => Vec::new(),
+    };
+    let through = match operation.verb {
+        Verb::Get | Verb::List => Through::Read,
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Through::Write,
+    };
+    let first = || {
+        let Operation { verb, prefix, key, query, client, .. } = operation;
+        let question = if query.is_empty() { "" } else { "?" };
+        format!("{verb:?} {}{question}{query} by {client}", key.as_ref().unwrap_or(prefix))
+    };
+    recorder.shown((through, &api_version), &shown, &first);
 }
 
 /// The resource version in a JSON object; None for other media types.

@@ -1,12 +1,17 @@
-//! The types of the release that wrote the values, from the cache or from its Go modules.
+//! What is known of a release of Kubernetes: its storage table, its golden values, and its types, which decode stored values.
+//! The types come from the cache, or from the Go modules of the release.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use build::{ProtoPackage, SourceFile, api_modules, proto_packages};
 use cli::Paths;
 use judge::schema::{Package, Schema, Source};
+use model::{GoldenValue, StorageTable};
+use suite::ReleaseData;
 use sys::progress;
 use targets::Catalogue;
 
@@ -16,19 +21,31 @@ const FORM: u32 = 1;
 /// The set with kube-apiserver.
 const SET: &str = "kubernetes";
 
-/// The schema of the pinned release of this version's minor; without a version, of the default release. None, with a message
-/// for people, if it cannot be made: then values are shown without it.
-pub(super) fn schema(paths: &Paths, version: Option<&str>) -> Option<Schema> {
-    match read(paths, version) {
-        Ok(schema) => Some(schema),
-        Err(why) => {
-            progress::say(&format!("values are shown without the types of the release: {why:#}"));
-            None
-        }
+/// What is known of the apiserver among these versions. If its release has no storage table, the rows are those of the nearest
+/// one: a checkout, a published image and an external cluster may have any release.
+pub(super) fn data(paths: &Paths, catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> ReleaseData {
+    let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
+    let schema = schema(paths, Some(runs));
+    if let Err(why) = &schema {
+        progress::say(&format!("stored protobuf values are not compared with what clients see: {why:#}"));
     }
+    let (table, golden) = tables(catalogue, runs);
+    ReleaseData { table, golden, schema: schema.ok().map(Arc::new) }
 }
 
-fn read(paths: &Paths, version: Option<&str>) -> anyhow::Result<Schema> {
+fn tables(catalogue: &Catalogue, runs: &str) -> (StorageTable, Vec<GoldenValue>) {
+    let (minor, rows) = catalogue.nearest_resources(runs);
+    let lacks = catalogue.resources(runs).is_err().then(|| {
+        format!("the storage table of Kubernetes {runs}; the nearest in targets/resources/ is that of {minor}")
+    });
+    (StorageTable { rows: rows.to_vec(), lacks }, catalogue.golden(runs).to_vec())
+}
+
+/// The schema of the pinned release of this version's minor; without a version, of the default release.
+///
+/// # Errors
+/// The release has no module here, its modules cannot be downloaded, or they are not what is expected.
+pub(super) fn schema(paths: &Paths, version: Option<&str>) -> anyhow::Result<Schema> {
     let folder = folder(paths, version)?;
     let sums = fs::read(folder.join("go.sum")).with_context(|| format!("failed to read {}", folder.display()))?;
     let cached = paths.cache.join("schemas").join(format!("{FORM}-{}.json", build::sha256(&sums)));
@@ -69,4 +86,27 @@ fn store(file: &Path, schema: &Schema) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     report::replace(folder, &name, &serde_json::to_vec(schema)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tables_of(version: &str) -> (StorageTable, Vec<GoldenValue>) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../targets");
+        tables(&Catalogue::load(&folder).unwrap(), version)
+    }
+
+    #[test]
+    fn release_without_tables_borrows_the_nearest() {
+        let (known, golden) = tables_of("v1.36.3");
+        assert_eq!(known.lacks, None);
+        assert!(!golden.is_empty());
+
+        let (borrowed, golden) = tables_of("v1.99.0-alpha.1");
+        let lacks = borrowed.lacks.unwrap();
+        assert!(lacks.starts_with("the storage table of Kubernetes v1.99.0-alpha.1; the nearest"), "{lacks}");
+        assert!(!borrowed.rows.is_empty());
+        assert_eq!(golden, []);
+    }
 }

@@ -1,0 +1,266 @@
+//! What clients and the store showed of each object: collected while the run lasts, and completed by the decoded stored
+//! values at its end. The judges compare the digests; only objects that differ are kept as text.
+//!
+//! Not here: digests (`judge::object_digest`), their comparison (`judge`).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use judge::object_digest::of_object;
+use judge::schema::{Schema, decode_object};
+use judge::{cbor, decode};
+use model::history::{Change, History, Key, Micros, Sighting, Texts, Through};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Keyring;
+
+/// Bytes of all objects that one history keeps while it is recorded, and on disk.
+const KEPT: usize = 64 << 20;
+const KEPT_ON_DISK: usize = 16 << 20;
+
+/// An object as it was shown.
+pub(crate) struct Shown<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) rv: u64,
+    pub(crate) digest: u64,
+    /// Its JSON.
+    pub(crate) object: &'a [u8],
+}
+
+/// The sightings of one history.
+#[derive(Default)]
+pub(crate) struct Sightings {
+    known: HashMap<Id, Sighting>,
+    /// Bytes of the kept objects.
+    kept: usize,
+}
+
+type Id = (Key, u64, Through, Arc<str>, u64);
+
+impl Sightings {
+    /// Adds an object that was shown now. `first` names the request or stream.
+    pub(crate) fn add(
+        &mut self,
+        texts: &mut Texts,
+        (through, api_version): (Through, &str),
+        shown: &Shown<'_>,
+        (at, first): (Micros, &dyn Fn() -> String),
+    ) {
+        let (key, api_version) = (texts.of(shown.key), texts.of(api_version));
+        let id = (Arc::clone(&key), shown.rv, through, Arc::clone(&api_version), shown.digest);
+        let kept = &mut self.kept;
+        let sighting = self.known.entry(id).or_insert_with(|| {
+            let fits = *kept + shown.object.len() <= KEPT;
+            let object = fits.then(|| String::from_utf8_lossy(shown.object).into_owned());
+            *kept += object.as_ref().map_or(0, String::len);
+            let Shown { rv, digest, .. } = *shown;
+            Sighting { key, rv, through, api_version, digest, count: 0, first: first(), at, object }
+        });
+        sighting.count += 1;
+    }
+
+    /// All of them, by key and resource version.
+    pub(crate) fn take(&mut self) -> Vec<Sighting> {
+        self.kept = 0;
+        let mut sightings: Vec<Sighting> = self.known.drain().map(|(_, sighting)| sighting).collect();
+        sightings.sort_by(|a, b| order(a).cmp(&order(b)));
+        sightings
+    }
+}
+
+fn order(sighting: &Sighting) -> (&str, u64, Through, &str, u64) {
+    (&sighting.key, sighting.rv, sighting.through, &sighting.api_version, sighting.digest)
+}
+
+/// Adds the decoded stored values of all objects that clients saw, and removes the objects that are the same everywhere.
+/// Values that cannot be decoded are left out: without a schema, those in protobuf; without the keys, encrypted ones.
+pub(crate) fn complete(history: &mut History, schema: Option<&Schema>, keyring: Option<&Keyring>) {
+    let seen: HashSet<&Key> = history.sightings.iter().map(|sighting| &sighting.key).collect();
+    let written =
+        history.revisions.iter().filter(|revision| revision.kind == Change::Put && seen.contains(&revision.key));
+    let mut texts = Texts::default();
+    let mut stored = Vec::new();
+    for revision in written {
+        let Some(value) = opened(&revision.value, &revision.key, keyring) else { continue };
+        let Some(text) = object(&value, schema) else { continue };
+        let Ok(TypeMeta { api_version }) = serde_json::from_str(&text) else { continue };
+        let Some(digest) = of_object(text.as_bytes()) else { continue };
+        stored.push(Sighting {
+            key: Arc::clone(&revision.key),
+            rv: revision.rev.cast_unsigned(),
+            through: Through::Store,
+            api_version: texts.of(&api_version),
+            digest,
+            count: 1,
+            first: "the watch of the store".into(),
+            at: revision.at,
+            object: Some(text),
+        });
+    }
+    history.sightings.extend(stored);
+    history.sightings.sort_by(|a, b| order(a).cmp(&order(b)));
+    drop_equal_objects(&mut history.sightings);
+}
+
+fn opened(value: &[u8], key: &str, keyring: Option<&Keyring>) -> Option<Vec<u8>> {
+    match (decode::encoding(value), keyring) {
+        (decode::Encoding::Encrypted, None) => None,
+        (decode::Encoding::Encrypted, Some(keyring)) => keyring.open(value, key).ok(),
+        _ => Some(value.to_vec()),
+    }
+}
+
+#[derive(Deserialize)]
+struct TypeMeta {
+    #[serde(rename = "apiVersion")]
+    api_version: String,
+}
+
+/// The object in a stored value, as a server reads it.
+fn object(value: &[u8], schema: Option<&Schema>) -> Option<String> {
+    let mut object: Value = match decode::encoding(value) {
+        // Numbers stay as they are written.
+        decode::Encoding::Json if !has_defaults(value) => return String::from_utf8(value.to_vec()).ok(),
+        decode::Encoding::Json => serde_json::from_slice(value).ok()?,
+        decode::Encoding::Protobuf => {
+            let decoded = decode_object(schema?, value).ok()?;
+            decoded.unknown.is_empty().then_some(decoded.value)?
+        }
+        decode::Encoding::Yaml => serde_yaml::from_slice(value).ok()?,
+        decode::Encoding::Cbor => cbor::decode(value).ok()?,
+        decode::Encoding::Encrypted | decode::Encoding::Empty => return None,
+    };
+    set_defaults(&mut object);
+    Some(object.to_string())
+}
+
+/// The kinds whose stored values can lack a default, because the server sets fields after it has set the defaults.
+const WITH_DEFAULTS: [&str; 2] = ["Job", "PersistentVolumeClaim"];
+
+fn has_defaults(json: &[u8]) -> bool {
+    WITH_DEFAULTS.iter().any(|kind| {
+        let member = format!("\"kind\":\"{kind}\"");
+        json.windows(member.len()).any(|window| window == member.as_bytes())
+    })
+}
+
+/// The defaults that a server adds when it reads: `SetDefaults_Job` in pkg/apis/batch/v1/defaults.go,
+/// `SetDefaults_PersistentVolumeClaim` in pkg/apis/core/v1/defaults.go. All other defaults are stored.
+fn set_defaults(object: &mut Value) {
+    match object["kind"].as_str() {
+        Some("Job") => {
+            let of_template = &object["spec"]["template"]["metadata"]["labels"];
+            let of_template = Some(of_template.clone()).filter(|labels| !labels.is_null());
+            let own = object["metadata"].as_object_mut();
+            if let (Some(of_template), Some(own)) = (of_template, own) {
+                own.entry("labels").or_insert(of_template);
+            }
+        }
+        Some("PersistentVolumeClaim") => {
+            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+                status.entry("phase").or_insert("Pending".into());
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Keeps the objects of a key only if they are evidence: its sightings do not agree.
+fn drop_equal_objects(sightings: &mut [Sighting]) {
+    let mut room = KEPT_ON_DISK;
+    for of_key in sightings.chunk_by_mut(|a, b| a.key == b.key) {
+        let agree = agree(of_key);
+        for sighting in of_key {
+            let fits = !agree && sighting.object.as_ref().is_some_and(|object| object.len() <= room);
+            match &sighting.object {
+                Some(object) if fits => room -= object.len(),
+                _ => sighting.object = None,
+            }
+        }
+    }
+}
+
+/// Whether every sighting of a key has the digest of the first one of its version, and every DELETED that of a version
+/// before it.
+fn agree(of_key: &[Sighting]) -> bool {
+    let mut versions: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    of_key.iter().all(|Sighting { through, api_version, rv, digest, .. }| match through {
+        Through::Deleted => {
+            let before = versions.range((&**api_version, 0)..(&**api_version, *rv)).next_back();
+            before.is_some_and(|(_, before)| before == digest)
+        }
+        _ => versions.entry((api_version, *rv)).or_insert(*digest) == digest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::history::Revision;
+
+    use super::*;
+
+    const KEY: &str = "/registry/things/n/a";
+
+    fn object(rv: u64, k: &str) -> String {
+        format!(
+            r#"{{"apiVersion":"x.example/v1","k":"{k}","kind":"Thing","metadata":{{"name":"a","resourceVersion":"{rv}"}}}}"#
+        )
+    }
+
+    fn sightings(shown: &[(Through, u64, &str)]) -> Vec<Sighting> {
+        let (mut sightings, mut texts) = (Sightings::default(), Texts::default());
+        for (through, rv, k) in shown {
+            let text = object(*rv, k);
+            let digest = of_object(text.as_bytes()).unwrap();
+            let shown = Shown { key: KEY, rv: *rv, digest, object: text.as_bytes() };
+            sightings.add(&mut texts, (*through, "x.example/v1"), &shown, (1, &|| "a request".into()));
+        }
+        sightings.take()
+    }
+
+    fn history(stored: &[(i64, &str)], shown: &[(Through, u64, &str)]) -> History {
+        let revision = |(rev, k): &(i64, &str)| Revision {
+            at: 0,
+            rev: *rev,
+            key: KEY.into(),
+            kind: Change::Put,
+            version: 1,
+            create_rev: 1,
+            lease: 0,
+            prev_rev: 0,
+            value: object(0, k).into_bytes().into(),
+        };
+        let revisions = stored.iter().map(revision).collect();
+        let mut history = History { revisions, sightings: sightings(shown), ..History::default() };
+        complete(&mut history, None, None);
+        history
+    }
+
+    #[test]
+    fn equal_sightings_are_counted() {
+        let shown = sightings(&[(Through::Read, 5, "x"), (Through::Read, 5, "x"), (Through::Read, 5, "y")]);
+        let mut counts: Vec<u64> = shown.iter().map(|sighting| sighting.count).collect();
+        counts.sort_unstable();
+        assert_eq!(counts, [1, 2]);
+    }
+
+    #[test]
+    fn objects_that_agree_with_the_store_are_not_kept() {
+        let shown = [(Through::Write, 5, "x"), (Through::Event, 7, "y"), (Through::Deleted, 9, "y")];
+        let history = history(&[(5, "x"), (7, "y")], &shown);
+        assert_eq!(history.sightings.len(), 5);
+        assert!(history.sightings.iter().all(|sighting| sighting.object.is_none()));
+        let digests: HashSet<u64> = history.sightings.iter().map(|sighting| sighting.digest).collect();
+        assert_eq!(digests.len(), 2);
+    }
+
+    #[test]
+    fn objects_that_differ_are_kept_with_those_of_the_store() {
+        for shown in [(Through::Read, 7, "x"), (Through::Deleted, 9, "x"), (Through::Event, 5, "z")] {
+            let history = history(&[(5, "x"), (7, "y")], &[shown]);
+            assert_eq!(history.sightings.len(), 3);
+            assert!(history.sightings.iter().all(|sighting| sighting.object.is_some()), "{shown:?}");
+        }
+    }
+}
