@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use cli::{Failure, OrExit, Paths, chosen, print, print_json};
 use model::{Artifacts, Exit, Target};
+use sys::progress;
 use targets::Catalogue;
 
+use super::release;
 use crate::args::BuildOptions;
 
 pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure> {
@@ -25,7 +27,13 @@ pub(crate) fn run(paths: &Paths, options: &BuildOptions) -> Result<Exit, Failure
     for target in targets {
         built.insert(target.name.clone(), cli::built(paths, request(target)).or_exit(Exit::Build)?);
         if let Some(folder) = &options.export {
-            build::export(&cli::with_go(paths, request(target)).or_exit(Exit::Build)?, folder).or_exit(Exit::Build)?;
+            let schema = built[&target.name].by_component.get("kube-apiserver").and_then(|kubernetes| {
+                let schema = release::for_export(paths, &kubernetes.version);
+                schema.inspect_err(|why| progress::say(&format!("the export lacks the types of objects: {why:#}"))).ok()
+            });
+            let schema = schema.as_ref().map(|(key, schema)| (key.as_str(), schema.as_slice()));
+            let request = cli::with_go(paths, request(target)).or_exit(Exit::Build)?;
+            build::export(&request, folder, schema).or_exit(Exit::Build)?;
         }
     }
     if options.json {

@@ -124,6 +124,8 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
     let elsewhere = host.filter(|host| host.name != target.name && wanted && !given && !spares.is_empty());
     let client = [catalogue.upstream.component.clone()];
     let again = |focus: &str| upstream::again(context, target, focus);
+    let exported = cli::exported_folder(paths, &options.sources);
+    let exported = exported.as_deref().map(|folder| (folder, target));
     let job = Job {
         target,
         request: request_of(target, &components),
@@ -137,7 +139,7 @@ fn run_arch(context: &RunContext<'_>, target: &Target, mut run: RunDir) -> Resul
         }),
         store: options.sources.store(),
         profiles: plan.profiles.clone(),
-        release: &|versions| super::release::data(paths, catalogue, versions),
+        release: &|versions| super::release::data(paths, catalogue, exported, versions),
         cases: plan.cases.clone(),
         unfit: plan.unfit.clone(),
         expectations: &catalogue.expectations,

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use build::{ProtoPackage, SourceFile, api_modules, proto_packages};
 use cli::Paths;
 use judge::schema::{Package, Schema, Source};
-use model::{GoldenValue, StorageTable};
+use model::{GoldenValue, StorageTable, Target};
 use suite::ReleaseData;
 use sys::progress;
 use targets::Catalogue;
@@ -23,9 +23,19 @@ const SET: &str = "kubernetes";
 
 /// What is known of the apiserver among these versions. If its release has no storage table, the rows are those of the nearest
 /// one: a checkout, a published image and an external cluster may have any release.
-pub(super) fn data(paths: &Paths, catalogue: &Catalogue, versions: &BTreeMap<String, String>) -> ReleaseData {
+///
+/// `exported` are components that another machine has built.
+pub(super) fn data(
+    paths: &Paths,
+    catalogue: &Catalogue,
+    exported: Option<(&Path, &Target)>,
+    versions: &BTreeMap<String, String>,
+) -> ReleaseData {
     let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
-    let schema = schema(paths, Some(runs));
+    let schema = match exported {
+        Some(exported) => exported_schema(paths, exported, runs),
+        None => schema(paths, Some(runs)),
+    };
     if let Err(why) = &schema {
         progress::say(&format!("stored protobuf values are not compared with what clients see: {why:#}"));
     }
@@ -47,8 +57,7 @@ fn tables(catalogue: &Catalogue, runs: &str) -> (StorageTable, Vec<GoldenValue>)
 /// The release has no module here, its modules cannot be downloaded, or they are not what is expected.
 pub(super) fn schema(paths: &Paths, version: Option<&str>) -> anyhow::Result<Schema> {
     let folder = folder(paths, version)?;
-    let sums = fs::read(folder.join("go.sum")).with_context(|| format!("failed to read {}", folder.display()))?;
-    let cached = paths.cache.join("schemas").join(format!("{FORM}-{}.json", build::sha256(&sums)));
+    let cached = paths.cache.join("schemas").join(format!("{}.json", key(&folder)?));
     // A damaged file is made again.
     if let Some(schema) = fs::read(&cached).ok().and_then(|text| serde_json::from_slice(&text).ok()) {
         return Ok(schema);
@@ -56,6 +65,26 @@ pub(super) fn schema(paths: &Paths, version: Option<&str>) -> anyhow::Result<Sch
     let schema = parse(&proto_packages(&api_modules(&folder)?)?).map_err(|why| anyhow!(why))?;
     store(&cached, &schema)?;
     Ok(schema)
+}
+
+/// The schema of this version's minor for an export: its key, and its bytes.
+///
+/// # Errors
+/// As [`schema`].
+pub(super) fn for_export(paths: &Paths, version: &str) -> anyhow::Result<(String, Vec<u8>)> {
+    let schema = schema(paths, Some(version))?;
+    Ok((key(&folder(paths, Some(version))?)?, serde_json::to_vec(&schema)?))
+}
+
+fn exported_schema(paths: &Paths, (from, target): (&Path, &Target), version: &str) -> anyhow::Result<Schema> {
+    let bytes = build::exported_schema(from, target, &key(&folder(paths, Some(version))?)?)?;
+    serde_json::from_slice(&bytes).context("the exported schema is damaged")
+}
+
+/// Names a schema by the modules that it is made of, and its form.
+fn key(folder: &Path) -> anyhow::Result<String> {
+    let sums = fs::read(folder.join("go.sum")).with_context(|| format!("failed to read {}", folder.display()))?;
+    Ok(format!("{FORM}-{}", build::sha256(&sums)))
 }
 
 /// The folder with the go.mod of the release.

@@ -85,7 +85,9 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     let label = format!("{}-{}-selftest", target.name, chosen.name());
     let run = RunDir::create(&paths.reports, &paths.cache, &label).or_exit(Exit::Infrastructure)?;
     let booted = provider.boot(&artifacts, &topology, &run).or_exit(Exit::Infrastructure)?;
-    let release = &super::release::data(paths, &catalogue, &booted.versions);
+    let exported = cli::exported_folder(paths, &options.sources);
+    let exported = exported.as_deref().map(|folder| (folder, target));
+    let release = &super::release::data(paths, &catalogue, exported, &booted.versions);
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000));
     progress::say(&format!("selftest {}: {} mutants, seed {seed}", target.name, mutants.len()));
     let (store, known) = (options.sources.store(), &catalogue.expectations);

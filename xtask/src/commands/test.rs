@@ -162,7 +162,7 @@ fn tested(
 ) -> Result<(), Exit> {
     let existing = tell_connected(connected, begin, log)?;
     let tested = phase(log, "suite", Exit::Infrastructure, || {
-        let release = super::release::data(job.paths, job.catalogue, &existing.versions);
+        let release = super::release::data(job.paths, job.catalogue, None, &existing.versions);
         let plan = Plan { cases: job.cases.clone(), unsupported: Vec::new(), release };
         let info = &existing.cluster.info;
         let known = &job.catalogue.expectations;

@@ -18,7 +18,7 @@ use sys::store;
 use crate::Request;
 use crate::audit::Origin;
 use crate::cache::{Entry, Inputs, Record, differences, table_inputs};
-use crate::digest::sha256;
+use crate::digest;
 use crate::module;
 
 /// Bytes of a manifest. A record has some twenty inputs.
@@ -35,6 +35,9 @@ pub(crate) struct Manifest {
     /// The [label] of the programs.
     arch: String,
     components: Vec<Item>,
+    /// The types of the release of kube-apiserver, for a machine without its Go modules.
+    #[serde(default)]
+    schema: Option<SchemaFile>,
     /// The folder that it was read from.
     #[serde(skip)]
     folder: PathBuf,
@@ -49,6 +52,19 @@ struct Item {
     origin: Origin,
     record: Record,
 }
+
+/// The file `schema-ARCH`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SchemaFile {
+    /// From which modules it was made, and in which form.
+    key: String,
+    sha256: String,
+    size: u64,
+}
+
+/// The name of the schema in file names, where components have theirs.
+const SCHEMA: &str = "schema";
 
 /// A file of another machine, with the record of its build.
 pub(crate) struct Import {
@@ -86,30 +102,33 @@ pub fn manifest_name(label: &str) -> String {
 /// # Errors
 /// The text is no manifest for `arch`, or a name or size in it is impossible.
 pub fn files(text: &str, arch: &str) -> anyhow::Result<Vec<ExportedFile>> {
-    let Manifest { components, .. } = parse(text, arch)?;
-    let file = |Item { record, .. }: Item| ExportedFile {
-        name: file_name(&record.component, arch),
-        sha256: record.sha256,
-        size: record.size,
-    };
-    Ok(components.into_iter().map(file).collect())
+    let Manifest { components, schema, .. } = parse(text, arch)?;
+    let file = |name: &str, sha256, size| ExportedFile { name: file_name(name, arch), sha256, size };
+    let schema = schema.map(|SchemaFile { sha256, size, .. }| file(SCHEMA, sha256, size));
+    let components =
+        components.into_iter().map(|Item { record, .. }| file(&record.component, record.sha256, record.size));
+    Ok(components.chain(schema).collect())
 }
 
-/// The content of a file, if it is the recorded one.
-pub(crate) fn verified(file: &Path, record: &Record) -> anyhow::Result<Vec<u8>> {
+/// The content of a file, if it has this size and SHA-256.
+pub(crate) fn verified(file: &Path, size: u64, sha256: &str) -> anyhow::Result<Vec<u8>> {
     let found = fs::metadata(file).with_context(|| format!("failed to read {}", file.display()))?.len();
-    ensure!(found == record.size, "{} has {found} bytes, expected {}", file.display(), record.size);
+    ensure!(found == size, "{} has {found} bytes, expected {size}", file.display());
     let bytes = fs::read(file).with_context(|| format!("failed to read {}", file.display()))?;
-    let found = sha256(&bytes);
-    ensure!(found == record.sha256, "{} has SHA-256 {found}, expected {}", file.display(), record.sha256);
+    let found = digest::sha256(&bytes);
+    ensure!(found == sha256, "{} has SHA-256 {found}, expected {sha256}", file.display());
     Ok(bytes)
 }
 
 fn parse(text: &str, arch: &str) -> anyhow::Result<Manifest> {
     let manifest: Manifest = serde_json::from_str(text)?;
     ensure!(manifest.arch == arch, "it is for {}, expected {arch}", manifest.arch);
-    for Item { record, .. } in &manifest.components {
+    let components = manifest.components.iter().map(|Item { record, .. }| {
         let Record { component, sha256, size, .. } = record;
+        (component.as_str(), sha256, size)
+    });
+    let schema = manifest.schema.iter().map(|SchemaFile { sha256, size, .. }| (SCHEMA, sha256, size));
+    for (component, sha256, size) in components.chain(schema) {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         ensure!(!component.is_empty() && component.chars().all(is_name), "{component:?} is no name of a component");
         let is_hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
@@ -136,6 +155,15 @@ impl Manifest {
         Ok(Manifest { folder: folder.to_owned(), ..manifest })
     }
 
+    /// The exported schema.
+    pub(crate) fn schema(&self, key: &str) -> anyhow::Result<Vec<u8>> {
+        let Manifest { arch, schema, folder, .. } = self;
+        let manifest = folder.join(manifest_name(arch));
+        let schema = schema.as_ref().with_context(|| format!("{} names no schema", manifest.display()))?;
+        ensure!(schema.key == key, "{} has the schema {}, expected {key}", manifest.display(), schema.key);
+        verified(&folder.join(file_name(SCHEMA, arch)), schema.size, &schema.sha256)
+    }
+
     /// The exported component, if it is what this machine would build.
     pub(crate) fn import(
         &self,
@@ -144,7 +172,7 @@ impl Manifest {
         component: &Component,
         source: &Source,
     ) -> anyhow::Result<Import> {
-        let Manifest { arch, components, folder } = self;
+        let Manifest { arch, components, folder, .. } = self;
         let name = &component.name;
         let found = components.iter().find(|item| item.record.component == *name);
         let Item { source: built, origin, record } = found.with_context(|| {
@@ -201,7 +229,7 @@ impl Export {
         let manifest = if folder.join(manifest_name(arch)).exists() {
             Manifest::read(folder, arch)?
         } else {
-            Manifest { arch: arch.to_owned(), components: Vec::new(), folder: folder.to_owned() }
+            Manifest { arch: arch.to_owned(), components: Vec::new(), schema: None, folder: folder.to_owned() }
         };
         Ok(Export { folder: folder.to_owned(), manifest })
     }
@@ -214,13 +242,21 @@ impl Export {
         Ok(())
     }
 
+    /// Adds the types of the release.
+    pub(crate) fn add_schema(&mut self, key: &str, schema: &[u8]) -> anyhow::Result<()> {
+        store::write(&self.folder.join(file_name(SCHEMA, &self.manifest.arch)), schema, MODE)?;
+        let (sha256, size) = (digest::sha256(schema), schema.len() as u64);
+        self.manifest.schema = Some(SchemaFile { key: key.to_owned(), sha256, size });
+        Ok(())
+    }
+
     /// Writes the manifest and returns its path.
     pub(crate) fn finish(mut self) -> anyhow::Result<PathBuf> {
         self.manifest.components.sort_by(|a, b| a.record.component.cmp(&b.record.component));
         let file = self.folder.join(manifest_name(&self.manifest.arch));
         let text = serde_json::to_string_pretty(&self.manifest).context("a manifest is plain data")? + "\n";
         store::write(&file, text.as_bytes(), MODE)?;
-        let (count, digest) = (self.manifest.components.len(), sha256(text.as_bytes()));
+        let (count, digest) = (self.manifest.components.len(), digest::sha256(text.as_bytes()));
         let what = if count == 1 { "component" } else { "components" };
         progress::say(&format!("export: {count} {what} in {}, SHA-256 {digest}", file.display()));
         Ok(file)

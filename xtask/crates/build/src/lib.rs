@@ -347,7 +347,7 @@ fn take(request: &Request<'_>, job: &Job<'_>, file: &Path) -> anyhow::Result<Art
 /// Verifies and audits a file that another machine has built.
 fn import_of(request: &Request<'_>, job: &Job<'_>, import: &Import) -> anyhow::Result<Artifact> {
     let Import { file, record, origin } = import;
-    let bytes = exported::verified(file, record)?;
+    let bytes = exported::verified(file, record.size, &record.sha256)?;
     let tags = job.set.tags.join(",");
     audit::audit(file, &bytes, &job.expected(request, &tags, origin))?;
     must_be_executable(file)?;
@@ -358,11 +358,12 @@ fn import_of(request: &Request<'_>, job: &Job<'_>, import: &Import) -> anyhow::R
 }
 
 /// Writes the components of a request, which [`build`] has built, for `Request::exported` of another machine: the files
-/// `COMPONENT-ARCH`, with their records in `components-ARCH.json`.
+/// `COMPONENT-ARCH`, with their records in `components-ARCH.json`. `schema` are the types of the release with their key,
+/// which become `schema-ARCH`.
 ///
 /// # Errors
 /// A component is not in the cache, is `prebuilt:`, or `folder` cannot be written.
-pub fn export(request: &Request<'_>, folder: &Path) -> anyhow::Result<PathBuf> {
+pub fn export(request: &Request<'_>, folder: &Path, schema: Option<(&str, &[u8])>) -> anyhow::Result<PathBuf> {
     let (targets_dir, cache_dir) = absolute(request)?;
     let request = &request.at(&targets_dir, &cache_dir);
     let cache = Cache::at(cache_dir.join("components"));
@@ -376,7 +377,18 @@ pub fn export(request: &Request<'_>, folder: &Path) -> anyhow::Result<PathBuf> {
         let entry = lookup(request, &cache, &job, build).map_err(|why| anyhow!("{name} was not built: {why}"))?;
         export.add(&job.source, &build.origin, entry)?;
     }
+    if let Some((key, schema)) = schema {
+        export.add_schema(key, schema)?;
+    }
     export.finish()
+}
+
+/// The types of the release among exported components.
+///
+/// # Errors
+/// The export has none with this key, or a file is damaged.
+pub fn exported_schema(folder: &Path, target: &Target, key: &str) -> anyhow::Result<Vec<u8>> {
+    exported::Manifest::read(folder, &exported::label(target))?.schema(key)
 }
 
 fn artifact(job: &Job<'_>, path: PathBuf, record: Record, step: BuildStep) -> Artifact {

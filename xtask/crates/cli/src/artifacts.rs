@@ -69,6 +69,11 @@ fn exported(paths: &Paths, given: &str) -> Exported {
     Exported { folder: paths.cache.join("exported").join(digest.finish()), url: Some(given.to_owned()) }
 }
 
+/// The folder of `--components`; None without it.
+pub fn exported_folder(paths: &Paths, sources: &SourceOptions) -> Option<PathBuf> {
+    sources.exported.as_deref().map(|given| exported(paths, given).folder)
+}
+
 /// The list of exported components for a target in the folder of `--components`; None for a URL.
 pub fn exported_list(paths: &Paths, given: &str, target: &Target) -> Option<PathBuf> {
     let Exported { folder, url } = exported(paths, given);
@@ -88,7 +93,8 @@ fn download_exported(paths: &Paths, request: &Request<'_>) -> anyhow::Result<()>
     let order = fetch::Order { base, name: &build::manifest_name(&label), sha256, folder };
     fetch::listed(&order, &fetch_options_for_go(paths, request.offline), |text| {
         let wanted = |name: &str| {
-            request.only.is_none_or(|only| only.iter().any(|component| name == format!("{component}-{label}")))
+            let is = |component: &str| name == format!("{component}-{label}");
+            is("schema") || request.only.is_none_or(|only| only.iter().any(|component| is(component)))
         };
         let files = build::exported_files(text, &label)?.into_iter().filter(|file| wanted(&file.name));
         Ok(files.map(|file| fetch::Listed { name: file.name, sha256: file.sha256, size: file.size }).collect())

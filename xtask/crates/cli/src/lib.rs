@@ -15,7 +15,8 @@ mod quote;
 
 pub use arch::{chosen, host_target, select_cpu, target, with_cpu};
 pub use artifacts::{
-    built, exported_list, exported_list_name, fetch_options, fetch_options_for_go, known_releases, request, with_go,
+    built, exported_folder, exported_list, exported_list_name, fetch_options, fetch_options_for_go, known_releases,
+    request, with_go,
 };
 pub use failure::{Failure, OrExit, or_interrupted};
 pub use finding::Finding;

@@ -253,7 +253,7 @@ pub struct ComponentSet {
     pub follows: Option<String>,
     /// How many of the newest minors upstream supports, 1 by default: `pins check` fails if one of them stays unpinned.
     pub supported_minors: Option<usize>,
-    /// Minors that stay unpinned for now.
+    /// Versions that stay unpinned for now.
     pub held: Option<Held>,
     /// The minor releases that are pinned: `--<name> MINOR`. Empty: only the folder named after the set.
     #[serde(default)]
@@ -261,11 +261,11 @@ pub struct ComponentSet {
     pub components: Vec<Component>,
 }
 
-/// From which minor on a set is not updated, and why. `pins bump --to` still takes a version of these minors.
+/// From which version on a set is not updated, and why. `pins bump --to` still takes these versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Held {
-    /// "0.17".
+    /// "0.17" or "0.16.6".
     pub from: String,
     /// What a newer release does wrong, for the table of `pins check`.
     pub reason: String,

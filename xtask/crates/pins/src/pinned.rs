@@ -62,13 +62,19 @@ fn of_set(set: &ComponentSet, targets: &Path) -> anyhow::Result<Pinned> {
         pinned: folders.iter().map(|folder| folder.version.clone()).collect(),
         supported: set.supported_minors.unwrap_or(1),
         follows: set.follows.clone(),
-        held: set.held.as_ref().map(|held| minor(&held.from).map(|from| (from, held.reason.clone()))).transpose()?,
+        held: set
+            .held
+            .as_ref()
+            .map(|held| Ok::<_, anyhow::Error>((first(&held.from)?, held.reason.clone())))
+            .transpose()?,
     };
     Ok(Pinned { pins, module: set.main_module.clone(), staging: staging.transpose()?.flatten(), folders })
 }
 
-fn minor(text: &str) -> anyhow::Result<Minor> {
-    Minor::parse(text).ok_or_else(|| anyhow!("`held` of components.yaml has no minor like 1.36: {text}"))
+/// A version, or the first one of a minor.
+fn first(text: &str) -> anyhow::Result<Version> {
+    let version = Version::parse(text).or_else(|| Minor::parse(text).map(Version::first_of));
+    version.ok_or_else(|| anyhow!("`held` of components.yaml has no version like 1.36 or 1.36.2: {text}"))
 }
 
 fn folder(set: &ComponentSet, path: PathBuf, targets: &Path) -> anyhow::Result<Folder> {

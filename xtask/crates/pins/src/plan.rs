@@ -33,7 +33,7 @@ pub(crate) fn newer(set: &Pinned, releases: bool, offer: &Offer) -> Vec<Bump> {
     let newest = |folder: &&Folder| {
         let fits = |version: &&Version| !releases || version.minor() == folder.version.minor();
         let served = offer.times.iter().filter(|(_, time)| time.is_ok()).map(|(version, _)| version);
-        let allowed = |version: &&Version| version.is_stable() && set.pins.held(version.minor()).is_none();
+        let allowed = |version: &&Version| version.is_stable() && set.pins.held(version).is_none();
         let newest = served.filter(allowed).filter(fits).max()?;
         (*newest > folder.version).then(|| bump(set, folder, newest))
     };
@@ -67,7 +67,7 @@ pub(crate) fn draft(set: &Pinned, offer: &Offer, minor: Option<Minor>) -> Result
         return Err(format!("{name} pins {minor} already"));
     }
     let served = offer.times.iter().filter(|(version, time)| time.is_ok() && version.is_stable());
-    let held = |version: &Version| minor.is_none() && set.pins.held(version.minor()).is_some();
+    let held = |version: &Version| minor.is_none() && set.pins.held(version).is_some();
     let missing = served.map(|(version, _)| version).filter(|version| !is_pinned(version.minor()) && !held(version));
     let newest = missing.filter(|version| minor.is_none_or(|minor| version.minor() == minor)).max();
     let what = minor.map_or("newer minor".to_owned(), |minor| format!("release of {minor}"));
@@ -128,10 +128,10 @@ mod tests {
     }
 
     #[test]
-    fn held_minor_is_pinned_only_by_name() {
-        let (offer, mut set) = (offer(&["v0.16.6", "v0.17.5", "v0.18.0"], &[]), set(&["v0.16.4"]));
-        set.pins.held = Some((Minor(0, 17), "it loses writes".into()));
-        assert_eq!(shown(&newer(&set, false, &offer)), ["v0.16.4 -> v0.16.6"]);
+    fn held_version_is_pinned_only_by_name() {
+        let (offer, mut set) = (offer(&["v0.16.5", "v0.16.6", "v0.17.5", "v0.18.0"], &[]), set(&["v0.16.4"]));
+        set.pins.held = Some((version("v0.16.6"), "it loses writes".into()));
+        assert_eq!(shown(&newer(&set, false, &offer)), ["v0.16.4 -> v0.16.5"]);
         assert!(draft(&set, &offer, None).unwrap_err().contains("no newer minor"));
         assert_eq!(draft(&set, &offer, Some(Minor(0, 17))).unwrap(), version("v0.17.5"));
         assert_eq!(given(&set, false, &version("v0.17.5")).unwrap().to, version("v0.17.5"));

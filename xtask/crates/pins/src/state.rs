@@ -21,8 +21,8 @@ pub(crate) struct Pins {
     pub(crate) supported: usize,
     /// The set that decides about the version: newer versions are named, not counted.
     pub(crate) follows: Option<String>,
-    /// From which minor on the set is not updated, and why: newer versions are named, not counted.
-    pub(crate) held: Option<(Minor, String)>,
+    /// From which version on the set is not updated, and why: these versions are named, not counted.
+    pub(crate) held: Option<(Version, String)>,
 }
 
 /// What upstream offers.
@@ -98,9 +98,9 @@ impl Pins {
         self.pinned.first().map_or(Minor(0, 0), Version::minor)
     }
 
-    /// Why this minor stays unpinned.
-    pub(crate) fn held(&self, minor: Minor) -> Option<&str> {
-        self.held.as_ref().filter(|(from, _)| minor >= *from).map(|(_, reason)| reason.as_str())
+    /// Why this version stays unpinned.
+    pub(crate) fn held(&self, version: &Version) -> Option<&str> {
+        self.held.as_ref().filter(|(from, _)| version >= from).map(|(_, reason)| reason.as_str())
     }
 
     fn minors(&self) -> BTreeSet<Minor> {
@@ -163,8 +163,11 @@ fn patch_line(pins: &Pins, pin: &Version, offer: &Offer, now: Timestamp) -> Line
     notes.extend(unavailable(&refused, newest));
     let state = if newer.is_empty() { State::Current } else { State::PatchAvailable };
     // The first newer patch: the pin has been outdated since then.
-    let days = newer.iter().map(|(_, time)| days(*time, now)).max();
-    let late = days.is_some_and(|days| days > GRACE_DAYS) || retracted.is_some();
+    let age = |(_, time): &(&Version, Timestamp)| days(*time, now);
+    let days = newer.iter().map(age).max();
+    let counted_days = newer.iter().filter(|(version, _)| pins.held(version).is_none()).map(age).max();
+    let late = counted_days.is_some_and(|days| days > GRACE_DAYS) || retracted.is_some();
+    notes.extend(pins.held(newest).map(held_back));
     let line = Line::new(&pins.set, pin.minor(), state);
     let line = Line { pinned: Some(pin.to_string()), newest: Some(newest.to_string()), days, ..line };
     counted(pins, late, notes, line)
@@ -178,16 +181,20 @@ fn minor_line(pins: &Pins, minor: Minor, supported: bool, offer: &Offer, now: Ti
         return Line { newest: refused.last().map(|(version, _)| version.to_string()), note: one_line(why), ..line };
     };
     let days = served.iter().map(|(_, time)| days(*time, now)).max();
-    let held = pins.held(minor);
+    let held = pins.held(newest);
     let late = supported && held.is_none() && days.is_some_and(|days| days > GRACE_DAYS);
     let mut notes: Vec<String> = unavailable(&refused, newest).into_iter().collect();
     if let Some(reason) = held {
-        notes.push(format!("not counted: held back, {reason}"));
+        notes.push(held_back(reason));
     } else if !supported {
         notes.push("not among the supported minors".to_owned());
     }
     let line = Line::new(&pins.set, minor, State::MinorMissing);
     counted(pins, late, notes, Line { newest: Some(newest.to_string()), days, ..line })
+}
+
+fn held_back(reason: &str) -> String {
+    format!("not counted: held back, {reason}")
 }
 
 /// Completes a line. A version that another set decides about is never overdue.

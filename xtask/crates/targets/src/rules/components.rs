@@ -58,7 +58,11 @@ fn check_upstream(file: &mut Document<'_>, i: usize, sets: &[ComponentSet]) {
     let at_least_one = supported_minors.is_none_or(|minors| minors > 0);
     file.require(at_least_one, at!["sets", i, "supported_minors"], "must be at least 1");
     if let Some(Held { from, reason }) = held {
-        file.require(is_major_minor(from), at!["sets", i, "held", "from"], "must be a minor like 1.36");
+        // The first two of three numbers are a minor, too.
+        let minor =
+            from.rsplit_once('.').filter(|(minor, _)| is_major_minor(minor)).map_or(from.as_str(), |(minor, _)| minor);
+        let place = at!["sets", i, "held", "from"];
+        file.require(is_major_minor(minor), place, "must be a version like 1.36 or 1.36.2");
         file.require(!reason.trim().is_empty(), at!["sets", i, "held", "reason"], "must not be empty");
     }
 }
