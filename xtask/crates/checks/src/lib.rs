@@ -4,6 +4,7 @@
 //! helpers that are no checks. How checks are scheduled and recorded is in the crate `suite`.
 
 mod cc;
+mod client;
 mod cluster;
 mod fault;
 #[doc(hidden)]
@@ -29,6 +30,7 @@ static SUITES: &[&[&[Check]]] = &[
     suite_checks::TABLES,
     fault::TABLES,
     stress::TABLES,
+    client::TABLES,
     cluster::TABLES,
 ];
 

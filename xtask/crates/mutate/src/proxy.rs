@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow};
 use bytes::Bytes;
 use futures::StreamExt;
 use http::HeaderValue;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, StreamBody};
@@ -112,8 +112,10 @@ impl Shared {
         head.headers.remove(CONNECTION);
         head.headers.remove(TRANSFER_ENCODING);
         if call.is_watch() && head.status == StatusCode::OK {
+            // Filters read lines of JSON; in protobuf they would wait for the end of a line.
+            let is_json = head.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/json"));
             let filter = match &mut *self.change() {
-                Change::Events(make) => make(&call),
+                Change::Events(make) if is_json => make(&call),
                 _ => None,
             };
             if let Change::Reply(change) = &mut *self.change() {

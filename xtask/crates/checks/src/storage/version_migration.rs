@@ -25,8 +25,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                v2 the storage version of the custom resources, and goes on at an apiserver on the same store that \
                encrypts PodTemplates. No value may be rewritten before the migrations, for which the check starts \
                kube-controller-manager. After they succeed, each key must have one more version; each PodTemplate must decrypt to its old bytes, each \
-               custom resource must be v2, and no value may be the old one. The definition must name v2 alone in \
-               status.storedVersions.",
+               custom resource must be v2, and no value may be the old one. From 1.36 on, the definition must name v2 \
+               alone in status.storedVersions.",
     by_hand: "kube-apiserver --feature-gates=StorageVersionMigrator=true \
               --runtime-config=storagemigration.k8s.io/v1beta1=true …; kubectl create -f - <<< '{\"apiVersion\": \
               \"storagemigration.k8s.io/v1beta1\", \"kind\": \"StorageVersionMigration\", \"metadata\": {\"name\": \"m\"}, \
@@ -38,6 +38,9 @@ pub(super) static CHECKS: &[Check] = &[Check {
 }];
 
 const GATE: &str = "StorageVersionMigrator";
+/// From this minor on, the controller removes the old version from the definition (pkg/controller/storageversionmigrator,
+/// migrationrunner.go).
+const FIRST_WITH_DEFINITION: u32 = 36;
 /// The server that encrypts PodTemplates, and the name of its key (`targets/profiles.yaml`).
 const VARIANT: &str = "encrypting";
 const KEY_NAME: &str = "migration";
@@ -74,6 +77,7 @@ async fn migration(ctx: &Ctx) -> Verdict {
 }
 
 async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring) -> Verdict {
+    let minor = Metrics::read(ctx).await?.minor();
     for before in [templates, custom] {
         let now = stored(ctx, &before.resource).await?;
         expect!(now.values == before.values, "{} were rewritten before any migration", before.resource.plural);
@@ -85,7 +89,10 @@ async fn migrated(ctx: &Ctx, templates: &Stored, custom: &Stored, ring: &Keyring
         rewritten(ctx, templates, |old, new| is_encrypted(old, new, ring)).await?;
         succeed(ctx, &custom.resource, &Object::new(&custom.resource, LATER)).await?;
         rewritten(ctx, custom, is_second_version).await?;
-        only_the_second_version(ctx, &custom.resource).await
+        match minor >= Some(FIRST_WITH_DEFINITION) {
+            true => only_the_second_version(ctx, &custom.resource).await,
+            false => Ok(()),
+        }
     };
     let verdict = verdict.await;
     let stopped = controllers.stop().await;

@@ -54,7 +54,7 @@ impl Metrics {
     }
 
     /// N of the server's version 1.N.
-    fn minor(&self) -> Option<u32> {
+    pub(crate) fn minor(&self) -> Option<u32> {
         let info = self.0.lines().find(|line| line.starts_with("kubernetes_build_info{"))?;
         let (_, rest) = info.split_once(",minor=\"")?;
         rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

@@ -1,6 +1,7 @@
 //! The mutants, each with the check that must catch it. Each file holds the rows of one topic and their functions.
 
 mod arch;
+mod client;
 mod content;
 mod controllers;
 mod fault;
@@ -114,6 +115,7 @@ static TABLES: &[&[Mutant]] = &[
     judges::MUTANTS,
     content::MUTANTS,
     content::BY_STORE,
+    client::MUTANTS,
 ];
 
 /// All mutants, by topic.

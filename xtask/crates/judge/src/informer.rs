@@ -1,0 +1,246 @@
+//! Compares the log of an informer of client-go with the store's history: what its handler got, its cache, its index.
+//!
+//! An informer may skip versions only where it lost its watch and filled its cache again. It never skips the last one.
+//!
+//! Not here: the program that logs (`targets/programs/client`), and watch streams (`content`, `gaps`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::history::{Change, Revision};
+use serde::Deserialize;
+
+use crate::keys::unsigned;
+use crate::stored;
+
+/// The label by which the caches are indexed.
+const TEAM: &str = "team";
+
+/// A line of the log.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Line {
+    #[serde(default)]
+    pub informer: String,
+    /// `add`, `update`, `delete`, `cached`, `indexed`, `request`, `timeout`.
+    pub event: String,
+    /// `NAMESPACE/NAME`.
+    #[serde(default)]
+    pub key: String,
+    #[serde(default)]
+    pub rv: u64,
+    #[serde(default)]
+    pub old_rv: u64,
+    #[serde(default)]
+    pub uid: String,
+    /// The informer has found a deletion by a list.
+    #[serde(default)]
+    pub tombstone: bool,
+    /// For `indexed`.
+    #[serde(default)]
+    pub team: String,
+    /// For `request`: `GET /api/v1/…?watch=true`.
+    #[serde(default)]
+    pub request: String,
+    #[serde(default)]
+    pub status: u16,
+}
+
+/// What one informer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    pub deltas: u64,
+    /// How often it filled its cache again.
+    pub relists: u64,
+    /// Changes of the store that it did not deliver.
+    pub skipped: u64,
+}
+
+/// A version of an object in the store.
+#[derive(Clone, Debug, PartialEq)]
+struct Version {
+    rev: u64,
+    kind: Change,
+    uid: String,
+    team: String,
+}
+
+/// The object that an informer holds.
+#[derive(Clone, Debug)]
+struct Held {
+    rv: u64,
+    uid: String,
+}
+
+/// What the check did.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// The changes of the store, and the prefix of the namespace's collection.
+    pub changes: &'a [Revision],
+    pub prefix: &'a str,
+    /// The revision at which all informers had filled their caches.
+    pub first: u64,
+    /// Revisions between which their watches broke, and had all continued.
+    pub broken: (u64, u64),
+    /// The last revision.
+    pub last: u64,
+}
+
+/// Judges the lines of one informer.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn judge(lines: &[Line], scene: &Scene<'_>) -> Result<Examined, String> {
+    let Scene { changes, prefix, first, broken, last } = *scene;
+    let history = History::of(changes, prefix, last);
+    let relists = fills(lines).saturating_sub(1);
+    let mut examined = Examined { relists, ..Examined::default() };
+    let mut held: BTreeMap<&str, Held> = BTreeMap::new();
+    let mut delivered: BTreeSet<(&str, u64)> = BTreeSet::new();
+    for line in lines.iter().filter(|line| ["add", "update", "delete"].contains(&line.event.as_str())) {
+        examined.deltas += 1;
+        history.allows(line, held.get(line.key.as_str())).map_err(|why| format!("{}: {why}", say(line)))?;
+        delivered.insert((&line.key, line.rv));
+        if line.event == "delete" {
+            held.remove(line.key.as_str());
+        } else {
+            held.insert(&line.key, Held { rv: line.rv, uid: line.uid.clone() });
+        }
+    }
+    for (key, version) in history.versions().filter(|(_, version)| version.rev > first) {
+        if !delivered.contains(&(key, version.rev)) {
+            examined.skipped += 1;
+            let excused = relists > 0 && version.rev > broken.0 && version.rev <= broken.1;
+            if !excused {
+                let lists = if relists == 0 { ", and there was no new list" } else { " by an unbroken watch" };
+                return Err(format!("the change of {key} at {} was not delivered{lists}", version.rev));
+            }
+        }
+    }
+    history.ends_with(lines)?;
+    Ok(examined)
+}
+
+/// How often the informer filled its cache: by a list, or by a watch with initial events.
+fn fills(lines: &[Line]) -> u64 {
+    let fill = |line: &&Line| {
+        let watch = line.request.contains("watch=true");
+        let fill = line.request.contains("sendInitialEvents=true") || !watch;
+        line.event == "request" && line.request.starts_with("GET ") && line.status == 200 && fill
+    };
+    lines.iter().filter(fill).count() as u64
+}
+
+/// All versions of the objects of a namespace, by `NAMESPACE/NAME`.
+struct History(BTreeMap<String, Vec<Version>>);
+
+impl History {
+    fn of(changes: &[Revision], prefix: &str, last: u64) -> History {
+        let mut objects: BTreeMap<String, Vec<Version>> = BTreeMap::new();
+        let namespace = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        for change in changes.iter().filter(|change| change.key.starts_with(prefix) && unsigned(change.rev) <= last) {
+            let name = &change.key[prefix.len()..];
+            let versions = objects.entry(format!("{namespace}/{name}")).or_default();
+            let meta = stored::meta(&change.value).unwrap_or_default();
+            let label = meta.labels.iter().find(|(key, _)| *key == TEAM).map_or("", |(_, value)| value);
+            let before = versions.last().map_or("", |version| version.uid.as_str());
+            let uid = if change.kind == Change::Put { meta.uid } else { before }.to_owned();
+            versions.push(Version { rev: unsigned(change.rev), kind: change.kind, uid, team: label.to_owned() });
+        }
+        History(objects)
+    }
+
+    fn versions(&self) -> impl Iterator<Item = (&str, &Version)> {
+        self.0.iter().flat_map(|(key, versions)| versions.iter().map(move |version| (key.as_str(), version)))
+    }
+
+    fn version(&self, key: &str, rv: u64) -> Option<&Version> {
+        self.0.get(key)?.iter().find(|version| version.rev == rv)
+    }
+
+    /// Whether the handler may get this after what it got before.
+    fn allows(&self, line: &Line, held: Option<&Held>) -> Result<(), String> {
+        match (line.event.as_str(), held) {
+            ("add", Some(held)) => return Err(format!("the informer held the object at {} already", held.rv)),
+            ("update" | "delete", None) => return Err("the informer did not hold the object".into()),
+            ("update", Some(held)) if line.old_rv != held.rv => {
+                return Err(format!("it replaces {}, but the informer held {}", line.old_rv, held.rv));
+            }
+            ("update", Some(held)) if line.rv < held.rv => {
+                return Err(format!("the informer held the later {}", held.rv));
+            }
+            _ => {}
+        }
+        let found = self.version(&line.key, line.rv);
+        let (rv, uid) = held.map_or((0, ""), |held| (held.rv, held.uid.as_str()));
+        match (line.event.as_str(), found) {
+            ("delete", _) if line.uid != uid => Err(format!("the informer held the object {uid}")),
+            ("delete", _) if line.tombstone && line.rv == rv => Ok(()),
+            ("delete", Some(version)) if version.kind == Change::Delete => Ok(()),
+            ("delete", _) => Err("the store deleted no such object at that revision".into()),
+            (_, Some(version)) if version.kind == Change::Put && version.uid == line.uid => Ok(()),
+            (_, Some(version)) if version.kind == Change::Put => Err(format!("the stored object is {}", version.uid)),
+            _ => Err("the store has no such version".into()),
+        }
+    }
+
+    /// Whether cache and index are the last state.
+    fn ends_with(&self, lines: &[Line]) -> Result<(), String> {
+        let expected: BTreeMap<&str, &Version> = self
+            .0
+            .iter()
+            .filter_map(|(key, versions)| Some((key.as_str(), versions.last()?)))
+            .filter(|(_, version)| version.kind == Change::Put)
+            .collect();
+        let cached: BTreeMap<&str, u64> =
+            lines.iter().filter(|line| line.event == "cached").map(|line| (line.key.as_str(), line.rv)).collect();
+        for (key, version) in &expected {
+            match cached.get(key) {
+                Some(rv) if *rv == version.rev => {}
+                Some(rv) => return Err(format!("the cache holds {key} at {rv}; its last version is {}", version.rev)),
+                None => return Err(format!("the cache does not hold {key}, whose last version is {}", version.rev)),
+            }
+        }
+        if let Some((key, rv)) = cached.iter().find(|(key, _)| !expected.contains_key(*key)) {
+            return Err(format!("the cache holds {key} at {rv}, which the store does not"));
+        }
+        let indexed: BTreeSet<(&str, &str)> = lines
+            .iter()
+            .filter(|line| line.event == "indexed")
+            .map(|line| (line.team.as_str(), line.key.as_str()))
+            .collect();
+        let wanted: BTreeSet<(&str, &str)> =
+            expected.iter().map(|(key, version)| (version.team.as_str(), *key)).collect();
+        match wanted.symmetric_difference(&indexed).next() {
+            Some((team, key)) if wanted.contains(&(*team, *key)) => {
+                Err(format!("the index does not hold {key} under {team:?}"))
+            }
+            Some((team, key)) => Err(format!("the index holds {key} under {team:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn say(line: &Line) -> String {
+    let Line { informer, event, key, rv, uid, .. } = line;
+    format!("informer {informer}: {event} of {key} at {rv} (uid {uid})")
+}
+
+/// The lines of a log by informer, and whether it ended because its time was over.
+///
+/// # Errors
+/// A line is not one of the log.
+pub fn parse(log: &str) -> Result<(BTreeMap<String, Vec<Line>>, bool), String> {
+    let mut by_informer: BTreeMap<String, Vec<Line>> = BTreeMap::new();
+    let mut timeout = false;
+    for text in log.lines().filter(|line| line.starts_with('{')) {
+        let line: Line = serde_json::from_str(text).map_err(|error| format!("{error}: {text}"))?;
+        timeout |= line.event == "timeout";
+        if !line.informer.is_empty() {
+            by_informer.entry(line.informer.clone()).or_default().push(line);
+        }
+    }
+    Ok((by_informer, timeout))
+}
+
+#[cfg(test)]
+#[path = "informer/tests.rs"]
+mod tests;
