@@ -113,7 +113,8 @@ impl Shared {
         head.headers.remove(TRANSFER_ENCODING);
         if call.is_watch() && head.status == StatusCode::OK {
             // Filters read lines of JSON; in protobuf they would wait for the end of a line.
-            let is_json = head.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/json"));
+            let is_json =
+                head.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/json"));
             let filter = match &mut *self.change() {
                 Change::Events(make) if is_json => make(&call),
                 _ => None,
