@@ -262,3 +262,28 @@ impl Export {
         Ok(file)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_is_taken_by_its_key_and_verified() {
+        let folder = std::env::temp_dir().join(format!("archproof-exported-schema-{}", std::process::id()));
+        let mut export = Export::into(&folder, "board").unwrap();
+        export.add_schema("1-abc", b"{}").unwrap();
+        export.finish().unwrap();
+        let taken =
+            |key: &str| Manifest::read(&folder, "board").unwrap().schema(key).map_err(|error| error.to_string());
+        let listed = files(&fs::read_to_string(folder.join(manifest_name("board"))).unwrap(), "board").unwrap();
+        assert_eq!(
+            listed.iter().map(|file| (file.name.as_str(), file.size)).collect::<Vec<_>>(),
+            [("schema-board", 2)]
+        );
+        assert_eq!(taken("1-abc").unwrap(), b"{}");
+        assert!(taken("1-abd").unwrap_err().contains("has the schema 1-abc, expected 1-abd"));
+        fs::write(folder.join("schema-board"), "[]").unwrap();
+        assert!(taken("1-abc").unwrap_err().contains("has SHA-256"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -300,9 +300,7 @@ fn prebuilt_files_are_audited_and_used_in_place() {
 fn exported(fixture: &mut Fixture, arch: &str) -> (PathBuf, Artifact) {
     let built = fixture.module(arch).unwrap();
     let folder = fixture.dir.join("export");
-    fixture
-        .with(&target(arch), Source::Module(None), None, |request| export(request, &folder, Some(("1-abc", b"{}"))))
-        .unwrap();
+    fixture.with(&target(arch), Source::Module(None), None, |request| export(request, &folder, None)).unwrap();
     fs::remove_dir_all(fixture.dir.join("cache")).unwrap();
     fixture.exported = Some(Exported { folder: folder.clone(), url: None });
     (folder, built)
@@ -317,18 +315,6 @@ fn exported_component_is_taken_without_a_build() {
     assert_eq!(taken.path, folder.join(format!("hello-{}", foreign())));
     assert_eq!((taken.sha256, taken.version, taken.go), (built.sha256, built.version, built.go));
     assert!(!fixture.dir.join("cache").exists(), "something was built");
-}
-
-#[test]
-fn exported_schema_is_taken_by_its_key_and_verified() {
-    let mut fixture = Fixture::new("export-schema");
-    let (folder, _) = exported(&mut fixture, foreign());
-    let target = target(foreign());
-    let taken = |key: &str| build::exported_schema(&folder, &target, key).map_err(|error| error.to_string());
-    assert_eq!(taken("1-abc").unwrap(), b"{}");
-    assert!(taken("1-abd").unwrap_err().contains("has the schema 1-abc, expected 1-abd"));
-    fs::write(folder.join(format!("schema-{}", foreign())), "[]").unwrap();
-    assert!(taken("1-abc").unwrap_err().contains("has SHA-256"));
 }
 
 #[test]

@@ -112,15 +112,15 @@ fn unknown_name_is_answered_with_the_valid_ones() {
         ),
         (
             catalogue.set("consul").unwrap_err().to_string(),
-            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, differential, guest, kine, containerd, \
-             cni-plugins, cri-tools, coredns, kind, upstream, pause"
+            "unknown component set `consul`; valid: kubernetes, etcd, kms, faults, client, differential, guest, kine, \
+             containerd, cni-plugins, cri-tools, coredns, kind, upstream, pause"
                 .into(),
         ),
         (
             catalogue.component("apiserver").unwrap_err().to_string(),
             "unknown component `apiserver` (did you mean `kube-apiserver`?); valid: kube-apiserver, \
              kube-controller-manager, kube-scheduler, kube-proxy, kubelet, kubeadm, kubectl, etcd, etcdctl, etcdutl, \
-             kms-plugin, faults, differential, init, kine, containerd, containerd-shim-runc-v2, ctr, bandwidth, \
+             kms-plugin, faults, client, differential, init, kine, containerd, containerd-shim-runc-v2, ctr, bandwidth, \
              bridge, firewall, host-local, loopback, portmap, ptp, crictl, coredns, kind, e2e, agnhost, sample-apiserver, pause"
                 .into(),
         ),
