@@ -41,7 +41,7 @@ import (
 // The last object that the harness writes.
 const marker = "marker"
 
-// An object of the harness, which is told when all informers have delivered it.
+// An object of the harness. The program answers when all informers have delivered it.
 const probe = "probe"
 
 // The label by which the caches are indexed.

@@ -161,11 +161,18 @@ impl Field<'_> {
     /// Drops mutants of the store if the components cannot reach a proxy for it.
     fn possible(&self, mutants: Vec<&'static Mutant>) -> Vec<&'static Mutant> {
         let reached = self.booted.host_forward.is_some();
-        let (left, out): (Vec<&Mutant>, Vec<&Mutant>) =
-            mutants.into_iter().partition(|mutant| reached || !matches!(mutant.means, Means::Store(_)));
+        // The programs of such a check run where the components run.
+        let meets_proxy = |mutant: &Mutant| {
+            let is_client = mutant.caught_by.starts_with("client.");
+            let profile = self.booted.cluster.info.profiles.get(mutant.profile);
+            !is_client || profile.is_some_and(|profile| self.booted.cluster.capabilities(profile).processes)
+        };
+        let (left, out): (Vec<&Mutant>, Vec<&Mutant>) = mutants
+            .into_iter()
+            .partition(|mutant| (reached || !matches!(mutant.means, Means::Store(_))) && meets_proxy(mutant));
         if !out.is_empty() {
             let names: Vec<&str> = out.iter().map(|mutant| mutant.id).collect();
-            progress::say(&format!("skipped, the components cannot reach a proxy for the store: {}", names.join(", ")));
+            progress::say(&format!("skipped, the components or clients cannot reach a proxy: {}", names.join(", ")));
         }
         left
     }

@@ -376,7 +376,8 @@ impl Engine<'_> {
             let ended = tokio::time::timeout(limit, collector.finish(limit)).await;
             let ended = ended.unwrap_or_else(|_| Err(anyhow!("no answer within {:.0} s", limit.as_secs_f64())));
             let mut history = recorder.take();
-            sightings::complete(&mut history, plan.release.schema.as_deref(), keyring.as_ref());
+            let is_ours = |key: &str| self.cluster.info.external.is_none() || recorder.has_written(key);
+            sightings::complete(&mut history, plan.release.schema.as_deref(), keyring.as_ref(), &is_ours);
             history_files::write(&self.options.history, &history)?;
             if let Err(error) = ended {
                 trouble = Err(error.context(format!("failed to complete the history of {profile}/{store}")));

@@ -75,7 +75,14 @@ fn order(sighting: &Sighting) -> (&str, u64, Through, &str, u64) {
 
 /// Adds the decoded stored values of all objects that clients saw, and removes the objects that are the same everywhere.
 /// Values that cannot be decoded are left out: without a schema, those in protobuf; without the keys, encrypted ones.
-pub(crate) fn complete(history: &mut History, schema: Option<&Schema>, keyring: Option<&Keyring>) {
+///
+/// `is_ours` says whether the run wrote a key: people share histories, which must not hold objects of others.
+pub(crate) fn complete(
+    history: &mut History,
+    schema: Option<&Schema>,
+    keyring: Option<&Keyring>,
+    is_ours: &dyn Fn(&str) -> bool,
+) {
     let seen: HashSet<&Key> = history.sightings.iter().map(|sighting| &sighting.key).collect();
     let written =
         history.revisions.iter().filter(|revision| revision.kind == Change::Put && seen.contains(&revision.key));
@@ -100,7 +107,7 @@ pub(crate) fn complete(history: &mut History, schema: Option<&Schema>, keyring: 
     }
     history.sightings.extend(stored);
     history.sightings.sort_by(|a, b| order(a).cmp(&order(b)));
-    drop_equal_objects(&mut history.sightings);
+    drop_equal_objects(&mut history.sightings, is_ours);
 }
 
 fn opened(value: &[u8], key: &str, keyring: Option<&Keyring>) -> Option<Vec<u8>> {
@@ -167,12 +174,12 @@ fn set_defaults(object: &mut Value) {
 }
 
 /// Keeps the objects of a key only if they are evidence: its sightings do not agree.
-fn drop_equal_objects(sightings: &mut [Sighting]) {
+fn drop_equal_objects(sightings: &mut [Sighting], is_ours: &dyn Fn(&str) -> bool) {
     let mut room = KEPT_ON_DISK;
     for of_key in sightings.chunk_by_mut(|a, b| a.key == b.key) {
-        let agree = agree(of_key);
+        let keep = !agree(of_key) && of_key.first().is_some_and(|sighting| is_ours(&sighting.key));
         for sighting in of_key {
-            let fits = !agree && sighting.object.as_ref().is_some_and(|object| object.len() <= room);
+            let fits = keep && sighting.object.as_ref().is_some_and(|object| object.len() <= room);
             match &sighting.object {
                 Some(object) if fits => room -= object.len(),
                 _ => sighting.object = None,
@@ -233,7 +240,7 @@ mod tests {
         };
         let revisions = stored.iter().map(revision).collect();
         let mut history = History { revisions, sightings: sightings(shown), ..History::default() };
-        complete(&mut history, None, None);
+        complete(&mut history, None, None, &|key| key == KEY);
         history
     }
 
@@ -262,5 +269,12 @@ mod tests {
             assert_eq!(history.sightings.len(), 3);
             assert!(history.sightings.iter().all(|sighting| sighting.object.is_some()), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn objects_of_others_are_never_kept() {
+        let mut history = History { sightings: sightings(&[(Through::Deleted, 9, "x")]), ..History::default() };
+        complete(&mut history, None, None, &|_| false);
+        assert!(history.sightings.iter().all(|sighting| sighting.object.is_none()));
     }
 }

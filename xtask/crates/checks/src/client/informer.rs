@@ -104,6 +104,7 @@ fn judged(ctx: &Ctx, mode: Mode, log: &str, scene: &Scene<'_>) -> Verdict<u64> {
 async fn run_client(ctx: &Ctx, mode: Mode) -> Verdict<String> {
     let namespace = ctx.api.namespace().await?;
     let (limit, ready) = (format!("{}s", LONGEST.as_secs()), ready(mode));
+    // It exists where a profile has controllers.
     let mut args = vec!["--kubeconfig", "{run}/controllers.kubeconfig", "--namespace", namespace];
     args.extend(["--ready", &ready, "--limit", &limit]);
     let token = ctx.profile().token.as_ref().map(|file| file.display().to_string());
