@@ -33,7 +33,10 @@ pub(super) fn data(
 ) -> ReleaseData {
     let runs = versions.get("kube-apiserver").map_or("unknown", String::as_str);
     let schema = match exported {
-        Some(exported) => exported_schema(paths, exported, runs),
+        // A machine with the modules does not need the exported one.
+        Some(exported) => {
+            exported_schema(paths, exported, runs).or_else(|why| schema(paths, Some(runs)).map_err(|_| why))
+        }
         None => schema(paths, Some(runs)),
     };
     if let Err(why) = &schema {

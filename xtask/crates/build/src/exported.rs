@@ -159,8 +159,11 @@ impl Manifest {
     pub(crate) fn schema(&self, key: &str) -> anyhow::Result<Vec<u8>> {
         let Manifest { arch, schema, folder, .. } = self;
         let manifest = folder.join(manifest_name(arch));
-        let schema = schema.as_ref().with_context(|| format!("{} names no schema", manifest.display()))?;
-        ensure!(schema.key == key, "{} has the schema {}, expected {key}", manifest.display(), schema.key);
+        let again =
+            || format!("export the components again: `cargo xtask build --arch {arch} --export {}`", folder.display());
+        let schema = schema.as_ref().with_context(|| format!("{} names no schema; {}", manifest.display(), again()))?;
+        let found = &schema.key;
+        ensure!(found == key, "{} has the schema {found}, expected {key}; {}", manifest.display(), again());
         verified(&folder.join(file_name(SCHEMA, arch)), schema.size, &schema.sha256)
     }
 

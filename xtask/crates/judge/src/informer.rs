@@ -224,21 +224,19 @@ fn say(line: &Line) -> String {
     format!("informer {informer}: {event} of {key} at {rv} (uid {uid})")
 }
 
-/// The lines of a log by informer, and whether it ended because its time was over.
+/// The lines of a log by informer.
 ///
 /// # Errors
 /// A line is not one of the log.
-pub fn parse(log: &str) -> Result<(BTreeMap<String, Vec<Line>>, bool), String> {
+pub fn parse(log: &str) -> Result<BTreeMap<String, Vec<Line>>, String> {
     let mut by_informer: BTreeMap<String, Vec<Line>> = BTreeMap::new();
-    let mut timeout = false;
     for text in log.lines().filter(|line| line.starts_with('{')) {
         let line: Line = serde_json::from_str(text).map_err(|error| format!("{error}: {text}"))?;
-        timeout |= line.event == "timeout";
         if !line.informer.is_empty() {
             by_informer.entry(line.informer.clone()).or_default().push(line);
         }
     }
-    Ok((by_informer, timeout))
+    Ok(by_informer)
 }
 
 #[cfg(test)]
