@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +30,8 @@ type components struct {
 	byName map[string]*process
 	// The patience of components that are started from now on.
 	patience patience
+	// The number of programs that were measured, for their names.
+	measured atomic.Int64
 }
 
 // patience is how long a component runs and how late its timers are; the zero value means the kernel's defaults.

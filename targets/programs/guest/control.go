@@ -225,9 +225,11 @@ func timers(limit time.Duration) (message, error) {
 	return message{"millis": millis}, nil
 }
 
-// measure runs a program to its end and returns its output, its time in seconds, and how it ended.
+// measure runs a program to its end and returns its output, its time in seconds, and how it ended. Several with the same
+// name may run at the same time.
 func (c *components) measure(name, program string, args []string, env map[string]string) (message, error) {
 	begin := time.Now()
+	name = fmt.Sprintf("%s/%d", name, c.measured.Add(1))
 	p, output, err := c.spawn(name, program, args, env)
 	if err != nil {
 		return nil, err
@@ -238,6 +240,7 @@ func (c *components) measure(name, program string, args []string, env map[string
 		return nil, err
 	}
 	<-p.ended
+	defer c.forget(name)
 	seconds := time.Since(begin).Seconds()
 	return message{"seconds": seconds, "output": string(text), "ended": p.status}, nil
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use sys::deadline::OnInterrupt;
 use sys::interrupt;
 
-use crate::host::{Host, Program, Running};
+use crate::host::{Host, Program, RUN, Running};
 
 /// The component that is the agent's program. It must be built together with the components under test.
 pub const INIT: &str = "init";
@@ -125,11 +125,11 @@ impl Agent {
         self.ask_with(request, limit, OnInterrupt::Continue)
     }
 
-    /// Runs a program to completion. Returns its output and how long it took.
-    pub(crate) fn measure(&self, program: &Program) -> anyhow::Result<(String, Duration)> {
+    /// Runs a program to completion, within `limit`. Returns its output and how long it took.
+    pub(crate) fn measure(&self, program: &Program, limit: Duration) -> anyhow::Result<(String, Duration)> {
         let Program { name, path, args, env, .. } = program;
         let request = json!({ "do": "measure", "name": name, "program": path, "args": args, "env": env });
-        let answer = self.ask_with(request, ANSWER * 3, OnInterrupt::Stop)?;
+        let answer = self.ask_with(request, limit, OnInterrupt::Stop)?;
         let output = answer["output"].as_str().unwrap_or_default().to_owned();
         match answer["ended"].as_str() {
             Some("exit status: 0") => Ok((output, Duration::from_secs_f64(answer["seconds"].as_f64().unwrap_or(0.0)))),
@@ -218,9 +218,9 @@ impl Host for AgentHost {
         self.process(program, &answer)
     }
 
-    fn run(&self, program: &Program, more: Vec<String>) -> anyhow::Result<String> {
+    fn run(&self, program: &Program, more: Vec<String>, limit: Duration) -> anyhow::Result<String> {
         let args = [program.args.clone(), more].concat();
-        Ok(self.0.measure(&Program { args, ..program.clone() })?.0)
+        Ok(self.0.measure(&Program { args, ..program.clone() }, limit)?.0)
     }
 
     fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()> {
@@ -311,7 +311,7 @@ impl Running for Process {
             env: BTreeMap::new(),
             log: PathBuf::new(),
         };
-        sys::process::processor_time_in(&self.agent.measure(&program).ok()?.0)
+        sys::process::processor_time_in(&self.agent.measure(&program, RUN).ok()?.0)
     }
 }
 

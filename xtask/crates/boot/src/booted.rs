@@ -427,13 +427,13 @@ impl Control for Processes {
         written.map_err(|error| ControlError(format!("failed to write `{file}` of `{profile}`: {error:#}")))
     }
 
-    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
+    fn run(&self, profile: &str, tool: &str, args: &[String], limit: Duration) -> Result<String, ControlError> {
         let place = self.place(profile);
         let found = place.as_deref().and_then(|place| Processes::tool(place, tool));
         let (program, host, on_host) =
             found.ok_or_else(|| ControlError(format!("profile `{profile}` has no tool `{tool}`")))?;
         let filled = args.iter().map(|arg| self.fill(profile, arg, on_host)).collect::<anyhow::Result<Vec<String>>>();
-        let ran = filled.and_then(|args| host.run(program, args));
+        let ran = filled.and_then(|args| host.run(program, args, limit));
         ran.map_err(|error| ControlError(format!("{tool} {}: {error:#}", args.join(" "))))
     }
 

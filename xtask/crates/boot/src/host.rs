@@ -10,8 +10,8 @@ use sys::run_dir::write_private_file;
 use sys::{Daemon, Spec, exec};
 use xshell::{Shell, cmd};
 
-/// Limit for a program that runs to completion; an emulated one may need a minute to start.
-const RUN: Duration = Duration::from_secs(180);
+/// Limit for a program that does little work; an emulated one may need a minute to start.
+pub(crate) const RUN: Duration = Duration::from_secs(180);
 
 /// A component's program without its flags. Paths are those of the place where it runs; the log is on this machine.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub(crate) trait Host: Send + Sync {
     fn start(&self, program: &Program, flags: Vec<String>) -> anyhow::Result<Box<dyn Running>>;
     /// Takes over a process that was started before the place was restored.
     fn adopt(&self, program: &Program) -> anyhow::Result<Box<dyn Running>>;
-    /// Runs a program to completion and returns its output. The program must end well within three minutes.
-    fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String>;
+    /// Runs a program to completion and returns its output. One that runs longer than `limit` is an error.
+    fn run(&self, program: &Program, args: Vec<String>, limit: Duration) -> anyhow::Result<String>;
     /// Copies a file from the place to this machine.
     fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()>;
     /// Writes a file in the place atomically, with mode 0600.
@@ -80,10 +80,10 @@ impl Host for Local {
         bail!("{} cannot be taken over: no process of this machine outlives its run", program.name)
     }
 
-    fn run(&self, program: &Program, more: Vec<String>) -> anyhow::Result<String> {
+    fn run(&self, program: &Program, more: Vec<String>, limit: Duration) -> anyhow::Result<String> {
         let sh = Shell::new()?;
         let Program { path, args, env, .. } = program;
-        let output = exec::run(cmd!(sh, "{path} {args...} {more...}").envs(env), RUN)?;
+        let output = exec::run(cmd!(sh, "{path} {args...} {more...}").envs(env), limit)?;
         Ok(output.stdout + &output.stderr)
     }
 

@@ -19,7 +19,7 @@ use tls::Alpn;
 
 use crate::component::Component;
 use crate::flags::{self, url};
-use crate::host::{Host, Program};
+use crate::host::{Host, Program, RUN};
 use crate::kubeconfig;
 use crate::pki::Pki;
 use crate::place::{ADDRESS, NodeRequest, PortMapping, Root};
@@ -171,7 +171,7 @@ impl Once {
     }
 
     fn run(&self, program: &Program) -> anyhow::Result<()> {
-        let ran = self.host.run(program, Vec::new());
+        let ran = self.host.run(program, Vec::new(), RUN);
         ran.with_context(|| format!("{} {}", program.path.display(), program.args.join(" ")))?;
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -171,8 +172,9 @@ pub trait Control: Send + Sync {
     /// old content or the new one.
     fn write(&self, profile: &str, file: &str, content: &[u8]) -> Result<(), ControlError>;
     /// Runs one of the profile's tools to its end where its components run, and returns its output. In `args`, `{run}`
-    /// is the profile's folder there. `native/TOOL` is the host's tool, and runs on the host.
-    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError>;
+    /// is the profile's folder there. `native/TOOL` is the host's tool, and runs on the host. A tool that runs longer than
+    /// `limit` is an error.
+    fn run(&self, profile: &str, tool: &str, args: &[String], limit: Duration) -> Result<String, ControlError>;
     /// The address and credentials of `PROFILE/etcd-spare` while it runs.
     fn spare(&self, profile: &str) -> Option<StoreInfo>;
     /// The same for `PROFILE/etcd-native`.

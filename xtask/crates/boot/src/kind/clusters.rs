@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use model::{Action, Control, ControlError, StoreInfo};
@@ -197,8 +198,8 @@ impl Control for Clusters {
         self.processes()?.write(profile, file, content)
     }
 
-    fn run(&self, profile: &str, tool: &str, args: &[String]) -> Result<String, ControlError> {
-        self.processes()?.run(profile, tool, args)
+    fn run(&self, profile: &str, tool: &str, args: &[String], limit: Duration) -> Result<String, ControlError> {
+        self.processes()?.run(profile, tool, args, limit)
     }
 
     fn spare(&self, profile: &str) -> Option<StoreInfo> {

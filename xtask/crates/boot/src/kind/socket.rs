@@ -123,8 +123,8 @@ impl Host for SocketHost {
         self.agent()?.adopt(program)
     }
 
-    fn run(&self, program: &Program, args: Vec<String>) -> anyhow::Result<String> {
-        self.agent()?.run(program, args)
+    fn run(&self, program: &Program, args: Vec<String>, limit: Duration) -> anyhow::Result<String> {
+        self.agent()?.run(program, args, limit)
     }
 
     fn fetch(&self, guest_path: &Path, host_path: &Path) -> anyhow::Result<()> {

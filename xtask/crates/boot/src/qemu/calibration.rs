@@ -9,7 +9,7 @@ use model::{Artifact, StoreKind};
 use super::guest::Guest;
 use super::{Job, initramfs};
 use crate::execution::{REFERENCE, check_version, version_argument};
-use crate::host::Program;
+use crate::host::{Program, RUN};
 
 /// A factor above this is measured again: emulated machines have factors from 10 to 25. One measurement during a moment
 /// of load on the host gave 215, and would stay in the memory snapshot.
@@ -49,7 +49,7 @@ impl Job<'_> {
         };
         let (output, time) = guest
             .agent
-            .measure(&program)
+            .measure(&program, RUN)
             .with_context(|| format!("{} cannot even print its version in the guest", artifact.component))?;
         check_version(artifact, &output)?;
         Ok(time)

@@ -5,6 +5,7 @@ mod paused;
 mod variant;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use model::{Action, Control, ControlError, StoreInfo};
@@ -36,12 +37,22 @@ impl CaseControl {
         Ok(self.require_control()?.log(&name).map_err(|error| anyhow!(error))?)
     }
 
-    /// Runs one of the profile's tools to completion and returns its output; `{run}` in an argument is the profile's
-    /// private folder.
+    /// Runs one of the profile's tools to completion, within three minutes, and returns its output; `{run}` in an argument
+    /// is the profile's private folder.
     pub async fn tool(&self, tool: &'static str, args: &[&str]) -> Result<String, CheckError> {
+        self.tool_within(tool, args, Duration::from_secs(180)).await
+    }
+
+    /// The same for a tool that works longer.
+    pub async fn tool_within(
+        &self,
+        tool: &'static str,
+        args: &[&str],
+        limit: Duration,
+    ) -> Result<String, CheckError> {
         let profile = self.0.profile().name.clone();
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        self.call(move |control| control.run(&profile, tool, &args)).await
+        self.call(move |control| control.run(&profile, tool, &args, limit)).await
     }
 
     /// Writes a file to the profile's private folder, where its components run.
