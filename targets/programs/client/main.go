@@ -4,9 +4,12 @@
 //
 // Usage: client --kubeconfig FILE --namespace NAME [--server URL [--token-file FILE]] [--ready NAME] [--watch-list]
 // [--limit DURATION]
+// client --kubeconfig FILE --namespace NAME --object NAME --contend lease|counter [--pace DURATION] …
 //
 // When all caches are filled, it creates the ConfigMap `--ready`, and when all informers have delivered the ConfigMap `probe`,
 // the ConfigMap of that name with `-probe` appended.
+//
+// With `--contend`, several clients write one object instead: see contend.
 package main
 
 import (
@@ -50,11 +53,12 @@ const team = "team"
 // line is one line of the log.
 type line struct {
 	Informer string `json:"informer"`
-	// `add`, `update`, `delete`; `cached` and `indexed` at the end; `request`; `timeout` if the marker did not come.
+	// `add`, `update`, `delete`; `cached` and `indexed` at the end; `request`; `timeout` if the marker did not come. With
+	// `--contend`: `write`, with the version on which it is based.
 	Event string `json:"event"`
 	Key   string `json:"key,omitempty"`
 	Rv    uint64 `json:"rv,omitempty"`
-	// The version that an update replaces.
+	// The version that an update or a write replaces.
 	OldRv uint64 `json:"old_rv,omitempty"`
 	Uid   string `json:"uid,omitempty"`
 	// The informer missed the deletion and found it by a list.
@@ -64,6 +68,8 @@ type line struct {
 	// `GET /api/v1/…`, for `request`.
 	Request string `json:"request,omitempty"`
 	Status  int    `json:"status,omitempty"`
+	// The holder or the number, for `write`.
+	Value string `json:"value,omitempty"`
 	// The whole object, if the informer has it.
 	Object any `json:"object,omitempty"`
 }
@@ -83,9 +89,9 @@ func (l *logger) write(line line) {
 }
 
 type options struct {
-	kubeconfig, server, tokenFile, namespace, ready string
-	watchList                                       bool
-	limit                                           time.Duration
+	kubeconfig, server, tokenFile, namespace, ready, object, contend string
+	watchList                                                        bool
+	limit, pace                                                      time.Duration
 }
 
 func main() {
@@ -96,6 +102,9 @@ func main() {
 	flag.StringVar(&o.namespace, "namespace", "", "the namespace to watch")
 	flag.StringVar(&o.ready, "ready", "", "`name` of the ConfigMap to create when all caches are filled")
 	flag.BoolVar(&o.watchList, "watch-list", false, "fill the caches by a watch instead of a list")
+	flag.StringVar(&o.contend, "contend", "", "`kind` of object that several clients write: lease or counter")
+	flag.StringVar(&o.object, "object", "", "`name` of that object")
+	flag.DurationVar(&o.pace, "pace", time.Second, "the time for which a leader holds a lease")
 	flag.DurationVar(&o.limit, "limit", time.Minute, "end after this time")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
@@ -120,9 +129,6 @@ func fatal(err error) {
 }
 
 func run(o options, out io.Writer) error {
-	log := &logger{encoder: json.NewEncoder(out)}
-	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
-	defer cancel()
 	config, err := clientcmd.BuildConfigFromFlags(o.server, o.kubeconfig)
 	if err != nil {
 		return err
@@ -130,6 +136,17 @@ func run(o options, out io.Writer) error {
 	config.BearerTokenFile = o.tokenFile
 	// No limit of its own: the server decides.
 	config.QPS = -1
+	if o.contend != "" {
+		return contend(o, config, out)
+	}
+	return inform(o, config, out)
+}
+
+// inform runs the informers until they have delivered the marker.
+func inform(o options, config *rest.Config, out io.Writer) error {
+	log := &logger{encoder: json.NewEncoder(out)}
+	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
+	defer cancel()
 	all, clients, err := informersOf(config, o.namespace, log)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ const TEAM: &str = "team";
 pub struct Line {
     #[serde(default)]
     pub informer: String,
-    /// `add`, `update`, `delete`, `cached`, `indexed`, `request`, `timeout`.
+    /// `add`, `update`, `delete`, `cached`, `indexed`, `request`, `write`, `timeout`.
     pub event: String,
     /// `NAMESPACE/NAME`.
     #[serde(default)]
@@ -42,6 +42,9 @@ pub struct Line {
     pub request: String,
     #[serde(default)]
     pub status: u16,
+    /// For `write`: the holder or the number that was written.
+    #[serde(default)]
+    pub value: String,
 }
 
 /// What one informer did.

@@ -19,7 +19,7 @@
 //! | `lists`, `gets` | reads |
 //! | `object_digest`, `sightings` | the contents of objects: their digests, and what showed them otherwise |
 //! | `registers`, `linear` | answers without a resource version, and the search for an order of them |
-//! | `informer` | the log of an informer of client-go |
+//! | `informer`, `contention` | the log of an informer of client-go, and of clients that contend for one object |
 //! | `answer` | answers in the form in which two runs are compared |
 //! | `server_values` | values that servers choose by themselves, which comparisons leave out |
 //! | `document`, `changes` | JSON as it was written, and the places at which two documents differ |
@@ -29,6 +29,7 @@ pub mod answer;
 pub mod bolt;
 pub mod cbor;
 pub mod changes;
+pub mod contention;
 pub mod decode;
 pub mod decrypt;
 pub mod document;

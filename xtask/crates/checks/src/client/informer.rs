@@ -8,6 +8,7 @@ use futures::future::Either;
 use judge::informer::{self, Examined, Scene};
 use serde_json::json;
 
+use super::{TOOL, program_arguments, run_program};
 use crate::support::assertions::changes;
 use suite::object::config_map;
 use suite::prelude::*;
@@ -28,25 +29,18 @@ pub(super) static CHECKS: &[Check] = &[Check {
     by_hand: "kubectl get configmaps --watch --output-watch-events while the apiserver is restarted; compare with \
               etcdctl watch --prefix /registry/configmaps/NS/",
     profiles: &["disruptive"],
-    // In a system VM the program has not filled its caches yet (docs/findings.md).
-    requires: Requires::OwnCluster(&[
-        Requirement::Control,
-        Requirement::Exclusive,
-        Requirement::RawStore,
-        Requirement::Processes,
-    ]),
+    requires: Requires::OwnCluster(&[Requirement::Control, Requirement::Exclusive, Requirement::RawStore]),
     run: scenario!(informers),
 }];
 
-const TOOL: &str = "client";
 const MARKER: &str = "marker";
 /// Few names, so that each lives several times.
 const NAMES: u32 = 6;
 const WRITES: usize = 40;
 /// The program answers when all its informers have delivered it.
 const PROBE: &str = "probe";
-/// A tool must end within three minutes.
-const LONGEST: Duration = Duration::from_secs(150);
+/// The longest life of the program, in seconds on the reference machine.
+const LONGEST: f64 = 80.0;
 
 /// How a process fills its caches.
 #[derive(Clone, Copy)]
@@ -68,9 +62,9 @@ async fn informers(ctx: &Ctx) -> Verdict {
     };
     futures::pin_mut!(logs, work);
     let ((broken, marker), logs) = match futures::future::select(work, logs).await {
-        Either::Left((work, logs)) => (work?, in_time(logs.await?)?),
+        Either::Left((work, logs)) => (work?, logs.await?),
         Either::Right((logs, work)) => {
-            let logs = in_time(logs?)?;
+            let logs = logs?;
             (work.await?, logs)
         }
     };
@@ -91,17 +85,6 @@ async fn informers(ctx: &Ctx) -> Verdict {
     }
 }
 
-/// Refuses logs of programs whose time was over before all informers had delivered the marker.
-fn in_time(logs: (String, String)) -> Verdict<(String, String)> {
-    let is_over = |log: &str| log.lines().any(|line| line.contains("\"event\":\"timeout\""));
-    if !is_over(&logs.0) && !is_over(&logs.1) {
-        return Ok(logs);
-    }
-    let last = |log: &str| log.lines().next_back().unwrap_or("nothing").to_owned();
-    let what = format!("the marker in {TOOL}; its last lines: {}, {}", last(&logs.0), last(&logs.1));
-    Err(CheckError::TimedOut { what })
-}
-
 /// Judges the informers of one process; returns how often they filled their caches again.
 fn judged(ctx: &Ctx, mode: Mode, log: &str, scene: &Scene<'_>) -> Verdict<u64> {
     let by_informer = informer::parse(log).map_err(|why| anyhow!("the log of {TOOL}: {why}"))?;
@@ -120,19 +103,10 @@ fn judged(ctx: &Ctx, mode: Mode, log: &str, scene: &Scene<'_>) -> Verdict<u64> {
 
 /// Runs the program until its informers have delivered the marker; returns its log.
 async fn run_client(ctx: &Ctx, mode: Mode) -> Verdict<String> {
-    let namespace = ctx.api.namespace().await?;
-    let (limit, ready) = (format!("{}s", LONGEST.as_secs()), ready(mode));
-    // It exists where a profile has controllers.
-    let mut args = vec!["--kubeconfig", "{run}/controllers.kubeconfig", "--namespace", namespace];
-    args.extend(["--ready", &ready, "--limit", &limit]);
-    let token = ctx.profile().token.as_ref().map(|file| file.display().to_string());
-    // As processes of this machine, clients meet the proxy of a mutant, too. It passes their token.
-    if ctx.env.cluster.capabilities(ctx.profile()).processes {
-        args.extend(["--server", &ctx.profile().apiserver]);
-        args.extend(token.iter().flat_map(|file| ["--token-file", file]));
-    }
-    args.extend(mode.watch_list.then_some("--watch-list"));
-    ctx.control.tool(TOOL, &args).await
+    let mut args = program_arguments(ctx).await?;
+    args.extend(["--ready".to_owned(), ready(mode)]);
+    args.extend(mode.watch_list.then(|| "--watch-list".to_owned()));
+    run_program(ctx, args, LONGEST).await
 }
 
 /// The ConfigMap that the program creates when its caches are filled.

@@ -1,11 +1,12 @@
-//! Servers that mislead the caches of clients. The proxy changes streams of JSON only: those of the dynamic and the metadata
+//! Servers that mislead the caches of clients, and their optimistic locks. The proxy changes streams of JSON only: those of the dynamic and the metadata
 //! informers.
 
 use std::collections::BTreeMap;
 
+use http::Method;
 use serde_json::{Value, json};
 
-use super::tools::{each_event, is_marker};
+use super::tools::{each_event, is_marker, remove, shift};
 use super::{Change, Mutant, mutants};
 
 pub(super) static MUTANTS: &[Mutant] = mutants! {
@@ -20,6 +21,20 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
             }
             vec![event]
         });
+    "client.second-holder": "A refused update of a Lease is answered with success and the next version." => "client.leader-election" on "disruptive",
+        || Change::Reply(Box::new(|call, reply| {
+            if call.method == Method::PUT && reply.status == 409 && call.path.contains("/leases/") {
+                reply.status = 200;
+                reply.body = call.body.clone();
+                reply.edit(|lease| shift(&mut lease["metadata"]["resourceVersion"], 1));
+            }
+        }));
+    "client.increment-lost": "An update of a ConfigMap takes effect regardless of its resource version." => "client.conflict-retry" on "disruptive",
+        || Change::Request(Box::new(|call| {
+            if call.method == Method::PUT && call.path.contains("/configmaps/") {
+                call.edit(|body| remove(&mut body["metadata"], "resourceVersion"));
+            }
+        }));
 };
 
 fn older_version() -> Change {
