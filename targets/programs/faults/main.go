@@ -1,12 +1,16 @@
-// Faults between a store and an apiserver, or between a store and its disk, for tests.
+// Faults between a store and an apiserver, between a store and its disk, and between an apiserver and its webhooks, for
+// tests.
 //
 // `faults --listen=… --to=… --control=…` is a TCP relay between an apiserver and its store. It passes bytes unchanged:
 // TLS is end to end, so the relay needs no keys, and it is ready when the store is.
 //
 // `faults slow-disk CONTROL PROGRAM ARGUMENT…` executes that program with a disk that can be made slow.
 //
-// Both do nothing on their own: a control file selects the fault, and is read again whenever it is replaced. See
-// relay.go and disk.go.
+// `faults --webhook --listen=… --control=… --cert-file=… --key-file=…` is a webhook of an apiserver that can be made
+// slow, and made to fail.
+//
+// None of them disturbs on its own: a control file selects the fault, and is read again whenever it is replaced. See
+// relay.go, disk.go and webhook.go.
 package main
 
 import (
@@ -41,7 +45,10 @@ func run(args []string) error {
 	}
 	listen := flag.String("listen", "", "address for the apiserver")
 	to := flag.String("to", "", "URL of the store")
-	control := flag.String("control", "", "file that selects what happens to the connections, see relay.go")
+	control := flag.String("control", "", "file that selects the fault, see relay.go and webhook.go")
+	hook := flag.Bool("webhook", false, "answer reviews instead of relaying connections")
+	certificate := flag.String("cert-file", "", "the webhook's certificate")
+	key := flag.String("key-file", "", "its key")
 	version := flag.Bool("version", false, "print the version and exit")
 	flag.Parse()
 	if *version {
@@ -49,6 +56,9 @@ func run(args []string) error {
 			fmt.Println("faults", info.Main.Version)
 		}
 		return nil
+	}
+	if *hook {
+		return serveReviews(*listen, *control, *certificate, *key)
 	}
 	return serve(*listen, *to, *control)
 }

@@ -8,6 +8,7 @@ mod before_teardown;
 mod like;
 mod repeat;
 mod shard;
+mod single;
 mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ use crate::pipeline::{self, Job, Upstream};
 
 use repeat::{command, repeat};
 pub(crate) use shard::print_durations;
+pub(crate) use single::run_single;
 
 /// The inputs that the runs of all architectures share.
 struct RunContext<'a> {

@@ -2,6 +2,9 @@
 //!
 //! It boots one cluster. Each mutant is a proxy in front of it (crate `mutate`), and the check that the mutant names
 //! runs against that proxy. An error or a timeout of the check proves nothing: only a failure kills the mutant.
+//! Released versions with known defects are in `regressions`.
+
+mod regressions;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +15,7 @@ use anyhow::{Context, anyhow};
 use boot::Booted;
 use cli::{Failure, OrExit, Paths, known_releases, print, print_json, target};
 use model::{Action, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
-use mutate::{Change, Means, Mutant, Proxy, StoreProxy};
+use mutate::{Change, Means, Mutant, Proxy, StoreChange, StoreProxy};
 use serde::Serialize;
 use suite::{Case, Options, Plan, ReleaseData};
 use sys::{RunDir, interrupt, progress};
@@ -67,6 +70,9 @@ struct Field<'a> {
 
 pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Failure> {
     let catalogue = Catalogue::load(&paths.targets)?;
+    if options.regressions {
+        return regressions::run(paths, &catalogue, options);
+    }
     let target = target(&catalogue, options.arch.as_deref())?;
     let mutants = chosen(&options.mutants)?;
     if options.dry_run {
@@ -150,7 +156,7 @@ fn by_profile(mutants: &[&'static Mutant]) -> Vec<ProfileMutants> {
     for (profile, mutants) in by_profile {
         let (parallel_safe, mut chain): (Vec<_>, Vec<_>) =
             mutants.into_iter().partition(|mutant| parallel_safe(mutant));
-        chain.sort_by_key(|mutant| !matches!(mutant.means, Means::Proxy(_)));
+        chain.sort_by_key(|mutant| mutant.means.restarts_apiserver());
         groups.push(ProfileMutants { profile, parallel_safe, chain });
     }
     groups.sort_by_key(|group| Reverse(group.parallel_safe.len() + group.chain.len()));
@@ -205,7 +211,7 @@ impl Field<'_> {
         Ok((rows, pending))
     }
 
-    /// Runs the checks of the profile on the real server, through the same kind of proxy.
+    /// Runs the checks of the profile on the real server, through the same kinds of proxies.
     fn control(&self, group: &ProfileMutants) -> anyhow::Result<Vec<Row>> {
         let named: BTreeSet<&str> =
             group.parallel_safe.iter().chain(&group.chain).map(|mutant| mutant.caught_by).collect();
@@ -215,7 +221,9 @@ impl Field<'_> {
             Outcome::Passed | Outcome::ExpectedFailure { .. } => Verdict::Sound,
             _ => Verdict::Unsound,
         };
-        self.suite(&name, (CONTROL, "Nothing."), &cases, || Change::Nothing, verdict)
+        let asks_store = group.chain.iter().any(|mutant| matches!(mutant.means, Means::RawStore(_)));
+        let raw = asks_store.then_some(StoreChange::default as fn() -> StoreChange);
+        self.suite(&name, (CONTROL, "Nothing."), &cases, || Change::Nothing, raw, verdict)
     }
 
     /// Runs the mutant's check behind the mutant's proxy.
@@ -224,9 +232,10 @@ impl Field<'_> {
         let cases = [case(mutant.caught_by, mutant.profile)?];
         let make = match mutant.means {
             Means::Proxy(make) => make,
-            Means::Flags(_) | Means::Store(_) | Means::File(..) => || Change::Nothing,
+            Means::Flags(_) | Means::Store(_) | Means::RawStore(_) | Means::File(..) => || Change::Nothing,
         };
-        let rows = self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, |outcome| match outcome {
+        let raw = if let Means::RawStore(make) = mutant.means { Some(make) } else { None };
+        let rows = self.suite(mutant.id, (mutant.id, mutant.breaks), &cases, make, raw, |outcome| match outcome {
             Outcome::Failed { .. } => Verdict::Killed,
             // The real server fails with the expected failure, too.
             Outcome::Passed | Outcome::ExpectedFailure { .. } => Verdict::Survived,
@@ -242,7 +251,7 @@ impl Field<'_> {
             self.write(mutant, name, own)?;
         }
         let wrong = match mutant.means {
-            Means::Proxy(_) => return Ok(before),
+            Means::Proxy(_) | Means::RawStore(_) => return Ok(before),
             Means::Flags(flags) => flags.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
             Means::Store(make) => {
                 let host_forward =
@@ -300,20 +309,25 @@ impl Field<'_> {
         store
     }
 
-    /// Runs cases against proxies in front of their profiles, which stay resumed; prints each result at once.
+    /// Runs cases against proxies in front of their profiles, which stay resumed; prints each result at once. With `raw`
+    /// the suite reaches the first stores through proxies, too.
     fn suite(
         &self,
         name: &str,
         (mutant, breaks): (&'static str, &'static str),
         cases: &[Case],
         make: impl Fn() -> Change,
+        raw: Option<fn() -> StoreChange>,
         verdict: fn(&Outcome) -> Verdict,
     ) -> anyhow::Result<Vec<Row>> {
         let mut cluster: Cluster = self.booted.cluster.clone();
         cluster.info.max_active = None;
         cluster.info.profiles.retain(|profile, _| cases.iter().any(|case| case.profile == profile));
-        let mut proxies = Vec::new();
+        let (mut proxies, mut store_proxies) = (Vec::new(), Vec::new());
         for profile in cluster.info.profiles.values_mut() {
+            if let Some(make) = raw {
+                store_proxies.extend(before_members(&mut profile.stores[0], make)?);
+            }
             let real = profile.clone();
             let own = std::iter::once(&mut profile.apiserver);
             for apiserver in own.chain(profile.variants.values_mut().map(|variant| &mut variant.apiserver)) {
@@ -355,6 +369,19 @@ impl Field<'_> {
         anyhow::ensure!(rows.len() == cases.len(), "{} of {} cases ran on `{name}`", rows.len(), cases.len());
         Ok(rows)
     }
+}
+
+/// Replaces each member's address by that of a proxy in front of it.
+fn before_members(store: &mut StoreInfo, make: fn() -> StoreChange) -> anyhow::Result<Vec<StoreProxy>> {
+    let mut proxies = Vec::new();
+    let real = store.clone();
+    for address in std::iter::once(&mut store.endpoint).chain(&mut store.members) {
+        let member = StoreInfo { endpoint: address.clone(), ..real.clone() };
+        let proxy = StoreProxy::start(&member, make())?;
+        *address = format!("https://127.0.0.1:{}", proxy.port());
+        proxies.push(proxy);
+    }
+    Ok(proxies)
 }
 
 /// The case of a check on a profile. The table of mutants must name an existing one.
@@ -434,16 +461,16 @@ mod tests {
     fn mutants_without_a_restart_come_first() {
         let mutants: Vec<&Mutant> = mutate::all().collect();
         let groups = by_profile(&mutants);
-        let through_a_proxy = |mutant: &&Mutant| matches!(mutant.means, Means::Proxy(_));
+        let restarts = |mutant: &Mutant| mutant.means.restarts_apiserver();
         for group in &groups {
-            assert!(group.parallel_safe.iter().all(through_a_proxy), "{}", group.profile);
-            assert!(group.chain.is_sorted_by_key(|mutant| !through_a_proxy(mutant)), "{}", group.profile);
+            assert!(!group.parallel_safe.iter().any(|mutant| restarts(mutant)), "{}", group.profile);
+            assert!(group.chain.is_sorted_by_key(|mutant| restarts(mutant)), "{}", group.profile);
             assert!(group.parallel_safe.iter().chain(&group.chain).all(|mutant| mutant.profile == group.profile));
         }
         assert_eq!(
             groups.iter().map(|group| group.parallel_safe.len() + group.chain.len()).sum::<usize>(),
             mutants.len()
         );
-        assert!(groups[0].chain.iter().filter(|mutant| !through_a_proxy(mutant)).count() > 1);
+        assert!(groups[0].chain.iter().filter(|mutant| restarts(mutant)).count() > 1);
     }
 }

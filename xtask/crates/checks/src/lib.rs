@@ -3,6 +3,7 @@
 //! A check is one row of a table (`CHECKS` of a file) and one function, or a row whose judge has its id. `support` holds
 //! helpers that are no checks. How checks are scheduled and recorded is in the crate `suite`.
 
+mod apf;
 mod cc;
 mod client;
 mod cluster;
@@ -29,6 +30,7 @@ static SUITES: &[&[&[Check]]] = &[
     cc::TABLES,
     suite_checks::TABLES,
     fault::TABLES,
+    apf::TABLES,
     stress::TABLES,
     client::TABLES,
     cluster::TABLES,

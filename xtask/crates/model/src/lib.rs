@@ -21,6 +21,7 @@ mod machine;
 mod matrix;
 mod node;
 mod outcome;
+mod regression;
 mod requests;
 mod resource;
 mod runners;
@@ -52,6 +53,7 @@ pub use machine::{
 pub use matrix::{CacheSizes, Ci, MatrixData, Mode, NativeJob, Owner, Quick, Runner, Way};
 pub use node::{Identity, Node, NodeCondition, NodeDisk, NodeObject, NodeProcess};
 pub use outcome::{Level, Outcome};
+pub use regression::{Regression, Tried};
 pub use requests::{FieldKind, FormField, RequestData, RequestForm};
 pub use resource::{Resource, StorageTable, StoredResource};
 pub use runners::{Agent, Cloud, Download, MachineSpec, Prepared, Provider, RunnerData, ServerShape, Size};

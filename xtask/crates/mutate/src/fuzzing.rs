@@ -73,9 +73,9 @@ fn watch(bytes: &[u8]) {
 fn store(bytes: &[u8]) {
     let Some(message) = Message::parse(bytes) else { return };
     for mutant in all() {
-        let Means::Store(make) = mutant.means else { continue };
+        let (Means::Store(make) | Means::RawStore(make)) = mutant.means else { continue };
         let mut change = make();
-        for method in ["Range", "Txn", "Watch", "LeaseGrant", "Compact"] {
+        for method in ["Range", "Txn", "Watch", "LeaseGrant", "LeaseTimeToLive", "Compact"] {
             for hook in [&mut change.request, &mut change.reply].into_iter().flatten() {
                 for _ in 0..2 {
                     let mut message = message.clone();

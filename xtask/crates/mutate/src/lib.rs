@@ -1,6 +1,6 @@
 //! Servers that break one promise each, to prove that the suite notices: a TLS reverse proxy in front of a real
-//! apiserver (`proxy`), another one between the apiserver and its store (`store`), and the table of the mutants, each
-//! with the check that must catch it (`table`).
+//! apiserver (`proxy`), another one in front of its store, for the apiserver or for the suite (`store`), and the table of
+//! the mutants, each with the check that must catch it (`table`).
 //!
 //! This crate does not judge, and it knows only the ids of checks.
 

@@ -115,9 +115,10 @@ impl Shared {
             // Filters read lines of JSON; in protobuf they would wait for the end of a line.
             let is_json =
                 head.headers.get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"application/json"));
-            let filter = match &mut *self.change() {
-                Change::Events(make) if is_json => make(&call),
-                _ => None,
+            let (filter, is_cut) = match &mut *self.change() {
+                Change::Events(make) if is_json => (make(&call), false),
+                Change::Cut(which) => (None, which(&call)),
+                _ => (None, false),
             };
             if let Change::Reply(change) = &mut *self.change() {
                 // Only the head of the stream has arrived yet.
@@ -125,7 +126,8 @@ impl Shared {
                 change(&call, &mut reply);
                 head.headers = reply.headers;
             }
-            return Ok(Response::from_parts(head, streamed(body, filter)));
+            let body = if is_cut { without_end(body) } else { streamed(body, filter) };
+            return Ok(Response::from_parts(head, body));
         }
         let body = body.collect().await.context("the apiserver's answer broke off")?.to_bytes();
         let mut reply = Reply { status: head.status.as_u16(), headers: head.headers.clone(), body };
@@ -194,6 +196,13 @@ fn streamed(body: Incoming, filter: Option<Filter>) -> Body {
         };
         std::future::ready(passed.map(|piece| Ok(Frame::data(piece))))
     });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// The whole body, but the stream breaks where it should be completed.
+fn without_end(body: Incoming) -> Body {
+    let cut = futures::stream::iter([Err(Error::from("the proxy cuts the stream"))]);
+    let frames = BodyStream::new(body).map(|frame| frame.map_err(Error::from)).chain(cut);
     StreamBody::new(frames).boxed_unsync()
 }
 

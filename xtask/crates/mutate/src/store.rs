@@ -1,5 +1,5 @@
-//! A TLS proxy between an apiserver and its store: it forwards gRPC calls message by message, and a mutant may change
-//! each.
+//! A TLS proxy between an apiserver, or the suite, and a store: it forwards gRPC calls message by message, and a mutant
+//! may change each.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ pub type OnMessage = Box<dyn FnMut(&str, &mut Message) + Send>;
 /// The changes of a proxy to the messages that it forwards.
 #[derive(Default)]
 pub struct StoreChange {
-    /// Changes messages from the apiserver.
+    /// Changes messages from the client.
     pub request: Option<OnMessage>,
     /// Changes messages from the store.
     pub reply: Option<OnMessage>,

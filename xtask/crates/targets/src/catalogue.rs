@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use model::{
     Component, ComponentSet, Components, Durations, Expectation, ExpectedDifference, GoldenValue, ImageRecipe, Images,
-    MatrixData, Node, NodeImage, Profile, RequestData, RunnerData, StoredResource, Target, Toolchains, Upstream,
-    Upstreams, is_minor, minor_of,
+    MatrixData, Node, NodeImage, Profile, Regression, RequestData, RunnerData, StoredResource, Target, Toolchains,
+    Upstream, Upstreams, is_minor, minor_of,
 };
 use serde::Serialize;
 
@@ -45,6 +45,8 @@ pub struct Catalogue {
     pub upstream: Upstream,
     /// Branches of upstream that are tested every night.
     pub upstreams: Upstreams,
+    /// Released versions with known defects, in the order of the file.
+    pub regressions: Vec<Regression>,
 }
 
 impl Catalogue {
@@ -62,6 +64,11 @@ impl Catalogue {
 
     pub fn profile(&self, name: &str) -> Result<&Profile, Unknown> {
         find("profile", name, &self.profiles, |profile| &profile.name)
+    }
+
+    /// A released version with a known defect.
+    pub fn regression(&self, id: &str) -> Result<&Regression, Unknown> {
+        find("regression", id, &self.regressions, |regression| &regression.id)
     }
 
     /// `kubernetes`, `etcd`.

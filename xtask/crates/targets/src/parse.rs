@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use model::{
-    Components, Durations, Expectation, ExpectedDifference, GoldenValue, Images, MatrixData, Profile, StoredResource,
-    Target,
+    Components, Durations, Expectation, ExpectedDifference, GoldenValue, Images, MatrixData, Profile, Regression,
+    StoredResource, Target,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +27,7 @@ const KIND: &str = "kind.yaml";
 const MATRIX: &str = "matrix.yaml";
 const NODE: &str = "node.yaml";
 const PROFILES: &str = "profiles.yaml";
+const REGRESSIONS: &str = "regressions.yaml";
 const REQUESTS: &str = "requests.yaml";
 const RESOURCES: &str = "resources/";
 const RUNNERS: &str = "runners.yaml";
@@ -35,7 +36,7 @@ const UPSTREAM: &str = "upstream.yaml";
 const UPSTREAMS: &str = "upstreams.yaml";
 
 /// The files that are read by name.
-const TOP: [&str; 13] = [
+const TOP: [&str; 14] = [
     COMPONENTS,
     DURATIONS,
     EXPECTATIONS,
@@ -44,6 +45,7 @@ const TOP: [&str; 13] = [
     MATRIX,
     NODE,
     PROFILES,
+    REGRESSIONS,
     REQUESTS,
     RUNNERS,
     TOOLCHAINS,
@@ -63,6 +65,12 @@ struct Expectations {
     expectations: Vec<Expectation>,
     #[serde(default)]
     differences: Vec<ExpectedDifference>,
+}
+
+/// `targets/regressions.yaml`.
+#[derive(Deserialize)]
+struct Regressions {
+    regressions: Vec<Regression>,
 }
 
 /// `targets/resources/<minor>.yaml`.
@@ -158,6 +166,9 @@ impl<'a> Parser<'a> {
         let upstream = self.file(UPSTREAM, |file, content| rules::upstream(file, content, others));
         let known = components.as_ref().filter(|_| sound);
         let upstreams = self.file(UPSTREAMS, |file, content| rules::upstreams(file, content, known));
+        let regressions = self.file(REGRESSIONS, |file, content: &Regressions| {
+            rules::regressions(file, &content.regressions, others.components, others.profiles);
+        });
         Some(Catalogue {
             targets,
             resources,
@@ -176,6 +187,7 @@ impl<'a> Parser<'a> {
             toolchains: toolchains?,
             upstream: upstream?,
             upstreams: upstreams?,
+            regressions: regressions?.regressions,
         })
     }
 

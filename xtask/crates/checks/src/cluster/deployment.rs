@@ -81,24 +81,33 @@ async fn cascading_deletion(ctx: &Ctx) -> Verdict {
             expect!(answer.is_success(), "DELETE of the orphaned ReplicaSet was answered {answer}");
         }
         let (set, pod) = (gone(ctx, &REPLICA_SETS, set).await?, gone(ctx, &PODS, pod).await?);
-        let in_order = match policy {
-            "Foreground" => pod < set && set < deployment,
-            _ => deployment < set && set < pod,
-        };
-        expect!(
-            in_order,
-            "{policy}: the Deployment's key was removed at {deployment}, the ReplicaSet's at {set}, the Pod's at {pod}"
-        );
+        removed_in_order(policy, deployment, set, pod)?;
         ctx.count("deletions in order", 1);
     }
     Ok(())
 }
 
-/// The ReplicaSet must have lost its owner, and its Pod must be the same one.
+/// Judges the revisions at which the keys were removed.
+fn removed_in_order(policy: &str, deployment: i64, set: i64, pod: i64) -> Verdict {
+    let in_order = match policy {
+        "Foreground" => pod < set && set < deployment,
+        _ => deployment < set && set < pod,
+    };
+    expect!(
+        in_order,
+        "{policy}: the Deployment's key was removed at {deployment}, the ReplicaSet's at {set}, the Pod's at {pod}"
+    );
+    Ok(())
+}
+
 async fn orphaned(ctx: &Ctx, set: &str, pod: &str, uid: &str) -> Verdict {
     let set = ctx.api.get(&REPLICA_SETS, set).await?;
+    check_orphan(&set, &ctx.api.get(&PODS, pod).await?, uid)
+}
+
+/// The ReplicaSet must have lost its owner, and its Pod must be the one with this uid.
+fn check_orphan(set: &Object, pod: &Object, uid: &str) -> Verdict {
     expect!(owners(&set.0).is_empty(), "the orphaned ReplicaSet still has owners: {}", set.0["metadata"]);
-    let pod = ctx.api.get(&PODS, pod).await?;
     let stayed = pod.uid() == uid && pod.meta("deletionTimestamp").is_empty();
     expect!(stayed, "the Pod of the orphaned ReplicaSet did not stay: {}", pod.0["metadata"]);
     Ok(())
@@ -210,6 +219,38 @@ mod tests {
                 version(4, pod("Pending", json!("guest"), "False", &controllers)),
                 version(6, pod("Running", json!("guest"), "True", &both)),
             ],
+        }
+    }
+
+    #[test]
+    fn owned_objects_must_be_removed_in_the_order_of_the_policy() {
+        for (policy, [deployment, set, pod], is_right) in [
+            ("Background", [1, 2, 3], true),
+            ("Orphan", [1, 2, 3], true),
+            ("Foreground", [3, 2, 1], true),
+            ("Background", [3, 2, 1], false),
+            ("Background", [1, 3, 2], false),
+            ("Orphan", [2, 1, 3], false),
+            ("Foreground", [1, 2, 3], false),
+            ("Foreground", [3, 1, 2], false),
+        ] {
+            let why = if is_right { "" } else { "the Deployment's key was removed at" };
+            assert_fault(removed_in_order(policy, deployment, set, pod), why, (policy, deployment, set, pod));
+        }
+    }
+
+    #[test]
+    fn orphan_must_lose_its_owner_and_keep_its_pod() {
+        let set = |owner: &str| Object(json!({"metadata": meta("s", owner, &[])}));
+        let pod = |uid: &str| Object(json!({"metadata": {"uid": uid}}));
+        let ending = pod("p").with("metadata.deletionTimestamp", "2026-01-01T00:00:00Z");
+        for (set, pod, why) in [
+            (set(""), pod("p"), ""),
+            (set("d"), pod("p"), "still has owners"),
+            (set(""), pod("q"), "did not stay"),
+            (set(""), ending, "did not stay"),
+        ] {
+            assert_fault(check_orphan(&set, &pod, "p"), why, &pod);
         }
     }
 

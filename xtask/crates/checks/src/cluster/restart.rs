@@ -1,7 +1,7 @@
 //! Components of a cluster are killed while work is pending: after their restart the work is done once, and no Pod runs
 //! twice.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -196,13 +196,16 @@ async fn write_marker(ctx: &Ctx, name: &str) -> Verdict<i64> {
     Ok(i64::try_from(rv).unwrap_or(i64::MAX))
 }
 
-/// The Pod must still have its earlier container.
 async fn same_container(ctx: &Ctx, before: &Object) -> Verdict {
-    let now = ctx.api.get(&PODS, before.name()).await?;
+    check_same_container(before, &ctx.api.get(&PODS, before.name()).await?)
+}
+
+/// The Pod must still have its earlier container.
+fn check_same_container(before: &Object, now: &Object) -> Verdict {
     let id = |pod: &Object| pod.0["status"]["containerStatuses"][0]["containerID"].clone();
     expect!(id(before).is_string(), "{} has no container: {}", before.name(), before.0["status"]);
     expect_eq!(now.uid(), before.uid(), "uid of {}", before.name());
-    expect_eq!(id(&now), id(before), "container of {}", before.name());
+    expect_eq!(id(now), id(before), "container of {}", before.name());
     Ok(())
 }
 
@@ -213,14 +216,20 @@ async fn run_once(ctx: &Ctx) -> Verdict {
     let node = pods.first().and_then(|pod| pod.0["spec"]["nodeName"].as_str()).unwrap_or_default().to_owned();
     workload::until(ctx, "the node to run the Pods of the store and no others", || async {
         let running = workload::on_node(ctx, &node).await?;
-        for (uid, names) in &running {
-            expect!(names.len() <= 1, "the Pod {uid} runs more than one container: {names:?}");
-        }
+        check_single_containers(&running)?;
         let uids: BTreeSet<String> = running.into_keys().collect();
         Ok(if uids == expected { Ok(()) } else { Err(format!("it runs {uids:?}, the store has {expected:?}")) })
     })
     .await?;
     ctx.count("Pods that run once", expected.len() as u64);
+    Ok(())
+}
+
+/// Each Pod may run one container.
+fn check_single_containers(running: &BTreeMap<String, Vec<String>>) -> Verdict {
+    for (uid, names) in running {
+        expect!(names.len() <= 1, "the Pod {uid} runs more than one container: {names:?}");
+    }
     Ok(())
 }
 
@@ -269,6 +278,35 @@ mod tests {
 
     fn pod(rev: i64, name: &str, phase: &str, node: Option<&str>) -> Step {
         step(rev, name, json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": phase}}))
+    }
+
+    #[test]
+    fn container_must_stay_the_same() {
+        let pod = |uid: &str, id: Value| {
+            Object(
+                json!({"metadata": {"name": "a", "uid": uid}, "status": {"containerStatuses": [{"containerID": id}]}}),
+            )
+        };
+        for (before, now, why) in [
+            (pod("u", "x".into()), pod("u", "x".into()), ""),
+            (pod("u", "x".into()), pod("u", "y".into()), "container of a"),
+            (pod("u", "x".into()), pod("u", Value::Null), "container of a"),
+            (pod("u", "x".into()), pod("v", "x".into()), "uid of a"),
+            (pod("u", Value::Null), pod("u", Value::Null), "a has no container"),
+        ] {
+            assert_fault(check_same_container(&before, &now), why, &now);
+        }
+    }
+
+    #[test]
+    fn node_must_not_run_a_pod_twice() {
+        let running = |names: &[&str]| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            BTreeMap::from([("u".to_owned(), vec!["pause".to_owned()]), ("v".to_owned(), names)])
+        };
+        assert_fault(check_single_containers(&running(&["pause"])), "", "one each");
+        let twice = check_single_containers(&running(&["pause", "pause"]));
+        assert_fault(twice, "the Pod v runs more than one container", "two");
     }
 
     #[test]

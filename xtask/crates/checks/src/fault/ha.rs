@@ -82,7 +82,7 @@ pub(super) static CHECKS: &[Check] = &[
 ];
 
 /// A client for each of the two servers.
-async fn clients_of_both_servers(ctx: &Ctx) -> Verdict<[Ctx; 2]> {
+pub(super) async fn clients_of_both_servers(ctx: &Ctx) -> Verdict<[Ctx; 2]> {
     let servers = ctx.servers();
     let [first, second, ..] = servers.as_slice() else {
         return Err(anyhow!("the profile has {} apiservers instead of two", servers.len()).into());
@@ -210,13 +210,20 @@ async fn leader_change(ctx: &Ctx) -> Verdict {
 }
 
 /// The component of a member by its place.
-fn component(place: usize) -> String {
+pub(super) fn component(place: usize) -> String {
     format!("etcd-main-{}", place + 1)
 }
 
-/// Waits until the members agree on a leader; returns its index. `away` is the index of a killed or suspended member.
+/// [`agreed_leader`] after an election.
 async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Verdict<usize> {
-    let found = wait::until("the members to agree on a leader", ctx.limit(60.0), POLL_INTERVAL, || async {
+    let found = agreed_leader(ctx, members, away).await?;
+    ctx.count("elections", 1);
+    Ok(found)
+}
+
+/// Waits until the members agree on a leader; returns its index. `away` is the index of a killed or suspended member.
+pub(super) async fn agreed_leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Verdict<usize> {
+    wait::until("the members to agree on a leader", ctx.limit(60.0), POLL_INTERVAL, || async {
         let mut ids = Vec::new();
         let mut leaders = BTreeSet::new();
         for (place, member) in members.iter().enumerate().filter(|(place, _)| Some(*place) != away) {
@@ -230,13 +237,23 @@ async fn leader(ctx: &Ctx, members: &[Store], away: Option<usize>) -> Verdict<us
         let place = ids.iter().find(|(_, id)| leaders.len() == 1 && leaders.contains(id)).map(|(place, _)| *place);
         Ok(place.ok_or_else(|| format!("leaders {leaders:?} of members {ids:?}")))
     })
-    .await?;
-    ctx.count("elections", 1);
-    Ok(found)
+    .await
+}
+
+/// Waits until a member that was away has everything up to a revision.
+pub(super) async fn caught_up(ctx: &Ctx, member: &Store, last: i64) -> Verdict {
+    wait::until("the member to catch up", ctx.limit(60.0), POLL_INTERVAL, || async {
+        Ok(match member.revision().await {
+            Ok(revision) if revision >= last => Ok(()),
+            Ok(revision) => Err(format!("it is at revision {revision} of {last}")),
+            Err(error) => Err(error.to_string()),
+        })
+    })
+    .await
 }
 
 /// Waits until all members are at the same revision; their hashes must be equal there.
-async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
+pub(super) async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
     let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
     let mut hashes = BTreeSet::new();
     for member in members {
@@ -253,11 +270,11 @@ async fn same_hash(ctx: &Ctx, members: &[Store]) -> Verdict {
 
 /// More than a leader sends without an answer (512 messages; etcd server/etcdserver/raft.go, maxInflightMsgs) and the
 /// profile's `snapshot-catchup-entries` together.
-const ENTRIES: usize = 800;
+pub(super) const ENTRIES: usize = 800;
 /// A leader that is sending a snapshot keeps all entries meanwhile ("skip compaction since there is an inflight
 /// snapshot"). If it has begun to send one on its own, because the member lagged on a busy machine, the suspended
 /// member receives all entries in the end and needs no snapshot: the check suspends it again.
-const FILLER: &str = "/archproof-filler";
+pub(super) const FILLER: &str = "/archproof-filler";
 const SNAPSHOT_APPLIED: &str = "applied snapshot";
 
 async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
@@ -280,14 +297,7 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
             }
             let last = members[leading].delete(FILLER).await?;
             paused.resume().await?;
-            wait::until("the member to catch up", ctx.limit(60.0), POLL_INTERVAL, || async {
-                Ok(match members[away].revision().await {
-                    Ok(revision) if revision >= last => Ok(()),
-                    Ok(revision) => Err(format!("it is at revision {revision} of {last}")),
-                    Err(error) => Err(error.to_string()),
-                })
-            })
-            .await?;
+            caught_up(ctx, &members[away], last).await?;
             if self::snapshots(ctx, away)? > snapshots {
                 ctx.count("snapshots", 1);
                 return Ok(());
@@ -298,18 +308,61 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
     let delivered = collector.wait_for(revision, ctx.limit(60.0)).await;
     delivered.map_err(|error| CheckError::failed(format!("the watch at the member that was away: {error:#}")))?;
-    let seen = |recorder: &Recorder| -> Vec<(i64, String)> {
+    let seen = |recorder: &Recorder| -> Vec<Delivered> {
         let changes = recorder.changes_below("").into_iter().filter(|change| change.rev <= revision);
         changes.map(|change| (change.rev, change.key.to_string())).collect()
     };
     let (there, here) = (seen(&recorder), seen(ctx.store.recorder(&CONFIG_MAPS)));
-    let first = here.iter().find(|change| !there.contains(change));
-    let (all, seen) = (here.len(), there.len());
-    expect!(there == here, "of {all} changes the member's watch delivered {seen}; the first missing one: {first:?}");
+    expect_none!(delivery_fault(&there, &here), "the watch at the member that was away");
     same_hash(ctx, &members).await
 }
 
+/// The revision and the key of a change.
+type Delivered = (i64, String);
+
+/// How the changes that one watch delivered differ from those of another one.
+fn delivery_fault(seen: &[Delivered], expected: &[Delivered]) -> Option<String> {
+    (seen != expected).then(|| {
+        let missing = expected.iter().find(|change| !seen.contains(change));
+        let differs = seen.iter().zip(expected).position(|(seen, expected)| seen != expected);
+        let at = differs.unwrap_or_else(|| seen.len().min(expected.len()));
+        format!(
+            "it delivered {} changes instead of {}, as number {at} {:?} instead of {:?}; the first missing one: {missing:?}",
+            seen.len(),
+            expected.len(),
+            seen.get(at),
+            expected.get(at)
+        )
+    })
+}
+
 /// The number of snapshots that the member has received according to its log.
-fn snapshots(ctx: &Ctx, place: usize) -> Verdict<usize> {
+pub(super) fn snapshots(ctx: &Ctx, place: usize) -> Verdict<usize> {
     Ok(ctx.control.log(&component(place))?.matches(SNAPSHOT_APPLIED).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_must_be_delivered_once_and_in_order() {
+        let all: Vec<Delivered> = (5..9).map(|rev| (rev, format!("/registry/a{rev}"))).collect();
+        assert_eq!(delivery_fault(&all, &all), None);
+        type Break = fn(&mut Vec<Delivered>);
+        let broken: [(&str, Break); 6] = [
+            ("the first missing one: Some((6,", |seen| drop(seen.remove(1))),
+            ("the first missing one: Some((8,", |seen| drop(seen.pop())),
+            ("5 changes instead of 4", |seen| seen.insert(1, seen[0].clone())),
+            ("as number 2", |seen| seen.swap(2, 3)),
+            ("the first missing one: Some((5,", |seen| seen[0].0 = 4),
+            ("the first missing one: Some((7,", |seen| seen[2].1.push('x')),
+        ];
+        for (wanted, break_it) in broken {
+            let mut seen = all.clone();
+            break_it(&mut seen);
+            let fault = delivery_fault(&seen, &all).expect(wanted);
+            assert!(fault.contains(wanted), "{wanted}: {fault}");
+        }
+    }
 }

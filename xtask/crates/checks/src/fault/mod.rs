@@ -2,8 +2,10 @@
 //!
 //! The table lists the files in the order of the reports; each file holds rows and their functions.
 
+pub(crate) mod defragmentation;
 pub(crate) mod ha;
 pub(crate) mod lost;
+pub(crate) mod members;
 pub(crate) mod restart;
 pub(crate) mod silent;
 pub(crate) mod slow_disk;
@@ -27,4 +29,6 @@ pub(crate) static TABLES: &[&[Check]] = &[
     store::CHECKS,
     store_link::CHECKS,
     ha::CHECKS,
+    members::CHECKS,
+    defragmentation::CHECKS,
 ];

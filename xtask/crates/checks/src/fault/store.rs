@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::Action;
+use serde_json::Value;
 
 use crate::fault::POLL_INTERVAL;
 use crate::fault::restart::{ETCD, restart_after};
@@ -87,7 +88,15 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
     if refused.is_some() {
         ctx.control.apply(ETCD, Action::Start).await?;
     }
-    let log = ctx.control.log(ETCD)?;
+    judge_start(is_supported, refused.as_deref(), &ctx.control.log(ETCD)?)?;
+    ctx.count(if is_supported { "started without the variable" } else { "refused without the variable" }, 1);
+    let after = settle(ctx, "a").await?;
+    expect!(after > before, "etcd was at revision {before}; after its start a write got {after}");
+    Ok(())
+}
+
+/// Judges a start without the variable: `refused` is the error of that start, `log` is the log of all starts.
+fn judge_start(is_supported: bool, refused: Option<&str>, log: &str) -> Verdict {
     match (is_supported, refused) {
         (true, None) => expect!(!log.contains(REFUSED), "etcd supports this architecture, but its log says: {REFUSED}"),
         (true, Some(error)) => {
@@ -99,9 +108,6 @@ async fn unsupported_arch(ctx: &Ctx) -> Verdict {
             expect!(log.contains(REFUSED), "etcd's log does not say: {REFUSED}");
         }
     }
-    ctx.count(if is_supported { "started without the variable" } else { "refused without the variable" }, 1);
-    let after = settle(ctx, "a").await?;
-    expect!(after > before, "etcd was at revision {before}; after its start a write got {after}");
     Ok(())
 }
 
@@ -215,13 +221,41 @@ async fn while_full(ctx: &Ctx, kept: &Object) -> Verdict {
     expect!(ctx.store.find(&CONFIG_MAPS, "fresh").await?.is_none(), "a create was refused, but the key is there");
     let answer = ctx.api.try_update(&CONFIG_MAPS, &kept.clone().with("data.by", "2")).await?;
     expect!((500..600).contains(&answer.status), "an update was answered {answer}, not 5xx, by a full store");
-    expect_eq!(ctx.api.get(&CONFIG_MAPS, "kept").await?.rv(), kept.rv(), "the resource version of a kept object");
-    let list = ctx.api.list(&CONFIG_MAPS, "").await?;
+    let answer = ctx.api.try_get(&CONFIG_MAPS, "kept", "").await?;
+    expect!(answer.status == 200, "a GET was answered {answer} while the store was full");
+    expect_eq!(answer.object()?.rv(), kept.rv(), "the resource version of a kept object");
+    let answer = ctx.api.try_list(&CONFIG_MAPS, "").await?;
+    expect!(answer.status == 200, "a LIST was answered {answer} while the store was full");
+    let list = answer.object()?;
     expect_eq!(list.items().len(), 2, "the number of objects listed");
     let mut watch = ctx.api.watch(&CONFIG_MAPS, &WatchOptions::after(list.rv())).await?;
-    ctx.api.delete(&CONFIG_MAPS, "doomed").await?;
+    let answer = ctx.api.try_delete(&CONFIG_MAPS, "doomed", &Value::Null).await?;
+    expect!(answer.is_success(), "a delete was answered {answer} while the store was full");
     let events = watch.read_until("the deletion", ctx.event_limit(), |event| event.word() == "DELETED").await?;
     expect_eq!(events.len(), 1, "the number of events of a watch over the deletion");
     ctx.count("alarms", 1);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::verdict::assert_fault;
+
+    #[test]
+    fn start_without_the_variable_must_agree_with_the_support() {
+        let exited = Some("etcd-main did not become ready (exit status: 1)");
+        for (is_supported, refused, log, why) in [
+            (true, None, "", ""),
+            (false, exited, REFUSED, ""),
+            (true, None, REFUSED, "but its log says"),
+            (true, exited, REFUSED, "did not start without"),
+            (false, None, TOLERATED, "etcd started without"),
+            (false, Some("(exit status: 2)"), REFUSED, "did not exit with code 1"),
+            (false, Some("(signal: 9 (SIGKILL))"), REFUSED, "did not exit with code 1"),
+            (false, exited, TOLERATED, "log does not say"),
+        ] {
+            assert_fault(judge_start(is_supported, refused, log), why, (is_supported, refused, log));
+        }
+    }
 }

@@ -8,6 +8,7 @@ use suite::api::Transport;
 use suite::load::{self, Servers, Workload};
 use suite::object::CORE_EVENTS;
 use suite::prelude::*;
+use suite::store::{StoreEvent, WatchSpec};
 use suite::watch::{Next, WatchOptions};
 
 pub(super) static CHECKS: &[Check] = &[
@@ -21,7 +22,8 @@ pub(super) static CHECKS: &[Check] = &[
         observed: "Four writers and four watchers run; in between, the check compacts the store at its present \
                    revision. No watch may end or miss an event. Then it sends LIST Exact and WATCH at an earlier \
                    revision: for Events, which are not cached, the answer must be 410; for ConfigMaps it must be 410 \
-                   or the recorded state.",
+                   or the recorded state. At last it deletes a key, compacts at the revision of the deletion, and \
+                   watches the store from there, which etcd accepts: the deletion must come.",
         by_hand: "kubectl get configmaps -w; kubectl create configmap in a loop; etcdctl compact to the present revision; \
                   kubectl get --raw '/api/v1/namespaces/default/events?resourceVersionMatch=Exact&resourceVersion=N'",
         profiles: &["disruptive"],
@@ -75,6 +77,32 @@ async fn compaction_under_watch(ctx: &Ctx) -> Verdict {
         list_of_before(ctx, resource, old).await?;
         watch_of_before(ctx, resource, old).await?;
     }
+    match ctx.env.cluster.capabilities(ctx.profile()).etcd {
+        true => deletion_at_the_compaction(ctx).await,
+        false => Ok(()),
+    }
+}
+
+/// The key lies outside of all prefixes of kube-apiserver, whose watches have no previous value after a compaction.
+async fn deletion_at_the_compaction(ctx: &Ctx) -> Verdict {
+    let store = ctx.store.of(&CONFIG_MAPS);
+    let key = format!("/archproof-deleted/{}", ctx.name_prefix());
+    store.put(&key, b"1").await?;
+    let deleted = store.delete(&key).await?;
+    // The history, which has no such keys, gets past the deletion.
+    ctx.api.create(&CONFIG_MAPS, &config_map("after-the-deletion")).await?;
+    ctx.store.compact(&CONFIG_MAPS, deleted).await?;
+    let mut watches = store.watch_together(&[WatchSpec { key: key.clone(), prefix: false, start: deleted }]).await?;
+    watches.read_answers(ctx.wait_limit()).await?;
+    let last = store.put(&key, b"2").await?;
+    watches.read_to(last, ctx.wait_limit()).await?;
+    store.delete(&key).await?;
+    let expected = [
+        StoreEvent { key: key.clone(), rev: deleted, value: None },
+        StoreEvent { key, rev: last, value: Some(b"2".to_vec()) },
+    ];
+    expect_eq!(watches.records[0].events, expected, "events of a watch from the compacted revision {deleted}");
+    ctx.count("deletions at a compacted revision", 1);
     Ok(())
 }
 

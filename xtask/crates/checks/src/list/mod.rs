@@ -10,9 +10,12 @@ pub(crate) mod order;
 pub(crate) mod pages;
 pub(crate) mod paging;
 pub(crate) mod params;
+pub(crate) mod range_stream_compaction;
 pub(crate) mod rv_zero;
 pub(crate) mod selective_pages;
 pub(crate) mod selectors;
+pub(crate) mod sharded;
+pub(crate) mod snapshot_compacted;
 pub(crate) mod stream;
 pub(crate) mod wire;
 
@@ -22,6 +25,7 @@ pub(crate) static TABLES: &[&[Check]] = &[
     selectors::CHECKS,
     pages::CHECKS,
     expired::CHECKS,
+    snapshot_compacted::CHECKS,
     rv_zero::CHECKS,
     paging::CHECKS,
     selective_pages::CHECKS,
@@ -29,7 +33,9 @@ pub(crate) static TABLES: &[&[Check]] = &[
     order::CHECKS,
     cache::CHECKS,
     stream::CHECKS,
+    range_stream_compaction::CHECKS,
     wire::CHECKS,
     matrix::CHECKS,
+    sharded::CHECKS,
     history::CHECKS,
 ];

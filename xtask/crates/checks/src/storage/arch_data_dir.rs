@@ -179,6 +179,30 @@ impl GoldenKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::support::store_content::difference;
+
+    #[test]
+    fn other_content_of_a_directory_is_refused() {
+        let golden = golden().unwrap();
+        type Break = fn(&mut Content);
+        let broken: [(&str, Break); 6] = [
+            ("a lost key", |content| drop(content.keys.pop())),
+            ("another value", |content| content.keys[0].value.push(0)),
+            ("another lease", |content| content.keys[0].lease += 1),
+            ("another version", |content| content.keys[0].version += 1),
+            ("another hash", |content| content.hash.0 ^= 1),
+            ("another compaction", |content| content.hash.1 += 1),
+        ];
+        for content in &golden.contents {
+            let content = || content.content().unwrap();
+            assert_eq!(difference(&content(), &content()), None);
+            for (what, break_it) in broken {
+                let mut opened = content();
+                break_it(&mut opened);
+                assert!(difference(&content(), &opened).is_some(), "{what} at revision {}", opened.revision);
+            }
+        }
+    }
 
     #[test]
     fn golden_directories_have_a_log_a_snapshot_and_a_database() {

@@ -47,8 +47,8 @@ pub(super) static CHECKS: &[Check] = &[
         source: "etcd client/v3/kubernetes (interface.go); apiserver pkg/storage/etcd3/store.go; etcd \
                  tests/robustness/coverage",
         observed: "etcd logs each unary request with its keys (--log-level=debug). The check requests creations, \
-                   conflicts, updates, deletions, lists in pages, Events and a health probe, and compares all requests \
-                   in the log except the suite's own with the shapes. Watches are streams, which etcd does not log, \
+                   conflicts, updates, deletions, lists in pages, Events and a health probe. It compares all requests \
+                   in the log with the shapes, except the suite's own and those of connections that ended before. Watches are streams, which etcd does not log, \
                    nor does it log lists by RangeStream, which this profile switches off; of many requests in one \
                    second it logs only some.",
         by_hand: "etcd --log-level=debug …; grep 'request stats' in its log: \"response type\" and \"request content\"",
@@ -195,22 +195,31 @@ async fn etcd_contract(ctx: &Ctx) -> Verdict {
         let marker = format!("/archproof/{}", ctx.name_prefix());
         ctx.store.of(&CONFIG_MAPS).get(&marker, 0).await?;
         let requests = logged(&ctx.control.log("etcd-main")?);
-        let own: BTreeSet<&str> =
-            requests.iter().filter(|r| r.keys().contains(&marker.as_str())).map(|r| r.remote.as_str()).collect();
-        let theirs: Vec<&Logged> = requests.iter().filter(|request| !own.contains(request.remote.as_str())).collect();
-        verdict = if own.is_empty() {
-            Err(anyhow!("not exercised: etcd's log of {} requests lacks the suite's own one", requests.len()).into())
-        } else {
+        verdict = if let Some(theirs) = of_servers(&requests, &marker) {
             let seen = known_shapes(&theirs)?;
             exercised(&seen).and(log_contains_workload(ctx, &namespace, &theirs)).inspect(|()| {
                 seen.iter().for_each(|(shape, count)| ctx.count(shape, *count));
             })
+        } else {
+            Err(anyhow!("not exercised: etcd's log of {} requests lacks the suite's own one", requests.len()).into())
         };
         if verdict.is_ok() {
             return Ok(());
         }
         pause(ANOTHER_SECOND).await;
     }
+}
+
+/// The requests of apiservers: those of each connection that was used after the suite's own connection began. On that one
+/// the marker is requested. Earlier runs of the suite on this store had other connections, which have ended, and asked
+/// for the whole store. None if the marker is not in the log.
+fn of_servers<'a>(requests: &'a [Logged], marker: &str) -> Option<Vec<&'a Logged>> {
+    let own: BTreeSet<&str> =
+        requests.iter().filter(|r| r.keys().contains(&marker)).map(|r| r.remote.as_str()).collect();
+    let begin = requests.iter().position(|request| own.contains(request.remote.as_str()))?;
+    let mut theirs: BTreeSet<&str> = requests[begin..].iter().map(|request| request.remote.as_str()).collect();
+    theirs.retain(|remote| !own.contains(remote));
+    Some(requests.iter().filter(|request| theirs.contains(request.remote.as_str())).collect())
 }
 
 /// Counts the requests of each shape; one without a known shape fails the check.
@@ -287,6 +296,34 @@ mod tests {
     use crate::support::assertions::fixture::change;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn requests_of_open_connections_of_servers_are_compared() {
+        let read = |remote: &str, content: &str| Logged {
+            method: "KV/Range".into(),
+            remote: remote.into(),
+            content: content.into(),
+            is_answered: true,
+        };
+        let whole_store = r#"key:"\000" range_end:"\000" "#;
+        let mut requests = vec![
+            read("earlier", whole_store),
+            read("server", r#"key:"/r/a" "#),
+            read("own", whole_store),
+            read("own", r#"key:"/archproof/x" "#),
+            read("server", r#"key:"/r/b" "#),
+        ];
+        let theirs = of_servers(&requests, "/archproof/x").unwrap();
+        assert_eq!(theirs.iter().flat_map(|request| request.keys()).collect::<Vec<_>>(), ["/r/a", "/r/b"]);
+        assert!(known_shapes(&theirs).is_ok());
+        assert_eq!(of_servers(&requests, "/archproof/y"), None);
+        let too_wide = r#"key:"/r/events/n/" range_end:"/r/events0" "#;
+        for wrong in [whole_store, too_wide, r#"key:"/r/a" serializable:true "#] {
+            requests.push(read("server", wrong));
+            assert!(known_shapes(&of_servers(&requests, "/archproof/x").unwrap()).is_err(), "{wrong}");
+            requests.pop();
+        }
+    }
 
     /// Writes of the key: revision, value and second.
     fn writes(all: &[(i64, &str, u64)]) -> Vec<Revision> {

@@ -2,14 +2,21 @@
 //!
 //! The table lists the files in the order of the reports; each file holds rows and their functions.
 
+pub(crate) mod admission;
 pub(crate) mod apply;
 pub(crate) mod arch;
 pub(crate) mod arch_ciphertext;
 pub(crate) mod arch_data_dir;
 pub(crate) mod arch_identical;
 pub(crate) mod arch_names;
+pub(crate) mod binding;
+pub(crate) mod clock;
 pub(crate) mod crd;
+pub(crate) mod crd_webhook;
+mod crd_webhook_view;
 pub(crate) mod create;
+pub(crate) mod create_status;
+pub(crate) mod create_table;
 pub(crate) mod encoding;
 pub(crate) mod encryption;
 pub(crate) mod encryption_binding;
@@ -62,9 +69,14 @@ pub(crate) static TABLES: &[&[Check]] = &[
     leases::CHECKS,
     lease_renewal::CHECKS,
     create::CHECKS,
+    create_status::CHECKS,
+    binding::CHECKS,
+    clock::CHECKS,
     names::CHECKS,
     apply::CHECKS,
+    admission::CHECKS,
     crd::CHECKS,
+    crd_webhook::CHECKS,
     keys::CHECKS,
     etcd::CHECKS,
     etcd_progress::CHECKS,

@@ -1,5 +1,5 @@
-//! Faults that are built into a profile and off until a check turns them on: the relay between apiserver and store, and
-//! the store's disk (targets/programs/faults). A file selects the fault, a log reports its effects.
+//! Faults that are built into a profile and off until a check turns them on: the relay between apiserver and store, the
+//! store's disk, and a webhook (targets/programs/faults). A file selects the fault, a log reports its effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ struct FaultProgram {
 }
 
 const RELAY: FaultProgram = FaultProgram { file: "relay.mode", component: "relay", says: "relay:", off: "pass" };
+const WEBHOOK: FaultProgram =
+    FaultProgram { file: "webhook.mode", component: "webhook", says: "webhook:", off: "normal" };
 const DISK: FaultProgram = FaultProgram { file: "disk.delay", component: "etcd-main", says: "slow-disk:", off: "0" };
 
 /// The program's counters for the duration of a fault.
@@ -70,6 +72,12 @@ impl FaultInjector<'_> {
         let begin = format!("{} start ", DISK.says);
         let has_begun = ctx.control.log(DISK.component)?.lines().any(|line| line.starts_with(&begin));
         if has_begun { Ok(injector) } else { Err(need()) }
+    }
+
+    /// Sets the answers of the webhook: `normal`, `slow MILLISECONDS`, `fail`; see `support::webhook`.
+    pub(crate) fn webhook(ctx: &Ctx) -> Verdict<FaultInjector<'_>> {
+        let need = || CheckError::Skipped { need: "a webhook next to the apiserver".into() };
+        FaultInjector::new(ctx, &WEBHOOK).ok_or_else(need)
     }
 
     fn new<'a>(ctx: &'a Ctx, program: &'static FaultProgram) -> Option<FaultInjector<'a>> {

@@ -23,7 +23,7 @@ pub(crate) fn same(ctx: &Ctx, from: &Content, to: &Content, how: &str) -> Verdic
     Ok(())
 }
 
-fn difference(from: &Content, to: &Content) -> Option<String> {
+pub(crate) fn difference(from: &Content, to: &Content) -> Option<String> {
     let missing_in = |content: &Content, kv: &KeyValue| !content.keys.iter().any(|other| other.key == kv.key);
     if let Some(kv) = from.keys.iter().find(|kv| !to.keys.contains(kv)) {
         let found = to.keys.iter().find(|other| other.key == kv.key);

@@ -4,6 +4,7 @@
 
 pub(crate) mod bookmark;
 pub(crate) mod bookmark_rules;
+pub(crate) mod created_together;
 pub(crate) mod custom;
 pub(crate) mod direct;
 pub(crate) mod errors;
@@ -16,6 +17,7 @@ pub(crate) mod many;
 pub(crate) mod media;
 pub(crate) mod scope;
 pub(crate) mod selector;
+pub(crate) mod sharded;
 pub(crate) mod shutdown;
 pub(crate) mod start;
 pub(crate) mod stream;
@@ -39,9 +41,11 @@ pub(crate) static TABLES: &[&[Check]] = &[
     idle::CHECKS,
     custom::CHECKS,
     direct::CHECKS,
+    created_together::CHECKS,
     gzip::CHECKS,
     many::CHECKS,
     txn::CHECKS,
+    sharded::CHECKS,
     shutdown::CHECKS,
     history::CHECKS,
 ];

@@ -47,6 +47,16 @@ const CORRUPTIONS: &[Corruption] = &[
         revision.value = Arc::from(id_text("stranger").as_bytes());
         Some(())
     }),
+    ("store a copy under another key", |history, random| {
+        let put = random.choice(done(history))?;
+        let rev = effect(history, put)?;
+        let original = history.revisions.iter().find(|revision| revision.rev == rev)?.clone();
+        let last = history.revisions.last()?.rev + 1;
+        let key = Key::from(format!("{}-copy", original.key));
+        history.end.insert(key.clone(), unsigned(last));
+        history.revisions.push(Revision { rev: last, key, prev_rev: 0, create_rev: last, ..original });
+        Some(())
+    }),
     ("ignore a precondition", |history, random| {
         let put = random.choice(done(history))?;
         history.writes[put].based_on += 1;

@@ -65,7 +65,7 @@ fn problem(write: &Write, effects: &[&Revision]) -> Option<String> {
     }
 }
 
-/// Every change belongs to a write of the workload.
+/// Every change belongs to a write of the workload, and a put is of the key that was written.
 fn unrequested_changes(
     findings: &mut Findings,
     history: &FaultHistory,
@@ -75,7 +75,10 @@ fn unrequested_changes(
     let asked_for: BTreeSet<i64> = effects.iter().flat_map(|(_, made)| made).map(|revision| revision.rev).collect();
     for revision in &history.revisions {
         let own = match revision.kind {
-            Change::Put => id_in(&revision.value).is_some_and(|id| known.contains_key(id)),
+            Change::Put => {
+                let write = id_in(&revision.value).and_then(|id| known.get(id));
+                write.is_some_and(|write| write.key == revision.key)
+            }
             Change::Delete => asked_for.contains(&revision.rev),
         };
         if !own {

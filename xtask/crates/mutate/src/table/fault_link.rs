@@ -60,7 +60,7 @@ const START_REVISION: u64 = 3;
 const SKIPPED: u64 = 4;
 
 /// Whether a write got a server error, which leaves its result open.
-fn failed_write(call: &Call, reply: &Reply) -> bool {
+pub(super) fn failed_write(call: &Call, reply: &Reply) -> bool {
     let writes = call.method == Method::POST || call.method == Method::PUT;
     writes && reply.status >= 500 && call.path.contains("/namespaces/ap-")
 }

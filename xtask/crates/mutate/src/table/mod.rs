@@ -6,15 +6,22 @@ mod content;
 mod controllers;
 mod fault;
 mod fault_link;
+mod fault_more;
 mod flags;
 mod flags_encryption;
 mod get;
 mod judges;
 mod list;
 mod list_more;
+mod members;
 mod objects;
+mod overload;
+mod sharded;
+mod storage_objects;
 mod store;
+mod store_more;
 mod stress;
+mod together;
 mod tools;
 mod transport;
 mod watch;
@@ -47,6 +54,8 @@ pub enum Change {
     Reply(OnReply),
     /// Returns a filter for a new watch, if the mutant changes that watch.
     Events(OnWatch),
+    /// These watches break where the server completes them.
+    Cut(fn(&Call) -> bool),
 }
 
 /// A server that breaks one promise.
@@ -69,8 +78,20 @@ pub enum Means {
     Flags(&'static [(&'static str, &'static str)]),
     /// A proxy between the apiserver and its first store.
     Store(fn() -> StoreChange),
+    /// A proxy between the suite and each member of the first store, for checks that ask the store itself.
+    RawStore(fn() -> StoreChange),
     /// A file of the profile, YAML or JSON, that is changed before the apiserver is restarted.
     File(&'static str, fn(&mut Value)),
+}
+
+impl Means {
+    /// Whether the apiserver is restarted for the mutant.
+    pub fn restarts_apiserver(&self) -> bool {
+        match self {
+            Means::Proxy(_) | Means::RawStore(_) => false,
+            Means::Flags(_) | Means::Store(_) | Means::File(..) => true,
+        }
+    }
 }
 
 /// Rows `"id": "What it breaks." => "the check", the change;`, with `on "profile"` after the check if it is not
@@ -90,14 +111,18 @@ macro_rules! mutants {
 use mutants;
 
 static TABLES: &[&[Mutant]] = &[
+    store_more::KEYS,
     watch::MUTANTS,
     list::MUTANTS,
     list_more::MUTANTS,
     list_more::FLAGS,
+    sharded::MUTANTS,
     get::MUTANTS,
     write::MUTANTS,
     flags::MUTANTS,
     store::MUTANTS,
+    store_more::MUTANTS,
+    store_more::RAW,
     transport::MUTANTS,
     transport::FLAGS,
     arch::MUTANTS,
@@ -109,6 +134,10 @@ static TABLES: &[&[Mutant]] = &[
     fault::MUTANTS,
     fault_link::MUTANTS,
     fault_link::BY_STORE,
+    fault_more::MUTANTS,
+    members::MUTANTS,
+    overload::MUTANTS,
+    overload::BY_STORE,
     stress::MUTANTS,
     controllers::MUTANTS,
     controllers::BY_STORE,
@@ -116,6 +145,11 @@ static TABLES: &[&[Mutant]] = &[
     content::MUTANTS,
     content::BY_STORE,
     client::MUTANTS,
+    together::MUTANTS,
+    together::BY_STORE,
+    together::RAW,
+    storage_objects::MUTANTS,
+    storage_objects::BY_STORE,
 ];
 
 /// All mutants, by topic.

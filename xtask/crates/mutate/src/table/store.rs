@@ -119,7 +119,7 @@ fn each_put(change: fn(&mut Message)) -> StoreChange {
 }
 
 /// The store holds the keys below `there` that the apiserver uses below `here`.
-fn moved(here: &'static str, there: &'static str) -> StoreChange {
+pub(super) fn moved(here: &'static str, there: &'static str) -> StoreChange {
     let request: OnMessage = Box::new(move |method, message| {
         let rename = |holder: &mut Message, number: u64| renamed(holder, number, here, there);
         match method {
@@ -171,7 +171,7 @@ fn stored_as(put: &mut Message, version: &[u8]) {
 }
 
 /// Whether a key belongs to the suite, except the marker, without which nothing is judged.
-fn is_ours(holder: &Message) -> bool {
+pub(super) fn is_ours(holder: &Message) -> bool {
     let key = String::from_utf8_lossy(holder.bytes(KEY));
     key.contains("/ap-") && !key.ends_with("/marker")
 }

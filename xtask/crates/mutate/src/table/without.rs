@@ -1,69 +1,93 @@
 //! Checks without a mutant, each with the reason and with what shows instead that the check can fail.
 
-/// `(check, reason)`.
+/// The reason of a check that needs a node, with the unit tests.
+macro_rules! node {
+    ($tests:literal) => {
+        concat!(
+            "Needs a node, and mutants run on control planes. Unit tests refuse fabricated histories: ",
+            $tests,
+            "."
+        )
+    };
+}
+
+/// `(check, reason)`. Files of unit tests are in `checks/src`.
 pub static WITHOUT: &[(&str, &str)] = &[
-    ("cluster.apiserver-restart", NODE),
-    ("cluster.bound-token", NODE),
-    ("cluster.cascading-deletion", NODE),
-    ("cluster.controllers-restart", NODE),
-    ("cluster.custom-resource-view", NODE),
-    ("cluster.deployment-path", NODE),
-    ("cluster.endpoint-slices", NODE),
-    ("cluster.kubelet-restart", NODE),
-    ("cluster.node-lease", NODE),
-    ("cluster.pod-events", NODE),
-    ("cluster.rolling-update", NODE),
-    ("cluster.scale", NODE),
-    ("cluster.scheduler-restart", NODE),
-    ("fault.apiserver-kill-during-write", FAULT),
-    ("fault.compaction-kill", FAULT),
     (
-        "fault.disk-full",
-        "No mutant yet, and no unit test: the check compares the answers of a store whose space is used up.",
+        "cluster.apiserver-restart",
+        node!(
+            "container_must_stay_the_same and node_must_not_run_a_pod_twice (cluster/restart.rs), \
+             each_program_starts_only_once (support/workload.rs)"
+        ),
     ),
-    ("fault.etcd-member-replace", FAULT),
-    ("fault.etcd-network-blackhole", FAULT),
+    ("cluster.bound-token", node!("every_claim_is_compared and stored_token_is_found_in_any_value (cluster/node.rs)")),
+    (
+        "cluster.cascading-deletion",
+        node!(
+            "owned_objects_must_be_removed_in_the_order_of_the_policy and \
+             orphan_must_lose_its_owner_and_keep_its_pod (cluster/deployment.rs)"
+        ),
+    ),
+    (
+        "cluster.controllers-restart",
+        node!(
+            "objects_must_not_be_created_without_controllers (cluster/restart.rs), unwanted_pods_are_faults \
+             (cluster/rollout.rs)"
+        ),
+    ),
+    (
+        "cluster.custom-resource-view",
+        node!("event_must_fit_the_cache and cache_must_equal_the_store (cluster/custom_resource.rs)"),
+    ),
+    ("cluster.deployment-path", node!("every_wrong_lifecycle_is_a_fault (cluster/deployment.rs)")),
+    ("cluster.endpoint-slices", node!("slice_must_not_be_ahead_of_its_pods (cluster/service.rs)")),
+    (
+        "cluster.kubelet-restart",
+        node!(
+            "pods_must_not_start_without_kubelet, container_must_stay_the_same and \
+             node_must_not_run_a_pod_twice (cluster/restart.rs)"
+        ),
+    ),
+    ("cluster.node-lease", node!("lease_must_be_renewed_in_time_by_its_node (cluster/node.rs)")),
+    ("cluster.pod-events", node!("new_pod_must_have_its_events_in_order (cluster/node.rs)")),
+    (
+        "cluster.rolling-update",
+        node!(
+            "rollout_steps_beyond_surge_or_unavailable_are_faults and unwanted_pods_are_faults \
+             (cluster/rollout.rs)"
+        ),
+    ),
+    ("cluster.scale", node!("unwanted_pods_are_faults (cluster/rollout.rs)")),
+    (
+        "cluster.scheduler-restart",
+        node!(
+            "pods_must_not_get_a_node_without_a_scheduler and node_must_not_run_a_pod_twice \
+             (cluster/restart.rs)"
+        ),
+    ),
     (
         "fault.etcd-unsupported-arch",
-        "The check reads the exit code and the log of a program that it starts itself; a proxy is not involved.",
+        "The check reads the exit code and the log of a program that it starts itself; a proxy is not involved. Unit \
+         test: start_without_the_variable_must_agree_with_the_support (fault/store.rs).",
     ),
     (
         "storage.arch-data-dir",
-        "The check starts an etcd that only it uses; a proxy sees none of it. Unit tests refuse lost and changed keys.",
+        "The check starts an etcd that only it uses; a proxy sees none of it. Unit test: \
+         other_content_of_a_directory_is_refused (storage/arch_data_dir.rs).",
     ),
     (
         "storage.arch-mixed-etcd",
-        "The members exchange data directly; a proxy sees none of it. Unit tests refuse lost and changed keys.",
+        "The members exchange data directly; a proxy sees none of it. Unit test: difference_finds_lost_and_changed_keys \
+         (support/store_content.rs).",
     ),
     (
         "storage.arch-portable-data",
-        "The check reads snapshot files, not answers. Unit tests refuse lost and changed keys.",
-    ),
-    (
-        "storage.etcd-contract",
-        "The check reads etcd's log of requests, which a proxy cannot change. Unit tests refuse a wrong sequence.",
+        "The check needs components of another architecture than the host's, and mutants run on any host. Unit test: \
+         difference_finds_lost_and_changed_keys (support/store_content.rs).",
     ),
     (
         "storage.etcd-progress",
-        "The check talks to the store without a proxy. Unit tests refuse progress that comes too early.",
-    ),
-    (
-        "storage.event-update-ttl",
-        "No mutant yet: no flag keeps a lease on update, and the check asks the store for leases without a proxy.",
-    ),
-    (
-        "storage.lease-renew-on-leader-change",
-        "No mutant yet: no flag disables the extension, and the check asks the store for leases without a proxy.",
-    ),
-    ("storage.other-keys", "The check reads all keys of the store without a proxy. A unit test refuses unknown keys."),
-    ("suite.truth", "The check is about the recorder. Unit tests of the judge refuse fabricated histories."),
-    (
-        "watch.graceful-shutdown",
-        "No mutant yet: the check restarts the apiserver with its own flags, which undoes a mutant by flags.",
+        "etcd itself has the defect (targets/expectations.yaml), so every run shows that the check can fail. Unit test: \
+         only_progress_before_the_events_of_the_second_watch_is_a_fault (storage/etcd_progress.rs).",
     ),
 ];
-
-const NODE: &str =
-    "Needs a node, and mutants run on control planes. Unit tests refuse fabricated histories of a cluster.";
-const FAULT: &str = "No mutant yet. The check's writes and watches are judged as a fault history; unit tests of that judge \
-                     refuse every corruption.";

@@ -1,5 +1,5 @@
 //! Requests to one etcd, to one member at a time: Range at a revision, Put, DeleteRange, Compact, LeaseTimeToLive,
-//! Status, HashKV, Alarm.
+//! Status, Defragment, HashKV, Alarm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +19,8 @@ use crate::error::StoreError;
 
 /// The largest answer is a whole store; etcd does not limit its answers.
 const LARGEST_ANSWER: usize = 1 << 30;
+/// Bytes; the size that HTTP/2 begins with (RFC 9113, 6.9.2). The HTTP library's default is 2 MiB.
+const SMALLEST_WINDOW: u32 = 65_535;
 
 /// Connections to the members of one etcd, of which one is used at a time; cheap to clone.
 #[derive(Clone)]
@@ -54,6 +56,16 @@ pub struct LeaseInfo {
 impl Store {
     /// A store without an endpoint refuses every request, see [`StoreError::is_absent`].
     pub async fn connect(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
+        Store::connect_with(info, limit, None).await
+    }
+
+    /// Like [`Store::connect`], but at most 64 KiB of an answer wait for their reader: the store has to keep the rest of
+    /// a stream until the caller reads it.
+    pub async fn connect_unbuffered(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
+        Store::connect_with(info, limit, Some(SMALLEST_WINDOW)).await
+    }
+
+    async fn connect_with(info: &StoreInfo, limit: Duration, window: Option<u32>) -> anyhow::Result<Store> {
         if info.endpoint.is_empty() {
             return Ok(Store { members: Vec::new(), current: Arc::default(), limit, kind: info.kind });
         }
@@ -61,12 +73,12 @@ impl Store {
         let endpoints = if info.members.is_empty() { alone } else { &info.members };
         let mut members = Vec::new();
         for endpoint in endpoints {
-            members.push(Store::dial(info, endpoint, limit).await?);
+            members.push(Store::dial(info, endpoint, limit, window).await?);
         }
         Ok(Store { members, current: Arc::default(), limit, kind: info.kind })
     }
 
-    async fn dial(info: &StoreInfo, address: &str, limit: Duration) -> anyhow::Result<Channel> {
+    async fn dial(info: &StoreInfo, address: &str, limit: Duration, window: Option<u32>) -> anyhow::Result<Channel> {
         let tls = tls::client(&info.tls, tls::Alpn::Unset)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
@@ -78,7 +90,8 @@ impl Store {
             .wrap_connector(http);
         let endpoint = Endpoint::from_shared(address.to_owned())
             .with_context(|| format!("`{address}` is not an endpoint"))?
-            .connect_timeout(limit);
+            .connect_timeout(limit)
+            .initial_stream_window_size(window);
         let channel = endpoint.connect_with_connector(connector).await;
         channel.map_err(|error| anyhow::anyhow!("failed to connect to the store at {address}: {}", chain(&error)))
     }
@@ -129,6 +142,12 @@ impl Store {
             )
         };
         tokio::time::timeout(self.limit, whole).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Rewrites the member's database without its unused pages; returns when that is done. The member answers no request
+    /// for a key meanwhile.
+    pub async fn defragment(&self) -> Result<(), StoreError> {
+        self.call::<_, wire::HeaderOnly>("Maintenance", "Defragment", wire::DefragmentRequest {}).await.map(drop)
     }
 
     /// The hash of all keys up to a revision, and the revision up to which they are compacted.
@@ -286,7 +305,7 @@ impl Store {
         Ok((answer.kvs.into_iter().map(KeyValue::from).collect(), at))
     }
 
-    async fn call<Q, A>(&self, service: &str, method: &str, request: Q) -> Result<A, StoreError>
+    pub(super) async fn call<Q, A>(&self, service: &str, method: &str, request: Q) -> Result<A, StoreError>
     where
         Q: prost::Message + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,

@@ -153,6 +153,7 @@ impl Watcher {
             start_revision: self.reported.borrow().saturating_add(1),
             progress_notify: true,
             prev_kv: true,
+            watch_id: 0,
         };
         let request = wire::WatchRequest { create: Some(create), progress: None };
         requests.send(request).await.map_err(|_| Trouble::Broken)?;

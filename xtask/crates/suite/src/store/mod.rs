@@ -2,10 +2,12 @@
 
 mod client;
 mod collector;
+mod range_stream;
 mod stream;
 mod wire;
 
 pub use client::{KeyValue, LeaseInfo, Store};
 pub use collector::Collector;
 pub(crate) use collector::recorded;
-pub use stream::{EVERY_WATCH, WatchMessage};
+pub use range_stream::{RangeAnswer, RangeStream};
+pub use stream::{EVERY_WATCH, StoreEvent, WatchGroup, WatchMessage, WatchRecord, WatchSpec};

@@ -61,6 +61,17 @@ pub(crate) struct RangeResponse {
     pub(crate) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(crate) more: bool,
+    #[prost(int64, tag = "4")]
+    pub(crate) count: i64,
+}
+
+/// A chunk of the answer to RangeStream; merged as protobuf messages, all chunks are the answer to Range.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RangeStreamResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) range_response: Option<RangeResponse>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -128,7 +139,7 @@ pub(crate) struct RequestOp {
     pub(crate) delete: Option<DeleteRangeRequest>,
 }
 
-/// The response of Put, DeleteRange, Txn and Compact, of which only the header is used.
+/// The response of Put, DeleteRange, Txn, Compact and Defragment, of which only the header is used.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HeaderOnly {
     #[prost(message, optional, tag = "1")]
@@ -180,6 +191,9 @@ pub(crate) struct StatusResponse {
     #[prost(uint64, tag = "4")]
     pub(crate) leader: u64,
 }
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DefragmentRequest {}
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct HashKvRequest {
@@ -243,6 +257,9 @@ pub(crate) struct WatchCreateRequest {
     pub(crate) progress_notify: bool,
     #[prost(bool, tag = "6")]
     pub(crate) prev_kv: bool,
+    /// 0: the store chooses one.
+    #[prost(int64, tag = "7")]
+    pub(crate) watch_id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

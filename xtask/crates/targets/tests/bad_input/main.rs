@@ -207,6 +207,21 @@ forms:
 
 const TOOLCHAINS: &str = include_str!("toolchains.yaml");
 
+const REGRESSIONS: &str = "\
+regressions:
+  - id: store-1
+    what: A write is lost.
+    source: https://example.org/1
+    set: store
+    version: v3.6.1
+    control: v3.6.2
+    check: storage.one
+    profile: full
+    tries: 5
+    says: lost
+    tried: {times: 20, machine: one board}
+";
+
 const UPSTREAMS: &str = "\
 heads:
   - {id: store-main, set: store, repository: o/store, branch: main}
@@ -266,6 +281,7 @@ fn files_that_the_cases_change_are_valid() {
     assert_eq!(catalogue.image("ctl").unwrap().tag("v1.36.9", "v1.2.3+ours"), "v1.2.3_ours");
     assert_eq!(catalogue.durations.cases["storage.one[json]"], 700);
     assert_eq!(catalogue.expectations[0].says, "too few");
+    assert_eq!(catalogue.regression("store-1").unwrap().tried.as_ref().unwrap().times, 20);
     assert_eq!(catalogue.toolchains.affecting("go1.26.0", "two").len(), 1);
     assert_eq!(catalogue.targets[1].ci.as_ref().unwrap().ways[1].shards, 2);
     assert_eq!(catalogue.matrix.runners[1].labels, ["self-hosted", "two"]);
@@ -391,7 +407,7 @@ targets/runners.yaml:10:9: agents[0].downloads.two: two is not one of due, one",
         ),
         (
             renamed("durations.yaml", "duration.yaml"),
-            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, requests.yaml, runners.yaml, toolchains.yaml, upstream.yaml, upstreams.yaml; an architecture belongs in architectures/
+            "targets/duration.yaml: unknown; valid: components.yaml, durations.yaml, expectations.yaml, images.yaml, kind.yaml, matrix.yaml, node.yaml, profiles.yaml, regressions.yaml, requests.yaml, runners.yaml, toolchains.yaml, upstream.yaml, upstreams.yaml; an architecture belongs in architectures/
 targets/durations.yaml: missing; restore it from version control",
         ),
         (
@@ -462,6 +478,7 @@ fn files() -> Files {
         ("kind.yaml", KIND),
         ("node.yaml", NODE),
         ("resources/1.36.yaml", RESOURCES),
+        ("regressions.yaml", REGRESSIONS),
         ("requests.yaml", REQUESTS),
         ("runners.yaml", RUNNERS),
         ("toolchains.yaml", TOOLCHAINS),

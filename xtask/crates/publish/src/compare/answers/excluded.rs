@@ -86,6 +86,18 @@ const KINDS: &[Kind] = &[
     },
     Kind { check: "watch.from-zero-or-unset", request: "WATCH", reason: "writes go on while the watch begins" },
     Kind { check: "fault.", request: "", reason: "a fault meets the requests of a case at another moment in each run" },
+    Kind { check: "apf.", request: "", reason: "time decides which requests of a burst are refused" },
+    Kind {
+        check: "storage.admission-mutation",
+        request: "POST /apis/admissionregistration.k8s.io/",
+        reason: "the configuration of a webhook has the port and the CA of its run",
+    },
+    Kind { check: "storage.admission-mutation", request: "PATCH", reason: "patches race while the webhook is slow" },
+    Kind {
+        check: "storage.crd-conversion-webhook",
+        request: "",
+        reason: "the definition has the port and the CA of its run, and time decides when its change takes effect",
+    },
     Kind {
         check: "stress.",
         request: "",
@@ -111,6 +123,7 @@ const KINDS: &[Kind] = &[
     },
     Kind { check: "list.exact-410", request: "GET", reason: SNAPSHOT },
     Kind { check: "list.continue-expired", request: "GET", reason: SNAPSHOT },
+    Kind { check: "list.snapshot-compacted", request: "GET", reason: SNAPSHOT },
     Kind { check: "list.gzip", request: "GET", reason: LONG_AS_ITS_VERSION },
     Kind { check: "list.gzip", request: "DELETE", reason: LONG_AS_ITS_VERSION },
     Kind {

@@ -1,0 +1,327 @@
+//! A leader of etcd that is suspended across an election.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::anyhow;
+use futures::future::{BoxFuture, join_all};
+use model::StoreInfo;
+
+use crate::fault::POLL_INTERVAL;
+use crate::fault::ha::{agreed_leader, clients_of_both_servers, component};
+use suite::api::Response;
+use suite::ctx::Paused;
+use suite::prelude::*;
+use suite::store::Store;
+use suite::wait;
+
+pub(super) static CHECKS: &[Check] = &[Check {
+    id: "fault.paused-leader-stale-read",
+    place: here!(),
+    level: Should,
+    requirement: "A leader of etcd that is suspended until the other members have another leader never answers a \
+                  linearizable read with older data than the last write that was acknowledged before the read was \
+                  sent, neither to a client of etcd nor to an apiserver.",
+    source: "etcd-io/etcd#20418 (fixed in 3.5.28 and 3.6.9); etcd.io, KV API guarantees",
+    observed: "The check suspends the leader (SIGSTOP) while it serves reads, waits for another leader, and writes \
+               an object there. Then it sends Range requests to the suspended member, over connections from \
+               before the suspension and over new ones, and to the other members, and GET and LIST without a \
+               resource version to two apiservers. When half of the requests that need not wait are answered, it \
+               resumes the member and sends all of them again. Each answer must be an error or show the last \
+               write. Four rounds.",
+    by_hand: "kill -STOP the leader; etcdctl --endpoints OTHER put a 2; etcdctl --endpoints LEADER get a & kill \
+              -CONT the leader",
+    profiles: &["ha"],
+    requires: Requires::OwnCluster(&[
+        Requirement::Control,
+        Requirement::Exclusive,
+        Requirement::Members(3),
+        Requirement::Apiservers(2),
+    ]),
+    run: scenario!(paused_leader),
+}];
+
+/// Each is a race between the reads at the resumed leader and the news of the election.
+const ROUNDS: usize = 4;
+/// Clients that read at the leader until it is suspended, and the most reads of each.
+const READERS: usize = 2;
+const READS_BEFORE: usize = 20;
+/// Writes at the new leader.
+const WRITES: usize = 3;
+/// Reads at the suspended leader over connections from before, and over new ones.
+const OVER_OLD: usize = 6;
+const OVER_NEW: usize = 2;
+/// Reads at each other member.
+const AT_MEMBER: usize = 2;
+/// GETs at each apiserver. Its client of etcd sends requests to all members in turn (client/v3
+/// internal/resolver/resolver.go), so a third of them reaches the suspended one.
+const GETS: usize = 4;
+const LISTS: usize = 1;
+/// The object that all of them read.
+const NAME: &str = "a";
+
+/// A linearizable read that was sent after a write was acknowledged.
+struct Read {
+    through: String,
+    /// The revision of the write.
+    written: i64,
+    /// The revision of the object in the answer, 0 if it is absent; or the error.
+    shown: Result<i64, String>,
+}
+
+/// The reads that show the state before the write.
+fn stale(reads: &[Read]) -> Option<String> {
+    let older = |read: &Read| {
+        let shown = read.shown.as_ref().ok().filter(|shown| **shown < read.written)?;
+        Some(format!("{} shows revision {shown} after {} was acknowledged", read.through, read.written))
+    };
+    let older: Vec<String> = reads.iter().filter_map(older).collect();
+    let (old, all) = (older.len(), reads.len());
+    (old > 0).then(|| format!("{old} of {all} linearizable reads show an older state: {}", older.join(", ")))
+}
+
+fn shown_by_get(answer: anyhow::Result<Response>) -> Result<i64, String> {
+    let answer = answer.map_err(|error| format!("{error:#}"))?;
+    match answer.object() {
+        Ok(object) => Ok(object.rv().cast_signed()),
+        Err(_) if answer.status == 404 => Ok(0),
+        Err(error) => Err(format!("{error:#}")),
+    }
+}
+
+fn shown_by_list(answer: anyhow::Result<Response>) -> Result<i64, String> {
+    let list = answer.and_then(|answer| answer.object()).map_err(|error| format!("{error:#}"))?;
+    let item = list.items().iter().find(|item| item.name() == NAME).map_or(0, Object::rv);
+    Ok(item.min(list.rv()).cast_signed())
+}
+
+async fn paused_leader(ctx: &Ctx) -> Verdict {
+    let readers = Readers::new(ctx).await?;
+    for _ in 0..ROUNDS {
+        readers.round(ctx).await?;
+    }
+    Ok(())
+}
+
+/// The clients that read the object.
+struct Readers {
+    /// Two connections to each member, opened before the first suspension: the suite's, and another one.
+    connections: [Vec<Store>; 2],
+    /// The address of each member.
+    addresses: Vec<StoreInfo>,
+    /// The deadline of a new connection and of an answer through it.
+    limit: Duration,
+    servers: [Ctx; 2],
+    key: String,
+}
+
+impl Readers {
+    /// Creates the object, and reads it once through each apiserver.
+    async fn new(ctx: &Ctx) -> Verdict<Readers> {
+        let servers = clients_of_both_servers(ctx).await?;
+        let info = ctx.profile().store_for(&CONFIG_MAPS.group, &CONFIG_MAPS.plural);
+        let limit = ctx.answer_limit();
+        let connections = [ctx.store.of(&CONFIG_MAPS).members(), Store::connect(info, limit).await?.members()];
+        let alone = |endpoint: &String| StoreInfo { endpoint: endpoint.clone(), members: Vec::new(), ..info.clone() };
+        let addresses = info.members.iter().map(alone).collect();
+        ctx.api.create(&CONFIG_MAPS, &config_map(NAME)).await?;
+        let key = ctx.store.key(&CONFIG_MAPS, NAME).await?;
+        let readers = Readers { connections, addresses, limit, servers, key };
+        join_all(readers.at_servers(0, &AtomicUsize::new(0))).await;
+        Ok(readers)
+    }
+
+    /// Suspends the leader until there is another one and the object is written there, and reads meanwhile and after.
+    async fn round(&self, ctx: &Ctx) -> Verdict {
+        let [members, _] = &self.connections;
+        let leading = agreed_leader(ctx, members, None).await?;
+        let is_suspended = AtomicBool::new(false);
+        let suspension = async {
+            let paused = ctx.control.pause(&component(leading)).await?;
+            is_suspended.store(true, Ordering::SeqCst);
+            let second = agreed_leader(ctx, members, Some(leading)).await?;
+            ctx.count("leaders deposed", 1);
+            let written = self.write(second).await?;
+            Ok::<_, CheckError>((written, self.read_over_resume(ctx, (leading, written), paused).await?))
+        };
+        let ((), ended) = futures::join!(self.read_until(leading, &is_suspended), suspension);
+        let (written, reads) = ended?;
+        for read in &reads {
+            ctx.count(if read.shown.is_ok() { "reads answered" } else { "reads answered with an error" }, 1);
+        }
+        expect_none!(stale(&reads), "around the end of the suspension of {}", component(leading));
+        let what = "the deposed leader to answer a linearizable read";
+        let last = wait::until(what, ctx.limit(60.0), POLL_INTERVAL, || async {
+            let read = self.range(&members[leading], leading, written).await;
+            let error = read.shown.as_ref().err().cloned();
+            Ok(error.map_or(Ok(read), Err))
+        });
+        expect_none!(stale(&[last.await?]), "after the suspension of {}", component(leading));
+        Ok(())
+    }
+
+    /// Reads at the leader until it is suspended. Some of these reads are under way then; they may show any state.
+    async fn read_until(&self, leading: usize, is_suspended: &AtomicBool) {
+        let reader = |number: usize| async move {
+            for _ in 0..READS_BEFORE {
+                if is_suspended.load(Ordering::SeqCst) {
+                    break;
+                }
+                let _ = self.connections[number % 2][leading].get(&self.key, 0).await;
+            }
+        };
+        join_all((0..READERS).map(reader)).await;
+    }
+
+    /// Writes the object directly: an apiserver may send a write to the suspended member. Returns the last revision.
+    async fn write(&self, place: usize) -> Verdict<i64> {
+        let member = &self.connections[0][place];
+        let stored = member.get(&self.key, 0).await?;
+        let stored = stored.ok_or_else(|| CheckError::failed(format!("the new leader has no key {}", self.key)))?;
+        let mut last = 0;
+        for _ in 0..WRITES {
+            last = member.put(&self.key, &stored.value).await?;
+        }
+        Ok(last)
+    }
+
+    /// Sends reads that wait in the sockets of the suspended leader, resumes it, and sends all reads again.
+    async fn read_over_resume(
+        &self,
+        ctx: &Ctx,
+        (leading, written): (usize, i64),
+        paused: Paused,
+    ) -> Verdict<Vec<Read>> {
+        let (answered, answered_elsewhere) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let here = self.at_leader(leading, written, &answered);
+        let elsewhere = self.elsewhere(leading, written, &answered_elsewhere);
+        let (sent, sent_elsewhere) = (here.len(), elsewhere.len());
+        let resumed = async {
+            let what = "half of the reads that other members can serve";
+            wait::until(what, ctx.wait_limit(), POLL_INTERVAL, || async {
+                let seen = answered_elsewhere.load(Ordering::SeqCst);
+                Ok(if seen * 2 >= sent_elsewhere { Ok(()) } else { Err(format!("{seen} of {sent_elsewhere}")) })
+            })
+            .await?;
+            let waiting = sent - answered.load(Ordering::SeqCst);
+            if waiting == 0 {
+                return Err(anyhow!("{} answered all reads while it was suspended", component(leading)).into());
+            }
+            ctx.count("reads waiting for the suspended leader", waiting as u64);
+            paused.resume().await?;
+            let again = AtomicUsize::new(0);
+            let reads = self.at_leader(leading, written, &again).into_iter();
+            Ok::<_, CheckError>(join_all(reads.chain(self.elsewhere(leading, written, &again))).await)
+        };
+        let waiting = async { Ok::<_, CheckError>(join_all(here.into_iter().chain(elsewhere)).await) };
+        let (mut reads, again) = futures::try_join!(waiting, resumed)?;
+        reads.extend(again);
+        Ok(reads)
+    }
+
+    fn at_leader<'a>(&'a self, place: usize, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
+        let old = (0..OVER_OLD)
+            .map(|number| counted(self.range(&self.connections[number % 2][place], place, written), answers));
+        let new = (0..OVER_NEW).map(|_| counted(self.range_over_new_connection(place, written), answers));
+        old.chain(new).collect()
+    }
+
+    /// The reads at the other members, and those through the apiservers, some of which reach the leader.
+    fn elsewhere<'a>(&'a self, leading: usize, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
+        let mut reads = self.at_servers(written, answers);
+        for place in (0..self.addresses.len()).filter(|place| *place != leading) {
+            for number in 0..AT_MEMBER {
+                let connection = &self.connections[number % 2][place];
+                reads.push(counted(self.range(connection, place, written), answers));
+            }
+        }
+        reads
+    }
+
+    fn at_servers<'a>(&'a self, written: i64, answers: &'a AtomicUsize) -> Vec<BoxFuture<'a, Read>> {
+        let mut reads = Vec::new();
+        for (number, server) in self.servers.iter().enumerate() {
+            for _ in 0..GETS {
+                reads.push(counted(get(server, number + 1, written), answers));
+            }
+            for _ in 0..LISTS {
+                reads.push(counted(list(server, number + 1, written), answers));
+            }
+        }
+        reads
+    }
+
+    async fn range(&self, member: &Store, place: usize, written: i64) -> Read {
+        let shown = member.get(&self.key, 0).await;
+        let shown = shown.map(|found| found.map_or(0, |kv| kv.mod_rev)).map_err(|error| error.to_string());
+        Read { through: format!("a Range at {}", component(place)), written, shown }
+    }
+
+    async fn range_over_new_connection(&self, place: usize, written: i64) -> Read {
+        match Store::connect(&self.addresses[place], self.limit).await {
+            Ok(member) => self.range(&member, place, written).await,
+            Err(error) => {
+                let through = format!("a connection to {}", component(place));
+                Read { through, written, shown: Err(format!("{error:#}")) }
+            }
+        }
+    }
+}
+
+async fn get(server: &Ctx, number: usize, written: i64) -> Read {
+    let answer = server.api.try_get(&CONFIG_MAPS, NAME, "").await;
+    Read { through: format!("a GET at apiserver {number}"), written, shown: shown_by_get(answer) }
+}
+
+async fn list(server: &Ctx, number: usize, written: i64) -> Read {
+    let answer = server.api.try_list(&CONFIG_MAPS, "").await;
+    Read { through: format!("a LIST at apiserver {number}"), written, shown: shown_by_list(answer) }
+}
+
+/// Counts the read once it is answered.
+fn counted<'a>(read: impl Future<Output = Read> + Send + 'a, answers: &'a AtomicUsize) -> BoxFuture<'a, Read> {
+    Box::pin(async move {
+        let read = read.await;
+        answers.fetch_add(1, Ordering::SeqCst);
+        read
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderMap;
+
+    fn read(shown: Result<i64, &str>) -> Read {
+        Read { through: "a Range".into(), written: 7, shown: shown.map_err(str::to_owned) }
+    }
+
+    #[test]
+    fn linearizable_read_of_an_older_revision_is_refused() {
+        let error = Err("etcdserver: leader changed");
+        assert_eq!(stale(&[read(Ok(7)), read(Ok(9)), read(error)]), None);
+        let old = stale(&[read(Ok(7)), read(Ok(6)), read(error)]).unwrap();
+        let expected =
+            "1 of 3 linearizable reads show an older state: a Range shows revision 6 after 7 was acknowledged";
+        assert_eq!(old, expected);
+        assert!(stale(&[read(Ok(0))]).unwrap().contains("shows revision 0"), "an absent object is an older state");
+    }
+
+    #[test]
+    fn answers_of_an_apiserver_show_a_revision_or_an_error() {
+        let answer =
+            |status: u16, body: &str| Ok(Response { status, headers: HeaderMap::new(), body: body.to_owned().into() });
+        let object = r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#;
+        assert_eq!(shown_by_get(answer(200, object)), Ok(7));
+        assert_eq!(shown_by_get(answer(404, "{}")), Ok(0));
+        assert!(shown_by_get(answer(500, "{}")).is_err());
+        assert!(shown_by_get(Err(anyhow!("cut"))).is_err());
+        let list = |rv: u64, items: &str| {
+            shown_by_list(answer(200, &format!(r#"{{"metadata":{{"resourceVersion":"{rv}"}},"items":[{items}]}}"#)))
+        };
+        assert_eq!(list(9, object), Ok(7));
+        assert_eq!(list(6, object), Ok(6), "a list cannot contain later objects");
+        assert_eq!(list(9, ""), Ok(0));
+        assert!(shown_by_list(answer(410, "{}")).is_err());
+    }
+}
