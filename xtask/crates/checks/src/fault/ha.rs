@@ -284,7 +284,8 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let away = (leading + 1) % members.len();
     let recorder = Recorder::new(Clock::start(), &ctx.profile().name, "away");
     let collector = Collector::start(members[away].clone(), recorder.clone()).await?;
-    collector.wait_for(members[away].revision().await?, ctx.wait_limit()).await?;
+    let begin = members[away].revision().await?;
+    collector.wait_for(begin, ctx.wait_limit()).await?;
     let snapshots = snapshots(ctx, away)?;
     let absence = async {
         let mut rounds = ctx.rounds("the member that was away received no snapshot");
@@ -309,7 +310,9 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let delivered = collector.wait_for(revision, ctx.limit(60.0)).await;
     delivered.map_err(|error| CheckError::failed(format!("the watch at the member that was away: {error:#}")))?;
     let seen = |recorder: &Recorder| -> Vec<Delivered> {
-        let changes = recorder.changes_below("").into_iter().filter(|change| change.rev <= revision);
+        let changes = recorder.changes_below("").into_iter();
+        // The two records need not begin at the same revision.
+        let changes = changes.filter(|change| change.rev > begin && change.rev <= revision);
         changes.map(|change| (change.rev, change.key.to_string())).collect()
     };
     let (there, here) = (seen(&recorder), seen(ctx.store.recorder(&CONFIG_MAPS)));

@@ -1,5 +1,5 @@
-//! A binding of a Pod to a node: one transaction with all of its effects, or none. No scheduler and no kubelet run: only
-//! the check's requests change the Pods.
+//! A binding of a Pod to a node: one transaction with all of its effects, or none. No scheduler and no kubelet run:
+//! only the check's requests change the Pods.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -18,15 +18,15 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.binding-one-txn",
     place: here!(),
     level: Should,
-    requirement: "POST pods/NAME/binding writes spec.nodeName, the condition PodScheduled, the binding's annotations and, \
-                  since 1.35, its labels at one revision. A binding of a bound Pod, and one whose uid or \
+    requirement: "POST pods/NAME/binding writes spec.nodeName, the condition PodScheduled, the binding's annotations \
+                  and, since 1.35, its labels at one revision. A binding of a bound Pod, and one whose uid or \
                   resourceVersion is not the Pod's, is refused with 409 Conflict and writes nothing.",
     source: "kubernetes pkg/registry/core/pod/storage/storage.go (assignPod, setPodNodeAndMetadata), feature gate \
              PodTopologyLabelsAdmission; apiserver pkg/storage/interfaces.go (Preconditions)",
-    observed: "The check binds a Pod, whose own annotations and labels must remain, to a node that does not exist: with \
-               the uid of another object, with an old resource version, with the right ones, and twice more. After each \
-               refusal it compares the mod_revision of the key. The raw history of the key must be two puts: the \
-               creation, and one that has every effect.",
+    observed: "The check binds a Pod, whose own annotations and labels must remain, to a node that does not exist: \
+               with the uid of another object, with an old resource version, with the right ones, and twice more. \
+               After each refusal it compares the mod_revision of the key. The raw history of the key must be two \
+               puts: the creation, and one that has every effect.",
     by_hand: "kubectl create --raw /api/v1/namespaces/default/pods/a/binding -f binding.json (twice); etcdctl get \
               /registry/pods/default/a -w json | jq .kvs[0].version (2)",
     profiles: &["default"],

@@ -1,7 +1,7 @@
 //! The clocks behind what is stored: times of objects, and the time to live of leases.
 //!
-//! The servers may run on a machine whose clock is not the client's. So times are compared with the Date of the server's
-//! answers, and the client's clock only measures how long something took.
+//! The servers may run on a machine whose clock is not the client's. So times are compared with the Date of the
+//! server's answers, and the client's clock only measures how long something took.
 
 use std::time::{Duration, Instant};
 
@@ -20,18 +20,18 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.clock-sane",
     place: here!(),
     level: Should,
-    requirement: "creationTimestamp, the time of a managedFields entry, and deletionTimestamp less its grace period are \
-                  the time of the request by the server's clock; this clock, and the remaining time to live of an etcd \
-                  lease, advance by one second a second.",
+    requirement: "creationTimestamp, the time of a managedFields entry, and deletionTimestamp less its grace period \
+                  are the time of the request by the server's clock; this clock advances, and the remaining time to \
+                  live of an etcd lease falls, by one second a second.",
     source: "apiserver pkg/registry/rest/meta.go (FillObjectMetaSystemFields), delete.go (BeforeDelete); apimachinery \
-             pkg/util/managedfields/internal/managedfieldsupdater.go; etcd server/lease/lease.go (Remaining); RFC 9110, \
-             6.6.1 (Date)",
+             pkg/util/managedfields/internal/managedfieldsupdater.go; etcd server/lease/lease.go (Remaining); RFC \
+             9110, 6.6.1 (Date)",
     observed: "The check sends a POST and a PUT of a ConfigMap, a POST of a bound Pod, and a DELETE of it with a grace \
                period. Each time must be from the Date of the previous answer to the Date of its own answer; all are \
                whole seconds. The check reads Date, and LeaseTimeToLive of an Event's lease, twice, at least three \
-               seconds apart. The differences must fit the client's clock, with a tolerance of one second, the duration \
-               of the requests and a tenth. Because a time service may set a clock, a second measurement must show the \
-               same fault. kine does not report the time to live.",
+               seconds apart. The differences must fit the client's clock, with a tolerance of one second, the \
+               duration of the requests and a tenth. Because a time service may set a clock, a second measurement must \
+               show the same fault. kine does not report the time to live.",
     by_hand: "curl -i …/version; kubectl create cm a; kubectl get cm a -o yaml --show-managed-fields; etcdctl lease \
               timetolive ID; sleep 10; curl -i …/version; etcdctl lease timetolive ID",
     profiles: &["default"],

@@ -17,8 +17,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
     id: "storage.create-strips-status",
     place: here!(),
     level: Should,
-    requirement: "A POST clears the status that the client sent, except for a Node, and sets metadata.generation to 1 for \
-                  every built-in type that has a generation.",
+    requirement: "A POST clears the status that the client sent, except for a Node, and sets metadata.generation to 1 \
+                  for every built-in type that has a generation.",
     source: "kubernetes pkg/registry/*/*/strategy.go (PrepareForCreate); apiextensions-apiserver \
              pkg/registry/customresourcedefinition/strategy.go; kube-aggregator pkg/registry/apiservice/strategy.go; \
              apiserver pkg/registry/rest/create.go (BeforeCreate)",
@@ -27,8 +27,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
                must have the status of a new object: only empty values, or the phase, condition or stored version that \
                the strategy sets. The generation must be 1 where the strategy sets it. A Node must keep the status, \
                with which a kubelet registers it, and before 1.36 a ServiceCIDR, too.",
-    by_hand: "kubectl create -f deployment.yaml with `status: {replicas: 3}` and `metadata: {generation: 7}`; kubectl get \
-              deployment a -o yaml; etcdctl get /registry/deployments/default/a --print-value-only | xxd",
+    by_hand: "kubectl create -f deployment.yaml with `status: {replicas: 3}` and `metadata: {generation: 7}`; kubectl \
+              get deployment a -o yaml; etcdctl get /registry/deployments/default/a --print-value-only | xxd",
     profiles: &["default"],
     requires: Requires::OwnCluster(&[]),
     run: scenario!(create_strips_status),

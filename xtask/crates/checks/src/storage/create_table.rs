@@ -128,8 +128,9 @@ const NUMBERED: &[(&str, &[&str])] = &[
 ];
 
 /// The strategies of these types do not mention the generation, so the one that the client sent remains:
-/// core/{configmap,…}, apps/controllerrevision, certificates/*, coordination/lease, networking/{ipaddress,servicecidr},
-/// node/runtimeclass, rbac/*, resource/{resourceclaim,resourceclaimtemplate}, storage/*, storagemigration/*, apiservice.
+/// core/{configmap,…}, apps/controllerrevision, certificates/*, coordination/lease,
+/// networking/{ipaddress,servicecidr}, node/runtimeclass, rbac/*, resource/{resourceclaim,resourceclaimtemplate},
+/// storage/*, storagemigration/*, apiservice.
 const UNNUMBERED: &[(&str, &[&str])] = &[
     (
         "",
