@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 use cli::SourceOptions;
 use provider::ProviderOptions;
+use suite::Shard;
 
 #[derive(Clone, Debug, ClapArgs)]
 #[command(after_help = "\
@@ -17,6 +18,7 @@ natively on this machine. The exit code is 1 if a defect was not found, 102 if a
 Examples:
   cargo xtask selftest
   cargo xtask selftest --mutant watch. --seed 7
+  cargo xtask selftest --shard 3/10               every tenth mutant
   cargo xtask selftest --dry-run                  the table of mutants
   cargo xtask selftest --regressions              every released version with a known defect
   cargo xtask selftest --regressions --regression etcd-18089
@@ -28,9 +30,12 @@ pub(crate) struct SelftestOptions {
     /// Mutants whose id starts with this prefix; may be repeated
     #[arg(long = "mutant", value_name = "PREFIX")]
     pub(crate) mutants: Vec<String>,
+    /// Only part I of N of these mutants: every N-th one
+    #[arg(long, value_name = "I/N")]
+    pub(crate) shard: Option<Shard>,
     /// Run released versions with known defects instead of mutants
     #[arg(long, conflicts_with_all = [
-        "arch", "mutants", "provider", "cluster", "image", "cold", "qemu", "locked", "debian_mirror", "kubernetes", "etcd",
+        "arch", "mutants", "shard", "provider", "cluster", "image", "cold", "qemu", "locked", "debian_mirror", "kubernetes", "etcd",
         "kine", "exported", "store",
     ])]
     pub(crate) regressions: bool,

@@ -17,7 +17,7 @@ use cli::{Failure, OrExit, Paths, known_releases, print, print_json, target};
 use model::{Action, Cluster, Control, Event, Exit, Outcome, ProfileInfo, StoreInfo};
 use mutate::{Change, Means, Mutant, Proxy, StoreChange, StoreProxy};
 use serde::Serialize;
-use suite::{Case, Options, Plan, ReleaseData};
+use suite::{Case, Options, Plan, ReleaseData, Shard};
 use sys::{RunDir, interrupt, progress};
 use targets::Catalogue;
 
@@ -74,7 +74,7 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
         return regressions::run(paths, &catalogue, options);
     }
     let target = target(&catalogue, options.arch.as_deref())?;
-    let mutants = chosen(&options.mutants)?;
+    let mutants = chosen(&options.mutants, options.shard)?;
     if options.dry_run {
         for mutant in &mutants {
             print(&format!("{:32} {:32} {}\n", mutant.id, mutant.caught_by, mutant.breaks));
@@ -108,13 +108,15 @@ pub(crate) fn run(paths: &Paths, options: &SelftestOptions) -> Result<Exit, Fail
     tell(&rows, options, run.public())
 }
 
-/// The mutants whose id starts with one of these prefixes; without prefixes, all mutants.
-fn chosen(words: &[String]) -> Result<Vec<&'static Mutant>, Failure> {
+/// The mutants of a part whose id starts with one of these prefixes; without prefixes, all mutants.
+fn chosen(words: &[String], shard: Option<Shard>) -> Result<Vec<&'static Mutant>, Failure> {
     let named = |mutant: &&Mutant| words.is_empty() || words.iter().any(|word| mutant.id.starts_with(word.as_str()));
-    let mutants: Vec<&Mutant> = mutate::all().filter(named).collect();
+    let numbered = mutate::all().filter(named).enumerate();
+    let in_part = |place| shard.is_none_or(|shard| shard.has(place));
+    let mutants: Vec<&Mutant> = numbered.filter(|(place, _)| in_part(*place)).map(|(_, mutant)| mutant).collect();
     if mutants.is_empty() {
         return Err(Failure::nothing_ran(
-            "no id of a mutant starts with this prefix; see `cargo xtask selftest --dry-run`",
+            "no id of a mutant starts with this prefix, or the part is empty; see `cargo xtask selftest --dry-run`",
         ));
     }
     Ok(mutants)

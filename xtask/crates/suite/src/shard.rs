@@ -37,6 +37,11 @@ impl Shard {
     pub fn of(self, cases: &[Case], durations: &Durations) -> Vec<Case> {
         split(cases, durations, self.of).swap_remove(self.number - 1)
     }
+
+    /// Whether an item of a list without durations is in this part; `place` counts from 0. Neighbours are in different parts.
+    pub fn has(self, place: usize) -> bool {
+        place % self.of == self.number - 1
+    }
 }
 
 impl FromStr for Shard {
@@ -171,6 +176,15 @@ mod tests {
 
     fn is_judged(case: &Case) -> bool {
         matches!(case.check.run, Run::Judge)
+    }
+
+    #[test]
+    fn every_place_is_in_one_part() {
+        let parts: Vec<Shard> = (1..=3).map(|number| format!("{number}/3").parse().unwrap()).collect();
+        for place in 0..7 {
+            let having: Vec<usize> = parts.iter().filter(|part| part.has(place)).map(|part| part.number).collect();
+            assert_eq!(having, [place % 3 + 1]);
+        }
     }
 
     #[test]

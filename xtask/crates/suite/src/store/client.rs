@@ -59,8 +59,8 @@ impl Store {
         Store::connect_with(info, limit, None).await
     }
 
-    /// Like [`Store::connect`], but at most 64 KiB of an answer wait for their reader: the store has to keep the rest of
-    /// a stream until the caller reads it.
+    /// Like [`Store::connect`], but at most 64 KiB of an answer wait for their reader: the store has to keep the rest
+    /// of a stream until the caller reads it.
     pub async fn connect_unbuffered(info: &StoreInfo, limit: Duration) -> anyhow::Result<Store> {
         Store::connect_with(info, limit, Some(SMALLEST_WINDOW)).await
     }

@@ -171,8 +171,8 @@ impl WatchGroup {
         Ok(())
     }
 
-    /// Reads until the store reports that it has sent all events up to `revision`. Progress may overtake the events of a
-    /// watch whose request is not answered yet: call [`WatchGroup::read_answers`] first.
+    /// Reads until the store reports that it has sent all events up to `revision`. Progress may overtake the events of
+    /// a watch whose request is not answered yet: call [`WatchGroup::read_answers`] first.
     pub async fn read_to(&mut self, revision: i64, limit: Duration) -> Result<(), StoreError> {
         let end = Instant::now() + limit;
         self.ask_for_progress();
