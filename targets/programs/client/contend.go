@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -76,7 +77,7 @@ func increment(ctx context.Context, client kubernetes.Interface, o options, _ st
 	backoff := wait.Backoff{Steps: 1000, Duration: 2 * time.Millisecond, Factor: 1, Jitter: 1}
 	maps := client.CoreV1().ConfigMaps(o.namespace)
 	for range increments {
-		err := retry.RetryOnConflict(backoff, func() error {
+		err := retry.OnError(backoff, mayTryAgain, func() error {
 			counter, err := maps.Get(ctx, o.object, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -94,6 +95,13 @@ func increment(ctx context.Context, client kubernetes.Interface, o options, _ st
 		}
 	}
 	return nil
+}
+
+// mayTryAgain reports whether the next attempt may succeed. After a time-out the server may have made the change: the log
+// has that write without an answer.
+func mayTryAgain(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err)
 }
 
 // campaign takes part in elections. A leader renews its lease a few times and leaves without giving it up.
@@ -114,8 +122,9 @@ func campaign(
 			RetryPeriod:   o.pace / 5,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) {
-					held, _, err := lock.Get(ctx)
-					if err == nil && held.LeaderTransitions >= elections {
+					// Not by the lock, which the elector is using.
+					held, err := client.CoordinationV1().Leases(o.namespace).Get(ctx, o.object, metav1.GetOptions{})
+					if err == nil && held.Spec.LeaseTransitions != nil && *held.Spec.LeaseTransitions >= elections {
 						end()
 					}
 					time.Sleep(o.pace)
@@ -194,6 +203,8 @@ func (w *writer) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err == nil {
 		received, err := w.read(answer)
 		if err != nil {
+			// The server may have made the change.
+			w.log.write(entry)
 			return nil, err
 		}
 		entry.Status = answer.StatusCode

@@ -1,5 +1,5 @@
-// A program that stands between a store and what it needs, and disturbs that when it is told to: the connections of an
-// apiserver, or the disk. It also serves as an apiserver's webhook, which it disturbs in the same way.
+// A program between a store and what it needs, which a control file disturbs: the connections of an apiserver, or the disk. It
+// also serves as an apiserver's webhook, which it disturbs in the same way.
 module archproof/programs/faults
 
 go 1.26.0

@@ -1,5 +1,5 @@
 //! Compares the writes of clients that contend for one object with the store's history: every acknowledged write is one
-//! revision, made from the version on which it was based, and no revision is anybody else's.
+//! revision, made from the version on which it was based, and there are no other revisions.
 //!
 //! Not here: the program that logs the writes (`targets/programs/client`).
 
@@ -23,7 +23,7 @@ pub struct Contended {
     pub values: Vec<String>,
 }
 
-/// Judges the writes of all clients to one object. `made` is the revision at which somebody else created it, or 0.
+/// Judges the writes of all clients to one object. `made` is the revision at which the check created it, or 0.
 ///
 /// # Errors
 /// What is wrong, in a sentence.
@@ -39,6 +39,7 @@ pub fn judge(writes: &[&Line], changes: &[Revision], made: u64) -> Result<Conten
                 }
             }
             409 => found.refused += 1,
+            429 => {}
             _ => found.unknown += 1,
         }
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use bytes::BytesMut;
 use futures::StreamExt;
 use http_body_util::{BodyExt, BodyStream};
@@ -42,7 +43,8 @@ impl Stream {
     pub(super) async fn open(ctx: &Ctx, request: &Request) -> Verdict<Result<Stream, Response>> {
         let answer = tokio::time::timeout(ctx.answer_limit(), ctx.api.client()?.open(request)).await;
         let Ok(answer) = answer else {
-            return Err(CheckError::TimedOut { what: format!("the head of the answer to {request}") });
+            // Not a time-out, which would stand for a refusal.
+            return Err(anyhow!("the head of the answer to {request} is late").into());
         };
         let Streaming { status, headers, body, .. } = answer?;
         if status != 200 {

@@ -309,13 +309,19 @@ async fn snapshot_catch_up(ctx: &Ctx) -> Verdict {
     let revision = ctx.store.of(&CONFIG_MAPS).revision().await?;
     let delivered = collector.wait_for(revision, ctx.limit(60.0)).await;
     delivered.map_err(|error| CheckError::failed(format!("the watch at the member that was away: {error:#}")))?;
+    let recorder_here = ctx.store.recorder(&CONFIG_MAPS);
+    wait::until("the suite's own record", ctx.wait_limit(), POLL_INTERVAL, || async {
+        let last = recorder_here.last_revision();
+        Ok(if last >= revision { Ok(()) } else { Err(format!("it is at {last} of {revision}")) })
+    })
+    .await?;
     let seen = |recorder: &Recorder| -> Vec<Delivered> {
         let changes = recorder.changes_below("").into_iter();
         // The two records need not begin at the same revision.
         let changes = changes.filter(|change| change.rev > begin && change.rev <= revision);
         changes.map(|change| (change.rev, change.key.to_string())).collect()
     };
-    let (there, here) = (seen(&recorder), seen(ctx.store.recorder(&CONFIG_MAPS)));
+    let (there, here) = (seen(&recorder), seen(recorder_here));
     expect_none!(delivery_fault(&there, &here), "the watch at the member that was away");
     same_hash(ctx, &members).await
 }

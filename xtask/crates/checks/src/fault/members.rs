@@ -43,9 +43,8 @@ pub(super) static CHECKS: &[Check] = &[Check {
 
 /// Each is a race between the reads at the resumed leader and the news of the election.
 const ROUNDS: usize = 4;
-/// Clients that read at the leader until it is suspended, and the most reads of each.
+/// Clients that read at the leader until it is suspended.
 const READERS: usize = 2;
-const READS_BEFORE: usize = 20;
 /// Writes at the new leader.
 const WRITES: usize = 3;
 /// Reads at the suspended leader over connections from before, and over new ones.
@@ -163,10 +162,7 @@ impl Readers {
     /// Reads at the leader until it is suspended. Some of these reads are under way then; they may show any state.
     async fn read_until(&self, leading: usize, is_suspended: &AtomicBool) {
         let reader = |number: usize| async move {
-            for _ in 0..READS_BEFORE {
-                if is_suspended.load(Ordering::SeqCst) {
-                    break;
-                }
+            while !is_suspended.load(Ordering::SeqCst) {
                 let _ = self.connections[number % 2][leading].get(&self.key, 0).await;
             }
         };

@@ -89,8 +89,6 @@ async fn deletion_at_the_compaction(ctx: &Ctx) -> Verdict {
     let key = format!("/archproof-deleted/{}", ctx.name_prefix());
     store.put(&key, b"1").await?;
     let deleted = store.delete(&key).await?;
-    // The history, which has no such keys, gets past the deletion.
-    ctx.api.create(&CONFIG_MAPS, &config_map("after-the-deletion")).await?;
     ctx.store.compact(&CONFIG_MAPS, deleted).await?;
     let mut watches = store.watch_together(&[WatchSpec { key: key.clone(), prefix: false, start: deleted }]).await?;
     watches.read_answers(ctx.wait_limit()).await?;

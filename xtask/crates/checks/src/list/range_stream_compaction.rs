@@ -125,12 +125,17 @@ impl Stores<'_> {
         if !self.unbuffered.range_once(&self.prefix, at, 1).await.is_err_and(|error| error.is_compacted()) {
             return Err(anyhow!("not exercised: revision {at} is still readable, compacted up to {compacted}").into());
         }
+        let mut interrupted = 0;
         for (revision, mut stream, mut chunks) in streams {
             let end = read_rest(&mut stream, &mut chunks).await?;
             let what = format!("a stream at revision {revision} (0: at {at}), compacted up to {compacted} meanwhile");
             expect_none!(fault_of_interrupted(&chunks, end, &whole), "{what}");
             let how = if end == End::Complete { "complete streams" } else { "streams that ended with an error" };
             ctx.count(how, 1);
+            interrupted += usize::from(end == End::Compacted);
+        }
+        if interrupted == 0 {
+            return Err(anyhow!("not exercised: the store had sent both streams before it was compacted").into());
         }
         let (chunks, end) = self.stream(at, 0).await?;
         let keys = merged(&chunks).kvs.len();

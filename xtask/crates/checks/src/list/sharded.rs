@@ -50,8 +50,9 @@ async fn sharded_list(ctx: &Ctx) -> Verdict {
     let other = ctx.second_namespace("-b").await?;
     let verdict = lists_of_shards(ctx, &other, support).await;
     // Also after a failure: this case's clean-up deletes the namespace, but not the objects in it.
-    other.api.clean_up().await?;
-    verdict
+    let cleaned = other.api.clean_up().await;
+    verdict?;
+    Ok(cleaned?)
 }
 
 async fn lists_of_shards(ctx: &Ctx, other: &Ctx, support: Support) -> Verdict {

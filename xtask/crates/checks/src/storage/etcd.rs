@@ -152,9 +152,12 @@ async fn check_compacted_at(ctx: &Ctx, kept: i64) -> Verdict {
         }
     });
     gone.await?;
-    let expired = exact((kept - 1).cast_unsigned());
+    let before = (kept - 1).cast_unsigned();
     until("the refusal of a list at a compacted revision", ctx.limit(20.0), Duration::from_millis(200), || async {
-        let answer = ctx.api.try_list(&CONFIG_MAPS, &expired).await?;
+        let answer = ctx.api.try_list(&CONFIG_MAPS, &exact(before)).await?;
+        if answer.is_success() {
+            expect_eq!(answer.object()?.rv(), before, "resourceVersion of a list at exactly a compacted revision");
+        }
         Ok(if answer.is(410, "Expired") { Ok(()) } else { Err(answer.to_string()) })
     })
     .await?;

@@ -18,7 +18,7 @@ pub(super) static CHECKS: &[Check] = &[Check {
              server/storage/mvcc/watchable_store.go (syncWatchers)",
     observed: "On 16 streams the check requests 2048 watches of single keys and of small prefixes, outside of the \
                prefix of kube-apiserver, and changes the keys meanwhile. Most watches begin at an older revision, so \
-               that etcd has to bring them up to date, at most 512 in one pass; the others begin at the next revision \
+               that etcd has to bring them up to date; the others begin at the next revision \
                or at a later one, and eight more ask for revision -1, which etcd refuses. After a last change of \
                each key the check reads until etcd reports progress up to it on every stream. Each watch must have got \
                exactly the acknowledged changes of its keys: from its first revision on, or, if it did not name one, \

@@ -67,9 +67,15 @@ async fn in_the_middle(ctx: &Ctx) -> Verdict {
     let key = ctx.store.key(&CORE_EVENTS, "broken").await?;
     let store = ctx.store.of(&CORE_EVENTS);
     let good = ctx.store.get(&CORE_EVENTS, "good").await?;
-    // In one transaction, so that the second change is in the server's queue when the first one ends the watch: a server
-    // that sends it does so only then (kubernetes/kubernetes#131020).
-    store.write_together(&[(&key, Some(BROKEN)), (&good.key, Some(&good.value))]).await?;
+    if ctx.env.cluster.capabilities(ctx.profile()).etcd {
+        // In one transaction, so that the second change is in the server's queue when the first one ends the watch: a
+        // server that sends it does so only then (kubernetes/kubernetes#131020).
+        store.write_together(&[(&key, Some(BROKEN)), (&good.key, Some(&good.value))]).await?;
+    } else {
+        // kine knows no such transactions.
+        store.put(&key, BROKEN).await?;
+        store.put(&good.key, &good.value).await?;
+    }
     let mut verdict = Ok(());
     for watch in &mut watches {
         let events = watch.read_to_end(ctx.event_limit()).await;

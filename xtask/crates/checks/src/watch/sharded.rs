@@ -52,8 +52,9 @@ async fn sharded_watch(ctx: &Ctx) -> Verdict {
     let other = ctx.second_namespace("-b").await?;
     let verdict = streams_of_shards(ctx, &other, support).await;
     // Also after a failure: this case's clean-up deletes the namespace, but not the objects in it.
-    other.api.clean_up().await?;
-    verdict
+    let cleaned = other.api.clean_up().await;
+    verdict?;
+    Ok(cleaned?)
 }
 
 async fn streams_of_shards(ctx: &Ctx, other: &Ctx, support: Support) -> Verdict {

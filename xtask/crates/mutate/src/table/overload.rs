@@ -19,8 +19,8 @@ pub(super) static MUTANTS: &[Mutant] = mutants! {
         || refused_afterwards(Method::DELETE);
     "apf.refused-but-patched": "The server answers some patches with 429 after it has stored the change." => "apf.overload-no-half-write" on "yaml",
         || refused_afterwards(Method::PATCH);
-    "apf.done-but-not-stored": "The server answers some updates with 200 but does not write them." => "apf.overload-no-half-write" on "yaml",
-        || rehearsed(|call| is_limited(call) && call.method == Method::PUT, 2);
+    "apf.done-but-not-stored": "The server answers updates with 200 but does not write them." => "apf.overload-no-half-write" on "yaml",
+        || rehearsed(|call| is_limited(call) && call.method == Method::PUT, 1);
     "apf.no-retry-after": "A refusal under overload has no Retry-After." => "apf.overload-no-half-write" on "yaml",
         || Change::Reply(Box::new(|call, reply| if is_limited(call) && reply.status == 429 {
             reply.headers.remove(RETRY_AFTER);
@@ -128,13 +128,14 @@ fn is_second_version(call: &Call) -> bool {
     is_fruit(call) && call.path.contains("/v2/")
 }
 
-/// Every second successful request with this method is answered 429.
+/// The first successful request with this method is answered 429, and then every second one: under overload only one may
+/// succeed.
 fn refused_afterwards(method: Method) -> Change {
     let mut seen = 0;
     Change::Reply(Box::new(move |call, reply| {
         if is_limited(call) && call.method == method && reply.is_success() {
             seen += 1;
-            if seen % 2 == 0 {
+            if seen % 2 == 1 {
                 reply.status = 429;
                 reply.headers.insert(RETRY_AFTER, http::HeaderValue::from_static("1"));
             }
