@@ -38,7 +38,9 @@ async fn run_program(ctx: &Ctx, mut args: Vec<String>, longest: f64) -> Verdict<
     let log = ctx.control.tool_within(TOOL, &args, ctx.limit(longest + START)).await?;
     if log.lines().any(|line| line.contains("\"event\":\"timeout\"")) {
         let last = log.lines().next_back().unwrap_or("nothing");
-        return Err(CheckError::TimedOut { what: format!("the end of {TOOL} {}; its last line: {last}", args.join(" ")) });
+        return Err(CheckError::TimedOut {
+            what: format!("the end of {TOOL} {}; its last line: {last}", args.join(" ")),
+        });
     }
     Ok(log)
 }

@@ -304,11 +304,11 @@ impl<'c> ShardStream<'c> {
     }
 
     fn last_change(&self) -> u64 {
-        let changes = self.seen.iter().filter_map(|sent| match sent {
+        let mut changes = self.seen.iter().filter_map(|sent| match sent {
             Sent::Change(event) => Some(event.rv),
             Sent::Bookmark { .. } | Sent::Other(_) => None,
         });
-        changes.last().unwrap_or(0)
+        changes.next_back().unwrap_or(0)
     }
 }
 

@@ -50,7 +50,7 @@ fn stored_but_refused() -> Change {
         let creates = call.method == Method::POST && is_write_of_workload(call) && !creates_marker(call);
         if creates && reply.is_success() {
             seen += 1;
-            if seen % 5 == 0 {
+            if seen.is_multiple_of(5) {
                 reply.status = 409;
                 let refusal = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "AlreadyExists", "code": 409,

@@ -44,12 +44,7 @@ impl CaseControl {
     }
 
     /// The same for a tool that works longer.
-    pub async fn tool_within(
-        &self,
-        tool: &'static str,
-        args: &[&str],
-        limit: Duration,
-    ) -> Result<String, CheckError> {
+    pub async fn tool_within(&self, tool: &'static str, args: &[&str], limit: Duration) -> Result<String, CheckError> {
         let profile = self.0.profile().name.clone();
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.call(move |control| control.run(&profile, tool, &args, limit)).await

@@ -123,7 +123,7 @@ mod tests {
         for (bad, part) in [
             (Regression { check: "watch.nope".into(), ..entry.clone() }, "no check has the id `watch.nope`"),
             (Regression { profile: Some("nope".into()), ..entry.clone() }, "runs only on"),
-            (Regression { set: "coredns".into(), ..entry.clone() }, "no option selects a release of coredns"),
+            (Regression { set: "coredns".into(), ..entry }, "no option selects a release of coredns"),
         ] {
             let failure = check(&[bad]).unwrap_err();
             assert_eq!(failure.exit, Exit::TargetData);
