@@ -163,7 +163,7 @@ impl Lists<'_> {
         expect_exercised(chains > 0, "no shard has more objects than fit on a page")
     }
 
-    /// Shards that cover the hash space hold each object of the whole list once, whatever the hash is.
+    /// Shards that cover the hash space hold each object of the whole list once, for any hash.
     async fn partition(&self, collection: &Collection) -> Verdict {
         let version = Version::Exact(self.last);
         let query = format!("limit=0{}{}", version.parameters(), collection.more);

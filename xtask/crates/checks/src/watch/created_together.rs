@@ -47,10 +47,17 @@ const MOST_EVIDENCE: usize = 20;
 async fn created_together(ctx: &Ctx) -> Verdict {
     let prefix = format!("/archproof-together/{}/", ctx.name_prefix());
     let mut writer = Writer { store: ctx.store.of(&CONFIG_MAPS), prefix, events: Vec::new(), number: 0 };
+    let verdict = rounds(ctx, &mut writer).await;
+    // Also after a failure: no clean-up knows these keys.
+    let removed = writer.remove_all().await;
+    verdict.and(removed)
+}
+
+async fn rounds(ctx: &Ctx, writer: &mut Writer<'_>) -> Verdict {
     writer.write_past().await?;
     let mut rounds = ctx.rounds("no key changed while the watches were created");
-    while !round(ctx, &mut writer, rounds.next()?).await? {}
-    writer.remove_all().await
+    while !round(ctx, writer, rounds.next()?).await? {}
+    Ok(())
 }
 
 /// Creates all watches and judges them. False if no key changed while they were created.
